@@ -1,0 +1,1 @@
+"""Holdfast: streaming jobs on Spark that survive crashes."""

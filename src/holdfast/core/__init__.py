@@ -1,0 +1,1 @@
+"""Protocol logic: pure, deterministic machines without clock, thread, socket, file or Spark."""

@@ -1,0 +1,1 @@
+"""Places nodes, detects failures, decides recoveries, keeps the catalogue of restart points."""

@@ -1,0 +1,238 @@
+"""The stimuli and effects of a node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.machine import Effect, Stimulus
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+
+if TYPE_CHECKING:
+    from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.recovery.restart_point import RestartPoint
+
+# -- stimuli --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed(Stimulus):
+    """There is time to process one round, if there is work."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerIncarnationLearned(Stimulus):
+    """The coordinator says which incarnation of a neighbour counts from now on."""
+
+    node: NodeId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReceived(Stimulus):
+    """Tuples of an input stream arrived.
+
+    Attributes:
+        stream: The input stream.
+        sender: Incarnation of the sender.
+        receiver: Incarnation of this node as the sender believes it.
+        batch: The tuples.
+    """
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    batch: TupleBatch
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryReceived(Stimulus):
+    """A keep-alive of an input stream: everything before `sent_before` has been sent."""
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    sent_before: int
+    boundary_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeReceived(Stimulus):
+    """A receiver asks for an output stream from `from_id` on and grants its first credit."""
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    from_id: int
+    needed_from: int
+    credit_until: int
+
+
+@dataclass(frozen=True, slots=True)
+class AckReceived(Stimulus):
+    """A receiver acknowledges an output stream at both levels and grants credit. [HA §5.2.1]"""
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    received_before: int
+    needed_from: int
+    credit_until: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRead(Stimulus):
+    """The answer to `ReadSource`: what the source has from there on, possibly nothing yet."""
+
+    stream: StreamId
+    batches: tuple[TupleBatch, ...]
+    boundary_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSynced(Stimulus):
+    """All tuples of a sink before `durable_before` are on disk."""
+
+    stream: StreamId
+    durable_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPointStored(Stimulus):
+    """The coordinator has stored a restart point of this node durably."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpillRead(Stimulus):
+    """The answer to `ReadSpill`."""
+
+    stream: StreamId
+    request_id: int
+    batches: tuple[TupleBatch, ...]
+
+
+# -- effects --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SendBatch(Effect):
+    """Send tuples to the receiver of an output stream."""
+
+    stream: StreamId
+    receiver: Incarnation
+    batch: TupleBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SendBoundary(Effect):
+    """Send a keep-alive with the last id sent and the boundary reached."""
+
+    stream: StreamId
+    receiver: Incarnation
+    sent_before: int
+    boundary_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendSubscribe(Effect):
+    """Ask the producer of an input stream to send from `from_id` on."""
+
+    stream: StreamId
+    producer: Incarnation
+    from_id: int
+    needed_from: int
+    credit_until: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendAck(Effect):
+    """Acknowledge an input stream at both levels and grant credit."""
+
+    stream: StreamId
+    producer: Incarnation
+    received_before: int
+    needed_from: int
+    credit_until: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSource(Effect):
+    """Read a source from `from_id` on; answered by `SourceRead`."""
+
+    stream: StreamId
+    from_id: int
+    max_tuples: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSink(Effect):
+    """Append tuples to the log of a sink."""
+
+    stream: StreamId
+    batch: TupleBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSink(Effect):
+    """Make a sink's log durable; answered by `SinkSynced`."""
+
+    stream: StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class EndSink(Effect):
+    """The sink's stream has ended for good."""
+
+    stream: StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class SpillBatches(Effect):
+    """Append retained tuples of an output stream to its spill log."""
+
+    stream: StreamId
+    batches: tuple[TupleBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSpill(Effect):
+    """Read ids [from_id, to_id) of an output stream back; answered by `SpillRead`."""
+
+    stream: StreamId
+    request_id: int
+    from_id: int
+    to_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimSpill(Effect):
+    """Nothing before this id of the spill log will be read again."""
+
+    stream: StreamId
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRestartPoint(Effect):
+    """Have the coordinator store a restart point; answered by `RestartPointStored`."""
+
+    point: RestartPoint
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCaughtUp(Effect):
+    """The silent replay is over."""
+
+    replayed_tuples: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFirstOutput(Effect):
+    """The first new tuple since this incarnation started has left the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFinished(Effect):
+    """All inputs have ended, and every output is where it must be."""

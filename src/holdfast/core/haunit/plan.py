@@ -1,0 +1,148 @@
+"""What a node is told: its part of the dataflow, and its assignment after every (re)start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.core.operators.base import Operator
+    from holdfast.core.recovery.restart_point import RestartPoint
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input stream of a node.
+
+    Attributes:
+        stream: Its name.
+        port: The node-wide port that it feeds; several streams may feed one port.
+        schema: Attributes, without the time column.
+        producer: The node that sends it; None for a source that the shell reads.
+    """
+
+    stream: StreamId
+    port: int
+    schema: pa.Schema
+    producer: NodeId | None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSpec:
+    """One operator of a node.
+
+    Attributes:
+        name: Unique in the dataflow.
+        build: Makes the operator, with empty state.
+        inputs: Per port of the operator where its rows come from: `("port", p)` a port of the
+            node, `("operator", k)` the k-th operator of the node, which comes before this one.
+    """
+
+    name: str
+    build: Callable[[], Operator]
+    inputs: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """One output of a node: a sink, or the streams of an edge to another unit.
+
+    Attributes:
+        source: Where the rows come from, as in `OperatorSpec.inputs`.
+        schema: Attributes, without the time column.
+        streams: One stream per receiver.
+        receivers: The receiving nodes, in the same order; empty for a sink.
+        keys: Columns whose stable hash chooses the receiver; empty when there is one.
+        is_sink: Whether the shell writes the stream to a log.
+    """
+
+    source: tuple[str, int]
+    schema: pa.Schema
+    streams: tuple[StreamId, ...]
+    receivers: tuple[NodeId, ...]
+    keys: tuple[str, ...] = ()
+    is_sink: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimits:
+    """Bounds and periods of a node, all settable as `spark.holdfast.*` (see api/options.py).
+
+    Attributes:
+        input_queue_tuples: Most unprocessed tuples per input stream.
+        output_queue_tuples: Most unsent tuples per output stream before the node stops working.
+        output_queue_bytes: Retained bytes per output stream in memory; beyond, they are spilled.
+        round_tuples: Most tuples per round and input stream.
+        ack_interval_ms: M of [HA §5.2]: period of acknowledgements and restart points.
+        keep_alive_ms: Period of keep-alives on every stream.
+        resubscribe_ms: How long to wait for a sender before subscribing again.
+    """
+
+    input_queue_tuples: int = 1 << 18
+    output_queue_tuples: int = 1 << 18
+    output_queue_bytes: int = 256 << 20
+    round_tuples: int = 1 << 15
+    ack_interval_ms: int = 50
+    keep_alive_ms: int = 100
+    resubscribe_ms: int = 300
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """The fixed part of a node: it is the same for all its incarnations.
+
+    Attributes:
+        node: The instance's name, `unit[index]`.
+        unit: Its unit.
+        index: Which of the unit's parallel instances it is.
+        inputs: Input streams; their positions number the node-wide input streams.
+        port_count: How many ports the inputs feed.
+        operators: In topological order.
+        outputs: All outputs.
+        is_protected: Whether output queues retain tuples and restart points are taken.
+        limits: Bounds and periods.
+    """
+
+    node: NodeId
+    unit: str
+    index: int
+    inputs: tuple[InputSpec, ...]
+    port_count: int
+    operators: tuple[OperatorSpec, ...]
+    outputs: tuple[OutputSpec, ...]
+    is_protected: bool = True
+    limits: NodeLimits = field(default_factory=NodeLimits)
+
+    def producers(self) -> tuple[NodeId, ...]:
+        """The nodes this one receives from, each once."""
+        return _unique(spec.producer for spec in self.inputs if spec.producer is not None)
+
+    def receivers(self) -> tuple[NodeId, ...]:
+        """The nodes this one sends to, each once."""
+        return _unique(receiver for spec in self.outputs for receiver in spec.receivers)
+
+
+def _unique(nodes: Iterable[NodeId]) -> tuple[NodeId, ...]:
+    return tuple(dict.fromkeys(nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the coordinator tells a node when it comes up.
+
+    Attributes:
+        epoch: Counts the coordinator's own lives.
+        incarnation: The node's.
+        restart_point: From where to go on; None at the very beginning.
+        sink_next_ids: Per sink stream the first id that its log does not hold yet.
+    """
+
+    epoch: int
+    incarnation: Incarnation
+    restart_point: RestartPoint | None
+    sink_next_ids: dict[StreamId, int]

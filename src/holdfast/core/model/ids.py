@@ -1,0 +1,23 @@
+"""Identifiers. Ids of tuples are per stream, count up by one and have no gaps."""
+
+from __future__ import annotations
+
+from typing import Final, NewType
+
+StreamId = NewType("StreamId", str)
+"""A sequence of tuples from one producer to one consumer, e.g. `bids:ingest[0]>counts[1].0`."""
+
+NodeId = NewType("NodeId", str)
+"""An instance of a unit, e.g. `counts[1]`; which replica runs it is told by its incarnation."""
+
+Incarnation = NewType("Incarnation", int)
+"""Counts the lives of a node. Only the newest one counts; frames of earlier ones are refused."""
+
+NO_ID: Final = 2**63 - 1
+"""Stands for "no tuple": larger than any id."""
+
+BEGINNING_US: Final = -(2**63)
+"""The boundary of a stream that has promised nothing yet."""
+
+END_US: Final = 2**63 - 1
+"""The boundary of a stream that has ended: no tuple will follow."""

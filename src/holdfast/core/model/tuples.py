@@ -1,0 +1,81 @@
+"""Tuples travel, are stored and are processed in batches of one type.
+
+Ids are implicit: row `i` of a batch has id `first_id + i`. Every batch carries its tuples' times in
+a last column named `__time_us` (int64, microseconds since the epoch). [DPC §3.1]
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TIME_COLUMN: Final = "__time_us"
+
+
+class TupleType(enum.IntEnum):
+    """The type of every tuple of a batch. [DPC §3.1]"""
+
+    STABLE = 0
+    TENTATIVE = 1
+    UNDO = 2
+    BOUNDARY = 3
+    UNDO_START = 4
+    REC_DONE = 5
+
+
+def with_time(schema: pa.Schema) -> pa.Schema:
+    """The schema of a batch of these attributes: the same with the time column appended."""
+    return schema.append(pa.field(TIME_COLUMN, pa.int64(), nullable=False))
+
+
+@dataclass(frozen=True, slots=True)
+class TupleBatch:
+    """Consecutive tuples of one stream and one type.
+
+    Attributes:
+        first_id: Id of row 0.
+        batch: The attributes, then `__time_us`.
+        boundary_us: Nothing older than this follows this batch in its stream.
+        created_us: Wall-clock time at which the oldest row entered the system; 0 if unknown. Only
+            latency figures use it.
+        tuple_type: The type of all rows.
+    """
+
+    first_id: int
+    batch: pa.RecordBatch
+    boundary_us: int
+    created_us: int = 0
+    tuple_type: TupleType = TupleType.STABLE
+
+    @property
+    def count(self) -> int:
+        """How many tuples."""
+        return int(self.batch.num_rows)
+
+    @property
+    def next_id(self) -> int:
+        """The id after the last row's."""
+        return self.first_id + int(self.batch.num_rows)
+
+    @property
+    def time_us(self) -> np.ndarray:
+        """Tuple times, int64 microseconds, one per row."""
+        times: np.ndarray = self.batch.column(self.batch.num_columns - 1).to_numpy()
+        return times
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate size in bytes."""
+        return int(self.batch.nbytes) + 64
+
+    def starting_at(self, tuple_id: int) -> TupleBatch:
+        """The same batch without the rows before `tuple_id` (which must lie within it)."""
+        if tuple_id <= self.first_id:
+            return self
+        return replace(self, first_id=tuple_id, batch=self.batch.slice(tuple_id - self.first_id))

@@ -1,0 +1,157 @@
+"""What an operator is. [HA §3.2]
+
+A node merges its inputs into one total order and cuts it into rounds. The concatenated output of
+an operator does not depend on the cuts. Two kinds of output rows exist:
+
+- rows caused by an input row carry that row's `order`;
+- rows caused by the boundary (closed windows) carry `order == AT_CLOSE`.
+
+In a round, rows without `AT_CLOSE` rows beside them are merged by (order, port). As soon as some
+port brings `AT_CLOSE` rows, all are merged by (tuple time, order, port): a window closes in the
+round whose span of tuple time contains its end, and a node with several input streams orders its
+rows by tuple time [DPC "SUnion"], so this too is independent of the cuts. The exception, which
+planning must avoid, is to merge closed windows with rows of a single input that is not in order
+of tuple time: then the place of the windows depends on when the boundary arrived.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.errors import LocalProtocolError
+
+AT_CLOSE: Final = 2**62
+"""The order of rows that a boundary caused: after every input row of the round."""
+
+
+class OperatorClass(enum.IntEnum):
+    """How much an operator's output depends on more than its input. Each class contains those
+    before it; a unit has the class of its most general operator. [HA §3.2]
+    """
+
+    REPEATABLE = 0
+    CONVERGENT_CAPABLE = 1
+    DETERMINISTIC = 2
+    ARBITRARY = 3
+
+
+class ArithmeticOverflow(ArithmeticError):
+    """A result does not fit its type, which Spark in ANSI mode refuses too."""
+
+
+class Evaluator(Protocol):
+    """A compiled expression over the attributes of a batch."""
+
+    @property
+    def name(self) -> str:
+        """Name of the result column."""
+        ...
+
+    @property
+    def type(self) -> pa.DataType:
+        """Type of the result."""
+        ...
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        """One value per row of the batch, of type `type`."""
+        ...
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows on one port in one round.
+
+    Attributes:
+        batch: The attributes.
+        time_us: int64 (n,), tuple time in microseconds since the epoch.
+        order: int64 (n,), non-decreasing position in the node's total order of this round, the
+            same numbering over all ports; `AT_CLOSE` for rows of closed windows.
+        created_us: Creation wall time of the newest contributing tuple, 0 if unknown. Only latency
+            figures use it.
+    """
+
+    batch: pa.RecordBatch
+    time_us: np.ndarray
+    order: np.ndarray
+    created_us: int
+
+
+@dataclass(slots=True)
+class Output:
+    """What one round produced.
+
+    Attributes:
+        rows: The rows, or None.
+        low: int64 per node-wide input stream: the oldest tuple id that contributed to these rows
+            (or an older one), which is cause() of HA; None without rows. [HA §5.2]
+    """
+
+    rows: Rows | None
+    low: np.ndarray | None
+
+
+NOTHING: Final = Output(None, None)
+
+
+class Operator(abc.ABC):
+    """One operator with its state. Volatile fields but for what it keeps in pages."""
+
+    operator_class: OperatorClass
+    name: str
+    output_schema: pa.Schema
+
+    @abc.abstractmethod
+    def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
+        """Process one round.
+
+        Args:
+            inputs: One per port, None where nothing arrived.
+            low: int64 per node-wide input stream, the oldest tuple id in this round, NO_ID if none.
+            boundary_us: After these rows nothing older follows on any input of this operator.
+        """
+
+    def oldest_needed(self) -> np.ndarray | None:
+        """Per input stream the oldest tuple id that the state depends on; None: no state.
+
+        It is the operator's low watermark. [HA §5.2]
+        """
+        return None
+
+    def check_invariants(self) -> None:  # noqa: B027  (stateless operators have none)
+        """Raise `InvariantViolation` if the state makes no sense."""
+
+    def state_bytes(self) -> int:
+        """Bytes of pages held."""
+        return 0
+
+
+def has_rows(rows: Rows | None) -> bool:
+    """Whether there is at least one row."""
+    return rows is not None and len(rows.time_us) > 0
+
+
+def merge_permutation(parts: Sequence[Rows]) -> np.ndarray:
+    """Positions in the concatenation of `parts` (in port order) in the order to process them.
+
+    int64 (total rows,). See the head of this file for the order.
+    """
+    if len(parts) == 1:
+        return np.arange(len(parts[0].time_us), dtype=np.int64)
+    order = np.concatenate([part.order for part in parts])
+    if bool((order == AT_CLOSE).any()):
+        times = np.concatenate([part.time_us for part in parts])
+        return np.lexsort((order, times))
+    return np.argsort(order, kind="stable")
+
+
+def require_same_schema(name: str, expected: pa.Schema, batch: pa.RecordBatch) -> None:
+    """Raise `LocalProtocolError` unless the batch has the expected column types."""
+    if batch.schema.types != expected.types:
+        raise LocalProtocolError(f"{name}: received {batch.schema}, expected {expected}")

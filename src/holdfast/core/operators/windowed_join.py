@@ -1,0 +1,186 @@
+"""Join of two inputs within tumbling windows of tuple time. Convergent-capable. [HA §3.2]
+
+Rows wait in their window's own page sets. When the boundary reaches the window's end, the window
+is joined and emitted in the order (window end, left insertion, right insertion), and its pages
+are released. With `how="left"` a left row without match is emitted with nulls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.model.schema import column_of
+from holdfast.core.operators.aggregate import WINDOW_TIME
+from holdfast.core.operators.base import (
+    AT_CLOSE,
+    NOTHING,
+    Operator,
+    OperatorClass,
+    Output,
+    Rows,
+    has_rows,
+)
+from holdfast.core.operators.join import (
+    SLOT_WORDS,
+    JoinLayout,
+    JoinRows,
+    OutputField,
+    find_pairs,
+)
+from holdfast.core.operators.windows import WindowDirectory, WindowSpec
+from holdfast.core.state.page_manager import PageManager
+from holdfast.core.state.unordered_map import UnorderedMap
+
+
+@dataclass(slots=True)
+class _Window:
+    rows: JoinRows
+    created_us: int
+
+    @property
+    def page_count(self) -> int:
+        return self.rows.page_count
+
+    def destroy(self) -> None:
+        self.rows.destroy()
+
+    def check_invariants(self) -> None:
+        self.rows.check_invariants()
+
+
+class WindowedJoin(Operator):
+    """Joins rows with equal keys in the same window; a null key matches nothing."""
+
+    operator_class = OperatorClass.CONVERGENT_CAPABLE
+
+    def __init__(
+        self,
+        name: str,
+        left_schema: pa.Schema,
+        right_schema: pa.Schema,
+        left_keys: Sequence[str],
+        right_keys: Sequence[str],
+        fields: Sequence[OutputField],
+        *,
+        size_us: int,
+        how: Literal["inner", "left"] = "inner",
+        manager: PageManager | None = None,
+    ) -> None:
+        """Join port 0 (left) and port 1 (right).
+
+        Args:
+            name: Of the operator.
+            left_schema: Of port 0.
+            right_schema: Of port 1.
+            left_keys: Key columns of port 0.
+            right_keys: Key columns of port 1, in the same order.
+            fields: Output columns after window_start and window_end: side, column, output name.
+            size_us: Length of a window, microseconds. Output rows have tuple time window end - 1.
+            how: `left` also emits left rows without match.
+            manager: Where the state lives; an own one if None.
+
+        Raises:
+            LocalProtocolError: A column is missing, key types differ, or the size is not positive.
+        """
+        self.name = name
+        self._manager = manager if manager is not None else PageManager()
+        self._layout = JoinLayout(
+            name, (left_schema, right_schema), (left_keys, right_keys), fields
+        )
+        self._spec = WindowSpec(size_us, size_us)
+        self._is_outer = how == "left"
+        self._directory: WindowDirectory[_Window] = WindowDirectory(self._manager, self._spec)
+        self.output_schema = pa.schema(
+            [
+                pa.field("window_start", WINDOW_TIME, nullable=False),
+                pa.field("window_end", WINDOW_TIME, nullable=False),
+                *self._layout.output_fields,
+            ]
+        )
+
+    def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
+        """Store the rows; emit the windows that the boundary closes.
+
+        Raises:
+            LocalProtocolError: A row is older than the boundary.
+            StateLimitExceeded: The pages are used up.
+        """
+        for side, rows in enumerate(inputs):
+            if rows is not None and has_rows(rows):
+                self._directory.require_not_late(self.name, rows.time_us)
+                self._store(side, rows, low)
+        closed = self._directory.close(boundary_us)
+        if not closed:
+            return NOTHING
+        batches: list[pa.RecordBatch] = []
+        ends: list[np.ndarray] = []
+        cause = closed[0][2].copy()
+        created_us = 0
+        for start, window, window_low in closed:
+            batch = self._join(start, window.rows)
+            window.destroy()
+            if batch.num_rows == 0:
+                continue
+            if not batches:
+                cause = window_low.copy()
+            np.minimum(cause, window_low, out=cause)
+            created_us = max(created_us, window.created_us)
+            batches.append(batch)
+            ends.append(np.full(batch.num_rows, start + self._spec.size_us - 1, dtype=np.int64))
+        if not batches:
+            return NOTHING
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        order = np.full(batch.num_rows, AT_CLOSE, dtype=np.int64)
+        return Output(Rows(batch, np.concatenate(ends), order, created_us), cause)
+
+    def oldest_needed(self) -> np.ndarray | None:
+        """The oldest tuple of any open window."""
+        return self._directory.oldest_needed()
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` if windows and directory disagree."""
+        self._directory.check_invariants()
+
+    def state_bytes(self) -> int:
+        """Bytes of pages held."""
+        return self._directory.state_bytes()
+
+    def _store(self, side: int, rows: Rows, low: np.ndarray) -> None:
+        for start, numbers in self._spec.assign(rows.time_us):
+            window = self._directory.find(start)
+            if window is None:
+                window = _Window(JoinRows(self._manager, self._layout), 0)
+                self._directory.open(start, window, low)
+            self._directory.touch(start, low)
+            window.created_us = max(window.created_us, rows.created_us)
+            if numbers is None:
+                window.rows.append(side, rows.batch, rows.time_us)
+            else:
+                window.rows.append(side, rows.batch.take(pa.array(numbers)), rows.time_us[numbers])
+
+    def _join(self, start: int, rows: JoinRows) -> pa.RecordBatch:
+        """The pairs of one window: link all right rows, then probe with the left ones."""
+        layout = self._layout
+        right, left = rows.sides[1].scan(), rows.sides[0].scan()
+        keys = np.concatenate([part[:, 2 : layout.row_at] for part in (right, left)])
+        usable = ~layout.key_packings[0].is_any_null(keys)
+        slots = np.full(len(keys), -1, dtype=np.int64)
+        groups = UnorderedMap(self._manager, layout.key_words, SLOT_WORDS)
+        slots[usable] = groups.upsert_slots(keys[usable])
+        sides = np.repeat(np.array([1, 0], dtype=np.uint8), [len(right), len(left)])
+        numbers = np.concatenate([np.arange(len(right)), np.arange(len(left))]).astype(np.int64)
+        pairs = find_pairs(self._manager, rows, slots, sides, numbers, is_outer=self._is_outer)
+        groups.destroy()
+        columns, _ = rows.columns_of(pairs[:, 1], pairs[:, 2])
+        starts = np.full(len(pairs), start, dtype=np.int64)
+        columns = [
+            column_of(starts, None, WINDOW_TIME),
+            column_of(starts + self._spec.size_us, None, WINDOW_TIME),
+            *columns,
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)

@@ -1,0 +1,1 @@
+"""What stands between two nodes: output queues, input queues, acknowledgements. [HA §5]"""

@@ -1,0 +1,290 @@
+"""An output queue keeps what was produced until nobody can need it again. [HA §5.2]
+
+Theory of operation. A queue serves one stream with one receiver. Four positions, all tuple ids,
+never move back within one incarnation and are ordered:
+
+    trimmed_before <= needed_from <= next_to_send <= next_id        (needed_from: level-1 ack)
+
+- `append` adds a batch at `next_id`.
+- `subscribe(from_id)` starts or restarts sending at the id that the receiver names; a lost
+  connection is healed by subscribing again, so sending may go back as far as `trimmed_before`.
+- `take_sendable` hands out batches up to the receiver's credit, an absolute id that only grows:
+  a lost, repeated or late grant can do no harm.
+- `acknowledge` raises the level-0 position (received) and the level-1 position (nothing before it
+  is needed to rebuild the receiver) and trims up to the latter.
+
+Beyond `memory_limit_bytes` the oldest batches that have been sent are spilled: the queue names
+them in `take_spill`, the shell writes them to a stream log, and `spilled` ranges remain readable
+through `missing_for_send`, which names the ids to be read back before sending can go on.
+
+Departure from the paper: a queue per receiver instead of one with several cursors. A keyed edge
+gives every receiver other tuples, so that nothing is stored twice, and a slow receiver holds back
+only its own tuples.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
+from holdfast.core.model.ids import BEGINNING_US, StreamId
+
+if TYPE_CHECKING:
+    from holdfast.core.model.tuples import TupleBatch
+
+
+@dataclass(frozen=True, slots=True)
+class OutputQueueStatistics:
+    """A queue's positions and sizes.
+
+    Attributes:
+        next_id: Id of the next tuple to be produced.
+        received_before: The receiver has everything before this id (level 0).
+        needed_from: The receiver may need this id and later ones again (level 1).
+        retained_tuples: Tuples held in memory.
+        retained_bytes: Their size.
+        spilled_tuples: Tuples held in the spill log.
+    """
+
+    next_id: int
+    received_before: int
+    needed_from: int
+    retained_tuples: int
+    retained_bytes: int
+    spilled_tuples: int
+
+
+class OutputQueue:
+    """The output queue of one stream towards one receiver.
+
+    Durable: nothing; a recovered node produces its tuples again from a restart point.
+    Volatile: all fields.
+    """
+
+    def __init__(
+        self, stream: StreamId, *, first_id: int, retain: bool, memory_limit_bytes: int
+    ) -> None:
+        """Start an empty queue whose first tuple will be `first_id`.
+
+        Args:
+            stream: Name of the stream, for messages.
+            first_id: Id of the first tuple to be appended.
+            retain: False drops tuples as soon as they are sent (no protection).
+            memory_limit_bytes: Beyond this, sent batches are spilled.
+        """
+        self.stream = stream
+        self._retain = retain
+        self._memory_limit_bytes = memory_limit_bytes
+        self._batches: deque[TupleBatch] = deque()  # consecutive, from _memory_first to next_id
+        self._bytes = 0
+        self.next_id = first_id
+        self.trimmed_before = first_id  # exclusive bound of what is gone for good
+        self._memory_first = first_id  # ids in [trimmed_before, _memory_first) are spilled
+        self.needed_from = first_id
+        self.received_before = first_id
+        self.boundary_us = BEGINNING_US
+        self._next_to_send = first_id
+        self._credit_until = first_id
+        self.is_subscribed = False
+        self._boundary_sent_us = BEGINNING_US
+
+    # -- producing --------------------------------------------------------------------------
+
+    def append(self, batch: TupleBatch) -> None:
+        """Add the next tuples. Raises `LocalProtocolError` if their ids do not continue."""
+        if batch.first_id != self.next_id:
+            raise LocalProtocolError(
+                f"{self.stream}: batch starts at {batch.first_id}, expected {self.next_id}"
+            )
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+        self.next_id = batch.next_id
+        self.boundary_us = max(self.boundary_us, batch.boundary_us)
+
+    def promise(self, boundary_us: int) -> None:
+        """Nothing older than `boundary_us` will be appended from now on."""
+        self.boundary_us = max(self.boundary_us, boundary_us)
+
+    @property
+    def unsent_tuples(self) -> int:
+        """How many tuples wait for credit or for a subscriber."""
+        return self.next_id - max(self._next_to_send, self.trimmed_before)
+
+    # -- serving the receiver ---------------------------------------------------------------
+
+    def subscribe(self, from_id: int) -> None:
+        """The receiver wants everything from `from_id` on.
+
+        Raises:
+            RemoteProtocolError: `from_id` has been trimmed, so that it cannot be served.
+        """
+        if from_id < self.trimmed_before:
+            raise RemoteProtocolError(
+                f"{self.stream}: asked for {from_id}, but everything before "
+                f"{self.trimmed_before} was acknowledged and trimmed"
+            )
+        self.is_subscribed = True
+        self._next_to_send = from_id
+        self._boundary_sent_us = BEGINNING_US
+
+    def unsubscribe(self) -> None:
+        """The receiver is gone; nothing is sent until it or its replacement subscribes."""
+        self.is_subscribed = False
+
+    def grant(self, credit_until: int) -> None:
+        """Ids below `credit_until` may be sent."""
+        self._credit_until = max(self._credit_until, credit_until)
+
+    def reset_credit(self, credit_until: int) -> None:
+        """A new subscription states its own credit, which replaces the old."""
+        self._credit_until = credit_until
+
+    def take_sendable(self) -> list[TupleBatch]:
+        """Batches to send now, in order; the last may be cut at the credit."""
+        limit = min(self.next_id, self._credit_until)
+        if not self.is_subscribed or self._next_to_send >= limit:
+            return []
+        if self._next_to_send < self._memory_first:
+            return []  # Must be read back from the spill log first.
+        taken: list[TupleBatch] = []
+        for batch in self._from(self._next_to_send):
+            if batch.first_id >= limit:
+                break
+            if batch.next_id > limit:
+                batch = _head(batch, limit - batch.first_id)
+            taken.append(batch)
+            self._next_to_send = batch.next_id
+            self._boundary_sent_us = max(self._boundary_sent_us, batch.boundary_us)
+        if not self._retain:
+            self._trim(self._next_to_send)
+        return taken
+
+    def missing_for_send(self) -> tuple[int, int] | None:
+        """The range [from, to) of spilled ids to be read back before sending can go on."""
+        limit = min(self._memory_first, self._credit_until)
+        if not self.is_subscribed or self._next_to_send >= limit:
+            return None
+        return self._next_to_send, limit
+
+    def resent(self, next_id: int) -> None:
+        """Spilled tuples before `next_id` were sent by way of the spill log."""
+        self._next_to_send = max(self._next_to_send, next_id)
+
+    def take_boundary(self) -> int | None:
+        """The boundary to tell the receiver now, or None if it knows it already.
+
+        A boundary is told only when all tuples before it have been sent.
+        """
+        if not self.is_subscribed or self._next_to_send < self.next_id:
+            return None
+        if self.boundary_us <= self._boundary_sent_us:
+            return None
+        self._boundary_sent_us = self.boundary_us
+        return self.boundary_us
+
+    @property
+    def sent_before(self) -> int:
+        """All tuples before this id have been sent to the present subscriber."""
+        return self._next_to_send
+
+    # -- acknowledgements and trimming ------------------------------------------------------
+
+    def acknowledge(self, received_before: int, needed_from: int) -> None:
+        """Take over level-0 and level-1 positions and trim. [HA §5.2.1]
+
+        Args:
+            received_before: The receiver has every tuple before this id.
+            needed_from: The oldest id the receiver may need again; it is kept.
+
+        Raises:
+            RemoteProtocolError: A position lies beyond what was produced.
+        """
+        if needed_from > self.next_id or received_before > self.next_id:
+            raise RemoteProtocolError(
+                f"{self.stream}: acknowledged {max(needed_from, received_before)}, "
+                f"but the next id to be produced is {self.next_id}"
+            )
+        self.received_before = max(self.received_before, received_before)
+        if needed_from > self.needed_from:
+            self.needed_from = needed_from
+            self._trim(needed_from)
+
+    def _trim(self, before: int) -> None:
+        while self._batches and self._batches[0].next_id <= before:
+            dropped = self._batches.popleft()
+            self._bytes -= dropped.nbytes
+            self._memory_first = dropped.next_id
+        if before > self.trimmed_before:
+            self.trimmed_before = before
+        if self._memory_first < self.trimmed_before and not (
+            self._batches and self._batches[0].first_id < self.trimmed_before
+        ):
+            self._memory_first = self.trimmed_before
+
+    # -- spilling ---------------------------------------------------------------------------
+
+    def take_spill(self) -> list[TupleBatch]:
+        """Batches to write to the spill log now; they leave memory."""
+        spilled: list[TupleBatch] = []
+        while (
+            self._retain
+            and self._bytes > self._memory_limit_bytes
+            and self._batches
+            and self._batches[0].next_id <= self._next_to_send
+        ):
+            batch = self._batches.popleft()
+            self._bytes -= batch.nbytes
+            self._memory_first = batch.next_id
+            spilled.append(batch)
+        return spilled
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def _from(self, tuple_id: int) -> list[TupleBatch]:
+        """Batches from `tuple_id` on, the first one cut. Cost: O(batches after it)."""
+        found: deque[TupleBatch] = deque()
+        for batch in reversed(self._batches):
+            if batch.next_id <= tuple_id:
+                break
+            found.appendleft(batch)
+        if found and found[0].first_id < tuple_id:
+            found[0] = found[0].starting_at(tuple_id)
+        return list(found)
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` unless positions are ordered and batches consecutive."""
+        if not self.trimmed_before <= self._memory_first <= self.next_id:
+            first = self._batches[0].first_id if self._batches else self.next_id
+            if not (self._batches and first <= self.trimmed_before):
+                raise InvariantViolation(f"{self.stream}: positions out of order")
+        if self.needed_from < self.trimmed_before and self._retain:
+            raise InvariantViolation(f"{self.stream}: trimmed a tuple that is still needed")
+        expected = None
+        for batch in self._batches:
+            if expected is not None and batch.first_id != expected:
+                raise InvariantViolation(f"{self.stream}: gap in the queue at {expected}")
+            expected = batch.next_id
+        if expected is not None and expected != self.next_id:
+            raise InvariantViolation(f"{self.stream}: queue ends at {expected}")
+
+    def statistics(self) -> OutputQueueStatistics:
+        """Positions and sizes now."""
+        return OutputQueueStatistics(
+            next_id=self.next_id,
+            received_before=self.received_before,
+            needed_from=self.needed_from,
+            retained_tuples=self.next_id - max(self._memory_first, self.trimmed_before),
+            retained_bytes=self._bytes,
+            spilled_tuples=max(0, self._memory_first - self.trimmed_before)
+            if self._memory_first > self.trimmed_before
+            else 0,
+        )
+
+
+def _head(batch: TupleBatch, rows: int) -> TupleBatch:
+    """The first `rows` tuples. Their boundary is not known to hold before the rest is sent."""
+    from dataclasses import replace
+
+    return replace(batch, batch=batch.batch.slice(0, rows), boundary_us=BEGINNING_US)

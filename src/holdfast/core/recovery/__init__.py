@@ -1,0 +1,1 @@
+"""After a failure: what to load, what to replay."""

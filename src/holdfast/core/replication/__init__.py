@@ -1,0 +1,1 @@
+"""Replicas that agree without talking to each other. [DPC]"""

@@ -1,0 +1,199 @@
+"""SUnion puts the tuples of several streams into one deterministic order. [DPC "SUnion"]
+
+Every stream carries boundaries: promises that nothing older than a time will follow. Once all
+streams have passed a time, the tuples before it are released, sorted by (tuple time, stream,
+tuple id). Whatever the timing of arrivals, and however the streams were cut into batches, the
+concatenation of all releases is the same sequence, so replicas and replays see the same input.
+
+Departure from the paper: buckets have no fixed width. A release covers exactly the time up to
+the slowest boundary: the finest order that is still deterministic, and no delay of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.errors import RemoteProtocolError
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.core.model.tuples import TupleBatch
+
+
+@dataclass(slots=True)
+class MergedPort:
+    """What one port receives in one round.
+
+    Attributes:
+        batch: The rows, with the time column last, in merged order.
+        time_us: int64 tuple times, one per row.
+        order: int64 positions in the merged order of the round over all ports, increasing.
+        created_us: Creation time of the oldest row; 0 if unknown.
+    """
+
+    batch: pa.RecordBatch
+    time_us: np.ndarray
+    order: np.ndarray
+    created_us: int
+
+
+@dataclass(slots=True)
+class Release:
+    """One round: rows per port (None: nothing), and the oldest id per stream (NO_ID: none)."""
+
+    ports: list[MergedPort | None]
+    low: np.ndarray
+    tuples: int
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Rows of one stream in id order; `ids` is None while they are consecutive from `first_id`."""
+
+    batch: pa.RecordBatch
+    time_us: np.ndarray
+    first_id: int
+    ids: np.ndarray | None
+    created_us: int
+
+    @property
+    def low(self) -> int:
+        return int(self.ids[0]) if self.ids is not None else self.first_id
+
+    def select(self, keep: np.ndarray) -> _Piece:
+        ids = self.ids
+        if ids is None:
+            ids = np.arange(self.first_id, self.first_id + len(self.time_us), dtype=np.int64)
+        return _Piece(
+            self.batch.filter(pa.array(keep)),
+            self.time_us[keep],
+            int(ids[keep][0]),
+            ids[keep],
+            self.created_us,
+        )
+
+    def slice(self, start: int, stop: int) -> _Piece:
+        return _Piece(
+            self.batch.slice(start, stop - start),
+            self.time_us[start:stop],
+            self.first_id + start,
+            None if self.ids is None else self.ids[start:stop],
+            self.created_us,
+        )
+
+
+class SUnion:
+    """Merges the streams of a node. Volatile: all fields; replay fills them again."""
+
+    def __init__(self, ports: Sequence[int], port_count: int) -> None:
+        """Merge `len(ports)` streams; stream `i` feeds port `ports[i]` of `port_count`."""
+        self._ports = list(ports)
+        self._port_count = port_count
+        self._held: list[list[_Piece]] = [[] for _ in ports]
+        self.held_tuples = [0] * len(self._ports)
+        self._released_before = BEGINNING_US
+
+    def add(self, stream: int, batch: TupleBatch) -> None:
+        """Hold a batch of stream number `stream` until its time has come.
+
+        Raises:
+            RemoteProtocolError: A tuple is older than a boundary that was already acted on.
+        """
+        time_us = batch.time_us
+        if len(time_us) == 0:
+            return
+        if int(time_us.min()) < self._released_before:
+            raise RemoteProtocolError(
+                f"stream {stream}: tuple {batch.first_id} or later is older than its boundary "
+                f"{self._released_before}"
+            )
+        self._held[stream].append(
+            _Piece(batch.batch, time_us, batch.first_id, None, batch.created_us)
+        )
+        self.held_tuples[stream] += batch.count
+
+    def release(self, boundary_us: int) -> Release:
+        """Everything older than `boundary_us`, which all streams have passed."""
+        self._released_before = max(self._released_before, boundary_us)
+        low = np.full(len(self._ports), NO_ID, dtype=np.int64)
+        pieces: list[tuple[int, _Piece]] = []
+        for stream, held in enumerate(self._held):
+            ready: list[_Piece] = []
+            rest: list[_Piece] = []
+            for piece in held:
+                taken, left = _split(piece, boundary_us)
+                if taken is not None:
+                    ready.append(taken)
+                if left is not None:
+                    rest.append(left)
+            if ready:
+                self._held[stream] = rest
+                self.held_tuples[stream] = sum(len(piece.time_us) for piece in rest)
+                low[stream] = min(piece.low for piece in ready)
+                pieces.extend((self._ports[stream], piece) for piece in ready)
+        return _merge(pieces, self._port_count, low)
+
+    def oldest_held(self) -> np.ndarray:
+        """Per stream the oldest id still held, NO_ID where nothing is. Shape (streams,), int64."""
+        return np.array(
+            [min((piece.low for piece in held), default=NO_ID) for held in self._held],
+            dtype=np.int64,
+        )
+
+
+def _split(piece: _Piece, boundary_us: int) -> tuple[_Piece | None, _Piece | None]:
+    """The rows older than the boundary, and the others."""
+    time_us = piece.time_us
+    if int(time_us.max()) < boundary_us:
+        return piece, None
+    is_ready = time_us < boundary_us
+    count = int(np.count_nonzero(is_ready))
+    if count == 0:
+        return None, piece
+    if bool(is_ready[:count].all()):
+        return piece.slice(0, count), piece.slice(count, len(time_us))
+    return piece.select(is_ready), piece.select(~is_ready)
+
+
+def _merge(pieces: list[tuple[int, _Piece]], port_count: int, low: np.ndarray) -> Release:
+    """Sort by (time, stream, id); the pieces come in the order (stream, id)."""
+    ports: list[MergedPort | None] = [None] * port_count
+    if not pieces:
+        return Release(ports, low, 0)
+    times = (
+        np.concatenate([piece.time_us for _, piece in pieces])
+        if len(pieces) > 1
+        else pieces[0][1].time_us
+    )
+    total = len(times)
+    if bool((times[1:] >= times[:-1]).all()):
+        rank = np.arange(total, dtype=np.int64)
+    else:
+        rank = np.empty(total, dtype=np.int64)
+        rank[np.argsort(times, kind="stable")] = np.arange(total, dtype=np.int64)
+    starts = np.cumsum([0, *(len(piece.time_us) for _, piece in pieces)])
+    for port in range(port_count):
+        members = [i for i, (target, _) in enumerate(pieces) if target == port]
+        if not members:
+            continue
+        order = np.concatenate([rank[starts[i] : starts[i + 1]] for i in members])
+        batches = [pieces[i][1].batch for i in members]
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        if not bool((order[1:] > order[:-1]).all()):
+            permutation = np.argsort(order, kind="stable")
+            order = order[permutation]
+            batch = batch.take(pa.array(permutation))
+        created = [c for i in members if (c := pieces[i][1].created_us)]
+        ports[port] = MergedPort(
+            batch,
+            batch.column(batch.num_columns - 1).to_numpy(),
+            order,
+            min(created, default=0),
+        )
+    return Release(ports, low, total)

@@ -1,0 +1,1 @@
+"""Memory management middleware: all operator state lives in pages. [SGuard §4]"""

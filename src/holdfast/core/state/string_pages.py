@@ -1,0 +1,126 @@
+"""Strings in pages, each stored once; a string may span pages. [SGuard §4, raw pages]
+
+A reference is the logical address of the string plus one; 0 stands for null. Buckets as in
+`unordered_map.py`; a string's words are: length in bytes, hash, link, then its bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.model.stable_hash import string_parts, validity
+from holdfast.core.state import kernels
+from holdfast.core.state.page_manager import PageManager
+
+_BUCKETS_FIRST = 16
+_INT32_MAX = 2**31 - 1
+
+
+class StringPages:
+    """Deduplicated byte strings of any length."""
+
+    def __init__(self, manager: PageManager) -> None:
+        """Create it empty; it takes two pages at once.
+
+        Raises:
+            StateLimitExceeded: No page is left.
+        """
+        self._manager = manager
+        self._bucket_set = manager.create_page_set()
+        self._text_set = manager.create_page_set()
+        manager.allocate(self._bucket_set, 2)
+        header = manager.resolve(self._bucket_set, 0)
+        header[kernels.BUCKETS] = _BUCKETS_FIRST
+        header[kernels.LOW_POWER] = _BUCKETS_FIRST
+
+    def __len__(self) -> int:
+        return int(self._manager.resolve(self._bucket_set, 0)[kernels.ENTRIES])
+
+    @property
+    def text_pages(self) -> np.ndarray:
+        """Page table of the strings."""
+        return self._manager.pages_of(self._text_set)
+
+    @property
+    def page_count(self) -> int:
+        """How many pages it takes."""
+        return len(self._manager.pages_of(self._bucket_set)) + len(self.text_pages)
+
+    def intern(self, column: pa.Array) -> np.ndarray:
+        """References of a string or binary column, int64 (n,); 0 for null.
+
+        Raises:
+            StateLimitExceeded: No page is left; earlier rows were stored.
+        """
+        offsets, data = string_parts(column)
+        mask = validity(column)
+        references = np.empty(len(column), dtype=np.int64)
+        manager = self._manager
+        done = 0
+        while done < len(references):
+            buckets = manager.pages_of(self._bucket_set)
+            done = kernels.intern_strings(
+                manager.arena,
+                manager.shift,
+                int(buckets[0]) << manager.shift,
+                buckets,
+                self.text_pages,
+                offsets,
+                data,
+                mask,
+                done,
+                references,
+            )
+            if done < len(references):
+                self._grow(int(offsets[done + 1] - offsets[done]))
+        return references
+
+    def gather(self, references: np.ndarray, kind: pa.DataType) -> pa.Array:
+        """The strings of references, int64 (n,), as an array of type `kind`; 0 gives null."""
+        manager = self._manager
+        n = len(references)
+        offsets = np.empty(n + 1, dtype=np.int64)
+        total = kernels.string_offsets(
+            manager.arena, manager.shift, self.text_pages, references, offsets
+        )
+        data = np.empty(total, dtype=np.uint8)
+        kernels.read_strings(
+            manager.arena, manager.shift, self.text_pages, references, offsets, data
+        )
+        is_null = references == 0
+        bitmap = None
+        if bool(is_null.any()):
+            bitmap = pa.py_buffer(np.packbits(~is_null, bitorder="little"))
+        is_narrow = (pa.types.is_string(kind) or pa.types.is_binary(kind)) and total <= _INT32_MAX
+        if is_narrow:
+            small = pa.py_buffer(offsets.astype(np.int32))
+            return pa.Array.from_buffers(kind, n, [bitmap, small, pa.py_buffer(data)])
+        t = pa.types
+        is_string = t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind)
+        if t.is_dictionary(kind):
+            is_string = not t.is_binary(kind.value_type)
+        wide = pa.large_string() if is_string else pa.large_binary()
+        array = pa.Array.from_buffers(wide, n, [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)])
+        if t.is_dictionary(kind):
+            return array.cast(kind.value_type).dictionary_encode().cast(kind)
+        return array if array.type == kind else array.cast(kind)
+
+    def destroy(self) -> None:
+        """Release all its pages; references become invalid."""
+        self._manager.destroy_page_set(self._bucket_set)
+        self._manager.destroy_page_set(self._text_set)
+
+    def _grow(self, length: int) -> None:
+        """Allocate what a string of `length` bytes lacks."""
+        manager = self._manager
+        header = manager.resolve(self._bucket_set, 0)
+        words = kernels.STRING_HEADER_WORDS + (length + 7) // 8
+        last = int(header[kernels.NEXT_FREE]) + words - 1
+        buckets = int(header[kernels.BUCKETS])
+        missing = (last >> manager.shift) + 1 - len(self.text_pages)
+        if missing > 0:
+            manager.allocate(self._text_set, max(missing, len(self.text_pages) // 2))
+        bucket_pages = len(manager.pages_of(self._bucket_set))
+        if (buckets >> manager.shift) + 1 >= bucket_pages:
+            manager.allocate(self._bucket_set, max(1, bucket_pages // 2))

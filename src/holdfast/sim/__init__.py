@@ -1,0 +1,1 @@
+"""The same cores under one seeded scheduler and a virtual clock."""

@@ -1,0 +1,325 @@
+"""Each operator against a plain model, and independence of the cuts into rounds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.errors import LocalProtocolError
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
+from holdfast.core.operators.aggregate import WindowAggregate
+from holdfast.core.operators.base import ArithmeticOverflow, Operator, Rows
+from holdfast.core.operators.filter import Filter
+from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.map import Map
+from holdfast.core.operators.union import Union
+from holdfast.core.operators.windowed_join import WindowedJoin
+from holdfast.core.state.page_manager import PageManager
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.string()),
+        ("x", pa.float64()),
+        ("i", pa.int64()),
+        ("d", pa.decimal128(10, 2)),
+    ]
+)
+
+
+@dataclass
+class Column:
+    """Evaluates to a column."""
+
+    name: str
+    schema: pa.Schema = SCHEMA
+
+    @property
+    def type(self) -> pa.DataType:
+        return self.schema.field(self.name).type
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        return batch.column(self.name)
+
+
+@dataclass
+class IsPositive:
+    name: str = "is_positive"
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.bool_()
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        positive = [None if v is None else v > 0 for v in batch.column("i").to_pylist()]
+        return pa.array(positive, type=pa.bool_())
+
+
+Row = tuple[int, int, dict[str, object]]  # port, time, values
+
+decimals = st.decimals(-1000, 1000, places=2)
+values = st.fixed_dictionaries(
+    {
+        "k": st.sampled_from([None, "", "a", "b", "a long key that takes more than a word"]),
+        "x": st.sampled_from([None, 0.0, -0.0, 1.5, -2.25, float("nan"), float("inf")]),
+        "i": st.one_of(st.none(), st.integers(-5, 5)),
+        "d": st.one_of(st.none(), decimals),
+    }
+)
+rows_strategy = st.lists(st.tuples(st.integers(0, 1), st.integers(-30, 60), values), max_size=40)
+
+
+def rounds_of(rows: Sequence[Row], ports: int) -> list[Rows | None]:
+    result: list[Rows | None] = []
+    for port in range(ports):
+        mine = [(n, time, value) for n, (p, time, value) in enumerate(rows) if p % ports == port]
+        if not mine:
+            result.append(None)
+            continue
+        batch = pa.RecordBatch.from_pylist([value for _, _, value in mine], schema=SCHEMA)
+        times = np.array([time for _, time, _ in mine], dtype=np.int64)
+        result.append(Rows(batch, times, np.array([n for n, _, _ in mine], dtype=np.int64), 0))
+    return result
+
+
+def run(
+    operator: Operator, rows: Sequence[Row], cuts: Sequence[int], ports: int
+) -> tuple[list[str], list[dict[str, object]]]:
+    """Output rows of the whole run, as (text with times, values)."""
+    edges = [0, *sorted({min(cut, len(rows)) for cut in cuts}), len(rows)]
+    text: list[str] = []
+    output: list[dict[str, object]] = []
+    boundary = BEGINNING_US
+    for begin, end in itertools.pairwise(edges):
+        rest = [time for _, time, _ in rows[end:]]
+        boundary = max(boundary, min(rest, default=END_US))
+        low = np.array([begin if end > begin else NO_ID], dtype=np.int64)
+        result = operator.process(rounds_of(rows[begin:end], ports), low, boundary)
+        operator.check_invariants()
+        if result.rows is not None:
+            got = result.rows
+            assert result.low is not None
+            assert got.batch.schema == operator.output_schema
+            assert (np.diff(got.order) >= 0).all()
+            got.batch.validate(full=True)
+            listed = got.batch.to_pylist()
+            output += listed
+            text += [f"{t} {r}" for t, r in zip(got.time_us.tolist(), listed, strict=True)]
+    return text, output
+
+
+AGGREGATES: list[tuple[str, str | None]] = [
+    ("count", None), ("count", "i"), ("sum", "i"), ("avg", "i"), ("min", "i"), ("max", "i"),
+    ("sum", "x"), ("avg", "x"), ("min", "x"), ("max", "x"), ("sum", "d"), ("avg", "d"),
+    ("min", "d"), ("max", "d"), ("min", "k"), ("max", "k"),
+]  # fmt: skip
+
+
+def aggregate(slide: int = 10, emit: str = "final", keys: Sequence[str] = ("k", "x")) -> Operator:
+    chosen = [
+        (function, None if column is None else Column(column), f"{function}_{column}")
+        for function, column in AGGREGATES
+    ]
+    return WindowAggregate(
+        "agg", SCHEMA, list(keys), chosen, size_us=10, slide_us=slide, emit=emit,  # type: ignore[arg-type]
+        manager=PageManager(page_bytes=512),
+    )  # fmt: skip
+
+
+FIELDS = [("left", "k", "lk"), ("left", "i", "li"), ("right", "x", "rx"), ("right", "d", "rd")]
+
+
+def windowed(how: str = "inner") -> Operator:
+    return WindowedJoin(
+        "join", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=10, how=how,  # type: ignore[arg-type]
+        manager=PageManager(page_bytes=512),
+    )  # fmt: skip
+
+
+def incremental() -> Operator:
+    return IncrementalJoin(
+        "join",
+        SCHEMA,
+        SCHEMA,
+        ["k", "i"],
+        ["k", "i"],
+        FIELDS,
+        manager=PageManager(page_bytes=512),  # type: ignore[arg-type]
+    )
+
+
+OPERATORS: dict[str, tuple[Callable[[], Operator], int]] = {
+    "filter": (lambda: Filter("filter", SCHEMA, IsPositive()), 1),
+    "map": (lambda: Map("map", [Column("i"), Column("k")]), 1),
+    "union": (lambda: Union("union", SCHEMA), 2),
+    "tumbling": (aggregate, 1),
+    "sliding": (lambda: aggregate(slide=4), 1),
+    "global": (lambda: aggregate(keys=()), 1),
+    "changes": (lambda: aggregate(emit="changes"), 1),
+    "sliding changes": (lambda: aggregate(slide=4, emit="changes"), 1),
+    "windowed join": (windowed, 2),
+    "left windowed join": (lambda: windowed("left"), 2),
+    "incremental join": (incremental, 2),
+}
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+@given(rows=rows_strategy, cuts=st.lists(st.integers(0, 40), max_size=6), is_sorted=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_output_does_not_depend_on_the_cuts(
+    kind: str, rows: list[Row], cuts: list[int], is_sorted: bool
+) -> None:
+    build, ports = OPERATORS[kind]
+    if is_sorted:
+        rows = sorted(rows, key=lambda row: row[1])
+    whole, _ = run(build(), rows, [], ports)
+    parts, _ = run(build(), rows, cuts, ports)
+    assert parts == whole
+
+
+def _group(value: object) -> object:
+    return "nan" if value != value else value
+
+
+@given(rows=rows_strategy, slide=st.sampled_from([10, 4, 3]))
+@settings(max_examples=60, deadline=None)
+def test_an_aggregate_equals_the_plain_model(rows: list[Row], slide: int) -> None:
+    _, output = run(aggregate(slide), rows, [7, 20], 1)
+    groups: dict[tuple[object, ...], list[dict[str, object]]] = {}
+    for _, time, value in rows:
+        for start in range(time // slide * slide - 12, time + 1):
+            if start % slide == 0 and start <= time < start + 10:
+                groups.setdefault((start, value["k"], _group(value["x"])), []).append(value)
+    expected = sorted(groups.items(), key=lambda item: item[0][0])  # type: ignore[arg-type,return-value]
+    assert len(output) == len(expected)
+    for row, ((start, k, x), members) in zip(output, expected, strict=True):
+        assert row["window_start"].timestamp() * 1e6 == pytest.approx(start)  # type: ignore[attr-defined]
+        assert (row["k"], _group(row["x"])) == (k, x)
+        ints = [m["i"] for m in members if m["i"] is not None]
+        decs = [m["d"] for m in members if m["d"] is not None]
+        assert row["count_None"] == len(members)
+        assert row["count_i"] == len(ints)
+        assert row["sum_i"] == (sum(ints) if ints else None)  # type: ignore[arg-type]
+        assert row["avg_i"] == (sum(ints) / len(ints) if ints else None)  # type: ignore[arg-type]
+        assert row["min_i"] == min(ints, default=None)  # type: ignore[type-var]
+        assert row["max_i"] == max(ints, default=None)  # type: ignore[type-var]
+        assert row["sum_d"] == (sum(decs) if decs else None)  # type: ignore[arg-type]
+        assert row["min_d"] == min(decs, default=None)  # type: ignore[type-var]
+        assert row["max_d"] == max(decs, default=None)  # type: ignore[type-var]
+        if decs:
+            mean = sum(decs, Decimal(0)) / len(decs)  # type: ignore[arg-type]
+            assert row["avg_d"] == mean.quantize(Decimal("0.000001"), ROUND_HALF_UP)
+        assert row["min_k"] == k
+        assert row["max_k"] == k
+        assert _group(row["min_x"]) == _group(row["max_x"]) == x
+
+
+@given(rows=rows_strategy, how=st.sampled_from(["inner", "left"]))
+@settings(max_examples=40, deadline=None)
+def test_a_windowed_join_equals_nested_loops(rows: list[Row], how: str) -> None:
+    _, output = run(windowed(how), rows, [5, 9], 2)
+    expected: list[tuple[object, ...]] = []
+    for start in range(-30, 70, 10):
+        inside = [row for row in rows if start <= row[1] < start + 10]
+        for left in [value for port, _, value in inside if port == 0]:
+            right = [
+                value for port, _, value in inside
+                if port == 1 and value["k"] is not None and value["k"] == left["k"]
+            ]  # fmt: skip
+            pairs = [(left["k"], left["i"], repr(r["x"]), r["d"]) for r in right]
+            if not pairs and how == "left":
+                pairs = [(left["k"], left["i"], "None", None)]
+            expected += pairs
+    assert [(r["lk"], r["li"], repr(r["rx"]), r["rd"]) for r in output] == expected
+
+
+@given(rows=rows_strategy)
+@settings(max_examples=40, deadline=None)
+def test_an_incremental_join_emits_each_pair_when_its_later_row_arrives(rows: list[Row]) -> None:
+    _, output = run(incremental(), rows, [3, 11], 2)
+    expected: list[tuple[object, ...]] = []
+    for n, (port, _, value) in enumerate(rows):
+        for other_port, _, other in rows[:n]:
+            if port == other_port or value["k"] is None or value["i"] is None:
+                continue
+            if (value["k"], value["i"]) == (other["k"], other["i"]):
+                left, right = (value, other) if port == 0 else (other, value)
+                expected.append((left["k"], left["i"], repr(right["x"]), right["d"]))
+    assert [(r["lk"], r["li"], repr(r["rx"]), r["rd"]) for r in output] == expected
+
+
+def _one(value: int, time: int = 0) -> Row:
+    return (0, time, {"k": "a", "x": 0.0, "i": value, "d": None})
+
+
+def test_an_integer_sum_that_overflows_is_refused_by_name() -> None:
+    operator = WindowAggregate("a", SCHEMA, [], [("sum", Column("i"), "total")], size_us=10)
+    with pytest.raises(ArithmeticOverflow, match="total"):
+        operator.process(rounds_of([_one(2**63 - 1), _one(1)], 1), np.zeros(1, np.int64), 0)
+
+
+def test_a_row_older_than_the_boundary_is_refused() -> None:
+    operator = aggregate()
+    operator.process(rounds_of([_one(1, 5)], 1), np.zeros(1, np.int64), 20)
+    with pytest.raises(LocalProtocolError, match="older than the boundary"):
+        operator.process(rounds_of([_one(1, 5)], 1), np.zeros(1, np.int64), 20)
+
+
+def test_low_watermarks_follow_the_open_windows() -> None:
+    operator = aggregate()
+    assert operator.oldest_needed() is None
+    operator.process(rounds_of([_one(1, 5)], 1), np.array([7, NO_ID]), 5)
+    operator.process(rounds_of([_one(1, 15)], 1), np.array([8, 3]), 9)
+    needed = operator.oldest_needed()
+    assert needed is not None
+    assert needed.tolist() == [7, 3]
+    output = operator.process([None], np.array([NO_ID, NO_ID]), 10)
+    assert output.low is not None
+    assert output.low.tolist() == [7, NO_ID]
+    needed = operator.oldest_needed()
+    assert needed is not None
+    assert needed.tolist() == [8, 3]
+
+
+def test_closed_windows_give_their_pages_back() -> None:
+    manager = PageManager(page_bytes=512)
+    operator = WindowAggregate(
+        "a", SCHEMA, ["k", "i"], [("min", Column("k"), "m")], size_us=10, manager=manager
+    )
+    for start in range(0, 1000, 10):
+        rows = [_one(i, start) for i in range(50)]
+        operator.process(rounds_of(rows, 1), np.zeros(1, np.int64), start + 10)
+        manager.check_invariants()
+    statistics = manager.statistics()
+    assert statistics.pages_peak < 60
+    assert statistics.pages_used == 1
+
+
+def test_a_union_places_closed_windows_by_tuple_time_whatever_the_cuts() -> None:
+    rows = [_one(time % 3, time) for time in range(0, 40, 3)]
+
+    def both(cuts: Sequence[int]) -> list[tuple[int, int]]:
+        wide = WindowAggregate("w", SCHEMA, [], [("count", None, "n")], size_us=10)
+        narrow = WindowAggregate("n", SCHEMA, [], [("count", None, "n")], size_us=5)
+        union = Union("u", wide.output_schema)
+        result: list[tuple[int, int]] = []
+        edges = [0, *cuts, len(rows)]
+        for begin, end in itertools.pairwise(edges):
+            boundary = rows[end][1] if end < len(rows) else END_US
+            low = np.array([begin], dtype=np.int64)
+            inputs = rounds_of(rows[begin:end], 1)
+            parts = [operator.process(inputs, low, boundary).rows for operator in (wide, narrow)]
+            merged = union.process(parts, low, boundary).rows
+            if merged is not None:
+                counts = merged.batch.column("n").to_pylist()
+                result += zip(merged.time_us.tolist(), counts, strict=True)
+        return result
+
+    assert both([]) == both([2, 3, 7]) == both(list(range(1, len(rows))))

@@ -1,0 +1,75 @@
+"""SUnion: one order, whatever the arrival and however the streams are cut. [DPC "SUnion"]"""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.errors import RemoteProtocolError
+from holdfast.core.model.ids import END_US, NO_ID
+from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
+from holdfast.core.replication.sunion import SUnion
+
+
+def tuples(stream: int, first_id: int, times: list[int]) -> TupleBatch:
+    tags = [stream * 1000 + first_id + i for i in range(len(times))]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(tags, pa.int64()), pa.array(times, pa.int64())], names=["tag", TIME_COLUMN]
+    )
+    return TupleBatch(first_id, batch, 0)
+
+
+def released(sunion: SUnion, boundary_us: int, ports: int = 1) -> list[list[int]]:
+    release = sunion.release(boundary_us)
+    return [
+        [] if port is None else port.batch.column(0).to_pylist() for port in release.ports[:ports]
+    ]
+
+
+def test_sunion_holds_tuples_until_every_stream_passed_their_time() -> None:
+    sunion = SUnion([0, 0], 1)
+    sunion.add(0, tuples(0, 0, [1, 5, 9]))
+    sunion.add(1, tuples(1, 0, [2, 5]))
+    assert released(sunion, 5) == [[0, 1000]]
+    assert released(sunion, 6) == [[1, 1001]]
+    assert sunion.oldest_held().tolist() == [2, NO_ID]
+
+
+def test_a_tuple_older_than_a_boundary_acted_on_is_refused() -> None:
+    sunion = SUnion([0, 0], 1)
+    sunion.release(10)
+    with pytest.raises(RemoteProtocolError, match="older"):
+        sunion.add(0, tuples(0, 0, [9]))
+
+
+def test_ports_share_one_numbering() -> None:
+    sunion = SUnion([0, 1], 2)
+    sunion.add(0, tuples(0, 0, [1, 3]))
+    sunion.add(1, tuples(1, 0, [2, 4]))
+    release = sunion.release(10)
+    assert [port.order.tolist() for port in release.ports if port is not None] == [[0, 2], [1, 3]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=2, max_size=3),
+    st.lists(st.integers(0, 31), max_size=6),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_does_not_depend_on_rounds_or_arrival(
+    streams: list[list[int]], boundaries: list[int], chance: object
+) -> None:
+    expected = sorted(
+        (time, stream, i) for stream, times in enumerate(streams) for i, time in enumerate(times)
+    )
+    sunion = SUnion([0] * len(streams), 1)
+    for stream, times in enumerate(streams):
+        cut = len(times) // 2
+        sunion.add(stream, tuples(stream, 0, times[:cut]))
+        sunion.add(stream, tuples(stream, cut, times[cut:]))
+    got: list[int] = []
+    for boundary in [*sorted(boundaries), END_US]:
+        got += released(sunion, boundary)[0]
+    assert got == [stream * 1000 + i for _, stream, i in expected]
+    assert not np.any(sunion.oldest_held() != NO_ID)

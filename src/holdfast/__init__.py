@@ -1,1 +1,42 @@
-"""Holdfast: streaming jobs on Spark that survive crashes."""
+"""Holdfast: streaming jobs on Spark that survive crashes.
+
+import holdfast as hf
+
+spark = hf.session()
+flow = hf.Dataflow("bids")
+...
+query = flow.start(spark, checkpointLocation="/tmp/bids")
+"""
+
+from holdfast.api.dataflow import Dataflow, Stream, sliding, tumbling
+from holdfast.api.errors import (
+    DataflowError,
+    HoldfastError,
+    NotEnoughSlotsError,
+    OptionError,
+    QueryFailedError,
+    UnsupportedError,
+)
+from holdfast.api.protections import Protection, Unprotected, UpstreamBackup
+from holdfast.api.query import Query
+from holdfast.api.session import session
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Dataflow",
+    "DataflowError",
+    "HoldfastError",
+    "NotEnoughSlotsError",
+    "OptionError",
+    "Protection",
+    "Query",
+    "QueryFailedError",
+    "Stream",
+    "Unprotected",
+    "UnsupportedError",
+    "UpstreamBackup",
+    "session",
+    "sliding",
+    "tumbling",
+]

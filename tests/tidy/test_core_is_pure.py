@@ -23,7 +23,7 @@ BANNED = {
     "pyspark",
     "zmq",
 }
-ALLOWED_THIRD_PARTY = {"numpy", "pyarrow", "numba", "google_crc32c"}
+ALLOWED_THIRD_PARTY = {"numpy", "pyarrow", "numba", "xxhash"}
 BANNED_CALLS = {"hash", "id", "open", "print", "eval", "exec", "input"}
 ROWS = {
     "errors": 1,

@@ -57,6 +57,7 @@ class CoordinatorLimits:
         keep_alive_ms: Period of keep-alives (HA: 100 ms).
         misses: Missed keep-alives after which a node is taken for dead (HA: 3).
         launch_timeout_ms: How long a launched task may take to say hello.
+        launches_max: So many launches in a row that end without a hello fail the query.
         failures_max: So many failures of one node within the window fail the query.
         failure_window_ms: The window.
     """
@@ -64,6 +65,7 @@ class CoordinatorLimits:
     keep_alive_ms: int = 100
     misses: int = 3
     launch_timeout_ms: int = 30_000
+    launches_max: int = 3
     failures_max: int = 10
     failure_window_ms: int = 10_000
 
@@ -292,6 +294,7 @@ class _Node:
     point: RestartPoint | None = None  # newest durable restart point
     point_place: tuple[int, int] = (0, 0)  # its incarnation and sequence number
     is_finished: bool = False
+    failed_launches: int = 0  # in a row, without a hello
     failures_ms: list[int] = field(default_factory=list)
     recovery: _Recovery | None = None
     last_reason: str = ""
@@ -372,6 +375,7 @@ class Coordinator:
         node.state = NodeState.ASSIGNING
         node.task = hello.task
         node.endpoint = hello.endpoint
+        node.failed_launches = 0
         node.heard_ms = now_ms
         node.incarnation = Incarnation(node.incarnation + 1)
         if node.recovery is not None:
@@ -440,6 +444,9 @@ class Coordinator:
         node.last_reason = node.last_reason or ended.reason
         effects: list[Effect] = []
         if node.state is NodeState.LAUNCHING:
+            node.failed_launches += 1
+            if node.failed_launches >= self._limits.launches_max:
+                return self._fail(f"{ended.node} does not come up: {node.last_reason}")
             effects += self._count_failure(node, ended.reason, now_ms)
         else:
             effects += self._fence(node, ended.reason, now_ms)

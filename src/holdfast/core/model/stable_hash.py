@@ -143,9 +143,31 @@ def string_parts(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     _, offsets, data = column.buffers()
     if offsets is None or offsets.size == 0:
         return np.zeros(len(column) + 1, dtype=np.int64), _NO_MASK
-    raw = np.frombuffer(offsets, dtype=width)[column.offset : column.offset + len(column) + 1]
-    bytes_ = _NO_MASK if data is None else np.frombuffer(data, dtype=np.uint8)
+    raw = _array_over(offsets, width)[column.offset : column.offset + len(column) + 1]
+    bytes_ = _NO_MASK if data is None else _array_over(data, np.uint8)
     return raw.astype(np.int64), bytes_
+
+
+class _Memory:
+    """Lends an Arrow buffer to numpy, and keeps it alive for as long as an array looks at it."""
+
+    def __init__(self, buffer: pa.Buffer, dtype: np.dtype[np.generic]) -> None:
+        self.buffer = buffer
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (buffer.size // dtype.itemsize,),
+            "typestr": dtype.str,
+            "data": (buffer.address, False),
+        }
+
+
+def _array_over(buffer: pa.Buffer, dtype: object) -> np.ndarray:
+    """A buffer as an array of the type that kernels are compiled for; they only read it.
+
+    What came over a channel or out of a file is read-only memory, which numpy would mark as such,
+    and compiled kernels take arrays of one exact type.
+    """
+    return np.asarray(_Memory(buffer, np.dtype(dtype)))  # type: ignore[call-overload]
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -180,13 +202,13 @@ def fixed_words(column: pa.Array) -> list[np.ndarray]:
         bits = column.fill_null(False).to_numpy(zero_copy_only=False)
         return [bits.astype(np.int64)]
     if t.is_decimal128(kind):
-        both = np.frombuffer(column.buffers()[1], dtype=np.int64)
+        both = _array_over(column.buffers()[1], np.int64)
         both = both[2 * column.offset : 2 * (column.offset + n)]
         return [np.ascontiguousarray(both[0::2]), np.ascontiguousarray(both[1::2])]
     if t.is_decimal32(kind) or t.is_decimal64(kind):
         return fixed_words(column.cast(pa.decimal128(kind.precision, kind.scale)))
     dtype = word_dtype(kind)
-    raw = np.frombuffer(column.buffers()[1], dtype=dtype)[column.offset : column.offset + n]
+    raw = _array_over(column.buffers()[1], dtype)[column.offset : column.offset + n]
     return [raw if dtype == np.int64 else raw.astype(np.int64)]
 
 
@@ -211,7 +233,7 @@ def word_dtype(kind: pa.DataType) -> np.dtype[np.generic]:
 def normal_float_words(column: pa.Array) -> np.ndarray:
     """Bits of the floats as doubles, with -0.0 = 0.0 and a single NaN. int64 (n,)."""
     values = column.cast(pa.float64())
-    raw = np.frombuffer(values.buffers()[1], dtype=np.float64)
+    raw = _array_over(values.buffers()[1], np.float64)
     raw = raw[values.offset : values.offset + len(values)] + 0.0
     raw[np.isnan(raw)] = np.nan
     return raw.view(np.int64)

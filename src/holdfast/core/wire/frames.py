@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,7 +74,7 @@ def encode_batch(address: FrameAddress, stream: StreamId, batch: TupleBatch) -> 
 
 def encode_positions(
     kind: FrameKind, address: FrameAddress, stream: StreamId, positions: tuple[int, int, int]
-) -> list[object]:
+) -> list[bytes]:
     """A boundary (sent_before, boundary_us, 0), subscription or ack (three positions)."""
     return [_header(kind, address, stream, (*positions, 0), 0)]
 
@@ -103,7 +104,7 @@ def _header(
 
 
 def decode(
-    parts: list[object], schemas: dict[StreamId, pa.Schema], epoch: int
+    parts: Sequence[object], schemas: dict[StreamId, pa.Schema], epoch: int
 ) -> NodeMessage | CorruptFrame:
     """A frame's message, or why it is none.
 

@@ -1,0 +1,1 @@
+"""What an application writes: dataflows, expressions, protections; and what it gets back."""

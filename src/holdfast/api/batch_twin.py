@@ -1,0 +1,184 @@
+"""The batch twin: a dataflow as a Spark SQL query over its recorded inputs, and `verify`.
+
+The twin shares no code with the operators: it is written in Spark's own functions, so that the two
+can check each other. Every DataFrame carries the tuple time in `__time_us`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window as SqlWindow
+from pyspark.sql import functions as F
+
+from holdfast.api.errors import UnsupportedError
+from holdfast.core.model.tuples import TIME_COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.api.dataflow import Dataflow, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What comparing a sink with its batch twin gave.
+
+    Attributes:
+        sink: The sink.
+        expected: Tuples of the twin.
+        actual: Tuples of the sink.
+        lost: Tuples of the twin that the sink lacks, copies counted.
+        doubled: Tuples of the sink that the twin lacks, copies counted.
+        gaps: Ids missing from, or repeated in, the sink's streams.
+        sample: Up to five differing rows, as text.
+    """
+
+    sink: str
+    expected: int
+    actual: int
+    lost: int
+    doubled: int
+    gaps: int
+    sample: tuple[str, ...]
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether the sink holds exactly the twin's tuples, each once, ids without gaps."""
+        return self.lost == self.doubled == self.gaps == 0
+
+
+def to_dataframe(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> DataFrame:
+    """The twin of one sink. The session's time zone must be UTC."""
+    if spark.conf.get("spark.sql.session.timeZone") not in ("UTC", "Etc/UTC", "GMT"):
+        raise UnsupportedError(
+            "the session's time zone must be UTC: set spark.sql.session.timeZone=UTC"
+        )
+    return _twin(flow.sinks[sink], spark, location).drop(TIME_COLUMN)
+
+
+def _twin(step: Step, spark: SparkSession, location: str) -> DataFrame:
+    inputs = [_twin(s, spark, location) for s in step.inputs]
+    match step.kind:
+        case "source":
+            return _source(step, spark, location)
+        case "filter":
+            return inputs[0].where(step.settings["expression"].sql)
+        case "select":
+            expressions = step.settings["expressions"]
+            columns = [F.expr(e.sql).alias(e.name) for e in expressions]
+            return inputs[0].select(*columns, TIME_COLUMN)
+        case "union":
+            whole = inputs[0]
+            for other in inputs[1:]:
+                whole = whole.unionByName(other)
+            return whole
+        case "aggregate":
+            return _aggregate(step, inputs[0])
+        case "window_join":
+            return _window_join(step, inputs[0], inputs[1])
+        case "join":
+            return _join(step, inputs[0], inputs[1])
+        case _:
+            raise UnsupportedError(f"{step.name}: no batch twin for {step.kind}")
+
+
+def _source(step: Step, spark: SparkSession, location: str) -> DataFrame:
+    settings = step.settings
+    if "generator" in settings:
+        frame: DataFrame = settings["generator"].to_dataframe(spark)
+        return frame
+    path = settings.get("path") or os.path.join(location, "ingest", step.name)
+    frame = spark.read.format("holdfast").option("metadata", "true").load(path)
+    time_us = F.unix_micros(F.col("_time")).alias(TIME_COLUMN)
+    return frame.select(*(F.col(f"`{c}`") for c in step.schema.names), time_us)
+
+
+def _windows(size_us: int, slide_us: int) -> Any:
+    """The starts of all windows that hold a tuple, newest last."""
+    time_us = F.col(TIME_COLUMN)
+    last = time_us - F.pmod(time_us, F.lit(slide_us))
+    steps = size_us // slide_us
+    return F.explode(F.array(*(last - F.lit(i * slide_us) for i in reversed(range(steps)))))
+
+
+def _aggregate(step: Step, frame: DataFrame) -> DataFrame:
+    settings = step.settings
+    windows, keys = settings["windows"], list(settings["keys"])
+    placed = frame.withColumn("__start", _windows(windows.size_us, windows.slide_us))
+    results = [F.expr(a.sql).alias(a.name) for a in settings["aggregates"]]
+    if settings["emit"] == "changes":
+        raise UnsupportedError(
+            f"{step.name}: emit='changes' has a batch twin only for its final results; "
+            "compare the newest result of each key and window"
+        )
+    grouped = placed.groupBy("__start", *keys).agg(*results)
+    end_us = F.col("__start") + F.lit(windows.size_us)
+    return grouped.select(
+        F.timestamp_micros("__start").alias("window_start"),
+        F.timestamp_micros(end_us).alias("window_end"),
+        *keys,
+        *(a.name for a in settings["aggregates"]),
+        (end_us - 1).alias(TIME_COLUMN),
+    )
+
+
+def _sides(step: Step, left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Any]:
+    left = left.select(*(F.col(c).alias(f"l__{c}") for c in left.columns))
+    right = right.select(*(F.col(c).alias(f"r__{c}") for c in right.columns))
+    pairs = zip(step.settings["left_keys"], step.settings["right_keys"], strict=True)
+    condition = None
+    for left_key, right_key in pairs:
+        equal = F.col(f"l__{left_key}") == F.col(f"r__{right_key}")
+        condition = equal if condition is None else condition & equal
+    return left, right, condition
+
+
+def _fields(step: Step) -> list[Any]:
+    return [
+        F.col(f"{side[0]}__{column}").alias(name) for side, column, name in step.settings["fields"]
+    ]
+
+
+def _window_join(step: Step, left: DataFrame, right: DataFrame) -> DataFrame:
+    size_us = step.settings["windows"].size_us
+    left, right, condition = _sides(step, left, right)
+    start = F.col(f"l__{TIME_COLUMN}") - F.pmod(F.col(f"l__{TIME_COLUMN}"), F.lit(size_us))
+    right_start = F.col(f"r__{TIME_COLUMN}") - F.pmod(F.col(f"r__{TIME_COLUMN}"), F.lit(size_us))
+    joined = left.join(right, condition & (start == right_start), step.settings["how"])
+    end = start + F.lit(size_us)
+    return joined.select(
+        F.timestamp_micros(start).alias("window_start"),
+        F.timestamp_micros(end).alias("window_end"),
+        *_fields(step),
+        (end - 1).alias(TIME_COLUMN),
+    )
+
+
+def _join(step: Step, left: DataFrame, right: DataFrame) -> DataFrame:
+    left, right, condition = _sides(step, left, right)
+    time_us = F.greatest(f"l__{TIME_COLUMN}", f"r__{TIME_COLUMN}").alias(TIME_COLUMN)
+    return left.join(right, condition).select(*_fields(step), time_us)
+
+
+def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Verification:
+    """Compare a sink with its batch twin, tuple by tuple, copies counted, ids checked."""
+    expected = to_dataframe(flow, spark, sink, location)
+    path = os.path.join(location, "streams", sink)
+    stored = spark.read.format("holdfast").option("metadata", "true").load(path).persist()
+    actual = stored.select(*(F.col(f"`{c}`") for c in expected.columns))
+    lost = expected.exceptAll(actual).persist()
+    doubled = actual.exceptAll(expected).persist()
+    sample = [f"lost {row}" for row in lost.take(3)]
+    sample += [f"not expected {row}" for row in doubled.take(2)]
+    order = SqlWindow.partitionBy("_partition").orderBy("_tuple_id")
+    previous = F.lag("_tuple_id", 1, -1).over(order)
+    gaps = stored.select((F.col("_tuple_id") - previous).alias("step")).where("step <> 1").count()
+    result = Verification(
+        sink, expected.count(), stored.count(), lost.count(), doubled.count(), gaps, tuple(sample)
+    )
+    for frame in (stored, lost, doubled):
+        frame.unpersist()
+    return result

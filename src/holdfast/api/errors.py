@@ -1,0 +1,27 @@
+"""Errors an application can see. Each message names what was given, and what would work."""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """The base of all errors of Holdfast's API."""
+
+
+class DataflowError(HoldfastError):
+    """A dataflow that makes no sense; raised while it is built."""
+
+
+class UnsupportedError(HoldfastError):
+    """Something Holdfast does not do; raised while the dataflow is built or started."""
+
+
+class OptionError(HoldfastError):
+    """An unknown option, or a value out of its bounds."""
+
+
+class NotEnoughSlotsError(HoldfastError):
+    """Spark cannot run all nodes at the same time."""
+
+
+class QueryFailedError(HoldfastError):
+    """A running query stopped because of an error it could not recover from."""

@@ -1,0 +1,68 @@
+"""Every setting, with its unit, default, bounds and the papers' symbol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.api.errors import OptionError
+
+PREFIX = "spark.holdfast."
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting.
+
+    Attributes:
+        name: Without the prefix `spark.holdfast.`.
+        default: Its default.
+        low: Least value allowed.
+        high: Largest value allowed.
+        meaning: For people, with unit and symbol.
+    """
+
+    name: str
+    default: int
+    low: int
+    high: int
+    meaning: str
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("ackIntervalMs", 50, 1, 60_000, "period of acknowledgements, M of HA §5.2; ms"),
+    Option("keepAliveMs", 100, 10, 60_000, "period of keep-alives; ms"),
+    Option("keepAliveMisses", 3, 1, 100, "keep-alives missed until a node is taken for dead"),
+    Option("launchTimeoutMs", 30_000, 1_000, 3_600_000, "time a node may take to come up; ms"),
+    Option(
+        "failuresMax", 10, 1, 1_000_000, "failures of one node in the window that end the query"
+    ),
+    Option("failureWindowMs", 10_000, 100, 3_600_000, "the window of failuresMax; ms"),
+    Option("inputQueueTuples", 1 << 18, 1, 1 << 30, "unprocessed tuples per input stream"),
+    Option("outputQueueTuples", 1 << 18, 1, 1 << 30, "unsent tuples per output stream"),
+    Option("outputQueueBytes", 256 << 20, 1 << 10, 1 << 40, "retained bytes before spilling"),
+    Option("roundTuples", 1 << 15, 1, 1 << 24, "tuples a node processes at a time"),
+)
+_BY_NAME = {option.name: option for option in OPTIONS}
+
+
+def read_options(given: dict[str, str]) -> dict[str, int]:
+    """All settings, those given (with their prefix) checked and taken over.
+
+    Raises:
+        OptionError: Unknown name, no whole number, or out of bounds.
+    """
+    values = {option.name: option.default for option in OPTIONS}
+    for key, text in given.items():
+        if not key.startswith(PREFIX):
+            raise OptionError(f"{key!r} is no setting of Holdfast: they begin with {PREFIX!r}")
+        option = _BY_NAME.get(key.removeprefix(PREFIX))
+        if option is None:
+            raise OptionError(f"unknown setting {key!r}; there are {', '.join(sorted(_BY_NAME))}")
+        try:
+            value = int(text)
+        except ValueError:
+            raise OptionError(f"{key}={text!r} is no whole number") from None
+        if not option.low <= value <= option.high:
+            raise OptionError(f"{key}={value}; it lies between {option.low} and {option.high}")
+        values[option.name] = value
+    return values

@@ -1,0 +1,305 @@
+"""From a dataflow to nodes: units, parallel instances, the streams between them.
+
+Sources and stateless operators share the unit of their input; every stateful operator begins a
+unit of its own unless `unit(...)` says otherwise. A unit with p instances splits each input by the
+hash of the key that its first stateful operator needs.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api.errors import DataflowError
+from holdfast.api.operators import build_operator
+from holdfast.core.haunit.plan import InputSpec, NodeLimits, NodePlan, OperatorSpec, OutputSpec
+from holdfast.core.model.ids import NodeId, StreamId
+from holdfast.shell.sources.log_source import LogSourceSpec
+from holdfast.shell.storage.paths import ingest_path, stream_path
+
+if TYPE_CHECKING:
+    from holdfast.api.dataflow import Dataflow, Step
+    from holdfast.shell.sources.base import SourceSpec
+
+_START_ALLOWANCE_S = 2.0
+_STATEFUL = ("aggregate", "window_join", "join")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A dataflow, placed.
+
+    Attributes:
+        nodes: All nodes.
+        sources: How nodes open each source stream.
+        sink_paths: The log folder of each sink stream.
+        never_trims: Operators that keep their input for ever.
+    """
+
+    nodes: tuple[NodePlan, ...]
+    sources: dict[StreamId, SourceSpec]
+    sink_paths: dict[StreamId, str]
+    never_trims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """What a unit reads of one step outside it, on one port."""
+
+    producer: Step
+    port: int
+    keys: tuple[str, ...]
+
+
+def plan_dataflow(
+    flow: Dataflow,
+    location: str,
+    *,
+    parallelism: int | dict[str, int],
+    is_protected: bool,
+    limits: NodeLimits,
+) -> Plan:
+    """Place a dataflow. Raises `DataflowError` for what cannot be placed."""
+    if not flow.sinks:
+        raise DataflowError(f"{flow.name} has no sink; end it with stream.sink(name)")
+    steps = _needed(flow)
+    units: dict[str, list[Step]] = {}
+    for step in steps:
+        units.setdefault(step.unit, []).append(step)
+    counts = {unit: _instances(unit, members, parallelism) for unit, members in units.items()}
+    if isinstance(parallelism, dict) and (unknown := set(parallelism) - set(units)):
+        raise DataflowError(
+            f"parallelism names {', '.join(sorted(unknown))}; units are {', '.join(units)}"
+        )
+    planner = _Planner(flow, location, steps, units, counts)
+    nodes = tuple(
+        planner.node(unit, index, is_protected=is_protected, limits=limits)
+        for unit in units
+        for index in range(counts[unit])
+    )
+    never_trims = tuple(step.name for step in steps if step.kind == "join")
+    return Plan(nodes, planner.sources, planner.sink_paths, never_trims)
+
+
+def _needed(flow: Dataflow) -> list[Step]:
+    """The steps that some sink depends on, inputs first."""
+    needed: list[Step] = []
+
+    def visit(step: Step) -> None:
+        if not any(step is other for other in needed):
+            for source in step.inputs:
+                visit(source)
+            needed.append(step)
+
+    for step in flow.sinks.values():
+        visit(step)
+    return needed
+
+
+def _instances(unit: str, members: list[Step], parallelism: int | dict[str, int]) -> int:
+    sources = [step for step in members if step.kind == "source"]
+    if sources:
+        partitions = {step.settings["partitions"] for step in sources}
+        if len(partitions) > 1:
+            raise DataflowError(f"the sources of unit {unit!r} have different partitions")
+        count: int = partitions.pop()
+        if count > 1 and any(step.kind in _STATEFUL for step in members):
+            raise DataflowError(
+                f"unit {unit!r} holds a source with {count} partitions and a stateful operator; "
+                "leave the operator in a unit of its own"
+            )
+        return count
+    wanted = parallelism.get(unit, 1) if isinstance(parallelism, dict) else parallelism
+    if wanted < 1:
+        raise DataflowError(f"parallelism of unit {unit!r} is {wanted}; at least 1")
+    keyed = [step for step in members if step.kind in _STATEFUL]
+    if not keyed or not all(_partition_keys(step) for step in keyed):
+        return 1
+    if wanted > 1 and len(keyed) > 1:
+        names = ", ".join(step.name for step in keyed)
+        raise DataflowError(
+            f"unit {unit!r} with parallelism {wanted} holds several keyed operators ({names}); "
+            "give each a unit of its own"
+        )
+    return wanted
+
+
+def _partition_keys(step: Step) -> tuple[tuple[str, ...], ...]:
+    """Per port the columns by which the input may be split; empty if it must not be."""
+    if step.kind == "aggregate":
+        keys: tuple[str, ...] = step.settings["keys"]
+        return (keys,) if keys else ()
+    if step.kind in ("window_join", "join"):
+        return (step.settings["left_keys"], step.settings["right_keys"])
+    return ()
+
+
+class _Planner:
+    """Numbers ports and names streams."""
+
+    def __init__(
+        self,
+        flow: Dataflow,
+        location: str,
+        steps: list[Step],
+        units: dict[str, list[Step]],
+        counts: dict[str, int],
+    ) -> None:
+        self._flow = flow
+        self._location = location
+        self._steps = steps
+        self._units = units
+        self._counts = counts
+        self._edges = {unit: self._unit_edges(unit) for unit in units}
+        self._started_s = time.time() + _START_ALLOWANCE_S
+        self.sources: dict[StreamId, SourceSpec] = {}
+        self.sink_paths: dict[StreamId, str] = {}
+
+    def _unit_edges(self, unit: str) -> list[_Edge]:
+        """What the unit reads from other units; ports follow those of its own sources."""
+        edges: list[_Edge] = []
+        sources = sum(step.kind == "source" for step in self._units[unit])
+        for step in self._units[unit]:
+            for position, producer in enumerate(step.inputs):
+                if producer.unit == unit:
+                    continue
+                keys = _partition_keys(step)
+                edge_keys = keys[position] if keys else ()
+                if not any(e.producer is producer and e.keys == edge_keys for e in edges):
+                    edges.append(_Edge(producer, sources + len(edges), edge_keys))
+        return edges
+
+    def _edge(self, step: Step, position: int) -> _Edge:
+        keys = _partition_keys(step)
+        edge_keys = keys[position] if keys else ()
+        return next(
+            e
+            for e in self._edges[step.unit]
+            if e.producer is step.inputs[position] and e.keys == edge_keys
+        )
+
+    def node(self, unit: str, index: int, *, is_protected: bool, limits: NodeLimits) -> NodePlan:
+        """One instance of a unit."""
+        members = self._units[unit]
+        sources = [step for step in members if step.kind == "source"]
+        operators = [step for step in members if step.kind != "source"]
+        inputs = [self._source_input(s, port, index) for port, s in enumerate(sources)]
+        for edge in self._edges[unit]:
+            inputs += self._edge_inputs(edge, unit, index)
+        specs = []
+        for step in operators:
+            origins = tuple(
+                self._origin(step, position, sources, operators)
+                for position in range(len(step.inputs))
+            )
+            schemas = tuple(source.schema for source in step.inputs)
+            build = partial(build_operator, step.kind, step.name, schemas, step.settings)
+            specs.append(OperatorSpec(step.name, build, origins))
+        return NodePlan(
+            node=_node(unit, index),
+            unit=unit,
+            index=index,
+            inputs=tuple(inputs),
+            port_count=len(sources) + len(self._edges[unit]),
+            operators=tuple(specs),
+            outputs=tuple(self._outputs(unit, index, sources, operators)),
+            is_protected=is_protected,
+            limits=limits,
+        )
+
+    def _origin(
+        self, step: Step, position: int, sources: list[Step], operators: list[Step]
+    ) -> tuple[str, int]:
+        producer = step.inputs[position]
+        if producer.unit != step.unit:
+            return "port", self._edge(step, position).port
+        return _within(producer, sources, operators)
+
+    def _source_input(self, step: Step, port: int, index: int) -> InputSpec:
+        stream = StreamId(f"{step.name}[{index}]")
+        self.sources[stream] = self._source_spec(step, index)
+        return InputSpec(stream, port, step.schema, None)
+
+    def _source_spec(self, step: Step, index: int) -> SourceSpec:
+        settings: dict[str, Any] = step.settings
+        partitions = settings["partitions"]
+        if "generator" in settings:
+            spec: SourceSpec = settings["generator"].spec(index, partitions)
+            return spec
+        path = settings.get("path") or ingest_path(self._location, step.name)
+        return LogSourceSpec(
+            str(path), "ingest", index, partitions, settings["speed"], self._started_s
+        )
+
+    def _edge_inputs(self, edge: _Edge, unit: str, index: int) -> list[InputSpec]:
+        senders = range(self._counts[edge.producer.unit])
+        if self._is_forward(edge, unit):
+            senders = range(index, index + 1)
+        return [
+            InputSpec(
+                _stream(edge, i, unit, index),
+                edge.port,
+                edge.producer.schema,
+                _node(edge.producer.unit, i),
+            )
+            for i in senders
+        ]
+
+    def _is_forward(self, edge: _Edge, unit: str) -> bool:
+        """Whether instance i reads from instance i alone."""
+        receivers, senders = self._counts[unit], self._counts[edge.producer.unit]
+        if edge.keys or receivers == 1:
+            return False
+        if receivers == senders:
+            return True
+        raise DataflowError(
+            f"unit {unit!r} has {receivers} instances and reads {edge.producer.name!r} without a "
+            f"key from {senders}; add key_by(...) or use the same number"
+        )
+
+    def _outputs(
+        self, unit: str, index: int, sources: list[Step], operators: list[Step]
+    ) -> list[OutputSpec]:
+        outputs: list[OutputSpec] = []
+        for receiver, edges in self._edges.items():
+            for edge in edges:
+                if edge.producer.unit != unit:
+                    continue
+                receivers = range(self._counts[receiver])
+                if self._is_forward(edge, receiver):
+                    receivers = range(index, index + 1)
+                outputs.append(
+                    OutputSpec(
+                        _within(edge.producer, sources, operators),
+                        edge.producer.schema,
+                        tuple(_stream(edge, index, receiver, j) for j in receivers),
+                        tuple(_node(receiver, j) for j in receivers),
+                        edge.keys,
+                    )
+                )
+        for sink, step in self._flow.sinks.items():
+            if step.unit == unit:
+                stream = StreamId(f"{sink}[{index}]")
+                self.sink_paths[stream] = str(stream_path(self._location, sink, index))
+                origin = _within(step, sources, operators)
+                outputs.append(OutputSpec(origin, step.schema, (stream,), (), is_sink=True))
+        return outputs
+
+
+def _within(step: Step, sources: list[Step], operators: list[Step]) -> tuple[str, int]:
+    """Where a step of this unit puts its rows."""
+    for port, source in enumerate(sources):
+        if source is step:
+            return "port", port
+    return "operator", next(i for i, operator in enumerate(operators) if operator is step)
+
+
+def _node(unit: str, index: int) -> NodeId:
+    return NodeId(f"{unit}[{index}]")
+
+
+def _stream(edge: _Edge, sender: int, unit: str, receiver: int) -> StreamId:
+    producer = _node(edge.producer.unit, sender)
+    return StreamId(f"{edge.producer.name}:{producer}>{_node(unit, receiver)}.{edge.port}")

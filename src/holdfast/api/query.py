@@ -1,0 +1,282 @@
+"""A running dataflow: the handle that users of Structured Streaming know."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api.batch_twin import Verification
+from holdfast.api.batch_twin import verify as verify_sink
+from holdfast.api.errors import NotEnoughSlotsError, OptionError, QueryFailedError
+from holdfast.api.options import PREFIX, read_options
+from holdfast.api.planning import Plan, plan_dataflow
+from holdfast.api.protections import Protection, Unprotected, UpstreamBackup
+from holdfast.core.coordinator.coordinator import CoordinatorLimits
+from holdfast.core.haunit.plan import NodeLimits
+from holdfast.core.model.ids import NodeId
+from holdfast.shell.spark.data_source import register
+from holdfast.shell.spark.ingest import Ingest
+from holdfast.shell.spark.launch import Cluster, LaunchSpec
+from holdfast.shell.telemetry import LatencyHistogram
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.api.dataflow import Dataflow
+
+
+def start(
+    flow: Dataflow,
+    spark: SparkSession,
+    location: str,
+    protection: Protection | None,
+    parallelism: int | dict[str, int],
+    options: dict[str, str],
+) -> Query:
+    """Plan the dataflow, check that Spark can hold it, and launch it."""
+    protection = protection or UpstreamBackup()
+    protection.check(flow)
+    values = read_options({**_session_options(spark), **options})
+    plan = plan_dataflow(
+        flow,
+        location,
+        parallelism=parallelism,
+        is_protected=not isinstance(protection, Unprotected),
+        limits=_node_limits(values),
+    )
+    ingests = [
+        Ingest(step.name, step.settings, location)
+        for step in flow.steps
+        if step.kind == "source" and "df" in step.settings
+    ]
+    _check_slots(spark, plan, ingests)
+    register(spark)
+    os.makedirs(location, exist_ok=True)
+    cluster = Cluster(
+        spark,
+        LaunchSpec(
+            flow.name,
+            plan.nodes,
+            plan.sources,
+            plan.sink_paths,
+            location,
+            CoordinatorLimits(
+                keep_alive_ms=values["keepAliveMs"],
+                misses=values["keepAliveMisses"],
+                launch_timeout_ms=values["launchTimeoutMs"],
+                failures_max=values["failuresMax"],
+                failure_window_ms=values["failureWindowMs"],
+            ),
+        ),
+    )
+    return Query(flow, spark, location, plan, cluster, ingests)
+
+
+def _session_options(spark: SparkSession) -> dict[str, str]:
+    return {
+        key: value for key, value in spark.sparkContext.getConf().getAll() if key.startswith(PREFIX)
+    }
+
+
+def _node_limits(values: dict[str, int]) -> NodeLimits:
+    if values["roundTuples"] > values["inputQueueTuples"]:
+        raise OptionError(f"{PREFIX}roundTuples is larger than {PREFIX}inputQueueTuples")
+    return NodeLimits(
+        input_queue_tuples=values["inputQueueTuples"],
+        output_queue_tuples=values["outputQueueTuples"],
+        output_queue_bytes=values["outputQueueBytes"],
+        round_tuples=values["roundTuples"],
+        ack_interval_ms=values["ackIntervalMs"],
+        keep_alive_ms=values["keepAliveMs"],
+        resubscribe_ms=3 * values["keepAliveMs"],
+    )
+
+
+def _check_slots(spark: SparkSession, plan: Plan, ingests: list[Ingest]) -> None:
+    """Every node holds a task slot for as long as it lives."""
+    slots = spark.sparkContext.defaultParallelism
+    writers = 1 if any(ingest.is_streaming for ingest in ingests) else 0
+    needed = len(plan.nodes) + writers
+    if needed > slots:
+        raise NotEnoughSlotsError(
+            f"{len(plan.nodes)} nodes need {needed} task slots at the same time"
+            f"{' (one for the streaming DataFrames)' if writers else ''}, Spark has {slots}: "
+            f"use a master with at least {needed} slots, e.g. local[{needed}], "
+            "or less parallelism"
+        )
+
+
+class Query:
+    """A running dataflow."""
+
+    def __init__(
+        self,
+        flow: Dataflow,
+        spark: SparkSession,
+        location: str,
+        plan: Plan,
+        cluster: Cluster,
+        ingests: list[Ingest],
+    ) -> None:
+        """Launch; use `Dataflow.start`."""
+        self._flow = flow
+        self._spark = spark
+        self._location = location
+        self._plan = plan
+        self._cluster = cluster
+        self._ingests = ingests
+        self._stop_lock = threading.Lock()
+        self._is_stopped = False
+        self._progress: list[dict[str, Any]] = []
+        self._last_counts: tuple[float, int, int] | None = None
+        for ingest in ingests:
+            ingest.start(spark)
+        cluster.start()
+
+    # -- the names of Spark's own handle ------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The dataflow's name."""
+        return self._flow.name
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it runs."""
+        return not self._is_stopped and not self._cluster.done.is_set()
+
+    def exception(self) -> QueryFailedError | None:
+        """Why it failed, or None."""
+        reason = self._cluster.error or next((i.error for i in self._ingests if i.error), None)
+        return None if reason is None else QueryFailedError(f"{self.name}: {reason}")
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:
+        """Wait until the query ends, at most `timeout` seconds; whether it has ended.
+
+        Raises:
+            QueryFailedError: It failed.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._cluster.done.wait(0.02):
+            if any(ingest.error for ingest in self._ingests):
+                break
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+        self.stop()
+        error = self.exception()
+        if error is not None:
+            raise error
+        return True
+
+    def processAllAvailable(self) -> None:
+        """Wait until everything that bounded sources hold has come out of the sinks."""
+        self.awaitTermination()
+
+    def stop(self) -> None:
+        """Stop all nodes; returns when nothing of the query runs any more."""
+        with self._stop_lock:
+            if self._is_stopped:
+                return
+            self._is_stopped = True
+            for ingest in self._ingests:
+                ingest.stop()
+            self._cluster.stop()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What every node does now, and what the user should know."""
+        states = self._cluster.states()
+        return {
+            "message": "stopped" if self._is_stopped else "running",
+            "nodes": {
+                node: {
+                    "state": states[node],
+                    "pid": report.pid,
+                    "host": report.host,
+                    **report.statistics,
+                }
+                for node, report in self._cluster.reports.items()
+            },
+            "notes": [
+                f"{name} never lets go of its input: what its producers keep for replay is "
+                "spilled for as long as the query runs"
+                for name in self._plan.never_trims
+            ],
+        }
+
+    @property
+    def lastProgress(self) -> dict[str, Any]:
+        """Counters, rates, latencies and recoveries now."""
+        progress = self._measure()
+        self._progress = [*self._progress[-99:], progress]
+        return progress
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:
+        """The last progress reports that were asked for, oldest first."""
+        return list(self._progress)
+
+    def _measure(self) -> dict[str, Any]:
+        read = written = 0
+        for plan in self._plan.nodes:
+            statistics = self._cluster.reports[plan.node].statistics
+            if any(spec.producer is None for spec in plan.inputs):
+                read += statistics.get("input_tuples", 0) - statistics.get("replayed_tuples", 0)
+            if any(output.is_sink for output in plan.outputs):
+                written += statistics.get("output_tuples", 0)
+        now = time.monotonic()
+        previous = self._last_counts or (now, read, written)
+        self._last_counts = (now, read, written)
+        seconds = max(now - previous[0], 1e-9)
+        reports = self._cluster.reports.values()
+        return {
+            "name": self.name,
+            "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "numInputRows": read,
+            "numOutputRows": written,
+            "inputRowsPerSecond": round((read - previous[1]) / seconds, 1),
+            "outputRowsPerSecond": round((written - previous[2]) / seconds, 1),
+            "lateRows": sum(report.late_tuples for report in reports),
+            "latencyMs": self.latency().summary(),
+            "failures": list(self._cluster.failures),
+            "recovery": list(self._cluster.recoveries),
+        }
+
+    # -- what Holdfast adds -------------------------------------------------------------------
+
+    def latency(self) -> LatencyHistogram:
+        """Latencies from a tuple's creation to its sink, since the present nodes started."""
+        merged = LatencyHistogram()
+        for report in self._cluster.reports.values():
+            merged.merge(report.latency, report.latency_max_us)
+        return merged
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """The process id of every node."""
+        return {node: report.pid for node, report in self._cluster.reports.items()}
+
+    def pid(self, node: str) -> int:
+        """The process id of a node, e.g. `counts[0]`."""
+        return self._cluster.reports[NodeId(node)].pid
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """All failures so far."""
+        return list(self._cluster.failures)
+
+    @property
+    def recoveries(self) -> list[dict[str, Any]]:
+        """All completed recoveries so far."""
+        return list(self._cluster.recoveries)
+
+    def to_dataframe(self, sink: str | None = None) -> DataFrame:
+        """What a sink holds now."""
+        path = os.path.join(self._location, "streams", self._flow.sink_name(sink))
+        return self._spark.read.format("holdfast").load(path)
+
+    def verify(self, sink: str | None = None) -> Verification:
+        """Compare a sink with the batch twin over the recorded input; after the query has ended."""
+        return verify_sink(self._flow, self._spark, self._flow.sink_name(sink), self._location)

@@ -1,0 +1,135 @@
+"""`holdfast`: run the demo, NexMark queries and benchmarks."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from holdfast.api.errors import HoldfastError
+
+app = typer.Typer(
+    help="Streaming jobs on Spark that survive crashes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_console = Console(stderr=True)
+
+
+@app.command()
+def demo(
+    *,
+    seconds: Annotated[float, typer.Option(help="Replay the year in about so many seconds.")] = 15,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """A year of flights through Spark and Holdfast, with a node killed in the middle."""
+    from holdfast.api.session import session
+    from holdfast.cli import views
+    from holdfast.flights.demo import Demo
+
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as location:
+        spark = session("holdfast-demo")
+        run = Demo(spark, location, seconds)
+        try:
+            if as_json:
+                while run.query.isActive:
+                    run.watch()
+                    time.sleep(0.05)
+            else:
+                with Live(console=_console, refresh_per_second=8) as live:
+                    while run.query.isActive:
+                        live.update(views.progress(run.query, run.watch(), run.elapsed_s))
+                        time.sleep(0.1)
+            result = run.finish()
+        finally:
+            run.query.stop()
+            spark.stop()
+    if as_json:
+        _print_json({**result.summary, "carriers": result.carriers, "weather": result.weather})
+    else:
+        views.print_result(Console(), result)
+    raise typer.Exit(0 if result.is_identical else 1)
+
+
+@app.command()
+def nexmark(
+    query: Annotated[str, typer.Argument(help="q1, q3, q8 or q12.")],
+    *,
+    rate: Annotated[str, typer.Option(help="Tuples per second, or max.")] = "10000",
+    seconds: Annotated[float, typer.Option(help="Length of the run at that rate.")] = 20,
+    events: Annotated[int, typer.Option(help="With --rate max: how many events.")] = 5_000_000,
+    parallelism: Annotated[int, typer.Option(help="Instances of every unit.")] = 1,
+    protection: Annotated[str, typer.Option(help="upstream-backup or none.")] = "upstream-backup",
+    guarantee: Annotated[str, typer.Option(help="precise.")] = "precise",
+    emit: Annotated[str, typer.Option(help="q12: final or changes.")] = "final",
+    hot_ratio: Annotated[float, typer.Option(help="Share of hot items.")] = 0.0,
+    kill: Annotated[list[str] | None, typer.Option(help="unit@seconds, e.g. counts@8s.")] = None,
+    verify: Annotated[bool, typer.Option(help="Compare with Spark SQL.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Run a NexMark query, kill nodes if wanted, compare with Spark SQL."""
+    from holdfast.api.protections import parse_protection
+    from holdfast.api.session import session
+    from holdfast.nexmark.queries import KINDS
+    from holdfast.nexmark.run import Kill, NexmarkRun, run_nexmark
+    from holdfast.nexmark.source import counts_of
+
+    kinds = KINDS.get(query)
+    if kinds is None:
+        raise typer.BadParameter(f"{query!r}; there are {', '.join(KINDS)}", param_hint="QUERY")
+    if rate != "max":
+        try:
+            wanted = float(rate)
+        except ValueError:
+            raise typer.BadParameter(f"{rate!r} is neither a number nor max") from None
+        if wanted <= 0 or seconds <= 0:
+            raise typer.BadParameter("--rate and --seconds must be positive")
+        per_event = sum(counts_of(5000)[kind] for kind in kinds) / 5000
+        events = max(50, int(wanted * seconds / per_event) // 50 * 50)
+    run = NexmarkRun(
+        query,
+        events,
+        None if rate == "max" else float(rate),
+        parallelism,
+        parse_protection(protection, guarantee),
+        emit,
+        hot_ratio=hot_ratio,
+    )
+    spark = session("holdfast-nexmark", slots=max(8, 3 * parallelism + 2))
+    try:
+        report = run_nexmark(spark, run, kills=[Kill.parse(k) for k in kill or []], verify=verify)
+    finally:
+        spark.stop()
+    if as_json:
+        _print_json(report)
+    else:
+        table = Table(title=f"NexMark {query}", show_header=False)
+        for key, value in report.items():
+            table.add_row(key, json.dumps(value))
+        Console().print(table)
+    raise typer.Exit(1 if report["verified"] is False else 0)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+def main() -> None:
+    """The entry point: errors of Holdfast are one line, without a traceback."""
+    try:
+        app()
+    except HoldfastError as error:
+        _console.print(f"[bold red]{type(error).__name__}:[/] {error}", highlight=False)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

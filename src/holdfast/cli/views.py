@@ -1,0 +1,77 @@
+"""What the demo shows in a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from holdfast.api.query import Query
+    from holdfast.flights.demo import DemoResult
+
+
+def progress(query: Query, now: dict[str, Any], elapsed_s: float) -> Group:
+    """The live view: nodes, rates, latency, failures."""
+    nodes = Table(title=f"{query.name}: {elapsed_s:5.1f} s", title_justify="left")
+    for column in ("node", "state", "pid", "in", "out", "kept for replay", "state size"):
+        nodes.add_column(column, justify="left" if column in ("node", "state") else "right")
+    for node, status in query.status["nodes"].items():
+        color = "green" if status["state"] == "running" else "bold red"
+        nodes.add_row(
+            node,
+            Text(status["state"], style=color),
+            str(status["pid"] or ""),
+            f"{status.get('input_tuples', 0):,}",
+            f"{status.get('output_tuples', 0):,}",
+            f"{status.get('retained_tuples', 0):,}",
+            f"{status.get('state_bytes', 0) / 1e6:.1f} MB",
+        )
+    latency = now["latencyMs"]
+    line = Text(
+        f"in {now['numInputRows']:,} tuples ({now['inputRowsPerSecond']:,.0f}/s), "
+        f"out {now['numOutputRows']:,}, latency p50 {latency['p50'] or '-'} ms, "
+        f"p99 {latency['p99'] or '-'} ms"
+    )
+    failures = [
+        Text(f"{f['at_s']:6.2f} s  {f['node']} lost: {f['reason']}", style="bold red")
+        for f in now["failures"]
+    ]
+    failures += [
+        Text(f"          {r['node']} back after {r['recovered_ms']} ms", style="bold green")
+        for r in now["recovery"]
+    ]
+    return Group(nodes, line, *failures)
+
+
+def print_result(console: Console, result: DemoResult) -> None:
+    """The closing view."""
+    summary = result.summary
+    console.print(_table("Worst carriers of 2013", result.carriers))
+    console.print(_table("Worst weather", result.weather))
+    for failure in summary["failures"]:
+        console.print(
+            f"[red]{failure['node']}[/] killed at {summary['killed_at_s']} s: "
+            f"detected after {failure['detected_ms']} ms, restarted in "
+            f"{failure['restarted_ms']} ms, {failure['replayed_tuples']:,} tuples replayed in "
+            f"{failure['replayed_ms']} ms, first new output after {failure['recovered_ms']} ms"
+        )
+    latency = summary["latency_ms"]
+    console.print(
+        f"{summary['input_tuples']:,} tuples in, {summary['output_tuples']:,} out in "
+        f"{summary['seconds']} s ({summary['throughput_tps']:,.0f}/s, replayed at a set speed); "
+        f"latency p50 {latency['p50']} ms, p99 {latency['p99']} ms"
+    )
+    answer = "[bold green]yes[/]" if result.is_identical else "[bold red]NO[/]"
+    console.print(f"identical to Spark SQL: {answer}")
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in rows[0] if rows else ():
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(f"{v:,}" if isinstance(v, (int, float)) else str(v) for v in row.values()))
+    return table

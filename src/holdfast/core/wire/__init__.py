@@ -1,0 +1,1 @@
+"""Bytes and values: frames between nodes, records of logs. Pure."""

@@ -1,0 +1,221 @@
+"""The records of stream logs: bytes to values and back, without files.
+
+A segment is a segment header followed by records, each a fixed header and a payload, both padded
+to 64 bytes so that a payload is read without copying it. A checksum covers header and payload.
+Decoding never raises on any bytes: it gives the value, `CorruptRecord`, or `Incomplete` when more
+bytes are needed. Byte by byte in docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import xxhash
+
+from holdfast.core.model.tuples import TupleType
+
+SEGMENT_MAGIC: Final = b"HFSEG\x00\x00\x01"
+RECORD_MAGIC: Final = b"HFR\x01"
+ALIGNMENT: Final = 64
+MAX_PAYLOAD_BYTES: Final = 1 << 30
+MAX_NAME_BYTES: Final = 512
+# magic, name bytes, schema bytes, incarnation, first id, checksum
+_SEGMENT: Final = struct.Struct("<8sIIIxxxxqQ")
+# magic, kind, tuple type, incarnation, first id, boundary, created, rows, payload bytes
+_RECORD: Final = struct.Struct("<4sBBxxIqqqIIQ")
+_CHECKED: Final = _RECORD.size - 8  # the checksum itself is the last field
+RECORD_HEADER_BYTES: Final = ALIGNMENT
+
+
+class RecordKind(enum.IntEnum):
+    """What a record says."""
+
+    DATA = 1
+    BOUNDARY = 2
+    END = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptRecord:
+    """Bytes that are no record, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """The bytes end before the record does.
+
+    Attributes:
+        needed: How many bytes are needed from the record's start, as far as is known.
+    """
+
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """The beginning of a segment.
+
+    Attributes:
+        stream: The stream's name.
+        incarnation: Of the writer.
+        first_id: Id of the segment's first tuple.
+        schema: Of its batches, time column included.
+        size: Bytes of the header, padding included.
+    """
+
+    stream: str
+    incarnation: int
+    first_id: int
+    schema: pa.Schema
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One record.
+
+    Attributes:
+        kind: What it says.
+        tuple_type: Type of its tuples.
+        incarnation: Of the writer.
+        first_id: Id of row 0, or the next id for a record without rows.
+        count: Rows.
+        boundary_us: Nothing older follows after this record.
+        created_us: Creation time of the oldest row; 0 if unknown.
+        batch: The rows with the time column; None without rows.
+        size: Bytes of the record, padding included.
+    """
+
+    kind: RecordKind
+    tuple_type: TupleType
+    incarnation: int
+    first_id: int
+    count: int
+    boundary_us: int
+    created_us: int
+    batch: pa.RecordBatch | None
+    size: int
+
+
+def encode_segment_header(stream: str, incarnation: int, first_id: int, schema: pa.Schema) -> bytes:
+    """The beginning of a segment, padded."""
+    name, schema_bytes = stream.encode(), schema.serialize().to_pybytes()
+    fields = (SEGMENT_MAGIC, len(name), len(schema_bytes), incarnation, first_id)
+    head = _SEGMENT.pack(*fields, 0)[:-8]
+    checksum = _checksum(head, name + schema_bytes)
+    return _padded(head + struct.pack("<Q", checksum) + name + schema_bytes)
+
+
+def decode_segment_header(data: bytes) -> SegmentHeader | CorruptRecord | Incomplete:
+    """The inverse of `encode_segment_header`, from the segment's first bytes."""
+    if len(data) < _SEGMENT.size:
+        return Incomplete(_SEGMENT.size)
+    magic, name_size, schema_size, incarnation, first_id, checksum = _SEGMENT.unpack_from(data)
+    if magic != SEGMENT_MAGIC:
+        return CorruptRecord(f"no segment of this format: begins with {magic!r}")
+    if name_size > MAX_NAME_BYTES or schema_size > MAX_PAYLOAD_BYTES:
+        return CorruptRecord("sizes out of bounds")
+    end = _SEGMENT.size + name_size + schema_size
+    if len(data) < end:
+        return Incomplete(end)
+    body = data[_SEGMENT.size : end]
+    if _checksum(data[: _SEGMENT.size - 8], body) != checksum:
+        return CorruptRecord("checksum of the segment header is wrong")
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(body[name_size:]))
+        stream = body[:name_size].decode()
+    except (pa.ArrowException, UnicodeDecodeError, ValueError, OSError, EOFError) as error:
+        return CorruptRecord(f"segment header: {error}")
+    return SegmentHeader(stream, incarnation, first_id, schema, _aligned(end))
+
+
+def encode_record(
+    kind: RecordKind,
+    tuple_type: int,
+    incarnation: int,
+    first_id: int,
+    boundary_us: int,
+    created_us: int,
+    batch: pa.RecordBatch | None,
+) -> list[bytes | pa.Buffer]:
+    """A record as parts to be written one after the other."""
+    payload = b"" if batch is None else batch.serialize()
+    rows = 0 if batch is None else batch.num_rows
+    size = len(payload)
+    head = _RECORD.pack(
+        RECORD_MAGIC,
+        kind,
+        tuple_type,
+        incarnation,
+        first_id,
+        boundary_us,
+        created_us,
+        rows,
+        size,
+        0,
+    )[:_CHECKED]
+    header = _padded(head + struct.pack("<Q", _checksum(head, payload)))
+    if not size:
+        return [header]
+    return [header, payload, bytes(_aligned(size) - size)]
+
+
+def decode_record(data: memoryview, schema: pa.Schema) -> LogRecord | CorruptRecord | Incomplete:
+    """The record at the start of `data`. Arrow batches are fully validated."""
+    if len(data) < RECORD_HEADER_BYTES:
+        return Incomplete(RECORD_HEADER_BYTES)
+    (magic, kind, tuple_type, incarnation, first_id, boundary, created, rows, size, checksum) = (
+        _RECORD.unpack_from(data)
+    )
+    if magic != RECORD_MAGIC:
+        return CorruptRecord("no record begins here")
+    if size > MAX_PAYLOAD_BYTES:
+        return CorruptRecord(f"payload of {size} bytes")
+    whole = RECORD_HEADER_BYTES + _aligned(size)
+    if len(data) < whole:
+        return Incomplete(whole)
+    payload = data[RECORD_HEADER_BYTES : RECORD_HEADER_BYTES + size]
+    if _checksum(data[:_CHECKED], payload) != checksum:
+        return CorruptRecord("checksum is wrong")
+    if kind not in RecordKind._value2member_map_ or tuple_type not in TupleType._value2member_map_:
+        return CorruptRecord(f"kind {kind}, tuple type {tuple_type}")
+    batch = None
+    if kind == RecordKind.DATA:
+        try:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
+            batch.validate(full=True)
+        except (pa.ArrowException, ValueError, OSError, EOFError) as error:
+            return CorruptRecord(f"not a record batch of the segment's schema: {error}")
+        if batch.num_rows != rows:
+            return CorruptRecord(f"{batch.num_rows} rows, {rows} announced")
+    return LogRecord(
+        RecordKind(kind),
+        TupleType(tuple_type),
+        incarnation,
+        first_id,
+        rows,
+        boundary,
+        created,
+        batch,
+        whole,
+    )
+
+
+def _checksum(head: bytes | memoryview, body: bytes | memoryview | pa.Buffer) -> int:
+    digest = xxhash.xxh3_64(head)
+    digest.update(body)
+    return digest.intdigest()
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(_aligned(len(data)) - len(data))

@@ -1,0 +1,195 @@
+"""The demo: a year of departures, replayed, with a node killed in the middle.
+
+Spark reads and cleans the CSV files and hands four streams to Holdfast; what comes out is a Spark
+DataFrame again, compared with Spark SQL over the same input.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api.dataflow import Dataflow, tumbling
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.api.batch_twin import Verification
+    from holdfast.api.query import Query
+
+AIRPORTS = ("EWR", "JFK", "LGA")
+YEAR_S = 365 * 86_400
+KILLED = "conditions[0]"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What the demo shows at its end.
+
+    Attributes:
+        summary: The keys of `holdfast demo --json`.
+        carriers: The worst carriers, as rows.
+        weather: The worst weather, as rows.
+    """
+
+    summary: dict[str, Any]
+    carriers: list[dict[str, Any]]
+    weather: list[dict[str, Any]]
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether every sink equals its batch twin."""
+        return bool(self.summary["identical"])
+
+
+def build_flow(flights: DataFrame, weather: DataFrame, speed: float | None) -> Dataflow:
+    """Three airports united, joined with the hour's weather, delays per carrier and day.
+
+    Args:
+        flights: As `load.flights` gives them.
+        weather: As `load.weather` gives it.
+        speed: Seconds of 2013 per second; None for as fast as possible.
+    """
+    flow = Dataflow("flights")
+    airports = [
+        flow.source(
+            flights.where(flights.origin == airport),
+            name=airport.lower(),
+            time="scheduled",
+            unit="departures",
+            speed=speed,
+        )
+        for airport in AIRPORTS
+    ]
+    observed = flow.source(weather, name="weather", time="hour", speed=speed)
+    conditions = (
+        airports[0]
+        .union(*airports[1:])
+        .window(tumbling("1 hour"))
+        .join(
+            observed,
+            on="origin",
+            select=[
+                "left.carrier",
+                "left.origin",
+                "left.dep_delay",
+                "right.wind_speed",
+                "right.precip",
+                "right.visib",
+            ],
+            how="left",
+            name="conditions",
+        )
+    )
+    conditions.sink("conditions")
+    delays = (
+        conditions.filter("dep_delay IS NOT NULL")
+        .key_by("carrier")
+        .window(tumbling("1 day"))
+        .aggregate(
+            "count(*) AS departures",
+            "avg(dep_delay) AS mean_delay",
+            "max(dep_delay) AS max_delay",
+            "avg(CASE WHEN dep_delay > 15 THEN 1.0D ELSE 0.0D END) AS share_late",
+            name="delays",
+        )
+    )
+    delays.sink("delays")
+    return flow
+
+
+class Demo:
+    """One run of the demo; `watch` it while it runs."""
+
+    def __init__(self, spark: SparkSession, location: str, seconds: float) -> None:
+        """Start the dataflow; it replays the year in about `seconds`."""
+        from holdfast.flights.load import flights, weather
+
+        self._spark = spark
+        self._started_s = time.time()
+        self._kill_at_s = seconds / 2 + 2
+        raw = os.path.join(location, "raw")
+        flow = build_flow(flights(spark, raw), weather(spark, raw), YEAR_S / seconds)
+        self.query: Query = flow.start(spark, checkpointLocation=location)
+        self.killed_at_s: float | None = None
+        self._input_began_s: float | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.time() - self._started_s
+
+    def watch(self) -> dict[str, Any]:
+        """The present progress; kills the node when half of the year has passed."""
+        progress = self.query.lastProgress
+        now_s = time.time()
+        if self._input_began_s is None and progress["numInputRows"]:
+            self._input_began_s = now_s
+        began = self._input_began_s
+        is_due = began is not None and now_s - began > self._kill_at_s - 2
+        if self.killed_at_s is None and is_due and self.query.pid(KILLED):
+            os.kill(self.query.pid(KILLED), signal.SIGKILL)
+            self.killed_at_s = self.elapsed_s
+        return progress
+
+    def finish(self) -> DemoResult:
+        """Wait for the end, compare with Spark SQL, ask the closing questions."""
+        self.query.awaitTermination()
+        seconds = self.elapsed_s
+        progress = self.query.lastProgress
+        checks = [self.query.verify(sink) for sink in ("conditions", "delays")]
+        return DemoResult(
+            _summary(progress, checks, seconds, self.killed_at_s),
+            _rows(self._worst_carriers()),
+            _rows(self._worst_weather()),
+        )
+
+    def _worst_carriers(self) -> DataFrame:
+        self.query.to_dataframe("delays").createOrReplaceTempView("holdfast_delays")
+        return self._spark.sql(
+            """SELECT carrier, CAST(sum(departures) AS BIGINT) AS departures,
+                      round(sum(mean_delay * departures) / sum(departures), 1) AS mean_delay_min,
+                      max(max_delay) AS max_delay_min,
+                      round(100 * sum(share_late * departures) / sum(departures), 1) AS late_percent
+               FROM holdfast_delays GROUP BY carrier ORDER BY mean_delay_min DESC LIMIT 5"""
+        )
+
+    def _worst_weather(self) -> DataFrame:
+        self.query.to_dataframe("conditions").createOrReplaceTempView("holdfast_conditions")
+        return self._spark.sql(
+            """SELECT CASE WHEN visib < 2 THEN 'fog' WHEN precip > 0.05 THEN 'rain'
+                           WHEN wind_speed > 20 THEN 'wind' ELSE 'fair' END AS weather,
+                      count(*) AS departures, round(avg(dep_delay), 1) AS mean_delay_min
+               FROM holdfast_conditions WHERE dep_delay IS NOT NULL AND visib IS NOT NULL
+               GROUP BY 1 ORDER BY mean_delay_min DESC"""
+        )
+
+
+def _rows(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.collect()]
+
+
+def _summary(
+    progress: dict[str, Any],
+    checks: list[Verification],
+    seconds: float,
+    killed_at_s: float | None,
+) -> dict[str, Any]:
+    return {
+        "identical": all(check.is_identical for check in checks),
+        "input_tuples": progress["numInputRows"],
+        "output_tuples": sum(check.actual for check in checks),
+        "lost": sum(check.lost for check in checks),
+        "duplicates": sum(check.doubled for check in checks),
+        "gaps": sum(check.gaps for check in checks),
+        "late_tuples": progress["lateRows"],
+        "seconds": round(seconds, 2),
+        "throughput_tps": round(progress["numInputRows"] / seconds, 1),
+        "latency_ms": progress["latencyMs"],
+        "killed": KILLED,
+        "killed_at_s": None if killed_at_s is None else round(killed_at_s, 2),
+        "failures": progress["recovery"],
+    }

@@ -1,0 +1,1 @@
+"""NexMark: generator, queries, runs. [CheckMate §V]"""

@@ -1,0 +1,45 @@
+"""What a node needs of a source: tuples from any id on, the same ones whenever asked again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from holdfast.core.model.tuples import TupleBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """The answer to one read.
+
+    Attributes:
+        batches: Consecutive tuples from the asked id on; empty when there is nothing yet.
+        boundary_us: Nothing older follows; `END_US` when the source has ended.
+        late_tuples: How many late tuples were put aside since the last read.
+    """
+
+    batches: tuple[TupleBatch, ...]
+    boundary_us: int
+    late_tuples: int = 0
+
+
+class SourceReader(Protocol):
+    """Reads one stream of a source inside a node."""
+
+    def read(self, from_id: int, max_tuples: int) -> SourceRows:
+        """What there is from `from_id` on, without waiting. Replayable: the same ids always give
+        the same tuples."""
+        ...
+
+    def close(self) -> None:
+        """Release files and connections."""
+        ...
+
+
+class SourceSpec(Protocol):
+    """Describes one stream of a source; it is shipped to the node, which opens it."""
+
+    def open(self) -> SourceReader:
+        """Open the stream on the node."""
+        ...

@@ -1,0 +1,166 @@
+"""Reads a stream log, or the ingest log that Spark writes into, as a source."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.model.tuples import TupleBatch, TupleType
+from holdfast.shell.sources.base import SourceReader, SourceRows
+from holdfast.shell.storage.ingest_log import IngestLogReader
+from holdfast.shell.storage.stream_log import StreamLogReader
+
+_READ_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogSourceSpec:
+    """One partition of a log.
+
+    Attributes:
+        path: The ingest root, or the folder of one stream log partition.
+        kind: `ingest` or `stream`.
+        partition: Which partition of an ingest log.
+        partitions: Of how many.
+        speed: Event time per real time at which tuples are released; None reads as fast as the
+            dataflow can take them.
+        started_s: Wall-clock time at which a paced log's first tuple is due.
+    """
+
+    path: str
+    kind: str
+    partition: int = 0
+    partitions: int = 1
+    speed: float | None = None
+    started_s: float = 0.0
+
+    def open(self) -> SourceReader:
+        """Open the log."""
+        return LogSourceReader(self) if self.speed is None else PacedReader(self)
+
+
+class LogSourceReader:
+    """Follows a log from whatever id is asked for."""
+
+    def __init__(self, spec: LogSourceSpec) -> None:
+        """Open lazily: the first read says from where."""
+        self._spec = spec
+        self._reader: Any = None
+        self._next_id = -1
+        self._boundary_us = BEGINNING_US
+
+    def read(self, from_id: int, max_tuples: int) -> SourceRows:
+        """See `SourceReader.read`."""
+        if self._reader is None or from_id != self._next_id:
+            self.close()
+            self._reader = self._open(from_id)
+            self._next_id = from_id
+        batches = []
+        for logged in self._reader.poll(max_rows=max_tuples, max_bytes=_READ_BYTES):
+            self._boundary_us = max(self._boundary_us, logged.boundary_us)
+            if logged.count == 0:
+                continue
+            batches.append(
+                TupleBatch(
+                    logged.first_id,
+                    logged.batch,
+                    logged.boundary_us,
+                    logged.created_us,
+                    TupleType(logged.tuple_type),
+                )
+            )
+            self._next_id = logged.first_id + logged.count
+        late = 0
+        if self._spec.kind == "ingest":
+            late = sum(batch.num_rows for batch in self._reader.take_late())
+        return SourceRows(tuple(batches), END_US if self._reader.ended else self._boundary_us, late)
+
+    def _open(self, from_id: int) -> Any:
+        spec = self._spec
+        if spec.kind == "ingest":
+            return IngestLogReader(spec.path, spec.partition, spec.partitions, from_id)
+        return StreamLogReader(spec.path, from_id)
+
+    def close(self) -> None:
+        """See `SourceReader.close`."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+class PacedReader:
+    """Releases tuples at a multiple of the speed at which they happened.
+
+    The log's first tuple is due at the time that the spec names; so a restarted node goes on at
+    the pace of the others, and what became due meanwhile comes at once.
+    """
+
+    def __init__(self, spec: LogSourceSpec) -> None:
+        """Pace the log of `spec`."""
+        self._spec = spec
+        self._reader = LogSourceReader(spec)
+        self._origin_us: int | None = None
+        self._waiting: deque[TupleBatch] = deque()
+        self._rows = SourceRows((), BEGINNING_US)
+
+    def read(self, from_id: int, max_tuples: int) -> SourceRows:
+        """See `SourceReader.read`."""
+        if self._origin_us is None and not self._find_origin():
+            return SourceRows((), BEGINNING_US)
+        if self._waiting and self._waiting[0].first_id != from_id:
+            self._waiting.clear()
+        late = 0
+        if not self._waiting:
+            self._rows = self._reader.read(from_id, max_tuples)
+            self._waiting.extend(self._rows.batches)
+            late = self._rows.late_tuples
+        return SourceRows(*self._release(time.time()), late)
+
+    def _find_origin(self) -> bool:
+        """The event time of the log's first tuple, once there is one."""
+        first = LogSourceReader(self._spec)
+        rows = first.read(0, 1)
+        first.close()
+        if rows.batches:
+            self._origin_us = int(rows.batches[0].time_us[0])
+        return rows.boundary_us == END_US or bool(rows.batches)
+
+    def _release(self, now_s: float) -> tuple[tuple[TupleBatch, ...], int]:
+        """What is due by now, and the boundary after it."""
+        speed = self._spec.speed or 1.0
+        elapsed_us = max(0.0, now_s - self._spec.started_s) * 1e6
+        due_us = (self._origin_us or 0) + int(elapsed_us * speed)
+        released: list[TupleBatch] = []
+        while self._waiting:
+            batch = self._waiting[0]
+            count = int(np.count_nonzero(batch.time_us < due_us))
+            if count < batch.count:
+                count = int(np.argmax(batch.time_us >= due_us))
+            if count == 0:
+                break
+            is_whole = count == batch.count
+            rest_us = batch.boundary_us if is_whole else _oldest(batch, count)
+            head = batch.batch.slice(0, count)
+            released.append(TupleBatch(batch.first_id, head, rest_us, int(now_s * 1e6)))
+            if not is_whole:
+                self._waiting[0] = batch.starting_at(batch.first_id + count)
+                break
+            self._waiting.popleft()
+        if not self._waiting:
+            return tuple(released), self._rows.boundary_us
+        following = self._waiting[0]
+        return tuple(released), min(following.boundary_us, int(following.time_us.min()))
+
+    def close(self) -> None:
+        """See `SourceReader.close`."""
+        self._reader.close()
+
+
+def _oldest(batch: TupleBatch, start: int) -> int:
+    """No row from `start` on, nor anything after the batch, is older than this."""
+    return min(batch.boundary_us, int(batch.time_us[start:].min()))

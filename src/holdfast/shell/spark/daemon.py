@@ -1,0 +1,21 @@
+"""A PySpark daemon that has everything a node needs imported and compiled before it forks.
+
+Set `spark.python.daemon.module` to `holdfast.shell.spark.daemon`; a node's process is then a fork
+that starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Warm up, then serve forks as PySpark's own daemon does."""
+    from pyspark import daemon
+
+    from holdfast.shell.spark import task
+
+    task.warm_up()
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

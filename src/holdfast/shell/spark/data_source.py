@@ -1,0 +1,284 @@
+"""`format("holdfast")`: logs as DataFrames, and DataFrames into ingest logs.
+
+Reading takes a checkpoint location and `stream`, or the folder of one log. Options:
+
+- `stream`: a sink, or a source, of the query that wrote the location.
+- `metadata`: `true` adds `_partition`, `_tuple_id` and `_time`.
+- `types`: `stable` (default) or `all`, which adds `_type`.
+- `late`: `true` gives a source's late tuples instead.
+
+Writing, batch or streaming, appends to an ingest log exactly once by batch id. Options: `time` (the
+column with the event time), `delayMs`, `end` (`true`: nothing will follow).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from holdfast.core.model.tuples import TIME_COLUMN, TupleType
+from holdfast.shell.storage import ingest_log
+from holdfast.shell.storage.errors import StorageError, UnknownStream
+from holdfast.shell.storage.ingest_log import IngestFile, IngestLogReader, IngestMeta
+from holdfast.shell.storage.paths import checked_name
+from holdfast.shell.storage.stream_log import LoggedBatch, StreamLogReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_UTC = pa.timestamp("us", tz="UTC")
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("holdfast")` known to a session."""
+    spark.dataSource.register(HoldfastSource)
+
+
+@dataclass(frozen=True)
+class _Log:
+    """Where to read: an ingest log (one partition), or the partitions of a stream."""
+
+    path: str
+    is_ingest: bool
+    partitions: tuple[int, ...]
+    schema: pa.Schema
+
+    def open(self, partition: int, from_id: int) -> StreamLogReader | IngestLogReader:
+        if self.is_ingest:
+            return IngestLogReader(self.path, 0, 1, from_id)
+        return StreamLogReader(os.path.join(self.path, str(partition)), from_id)
+
+
+def _find(options: dict[str, str]) -> _Log:
+    path = Path(options.get("path", ""))
+    if not path.is_dir():
+        raise UnknownStream(f"{path} is no folder; give load(path) a checkpoint location or a log")
+    stream = options.get("stream")
+    if stream is not None:
+        checked_name(stream)
+        found = [p for p in (path / "streams" / stream, path / "ingest" / stream) if p.is_dir()]
+        if not found:
+            known = sorted(p.name for kind in ("streams", "ingest") for p in path.glob(f"{kind}/*"))
+            raise UnknownStream(f"no stream {stream!r} in {path}; there are {', '.join(known)}")
+        path = found[0]
+    if (path / "meta.json").exists():
+        return _Log(str(path), True, (0,), ingest_log.read_meta(str(path)).schema)
+    partitions = tuple(sorted(int(p.name) for p in path.iterdir() if p.name.isdigit()))
+    for partition in partitions:
+        schema = StreamLogReader(str(path / str(partition))).schema
+        if schema is not None:
+            attributes = pa.schema([f for f in schema if f.name != TIME_COLUMN])
+            return _Log(str(path), False, partitions, attributes)
+    known = sorted(p.name for kind in ("streams", "ingest") for p in path.glob(f"{kind}/*"))
+    hint = f"; name one with option('stream', ...): {', '.join(known)}" if known else ""
+    raise UnknownStream(f"{path} holds no log{hint}")
+
+
+def _is_true(options: dict[str, str], name: str) -> bool:
+    return options.get(name, "false").lower() == "true"
+
+
+class HoldfastSource(DataSource):
+    """The data source; see the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "holdfast"
+
+    def schema(self) -> StructType:
+        log = _find(dict(self.options))
+        fields = list(log.schema)
+        if _is_true(self.options, "metadata"):
+            fields += [pa.field("_partition", pa.int32()), pa.field("_tuple_id", pa.int64())]
+            fields.append(pa.field("_time", _UTC))
+        if self.options.get("types", "stable") == "all":
+            fields.append(pa.field("_type", pa.string()))
+        nullable = [f.with_nullable(True) for f in fields]
+        return from_arrow_schema(pa.schema(nullable))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _StreamReader(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return _BatchWriter(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return _StreamWriter(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
+
+
+class _Range(InputPartition):
+    """Ids [start, end) of one partition; `end` None means all there is."""
+
+    def __init__(self, partition: int, start: int, end: int | None) -> None:
+        self.partition, self.start, self.end = partition, start, end
+
+
+class _Rows:
+    """Turns logged batches into what the options ask for."""
+
+    def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
+        self.log = _find(options)
+        self._schema = schema
+        self._has_metadata = _is_true(options, "metadata")
+        self._has_types = options.get("types", "stable") == "all"
+        self._is_late = _is_true(options, "late")
+
+    def read(self, part: _Range) -> Iterator[pa.RecordBatch]:
+        reader = self.log.open(part.partition, part.start)
+        while part.end is None or reader.next_id < part.end:
+            batches = reader.poll()
+            if self._is_late and isinstance(reader, IngestLogReader):
+                for late in reader.take_late():
+                    logged = LoggedBatch(TupleType.STABLE, 0, -1, late.num_rows, 0, 0, late)
+                    yield self._shaped(logged, part.partition)
+            if not batches:
+                break
+            for batch in batches if not self._is_late else ():
+                kept = batch
+                if part.end is not None and batch.first_id + batch.count > part.end:
+                    rows = batch.batch.slice(0, part.end - batch.first_id)
+                    kept = LoggedBatch(
+                        batch.tuple_type, 0, batch.first_id, rows.num_rows, 0, 0, rows
+                    )
+                if self._has_types or kept.tuple_type is TupleType.STABLE:
+                    yield self._shaped(kept, part.partition)
+        reader.close()
+
+    def _shaped(self, logged: LoggedBatch, partition: int) -> pa.RecordBatch:
+        count = logged.count
+        columns = list(logged.batch.columns[:-1])
+        if self._has_metadata:
+            ids = pa.array(range(logged.first_id, logged.first_id + count), pa.int64())
+            columns += [pa.array([partition] * count, pa.int32()), ids]
+            columns.append(logged.batch.column(logged.batch.num_columns - 1).cast(_UTC))
+        if self._has_types:
+            columns.append(pa.array([logged.tuple_type.name.lower()] * count))
+        columns = [c.cast(f.type) for c, f in zip(columns, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_Range(partition, 0, None) for partition in _find(self._options).partitions]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Range)
+        yield from _Rows(self._options, self._schema).read(partition)
+
+
+class _StreamReader(DataSourceStreamReader):
+    """Offsets map each partition to the next id."""
+
+    def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+        self._followers: dict[int, StreamLogReader | IngestLogReader] = {}
+
+    def initialOffset(self) -> dict[str, int]:
+        return {str(p): 0 for p in _find(self._options).partitions}
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
+        log = _find(self._options)
+        latest = {}
+        for partition in log.partitions:
+            follower = self._followers.get(partition)
+            if follower is None:
+                follower = self._followers[partition] = log.open(partition, 0)
+            while follower.poll():
+                pass
+            latest[str(partition)] = follower.next_id
+        return latest
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [
+            _Range(int(name), start.get(name, 0), next_id)
+            for name, next_id in end.items()
+            if next_id > start.get(name, 0)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Range)
+        yield from _Rows(self._options, self._schema).read(partition)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_schema": self._schema, "_followers": {}}
+
+
+@dataclass
+class _Written(WriterCommitMessage):
+    """What one task wrote."""
+
+    partition: int
+    file: tuple[Any, ...] | None
+
+
+class _Writing:
+    """What batch and streaming writes share."""
+
+    def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
+        if "time" not in options or "path" not in options:
+            raise StorageError("writing needs option('time', column) and a path")
+        if options["time"] not in schema.names:
+            raise StorageError(
+                f"no time column {options['time']!r}; there are {', '.join(schema.names)}"
+            )
+        self._root = options["path"]
+        self._has_end = _is_true(options, "end")
+        attributes = [
+            f.with_type(_UTC) if pa.types.is_timestamp(f.type) and f.type.tz else f for f in schema
+        ]
+        delay_us = int(options.get("delayMs", "0")) * 1000
+        self._meta = IngestMeta(pa.schema(attributes), options["time"], delay_us)
+        ingest_log.prepare(self._root, self._meta)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        file = ingest_log.write_file(self._root, self._meta, iterator)
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        return _Written(partition, None if file is None else astuple(file))
+
+    def _commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        written = [m for m in messages if isinstance(m, _Written) and m.file is not None]
+        files = [IngestFile(*m.file) for m in sorted(written, key=lambda m: m.partition) if m.file]
+        ingest_log.commit(self._root, batch_id, files)
+
+
+class _BatchWriter(_Writing, DataSourceArrowWriter):
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(messages, ingest_log.next_batch_id(self._root))
+        if self._has_end:
+            ingest_log.end(self._root)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Files without a commit do not count."""
+
+
+class _StreamWriter(_Writing, DataSourceStreamArrowWriter):
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Files without a commit do not count."""

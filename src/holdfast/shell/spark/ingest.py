@@ -1,0 +1,58 @@
+"""Has Spark write a DataFrame into an ingest log, in a thread for batch, as a query for streams."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from holdfast.shell.storage.paths import ingest_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Ingest:
+    """One source DataFrame on its way into its ingest log."""
+
+    def __init__(self, name: str, settings: dict[str, Any], location: str) -> None:
+        """Nothing happens before `start`."""
+        self._name = name
+        self._df: DataFrame = settings["df"]
+        self._time = settings["time"]
+        self._delay_us = settings["delay_us"]
+        self._partitions = settings["partitions"]
+        self._path = str(ingest_path(location, name))
+        self._checkpoint = os.path.join(location, "ingest-checkpoints", name)
+        self._query: Any = None
+        self.error: str | None = None
+        self.is_streaming = bool(self._df.isStreaming)
+
+    def start(self, spark: SparkSession) -> None:
+        """Begin; a bounded DataFrame that was written before is not written again."""
+        if self.is_streaming:
+            writer = self._df.writeStream.format("holdfast").options(**self._options())
+            writer = writer.option("checkpointLocation", self._checkpoint).outputMode("append")
+            self._query = writer.queryName(f"holdfast-ingest-{self._name}").start(self._path)
+        elif not os.path.exists(os.path.join(self._path, "end.json")):
+            thread = threading.Thread(target=self._write_batch, daemon=True)
+            thread.start()
+
+    def _options(self) -> dict[str, str]:
+        return {"time": self._time, "delayMs": str(self._delay_us // 1000)}
+
+    def _write_batch(self) -> None:
+        """In order of time, so that nothing of a bounded DataFrame is late."""
+        try:
+            ordered = self._df.repartition(1).sortWithinPartitions(self._time)
+            if self._partitions > 1:
+                ordered = self._df.repartition(self._partitions).sortWithinPartitions(self._time)
+            writer = ordered.write.format("holdfast").mode("append").options(**self._options())
+            writer.option("end", "true").save(self._path)
+        except Exception as error:  # Spark's errors have many classes; all end the query.
+            self.error = f"source {self._name}: {str(error).splitlines()[0][:500]}"
+
+    def stop(self) -> None:
+        """Stop a streaming query."""
+        if self._query is not None:
+            self._query.stop()

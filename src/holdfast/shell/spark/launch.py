@@ -1,0 +1,379 @@
+"""Runs the coordinator in the driver and the nodes as Spark jobs of one task each."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from holdfast.core.coordinator import coordinator as c
+from holdfast.core.haunit.plan import NodePlan
+from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.shell.sources.base import SourceSpec
+from holdfast.shell.spark.journal import Journal
+from holdfast.shell.spark.task import TaskSpec, run_node
+from holdfast.shell.transport.channels import Channels, RunKeys
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ANSWER_INTERVAL_S = 1.0
+_STOP_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True)
+class NodeReport:
+    """What the driver last heard of a node."""
+
+    pid: int = 0
+    host: str = ""
+    statistics: dict[str, Any] = field(default_factory=dict)
+    latency: dict[int, int] = field(default_factory=dict)
+    latency_max_us: int = 0
+    late_tuples: int = 0
+    corrupt_frames: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """All that the driver needs to run a dataflow's nodes.
+
+    Attributes:
+        name: The query's name, for job groups.
+        plans: All nodes.
+        sources: How to open each source stream.
+        sink_paths: The log folder of each sink stream.
+        root: The checkpoint location.
+        limits: Failure detection.
+    """
+
+    name: str
+    plans: tuple[NodePlan, ...]
+    sources: dict[StreamId, SourceSpec]
+    sink_paths: dict[StreamId, str]
+    root: str
+    limits: c.CoordinatorLimits
+
+
+class Cluster:
+    """The shell around one `Coordinator`: its socket, its journal, its Spark jobs."""
+
+    def __init__(self, spark: SparkSession, spec: LaunchSpec) -> None:
+        """Bind the coordinator's socket and open the journal; `start` launches the nodes."""
+        self._sc = spark.sparkContext
+        self._spec = spec
+        self._plans = {plan.node: plan for plan in spec.plans}
+        self._is_local = self._sc.master.startswith("local")
+        self._keys = RunKeys.generate()
+        self._channels = Channels(self._keys)
+        self._router = self._channels.server()
+        self._endpoint = self._bind()
+        self._journal = Journal(os.path.join(spec.root, "coordinator"))
+        self._machine = c.Coordinator(
+            spec.plans,
+            epoch=self._journal.epoch,
+            limits=spec.limits,
+            journal=self._journal.entries,
+        )
+        self._inbox: queue.SimpleQueue[Stimulus] = queue.SimpleQueue()
+        self._timers: dict[str, int] = {}
+        self._answered_s: dict[bytes, float] = {}
+        self._unwritten: list[c.WriteJournal] = []
+        self._threads: dict[tuple[NodeId, int], threading.Thread] = {}
+        self._is_stopping = threading.Event()
+        self._loop = threading.Thread(target=self._run, name="holdfast-coordinator", daemon=True)
+        self._identities: dict[NodeId, bytes] = {}
+        self.reports = {plan.node: NodeReport() for plan in spec.plans}
+        self.failures: list[dict[str, Any]] = []
+        self.recoveries: list[dict[str, Any]] = []
+        self.done = threading.Event()
+        self.error: str | None = None
+        self.started_s = time.time()
+
+    def _bind(self) -> str:
+        host = "127.0.0.1"
+        if not self._is_local:
+            host = self._sc.getConf().get("spark.driver.host", "") or socket.gethostname()
+            host = socket.gethostbyname(host)
+        port = self._router.bind_to_random_port(f"tcp://{host}")
+        return f"tcp://{host}:{port}"
+
+    # -- life -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Launch all nodes; returns at once."""
+        self._inbox.put(c.Started())
+        self._loop.start()
+
+    def stop(self) -> None:
+        """Tell all nodes to stop and wait for their tasks; returns when nothing runs any more."""
+        if self._is_stopping.is_set():
+            return
+        self._is_stopping.set()
+        self._loop.join()
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        for thread in list(self._threads.values()):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for (node, launch), thread in self._threads.items():
+            if thread.is_alive():
+                self._sc.cancelJobGroup(self._group(node, launch))
+                thread.join(_STOP_TIMEOUT_S)
+        self._channels.close()
+        self._journal.close()
+        self.done.set()
+
+    def states(self) -> dict[NodeId, str]:
+        """Every node's state."""
+        return {node: state.value for node, state in self._machine.states().items()}
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopping.is_set():
+                self._turn()
+            self._say_to_all({"kind": "stop"})
+            self._collect_last_words()
+        except Exception as error:
+            self.error = f"the coordinator failed: {type(error).__name__}: {error}"
+            self.done.set()
+            raise
+
+    def _turn(self) -> None:
+        if self._router.poll(5):
+            for _ in range(256):
+                try:
+                    identity, body = self._router.recv_multipart(zmq.NOBLOCK)
+                except zmq.Again:
+                    break
+                self._on_word(identity, json.loads(body))
+        while not self._inbox.empty():
+            self._step(self._inbox.get())
+        now_ms = _now_ms()
+        for name in [name for name, at_ms in self._timers.items() if at_ms <= now_ms]:
+            del self._timers[name]
+            self._step(TimerFired(name))
+        self._write_journal()
+
+    def _collect_last_words(self) -> None:
+        """Nodes send their last statistics when told to stop."""
+        deadline = time.monotonic() + 1.0
+        waiting = {node for node, state in self.states().items() if state == "running"}
+        while waiting and time.monotonic() < deadline:
+            if self._router.poll(20):
+                _, body = self._router.recv_multipart()
+                word = json.loads(body)
+                self._note(word)
+                if "statistics" in word:
+                    waiting.discard(NodeId(word["node"]))
+
+    def _step(self, stimulus: Stimulus) -> None:
+        for effect in self._machine.step(stimulus, _now_ms()):
+            self._perform(effect)
+
+    def _write_journal(self) -> None:
+        """All entries of this turn with one sync; their completions may bring more."""
+        while self._unwritten:
+            requests, self._unwritten = self._unwritten, []
+            self._journal.write([entry for request in requests for entry in request.entries])
+            for request in requests:
+                self._step(c.JournalWritten(request.request_id))
+
+    def _on_word(self, identity: bytes, word: dict[str, Any]) -> None:
+        node = NodeId(word["node"])
+        if node not in self._plans:
+            return
+        if word["kind"] == "hello":
+            if (node, word["launch"]) != (node, self._newest_launch(node)):
+                self._say(identity, {"kind": "fenced"})
+                return
+            report = self.reports[node]
+            report.pid, report.host = word["pid"], word["host"]
+            self._identities[node] = identity
+            self._step(c.HelloReceived(node, identity.decode(), word["endpoint"]))
+            return
+        incarnation = Incarnation(word["incarnation"])
+        if not self._machine.is_current(node, incarnation):
+            self._say(identity, {"kind": "fenced"})
+            return
+        self._answer(identity)
+        self._note(word)
+        self._step(_stimulus(word, node, incarnation))
+
+    def _newest_launch(self, node: NodeId) -> int:
+        return max((launch for name, launch in self._threads if name == node), default=0)
+
+    def _answer(self, identity: bytes) -> None:
+        """Renew the node's lease now and then."""
+        now_s = time.monotonic()
+        if now_s - self._answered_s.get(identity, 0.0) > _ANSWER_INTERVAL_S:
+            self._answered_s[identity] = now_s
+            self._say(identity, {"kind": "lease"})
+
+    def _note(self, word: dict[str, Any]) -> None:
+        report = self.reports.get(NodeId(word["node"]))
+        if report is None or "statistics" not in word:
+            return
+        report.statistics = word["statistics"]
+        report.latency = {int(bucket): count for bucket, count in word["latency"].items()}
+        report.latency_max_us = word["latency_max_us"]
+        report.late_tuples = word["late_tuples"]
+        report.corrupt_frames = word["corrupt_frames"]
+
+    def _say(self, identity: bytes, word: dict[str, Any]) -> None:
+        self._router.send_multipart([identity, json.dumps(word).encode()])
+
+    def _say_to_all(self, word: dict[str, Any]) -> None:
+        for identity in self._identities.values():
+            self._say(identity, word)
+
+    # -- effects ----------------------------------------------------------------------------
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case SetTimer():
+                self._timers[effect.name] = effect.at_ms
+            case c.LaunchTask():
+                self._launch(effect.node, effect.launch)
+            case c.EndTask():
+                self._end_task(effect.node, effect.task)
+            case c.WriteJournal():
+                self._unwritten.append(effect)
+            case c.SendAssignment():
+                self._send_assignment(effect)
+            case c.TellPeer():
+                word = {
+                    "kind": "peer",
+                    "peer": effect.peer,
+                    "incarnation": effect.incarnation,
+                    "endpoint": effect.endpoint,
+                }
+                self._say(self._identities[effect.node], word)
+            case c.TellPointStored():
+                word = {"kind": "stored", "sequence": effect.sequence}
+                self._say(self._identities[effect.node], word)
+            case c.ReportFailure():
+                self.failures.append(
+                    {
+                        "node": effect.node,
+                        "incarnation": effect.incarnation,
+                        "at_s": round(time.time() - self.started_s, 3),
+                        "reason": effect.reason,
+                        "detected_ms": effect.silent_ms,
+                    }
+                )
+            case c.ReportRecovery():
+                self.recoveries.append(
+                    {
+                        "node": effect.node,
+                        "at_s": round(time.time() - self.started_s - effect.recovered_ms / 1e3, 3),
+                        "detected_ms": effect.detected_ms,
+                        "restarted_ms": effect.restarted_ms,
+                        "replayed_ms": effect.replayed_ms,
+                        "recovered_ms": effect.recovered_ms,
+                        "replayed_tuples": effect.replayed_tuples,
+                    }
+                )
+            case c.FinishQuery():
+                self.done.set()
+            case c.FailQuery():
+                self.error = effect.reason
+                self.done.set()
+
+    def _send_assignment(self, effect: c.SendAssignment) -> None:
+        point = effect.assignment.restart_point
+        word = {
+            "kind": "assign",
+            "epoch": effect.assignment.epoch,
+            "incarnation": effect.assignment.incarnation,
+            "point": None if point is None else point.to_json(),
+            "peers": effect.peers,
+        }
+        self._say(effect.task.encode(), word)
+
+    def _end_task(self, node: NodeId, task: str) -> None:
+        """End a fenced process on this host; elsewhere it ends itself when told or by its lease."""
+        pid = int(task.split("|")[2])
+        if self._is_local and pid != self.reports[node].pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    # -- Spark jobs -------------------------------------------------------------------------
+
+    def _group(self, node: NodeId, launch: int) -> str:
+        return f"holdfast/{self._spec.name}/{node}#{launch}"
+
+    def _launch(self, node: NodeId, launch: int) -> None:
+        if launch > 1:
+            self._sc.cancelJobGroup(self._group(node, launch - 1))
+        thread = threading.Thread(
+            target=self._run_job, args=(node, launch), name=self._group(node, launch), daemon=True
+        )
+        self._threads[(node, launch)] = thread
+        thread.start()
+
+    def _run_job(self, node: NodeId, launch: int) -> None:
+        """Submit the node's job and wait for its end."""
+        plan = self._plans[node]
+        streams = {spec.stream for spec in plan.inputs}
+        sinks = {s for output in plan.outputs if output.is_sink for s in output.streams}
+        spec = TaskSpec(
+            plan=plan,
+            launch=launch,
+            coordinator=self._endpoint,
+            keys=self._keys,
+            sources={s: source for s, source in self._spec.sources.items() if s in streams},
+            sink_paths={s: path for s, path in self._spec.sink_paths.items() if s in sinks},
+            spill_path=os.path.join(self._spec.root, "spill", node),
+            is_local=self._is_local,
+        )
+        reason = "its task ended"
+        try:
+            self._sc.setJobGroup(self._group(node, launch), f"Holdfast node {node}", True)
+            self._sc.parallelize([0], 1).mapPartitions(lambda _: run_node(spec)).collect()
+        except Exception as error:  # Whatever Spark says ended the task is the reason to report.
+            reason = _first_line(error)
+        if not self._is_stopping.is_set():
+            self._inbox.put(c.TaskEnded(node, launch, reason))
+
+
+def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> Stimulus:
+    match word["kind"]:
+        case "point":
+            point = RestartPoint.from_json(word["point"])
+            return c.RestartPointReceived(node, incarnation, point)
+        case "caught-up":
+            return c.NodeCaughtUp(node, incarnation, word["replayed_tuples"])
+        case "first-output":
+            return c.FirstOutput(node, incarnation)
+        case "finished":
+            return c.NodeFinished(node, incarnation)
+        case "failed":
+            return c.NodeFailed(node, incarnation, word["reason"], word["is_fatal"])
+        case _:
+            peers = {NodeId(k): Incarnation(v) for k, v in word["peers"].items()}
+            return c.KeepAliveReceived(node, incarnation, peers)
+
+
+def _first_line(error: Exception) -> str:
+    """The line of Spark's long message that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in reversed(lines):
+        if "Error" in line or "Exception" in line:
+            return line[:500]
+    return (lines or [type(error).__name__])[0][:500]
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

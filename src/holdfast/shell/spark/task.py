@@ -1,0 +1,532 @@
+"""Runs one node inside a Spark task: collects stimuli, steps the machine, performs its effects.
+
+It decides nothing that a peer could observe; see core/haunit/node.py for that. It ends itself when
+its parent dies, when the coordinator has not answered for the lease, or when told that a later
+incarnation has replaced it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import json
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+
+from holdfast.core.haunit import events
+from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.plan import Assignment, NodePlan
+from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.model.tuples import TupleBatch, TupleType, with_time
+from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.wire import frames
+from holdfast.core.wire.frames import CorruptFrame, FrameAddress, FrameKind
+from holdfast.shell.sources.base import SourceReader, SourceSpec
+from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
+from holdfast.shell.telemetry import LatencyHistogram
+from holdfast.shell.transport.channels import Channels, RunKeys
+
+_DRAIN_FRAMES = 64
+_HELLO_INTERVAL_MS = 500
+_STATISTICS_INTERVAL_S = 0.5
+_PR_SET_PDEATHSIG = 1
+
+
+class NodeEnded(Exception):
+    """The node must stop: told so, fenced, or without a lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """All that a task needs to run a node.
+
+    Attributes:
+        plan: The node's part of the dataflow.
+        launch: Number of the launch; the coordinator refuses tasks of earlier ones.
+        coordinator: The coordinator's endpoint.
+        keys: This run's CURVE keys.
+        sources: How to open each source stream.
+        sink_paths: The log folder of each sink stream.
+        spill_path: Folder for spill logs.
+        is_local: All nodes share a host, so that channels can be `ipc`.
+        lease_s: Without word from the coordinator for so long, the node ends.
+    """
+
+    plan: NodePlan
+    launch: int
+    coordinator: str
+    keys: RunKeys = field(repr=False)
+    sources: dict[StreamId, SourceSpec]
+    sink_paths: dict[StreamId, str]
+    spill_path: str
+    is_local: bool
+    lease_s: float = 10.0
+
+
+def warm_up() -> None:
+    """Import and compile what a node needs; called before forking.
+
+    Arrow imports pandas, if it is there, at its first conversion: better now than in a node.
+    """
+    import pyarrow as pa
+
+    from holdfast.api import expressions, operators
+    from holdfast.core.state import kernels
+
+    del expressions, operators
+    kernels.warm_up()
+    pa.array([1.5, None]).to_numpy(zero_copy_only=False)
+    pa.array([datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)]).to_pylist()
+
+
+def run_node(spec: TaskSpec) -> Iterator[str]:
+    """The body of a node's Spark task. Ends when told; raises when it must die."""
+    _die_with_parent()
+    task = NodeTask(spec)
+    try:
+        task.run()
+    finally:
+        task.close()
+    yield spec.plan.node
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent dies: no orphaned node survives."""
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class NodeTask:
+    """The shell around one `Node`."""
+
+    def __init__(self, spec: TaskSpec) -> None:
+        """Open the node's own socket and connect to the coordinator."""
+        self._spec = spec
+        self._name = spec.plan.node
+        self._folder = tempfile.mkdtemp(prefix="holdfast-")
+        self._channels = Channels(spec.keys)
+        self._server = self._channels.server()
+        self._endpoint = self._bind()
+        self._task_id = f"{self._name}|{spec.launch}|{os.getpid()}|{time.time_ns()}"
+        self._coordinator = self._channels.client(self._task_id.encode(), spec.coordinator)
+        self._poller = zmq.Poller()
+        self._poller.register(self._server, zmq.POLLIN)
+        self._poller.register(self._coordinator, zmq.POLLIN)
+        self._producers: dict[NodeId, zmq.Socket[bytes]] = {}
+        self._producer_of = {s.stream: s.producer for s in spec.plan.inputs if s.producer}
+        self._endpoints: dict[NodeId, tuple[Incarnation, str]] = {}
+        self._identity_of: dict[StreamId, bytes] = {}  # of the receiver of an output stream
+        self._schemas = {s.stream: with_time(s.schema) for s in spec.plan.inputs}
+        self._output_schemas = {
+            stream: with_time(o.schema) for o in spec.plan.outputs for stream in o.streams
+        }
+        self._sources: dict[StreamId, SourceReader] = {}
+        self._sinks: dict[StreamId, StreamLogWriter] = {}
+        self._spills: dict[StreamId, StreamLogWriter] = {}
+        self._timers: dict[str, int] = {}
+        self._pending: deque[Stimulus] = deque()
+        self._synced: deque[Stimulus] = deque()  # from the thread that syncs sinks
+        self._sync_requests: deque[StreamId] = deque()
+        self._sync_wake = threading.Event()
+        self._is_closing = False
+        self._node: Node | None = None
+        self._epoch = 0
+        self._latency = LatencyHistogram()
+        self._late_tuples = 0
+        self._corrupt_frames = 0
+        self._coordinator_heard_s = time.monotonic()
+        self._keep_alive_due_ms = 0
+        self._statistics_due_s = 0.0
+        self._parent = os.getppid()
+
+    def _bind(self) -> str:
+        if self._spec.is_local:
+            endpoint = f"ipc://{self._folder}/node"
+            self._server.bind(endpoint)
+            return endpoint
+        address = socket.gethostbyname(socket.gethostname())
+        port = self._server.bind_to_random_port(f"tcp://{address}")
+        return f"tcp://{address}:{port}"
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        syncer = threading.Thread(target=self._sync_sinks, name="sync-sinks", daemon=True)
+        syncer.start()
+        try:
+            while True:
+                self._turn()
+        except NodeEnded:
+            return
+        except Exception as error:
+            self._report_error(error)
+            raise
+        finally:
+            self._is_closing = True
+            self._sync_wake.set()
+            syncer.join()
+
+    def _hello(self) -> None:
+        self._say(
+            {
+                "kind": "hello",
+                "node": self._name,
+                "launch": self._spec.launch,
+                "endpoint": self._endpoint,
+                "pid": os.getpid(),
+                "host": socket.gethostname(),
+            }
+        )
+
+    def _hello_again(self) -> None:
+        """Until the assignment comes: the word may have been lost."""
+        if _now_ms() >= self._keep_alive_due_ms:
+            self._keep_alive_due_ms = _now_ms() + _HELLO_INTERVAL_MS
+            self._hello()
+
+    def _turn(self) -> None:
+        """Collect a bounded number of stimuli, step, perform; then one round."""
+        node = self._node
+        has_work = node is not None and (node.has_work or bool(self._pending))
+        timeout_ms = 0 if has_work else self._until_next_timer_ms()
+        for channel, _ in self._poller.poll(timeout_ms):
+            self._drain(channel)
+        self._check_lease()
+        node = self._node
+        if node is None:
+            self._hello_again()
+            return
+        while self._synced:
+            self._pending.append(self._synced.popleft())
+        now_ms = _now_ms()
+        for name in [name for name, at_ms in self._timers.items() if at_ms <= now_ms]:
+            del self._timers[name]
+            self._pending.append(TimerFired(name))
+        if node.has_work:
+            self._pending.append(events.Proceed())
+        for _ in range(len(self._pending)):
+            self._perform(node.step(self._pending.popleft(), now_ms))
+        self._keep_alive(now_ms)
+
+    def _until_next_timer_ms(self) -> int:
+        due = min([*self._timers.values(), self._keep_alive_due_ms], default=0)
+        return max(0, min(100, due - _now_ms()))
+
+    def _drain(self, channel: zmq.Socket[bytes]) -> None:
+        for _ in range(_DRAIN_FRAMES):
+            try:
+                parts = channel.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            if channel is self._coordinator:
+                self._on_word(json.loads(parts[0].bytes))
+            elif channel is self._server:
+                self._on_frame(parts[1:], parts[0].bytes)
+            else:
+                self._on_frame(parts, None)
+
+    def _on_frame(self, parts: list[zmq.Frame], identity: bytes | None) -> None:
+        message = frames.decode([part.buffer for part in parts], self._schemas, self._epoch)
+        if isinstance(message, CorruptFrame):
+            self._corrupt_frames += 1
+            return
+        if isinstance(message, events.SubscribeReceived) and identity is not None:
+            self._identity_of[message.stream] = identity
+        self._pending.append(message)
+
+    def _check_lease(self) -> None:
+        if time.monotonic() - self._coordinator_heard_s > self._spec.lease_s:
+            raise NodeEnded("no word from the coordinator for the lease")
+        if os.getppid() != self._parent:
+            raise NodeEnded("the parent process is gone")
+
+    # -- the coordinator --------------------------------------------------------------------
+
+    def _say(self, word: dict[str, Any]) -> None:
+        self._coordinator.send(json.dumps(word).encode())
+
+    def _tell(self, kind: str, **more: Any) -> None:
+        incarnation = self._node.incarnation if self._node is not None else 0
+        self._say({"kind": kind, "node": self._name, "incarnation": incarnation, **more})
+
+    def _on_word(self, word: dict[str, Any]) -> None:
+        self._coordinator_heard_s = time.monotonic()
+        kind = word["kind"]
+        if kind == "stop":
+            if self._node is not None:
+                self._keep_alive(_now_ms(), is_last=True)
+            raise NodeEnded("told to stop")
+        if kind == "fenced":
+            raise NodeEnded("a later incarnation has taken over")
+        if kind == "assign":
+            self._begin(word)
+        elif kind == "peer":
+            self._meet(NodeId(word["peer"]), Incarnation(word["incarnation"]), word["endpoint"])
+        elif kind == "stored":
+            self._pending.append(events.RestartPointStored(word["sequence"]))
+
+    def _begin(self, word: dict[str, Any]) -> None:
+        """The assignment is here: open sinks, make the machine, meet the neighbours."""
+        self._epoch = word["epoch"]
+        incarnation = Incarnation(word["incarnation"])
+        for stream, path in self._spec.sink_paths.items():
+            self._sinks[stream] = StreamLogWriter(
+                path, self._output_schemas[stream], stream, incarnation
+            )
+        for stream, source in self._spec.sources.items():
+            self._sources[stream] = source.open()
+        point = word["point"]
+        assignment = Assignment(
+            self._epoch,
+            incarnation,
+            None if point is None else RestartPoint.from_json(point),
+            {stream: writer.next_id for stream, writer in self._sinks.items()},
+        )
+        node = Node(self._spec.plan, assignment, _now_ms())
+        self._node = node
+        self._keep_alive_due_ms = 0
+        self._perform(node.start(_now_ms()))
+        for name, (peer_incarnation, endpoint) in word["peers"].items():
+            self._meet(NodeId(name), Incarnation(peer_incarnation), endpoint)
+
+    def _meet(self, peer: NodeId, incarnation: Incarnation, endpoint: str) -> None:
+        """A neighbour has (another) incarnation: connect to it if it produces for us."""
+        if self._endpoints.get(peer) == (incarnation, endpoint):
+            return
+        self._endpoints[peer] = (incarnation, endpoint)
+        if peer in self._producer_of.values():
+            former = self._producers.pop(peer, None)
+            if former is not None:
+                self._poller.unregister(former)
+                former.close(linger=0)
+            node = self._node
+            identity = f"{self._name}|{node.incarnation if node else 0}|{incarnation}"
+            channel = self._channels.client(identity.encode(), endpoint)
+            self._producers[peer] = channel
+            self._poller.register(channel, zmq.POLLIN)
+        self._pending.append(events.PeerIncarnationLearned(peer, incarnation))
+
+    def _keep_alive(self, now_ms: int, *, is_last: bool = False) -> None:
+        node = self._node
+        if node is None or (now_ms < self._keep_alive_due_ms and not is_last):
+            return
+        self._keep_alive_due_ms = now_ms + self._spec.plan.limits.keep_alive_ms
+        now_s = time.monotonic()
+        peers = node.known_peers()
+        if now_s < self._statistics_due_s and not is_last:
+            self._tell("alive", peers=peers)
+            return
+        self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
+        statistics = node.statistics()
+        self._tell(
+            "alive",
+            peers=peers,
+            statistics={name: getattr(statistics, name) for name in statistics.__slots__},
+            latency=self._latency.counts,
+            latency_max_us=self._latency.max_us,
+            late_tuples=self._late_tuples,
+            corrupt_frames=self._corrupt_frames,
+        )
+
+    def _report_error(self, error: Exception) -> None:
+        from holdfast.core.errors import InvariantViolation
+
+        reason = f"{type(error).__name__}: {error}"
+        is_fatal = not isinstance(error, (InvariantViolation, zmq.ZMQError, MemoryError))
+        self._tell("failed", reason=reason[:4000], is_fatal=is_fatal)
+        time.sleep(0.05)  # Let the word leave before the sockets close.
+
+    # -- effects ----------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            _PERFORMERS[type(effect)](self, effect)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._timers[effect.name] = effect.at_ms
+
+    def _address(self, peer: Incarnation) -> FrameAddress:
+        node = self._node
+        return FrameAddress(self._epoch, node.incarnation if node else Incarnation(0), peer)
+
+    def _send_down(self, stream: StreamId, parts: list[Any]) -> None:
+        identity = self._identity_of.get(stream)
+        if identity is not None:
+            self._server.send_multipart([identity, *parts], copy=len(parts) == 1)
+
+    def _send_batch(self, effect: events.SendBatch) -> None:
+        address = self._address(effect.receiver)
+        self._send_down(effect.stream, frames.encode_batch(address, effect.stream, effect.batch))
+
+    def _send_boundary(self, effect: events.SendBoundary) -> None:
+        positions = (effect.sent_before, effect.boundary_us, 0)
+        address = self._address(effect.receiver)
+        self._send_down(
+            effect.stream,
+            frames.encode_positions(FrameKind.BOUNDARY, address, effect.stream, positions),
+        )
+
+    def _send_subscribe(self, effect: events.SendSubscribe) -> None:
+        positions = (effect.from_id, effect.needed_from, effect.credit_until)
+        self._send_up(FrameKind.SUBSCRIBE, effect.stream, effect.producer, positions)
+
+    def _send_ack(self, effect: events.SendAck) -> None:
+        positions = (effect.received_before, effect.needed_from, effect.credit_until)
+        self._send_up(FrameKind.ACK, effect.stream, effect.producer, positions)
+
+    def _send_up(
+        self,
+        kind: FrameKind,
+        stream: StreamId,
+        producer: Incarnation,
+        positions: tuple[int, int, int],
+    ) -> None:
+        channel = self._producers.get(self._producer_of[stream])
+        if channel is not None:
+            parts = frames.encode_positions(kind, self._address(producer), stream, positions)
+            channel.send_multipart(parts)
+
+    def _read_source(self, effect: events.ReadSource) -> None:
+        rows = self._sources[effect.stream].read(effect.from_id, effect.max_tuples)
+        self._late_tuples += rows.late_tuples
+        self._pending.append(events.SourceRead(effect.stream, rows.batches, rows.boundary_us))
+
+    def _write_sink(self, effect: events.WriteSink) -> None:
+        batch = effect.batch
+        _append(self._sinks[effect.stream], batch)
+        if batch.created_us:
+            self._latency.add(int(time.time() * 1e6) - batch.created_us, batch.count)
+
+    def _end_sink(self, effect: events.EndSink) -> None:
+        self._sinks[effect.stream].end()
+
+    def _sync_sink(self, effect: events.SyncSink) -> None:
+        self._sync_requests.append(effect.stream)
+        self._sync_wake.set()
+
+    def _sync_sinks(self) -> None:
+        """A thread of its own: the stream goes on while the disk works."""
+        while not self._is_closing:
+            self._sync_wake.wait()
+            self._sync_wake.clear()
+            while self._sync_requests:
+                stream = self._sync_requests.popleft()
+                writer = self._sinks[stream]
+                durable_before = writer.next_id
+                writer.sync()
+                self._synced.append(events.SinkSynced(stream, durable_before))
+
+    def _spill(self, effect: events.SpillBatches) -> None:
+        writer = self._spills.get(effect.stream)
+        if writer is None:
+            node = self._node
+            incarnation = node.incarnation if node else Incarnation(0)
+            path = self._spill_folder(effect.stream)
+            writer = StreamLogWriter(
+                path,
+                self._output_schemas[effect.stream],
+                effect.stream,
+                incarnation,
+                first_id=effect.batches[0].first_id,
+            )
+            self._spills[effect.stream] = writer
+        for batch in effect.batches:
+            _append(writer, batch)
+
+    def _spill_folder(self, stream: StreamId) -> str:
+        number = list(self._output_schemas).index(stream)
+        incarnation = self._node.incarnation if self._node else 0
+        return os.path.join(self._spec.spill_path, f"{number}-{incarnation}")
+
+    def _read_spill(self, effect: events.ReadSpill) -> None:
+        reader = StreamLogReader(self._spill_folder(effect.stream), effect.from_id)
+        batches: list[TupleBatch] = []
+        next_id = effect.from_id
+        while next_id < effect.to_id:
+            logged_batches = reader.poll(max_rows=effect.to_id - next_id, max_bytes=64 << 20)
+            if not logged_batches:
+                break
+            for logged in logged_batches:
+                batch = TupleBatch(
+                    logged.first_id,
+                    logged.batch,
+                    logged.boundary_us,
+                    logged.created_us,
+                    TupleType(logged.tuple_type),
+                )
+                batches.append(batch)
+                next_id = batch.next_id
+        reader.close()
+        self._pending.append(events.SpillRead(effect.stream, effect.request_id, tuple(batches)))
+
+    def _trim_spill(self, effect: events.TrimSpill) -> None:
+        writer = self._spills.get(effect.stream)
+        if writer is not None:
+            writer.trim(effect.before)
+
+    def _store_point(self, effect: events.StoreRestartPoint) -> None:
+        self._tell("point", point=effect.point.to_json())
+
+    def _caught_up(self, effect: events.ReportCaughtUp) -> None:
+        self._tell("caught-up", replayed_tuples=effect.replayed_tuples)
+
+    def _first_output(self, effect: events.ReportFirstOutput) -> None:
+        self._tell("first-output")
+
+    def _finished(self, effect: events.ReportFinished) -> None:
+        self._tell("finished")
+
+    def close(self) -> None:
+        """Release everything; the process may serve another task afterwards."""
+        for source in self._sources.values():
+            source.close()
+        for writer in [*self._sinks.values(), *self._spills.values()]:
+            writer.close()
+        self._channels.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _append(writer: StreamLogWriter, batch: TupleBatch) -> None:
+    writer.append(
+        batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us
+    )
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+_PERFORMERS: dict[type[Effect], Any] = {
+    SetTimer: NodeTask._set_timer,
+    events.SendBatch: NodeTask._send_batch,
+    events.SendBoundary: NodeTask._send_boundary,
+    events.SendSubscribe: NodeTask._send_subscribe,
+    events.SendAck: NodeTask._send_ack,
+    events.ReadSource: NodeTask._read_source,
+    events.WriteSink: NodeTask._write_sink,
+    events.EndSink: NodeTask._end_sink,
+    events.SyncSink: NodeTask._sync_sink,
+    events.SpillBatches: NodeTask._spill,
+    events.ReadSpill: NodeTask._read_spill,
+    events.TrimSpill: NodeTask._trim_spill,
+    events.StoreRestartPoint: NodeTask._store_point,
+    events.ReportCaughtUp: NodeTask._caught_up,
+    events.ReportFirstOutput: NodeTask._first_output,
+    events.ReportFinished: NodeTask._finished,
+}

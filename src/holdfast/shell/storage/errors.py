@@ -1,0 +1,32 @@
+"""What can be wrong with a log."""
+
+from __future__ import annotations
+
+from holdfast.api.errors import HoldfastError
+
+
+class StorageError(HoldfastError):
+    """The base of all errors of logs."""
+
+
+class StreamLogCorrupt(StorageError):
+    """A log holds bytes that are no record, before its end."""
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        """Name the segment, the place, and the cure."""
+        super().__init__(
+            f"{path} is damaged at byte {offset}: {reason}. Restore the file from a copy; what "
+            "comes after this place cannot be trusted"
+        )
+
+
+class UnknownStream(StorageError):
+    """There is no log of this name."""
+
+
+class BadName(StorageError, ValueError):
+    """A name that cannot be part of a path."""
+
+
+class SchemaMismatch(StorageError):
+    """Rows that do not fit a log's schema."""

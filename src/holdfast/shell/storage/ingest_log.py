@@ -1,0 +1,332 @@
+"""The ingest log: what Spark writes into, exactly once by batch id, and nodes follow.
+
+    meta.json                 schema, time column, delay
+    files/<unique name>/      rows as a Spark task wrote them: a small stream log each
+    commits/<batch id>.json   created exclusively: makes a batch's files part of the stream
+    end.json                  nothing follows
+
+Partition i of p consists of every p-th file of each commit, in order of commits. Ids count the
+on-time tuples of a partition. A tuple is late when it is older than the boundary at the start of
+its record: newest time of the partition so far minus the delay. All of this depends on the commits
+alone, so every reader, and every replay, sees the same stream.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.tuples import TupleType, with_time
+from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
+from holdfast.shell.storage.stream_log import LoggedBatch, StreamLogReader, StreamLogWriter
+
+_RECORD_ROWS = 16_384
+_LOOK_INTERVAL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class IngestMeta:
+    """What holds for a whole ingest log.
+
+    Attributes:
+        schema: Attributes, without the time column.
+        time_column: The attribute that holds the event time.
+        delay_us: How far tuples may be out of order.
+    """
+
+    schema: pa.Schema
+    time_column: str
+    delay_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class IngestFile:
+    """One file of a commit.
+
+    Attributes:
+        name: Of its folder under `files/`.
+        count: Rows.
+        min_time_us: Oldest tuple time.
+        max_time_us: Newest tuple time.
+        disorder_us: How far a row is older than the newest row before it, at most.
+    """
+
+    name: str
+    count: int
+    min_time_us: int
+    max_time_us: int
+    disorder_us: int
+
+
+def read_meta(root: str) -> IngestMeta:
+    """The log's description. Raises `UnknownStream` if there is none."""
+    try:
+        value = json.loads((Path(root) / "meta.json").read_text())
+    except FileNotFoundError:
+        raise UnknownStream(f"{root} is no ingest log: it has no meta.json") from None
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"])))
+    return IngestMeta(schema, value["time"], value["delay_us"])
+
+
+def prepare(root: str, meta: IngestMeta) -> None:
+    """Make the log, or check that it is one of this description.
+
+    Raises:
+        SchemaMismatch: It holds another schema, time column or delay.
+    """
+    folder = Path(root)
+    for name in ("files", "commits"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    value = {
+        "schema": base64.b64encode(meta.schema.serialize().to_pybytes()).decode(),
+        "time": meta.time_column,
+        "delay_us": meta.delay_us,
+    }
+    if _create(folder / "meta.json", json.dumps(value)):
+        return
+    present = read_meta(root)
+    if not present.schema.equals(meta.schema):
+        differing = [
+            f"{field.name} {field.type}"
+            for field in meta.schema
+            if field.name not in present.schema.names
+            or present.schema.field(field.name).type != field.type
+        ]
+        raise SchemaMismatch(
+            f"{root} holds other columns; differing: {', '.join(differing) or 'order or nulls'}. "
+            "Use another checkpointLocation, or the same columns"
+        )
+    if (present.time_column, present.delay_us) != (meta.time_column, meta.delay_us):
+        raise SchemaMismatch(
+            f"{root} was begun with time={present.time_column!r} and a delay of "
+            f"{present.delay_us} us; use the same, or another checkpointLocation"
+        )
+
+
+def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -> IngestFile | None:
+    """Write one Spark task's rows; they count once a commit names the file.
+
+    Raises:
+        SchemaMismatch: A batch has other columns, or a null time.
+    """
+    name = uuid.uuid4().hex
+    timed = with_time(meta.schema)
+    writer: StreamLogWriter | None = None
+    oldest, newest, disorder = 2**63 - 1, BEGINNING_US, 0
+    for rows in batches:
+        for start in range(0, rows.num_rows, _RECORD_ROWS):
+            batch = _timed(rows.slice(start, _RECORD_ROWS), meta, timed)
+            times = batch.column(batch.num_columns - 1).to_numpy()
+            if writer is None:
+                writer = StreamLogWriter(str(Path(root) / "files" / name), timed, name, 1)
+                newest = int(times[0])
+            running = np.maximum(np.maximum.accumulate(times), newest)
+            disorder = max(disorder, int((running - times).max()))
+            oldest, newest = min(oldest, int(times.min())), int(running[-1])
+            created_us = int(time.time() * 1e6)
+            writer.append(TupleType.STABLE, writer.next_id, batch, BEGINNING_US, created_us)
+    if writer is None:
+        return None
+    writer.end()
+    writer.close()
+    return IngestFile(name, writer.next_id, oldest, newest, disorder)
+
+
+def _timed(rows: pa.RecordBatch, meta: IngestMeta, timed: pa.Schema) -> pa.RecordBatch:
+    """The rows in the log's column order, with the time column."""
+    missing = [name for name in meta.schema.names if name not in rows.schema.names]
+    if missing:
+        raise SchemaMismatch(f"the rows lack {', '.join(missing)}")
+    columns = [rows.column(rows.schema.get_field_index(f.name)).cast(f.type) for f in meta.schema]
+    times = columns[meta.schema.get_field_index(meta.time_column)]
+    if times.null_count:
+        raise SchemaMismatch(
+            f"time column {meta.time_column!r} is null in {times.null_count} rows; filter them "
+            f"out first: df.where('{meta.time_column} IS NOT NULL')"
+        )
+    return pa.RecordBatch.from_arrays(
+        [*columns, times.cast(pa.timestamp("us")).cast(pa.int64())], schema=timed
+    )
+
+
+def commit(root: str, batch_id: int, files: Iterable[IngestFile]) -> bool:
+    """Make files part of the stream; False if the batch was committed before."""
+    value = {
+        "files": [[f.name, f.count, f.min_time_us, f.max_time_us, f.disorder_us] for f in files]
+    }
+    return _create(Path(root) / "commits" / f"{batch_id:020d}.json", json.dumps(value))
+
+
+def next_batch_id(root: str) -> int:
+    """The first batch id that has no commit."""
+    return len(list((Path(root) / "commits").glob("*.json")))
+
+
+def end(root: str) -> None:
+    """Nothing will follow."""
+    _create(Path(root) / "end.json", "{}")
+
+
+def _create(path: Path, text: str) -> bool:
+    """Create a file whole or not at all; False if it exists."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with draft.open("x") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True
+
+
+class IngestLogReader:
+    """Follows one partition of an ingest log from an id on; never waits."""
+
+    def __init__(self, root: str, partition: int, partitions: int, from_id: int = 0) -> None:
+        """Start at `from_id`; the log need not exist yet."""
+        self._root = Path(root)
+        self._partition = partition
+        self._partitions = partitions
+        self._from_id = from_id
+        self.next_id = 0
+        self.boundary_us = BEGINNING_US
+        self.ended = False
+        self._meta: IngestMeta | None = None
+        self._newest_us = BEGINNING_US
+        self._commit = 0
+        self._waiting: list[IngestFile] = []
+        self._records: Iterator[LoggedBatch] | None = None
+        self._late: list[pa.RecordBatch] = []
+        self._look_at_s = 0.0
+
+    def poll(self, max_rows: int = 1 << 16, max_bytes: int = 64 << 20) -> list[LoggedBatch]:
+        """The next on-time tuples, as committed; see `StreamLogReader.poll`."""
+        taken: list[LoggedBatch] = []
+        rows = size = 0
+        while rows < max_rows and size < max_bytes:
+            record = self._next_record()
+            if record is None:
+                break
+            batch = self._accept(record)
+            if batch is not None:
+                taken.append(batch)
+                rows += batch.count
+                size += batch.batch.nbytes
+        return taken
+
+    def _next_record(self) -> LoggedBatch | None:
+        while True:
+            if self._records is not None:
+                record = next(self._records, None)
+                if record is not None:
+                    return record
+                self._records = None
+            if not self._waiting and not self._next_commit():
+                return None
+            if self._waiting:
+                self._open(self._waiting.pop(0))
+
+    def _next_commit(self) -> bool:
+        """Take the next commit's files; False when there is none yet."""
+        if self.ended or time.monotonic() < self._look_at_s:
+            return False
+        path = self._root / "commits" / f"{self._commit:020d}.json"
+        try:
+            value = json.loads(path.read_text())
+        except FileNotFoundError:
+            # The order matters: a commit made before the end is seen before the end.
+            if (self._root / "end.json").exists() and not path.exists():
+                self.ended = True
+            self._look_at_s = time.monotonic() + _LOOK_INTERVAL_S
+            return False
+        files = [IngestFile(*entry) for entry in value["files"]]
+        self._waiting = files[self._partition :: self._partitions]
+        self._commit += 1
+        return True
+
+    def _open(self, file: IngestFile) -> None:
+        """Read a file, or pass over it when all of it lies before the start."""
+        if self._meta is None:
+            self._meta = read_meta(str(self._root))
+        is_on_time = (
+            file.disorder_us <= self._meta.delay_us and file.min_time_us >= self.boundary_us
+        )
+        if is_on_time and self.next_id + file.count <= self._from_id:
+            self.next_id += file.count
+            self._advance(file.max_time_us)
+            return
+        self._records = _records(self._root / "files" / file.name, file.count)
+
+    def _advance(self, newest_us: int) -> None:
+        self._newest_us = max(self._newest_us, newest_us)
+        delay_us = self._meta.delay_us if self._meta is not None else 0
+        self.boundary_us = max(self.boundary_us, self._newest_us - delay_us)
+
+    def _accept(self, record: LoggedBatch) -> LoggedBatch | None:
+        """The on-time tuples of a record from the start id on; late ones are put aside."""
+        batch = record.batch
+        times = batch.column(batch.num_columns - 1).to_numpy()
+        is_late = times < self.boundary_us
+        late = int(np.count_nonzero(is_late))
+        if late:
+            if self.next_id >= self._from_id:
+                self._late.append(batch.filter(pa.array(is_late)))
+            batch = batch.filter(pa.array(~is_late))
+        self._advance(int(times.max()))
+        first_id = self.next_id
+        self.next_id += batch.num_rows
+        if self.next_id <= self._from_id or batch.num_rows == 0:
+            return None
+        if first_id < self._from_id:
+            batch, first_id = batch.slice(self._from_id - first_id), self._from_id
+        return LoggedBatch(
+            record.tuple_type,
+            record.incarnation,
+            first_id,
+            batch.num_rows,
+            self.boundary_us,
+            record.created_us,
+            batch,
+        )
+
+    def take_late(self) -> list[pa.RecordBatch]:
+        """Late tuples met since the last call, time column included."""
+        late, self._late = self._late, []
+        return late
+
+    def close(self) -> None:
+        """Drop what is open."""
+        self._records = None
+
+
+def _records(folder: Path, count: int) -> Iterator[LoggedBatch]:
+    reader = StreamLogReader(str(folder))
+    try:
+        seen = 0
+        while not reader.ended:
+            batches = reader.poll(max_rows=1, max_bytes=1)
+            if not batches and not reader.ended:
+                break
+            for batch in batches:
+                seen += batch.count
+                yield batch
+        if seen != count:
+            raise StorageError(f"{folder} holds {seen} rows, its commit says {count}")
+    finally:
+        with suppress(OSError):
+            reader.close()

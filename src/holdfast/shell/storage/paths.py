@@ -1,0 +1,30 @@
+"""Where logs lie under a checkpoint location, and which names may be part of a path."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from holdfast.shell.storage.errors import BadName
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def checked_name(name: str) -> str:
+    """The name itself. Raises `BadName` unless it is safe as part of a path."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None or ".." in name:
+        raise BadName(
+            f"{name!r} cannot be a name: use letters, digits, '.', '_' and '-', beginning with a "
+            "letter or digit, at most 128 characters"
+        )
+    return name
+
+
+def stream_path(root: str, stream: str, partition: int) -> Path:
+    """The folder of one partition of a stream's log."""
+    return Path(root) / "streams" / checked_name(stream) / str(partition)
+
+
+def ingest_path(root: str, source: str) -> Path:
+    """The folder of a source's ingest log."""
+    return Path(root) / "ingest" / checked_name(source)

@@ -1,0 +1,410 @@
+"""The stream log: an append-only, segmented file log of tuples, readable while it is written.
+
+A log is a folder of segments named `<first id>-<incarnation>.seg`. Each is created exclusively and
+appended to by one writer. A writer that opens a log finds its end and begins a new segment there;
+a segment of a later incarnation supersedes whatever earlier incarnations hold from its first id on.
+So a writer that was replaced without knowing it can do no harm: nobody reads what it still writes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
+from holdfast.core.model.tuples import TupleType
+from holdfast.core.wire import log_records as records
+from holdfast.core.wire.log_records import CorruptRecord, Incomplete, LogRecord, RecordKind
+from holdfast.shell.storage.errors import SchemaMismatch, StorageError, StreamLogCorrupt
+
+SEGMENT_BYTES = 256 << 20
+_READ_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBatch:
+    """Consecutive tuples of a log; fields as in `LogRecord`."""
+
+    tuple_type: TupleType
+    incarnation: int
+    first_id: int
+    count: int
+    boundary_us: int
+    created_us: int
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One segment file and the ids that count in it: [first_id, superseded_from)."""
+
+    path: Path
+    first_id: int
+    incarnation: int
+    superseded_from: int
+
+
+def segments(folder: Path) -> list[Segment]:
+    """All segments whose tuples count, in order of ids."""
+    found = []
+    for path in folder.glob("*.seg"):
+        first, _, writer = path.stem.partition("-")
+        if first.isdigit() and writer.isdigit():
+            found.append((int(writer), int(first), path))
+    live: list[Segment] = []
+    superseded_from = NO_ID
+    for incarnation, first_id, path in sorted(found, reverse=True):
+        if first_id < superseded_from:
+            live.append(Segment(path, first_id, incarnation, superseded_from))
+            superseded_from = first_id
+        elif first_id == superseded_from and not live:
+            live.append(Segment(path, first_id, incarnation, NO_ID))
+    return live[::-1]
+
+
+class _SegmentReader:
+    """Reads the records of one segment from its start."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._file = os.open(segment.path, os.O_RDONLY)
+        self.offset = 0
+        self._buffer = b""
+        self._buffer_at = 0
+        self.schema: pa.Schema | None = None
+        self.corrupt: CorruptRecord | None = None
+
+    def next(self) -> LogRecord | None:
+        """The next record; None at the (present) end, or when `corrupt` has been set."""
+        if self.schema is None and not self._read_header():
+            return None
+        if self.schema is None:
+            return None
+        needed = records.RECORD_HEADER_BYTES
+        while True:
+            data = self._window(needed)
+            record = records.decode_record(data, self.schema)
+            if isinstance(record, LogRecord):
+                self.offset += record.size
+                return record
+            if isinstance(record, CorruptRecord):
+                self.corrupt = record
+                return None
+            if len(data) < record.needed and not self._fill(record.needed):
+                return None
+            needed = record.needed
+
+    def _read_header(self) -> bool:
+        needed = 4096
+        while True:
+            data = bytes(self._window(needed))
+            header = records.decode_segment_header(data)
+            if isinstance(header, CorruptRecord):
+                self.corrupt = header
+                return False
+            if isinstance(header, Incomplete):
+                if not self._fill(header.needed):
+                    return False
+                needed = header.needed
+                continue
+            self.schema = header.schema
+            self.offset = header.size
+            return True
+
+    def _window(self, needed: int) -> memoryview:
+        start = self.offset - self._buffer_at
+        if len(self._buffer) - start < needed:
+            self._fill(needed)
+            start = self.offset - self._buffer_at
+        return memoryview(self._buffer)[start:]
+
+    def _fill(self, needed: int) -> bool:
+        """Read from the present offset on; whether `needed` bytes are there."""
+        self._buffer = os.pread(self._file, max(needed, _READ_BYTES), self.offset)
+        self._buffer_at = self.offset
+        return len(self._buffer) >= needed
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether every byte of the file has been read as records."""
+        return os.fstat(self._file).st_size <= self.offset
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class StreamLogReader:
+    """Follows a log from an id on; never waits."""
+
+    def __init__(self, path: str, from_id: int = 0) -> None:
+        """Start at `from_id`; the folder need not exist yet."""
+        self._folder = Path(path)
+        self.next_id = from_id
+        self.boundary_us = BEGINNING_US
+        self.ended = False
+        self._reader: _SegmentReader | None = None
+
+    def poll(self, max_rows: int = 1 << 16, max_bytes: int = 64 << 20) -> list[LoggedBatch]:
+        """The next tuples, at least one record if there is one.
+
+        Raises:
+            StreamLogCorrupt: A record is damaged, and not just the torn end of the newest segment.
+        """
+        taken: list[LoggedBatch] = []
+        rows = size = 0
+        while rows < max_rows and size < max_bytes and not self.ended:
+            record = self._next()
+            if record is None:
+                break
+            batch = self._accept(record)
+            if batch is not None:
+                taken.append(batch)
+                rows += batch.count
+                size += record.size
+        return taken
+
+    def _next(self) -> LogRecord | None:
+        for _ in range(2):
+            if self._reader is None and not self._open():
+                return None
+            reader = self._reader
+            if reader is None:
+                return None
+            record = reader.next()
+            if record is not None:
+                return record
+            if not self._move_on(reader):
+                return None
+        return None
+
+    def _open(self) -> bool:
+        """Open the segment that holds the next id."""
+        for segment in segments(self._folder):
+            if segment.first_id <= self.next_id < segment.superseded_from:
+                self._reader = _SegmentReader(segment)
+                return True
+        return False
+
+    def _move_on(self, reader: _SegmentReader) -> bool:
+        """At the end of a segment: whether a later one goes on from here."""
+        successor = next(
+            (
+                s
+                for s in segments(self._folder)
+                if s.first_id <= self.next_id < s.superseded_from
+                and s.path != reader.segment.path
+                and (s.incarnation, s.first_id)
+                > (reader.segment.incarnation, reader.segment.first_id)
+            ),
+            None,
+        )
+        if successor is None:
+            if reader.corrupt is not None and not reader.is_at_end:
+                raise StreamLogCorrupt(
+                    str(reader.segment.path), reader.offset, reader.corrupt.reason
+                )
+            return False
+        reader.close()
+        self._reader = _SegmentReader(successor)
+        return True
+
+    def _accept(self, record: LogRecord) -> LoggedBatch | None:
+        """The part of a record that is new and was not superseded."""
+        reader = self._reader
+        limit = reader.segment.superseded_from if reader is not None else NO_ID
+        if record.first_id > limit:
+            return None
+        if record.kind is RecordKind.END:
+            self.ended = True
+        batch, first_id = record.batch, record.first_id
+        boundary_us = record.boundary_us
+        if batch is None:
+            self.boundary_us = max(self.boundary_us, boundary_us)
+            return None
+        if first_id + batch.num_rows > limit:
+            batch, boundary_us = batch.slice(0, limit - first_id), BEGINNING_US
+        if first_id < self.next_id:
+            if first_id + batch.num_rows <= self.next_id:
+                self.boundary_us = max(self.boundary_us, boundary_us)
+                return None
+            batch, first_id = batch.slice(self.next_id - first_id), self.next_id
+        self.boundary_us = max(self.boundary_us, boundary_us)
+        self.next_id = first_id + batch.num_rows
+        return LoggedBatch(
+            record.tuple_type,
+            record.incarnation,
+            first_id,
+            batch.num_rows,
+            boundary_us,
+            record.created_us,
+            batch,
+        )
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of the segment being read, time column included; None before the first."""
+        if self._reader is None:
+            self._open()
+        if self._reader is not None and self._reader.schema is None:
+            self._reader._read_header()
+        return None if self._reader is None else self._reader.schema
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+class StreamLogWriter:
+    """Appends to a log as one incarnation."""
+
+    def __init__(
+        self,
+        path: str,
+        schema: pa.Schema,
+        stream: str,
+        incarnation: int,
+        *,
+        first_id: int | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        """Find the end of the log and begin a segment there.
+
+        Args:
+            path: The log's folder; made if missing.
+            schema: Of the batches, time column included.
+            stream: The stream's name.
+            incarnation: Of the writer; must exceed that of every earlier one.
+            first_id: For an empty log, the id of its first tuple; otherwise the log says.
+            segment_bytes: Size at which the next segment begins.
+
+        Raises:
+            SchemaMismatch: The log holds tuples of another schema.
+            StorageError: The log has a writer of this incarnation or a later one.
+        """
+        self._folder = Path(path)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._schema = schema
+        self._stream = stream
+        self._incarnation = incarnation
+        self._segment_bytes = segment_bytes
+        self.boundary_us = BEGINNING_US
+        self.has_ended = False
+        self.next_id = first_id or 0
+        self._find_end()
+        self._file = -1
+        self._size = 0
+        self._begin_segment()
+
+    def _find_end(self) -> None:
+        existing = segments(self._folder)
+        if not existing:
+            return
+        last = existing[-1]
+        if last.incarnation >= self._incarnation:
+            raise StorageError(
+                f"{self._folder} is written by incarnation {last.incarnation}, "
+                f"this is {self._incarnation}"
+            )
+        reader = StreamLogReader(str(self._folder), last.first_id)
+        if reader.schema is not None and not reader.schema.equals(self._schema):
+            raise SchemaMismatch(
+                f"{self._folder} holds {reader.schema}, which differs from {self._schema}"
+            )
+        try:
+            while reader.poll():
+                pass
+        except StreamLogCorrupt:
+            # What a crash of the machine tore off was not durable, so nobody relies on it.
+            pass
+        self.next_id, self.boundary_us = reader.next_id, reader.boundary_us
+        self.has_ended = reader.ended
+        reader.close()
+
+    def _begin_segment(self) -> None:
+        path = self._folder / f"{self.next_id:020d}-{self._incarnation:010d}.seg"
+        if self._file >= 0:
+            os.fsync(self._file)
+            os.close(self._file)
+        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o644)
+        header = records.encode_segment_header(
+            self._stream, self._incarnation, self.next_id, self._schema
+        )
+        os.write(self._file, header)
+        self._size = len(header)
+
+    def append(
+        self,
+        tuple_type: int,
+        first_id: int,
+        batch: pa.RecordBatch,
+        boundary_us: int,
+        created_us: int,
+    ) -> None:
+        """Append tuples. Raises `StorageError` unless `first_id` continues the log."""
+        if first_id != self.next_id:
+            raise StorageError(f"{self._stream}: tuple {first_id}, expected {self.next_id}")
+        if self._size > self._segment_bytes:
+            self._begin_segment()
+        self._write(RecordKind.DATA, tuple_type, boundary_us, created_us, batch)
+        self.next_id += batch.num_rows
+
+    def end(self) -> None:
+        """The stream has ended; nothing follows."""
+        if not self.has_ended:
+            self.has_ended = True
+            self._write(RecordKind.END, TupleType.BOUNDARY, 2**63 - 1, 0, None)
+            self.sync()
+
+    def _write(
+        self,
+        kind: RecordKind,
+        tuple_type: int,
+        boundary_us: int,
+        created_us: int,
+        batch: pa.RecordBatch | None,
+    ) -> None:
+        parts = records.encode_record(
+            kind, tuple_type, self._incarnation, self.next_id, boundary_us, created_us, batch
+        )
+        wanted = sum(len(part) for part in parts)
+        written = os.writev(self._file, parts)
+        while written < wanted:
+            rest = b"".join(bytes(part) for part in parts)[written:]
+            written += os.write(self._file, rest)
+        self._size += wanted
+        self.boundary_us = max(self.boundary_us, boundary_us)
+
+    def sync(self) -> None:
+        """Make everything appended so far durable."""
+        os.fdatasync(self._file)
+
+    def trim(self, before: int) -> None:
+        """Delete segments that hold no tuple from `before` on."""
+        live = segments(self._folder)
+        for segment, following in itertools.pairwise(live):
+            if following.first_id <= before:
+                segment.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> StreamLogWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""Channels between processes: ZeroMQ with CURVE. Nothing that crosses them is unpickled."""

@@ -145,7 +145,8 @@ class Query:
     @property
     def isActive(self) -> bool:
         """Whether it runs."""
-        return not self._is_stopped and not self._cluster.done.is_set()
+        is_over = self._is_stopped or self._cluster.done.is_set()
+        return not is_over and not any(ingest.error for ingest in self._ingests)
 
     def exception(self) -> QueryFailedError | None:
         """Why it failed, or None."""

@@ -6,6 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.storage.paths import ingest_path
 
 if TYPE_CHECKING:
@@ -35,22 +36,25 @@ class Ingest:
             writer = writer.option("checkpointLocation", self._checkpoint).outputMode("append")
             self._query = writer.queryName(f"holdfast-ingest-{self._name}").start(self._path)
         elif not os.path.exists(os.path.join(self._path, "end.json")):
-            thread = threading.Thread(target=self._write_batch, daemon=True)
+            thread = threading.Thread(target=self._write_batch, args=(spark,), daemon=True)
             thread.start()
 
     def _options(self) -> dict[str, str]:
         return {"time": self._time, "delayMs": str(self._delay_us // 1000)}
 
-    def _write_batch(self) -> None:
+    def _write_batch(self, spark: SparkSession) -> None:
         """In order of time, so that nothing of a bounded DataFrame is late."""
         try:
+            # Data sources are looked up in the thread's active session, and a new thread has none.
+            jvm: Any = spark.sparkContext._jvm
+            jvm.SparkSession.setActiveSession(spark._jsparkSession)
             ordered = self._df.repartition(1).sortWithinPartitions(self._time)
             if self._partitions > 1:
                 ordered = self._df.repartition(self._partitions).sortWithinPartitions(self._time)
             writer = ordered.write.format("holdfast").mode("append").options(**self._options())
             writer.option("end", "true").save(self._path)
         except Exception as error:  # Spark's errors have many classes; all end the query.
-            self.error = f"source {self._name}: {str(error).splitlines()[0][:500]}"
+            self.error = f"source {self._name}: {reason_of(error)}"
 
     def stop(self) -> None:
         """Stop a streaming query."""

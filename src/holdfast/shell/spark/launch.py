@@ -22,6 +22,7 @@ from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.journal import Journal
+from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.task import TaskSpec, run_node
 from holdfast.shell.transport.channels import Channels, RunKeys
 
@@ -343,7 +344,7 @@ class Cluster:
             self._sc.setJobGroup(self._group(node, launch), f"Holdfast node {node}", True)
             self._sc.parallelize([0], 1).mapPartitions(lambda _: run_node(spec)).collect()
         except Exception as error:  # Whatever Spark says ended the task is the reason to report.
-            reason = _first_line(error)
+            reason = reason_of(error)
         if not self._is_stopping.is_set():
             self._inbox.put(c.TaskEnded(node, launch, reason))
 
@@ -364,15 +365,6 @@ def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> S
         case _:
             peers = {NodeId(k): Incarnation(v) for k, v in word["peers"].items()}
             return c.KeepAliveReceived(node, incarnation, peers)
-
-
-def _first_line(error: Exception) -> str:
-    """The line of Spark's long message that says what happened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in reversed(lines):
-        if "Error" in line or "Exception" in line:
-            return line[:500]
-    return (lines or [type(error).__name__])[0][:500]
 
 
 def _now_ms() -> int:

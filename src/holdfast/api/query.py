@@ -39,21 +39,27 @@ def start(
     protection = protection or UpstreamBackup()
     protection.check(flow)
     values = read_options({**_session_options(spark), **options})
-    plan = plan_dataflow(
-        flow,
-        location,
-        parallelism=parallelism,
-        is_protected=not isinstance(protection, Unprotected),
-        limits=_node_limits(values),
-    )
+    is_protected = not isinstance(protection, Unprotected)
+
+    def place() -> Plan:
+        return plan_dataflow(
+            flow,
+            location,
+            parallelism=parallelism,
+            is_protected=is_protected,
+            limits=_node_limits(values),
+        )
+
     ingests = [
         Ingest(step.name, step.settings, location)
         for step in flow.steps
         if step.kind == "source" and "df" in step.settings
     ]
-    _check_slots(spark, plan, ingests)
+    _check_slots(spark, place(), ingests)
     register(spark)
     os.makedirs(location, exist_ok=True)
+    _start_ingests(spark, ingests)
+    plan = place()  # Again: a replay begins when its recording is complete.
     cluster = Cluster(
         spark,
         LaunchSpec(
@@ -72,6 +78,17 @@ def start(
         ),
     )
     return Query(flow, spark, location, plan, cluster, ingests)
+
+
+def _start_ingests(spark: SparkSession, ingests: list[Ingest]) -> None:
+    """Begin; what is replayed at a set speed is recorded as a whole first."""
+    for ingest in ingests:
+        ingest.start(spark)
+    paced = [ingest for ingest in ingests if ingest.is_paced and not ingest.is_streaming]
+    for ingest in paced:
+        ingest.wait()
+        if ingest.error is not None:
+            raise QueryFailedError(ingest.error)
 
 
 def _session_options(spark: SparkSession) -> dict[str, str]:
@@ -131,8 +148,6 @@ class Query:
         self._is_stopped = False
         self._progress: list[dict[str, Any]] = []
         self._last_counts: tuple[float, int, int] | None = None
-        for ingest in ingests:
-            ingest.start(spark)
         cluster.start()
 
     # -- the names of Spark's own handle ------------------------------------------------------

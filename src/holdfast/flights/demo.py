@@ -110,7 +110,7 @@ class Demo:
 
         self._spark = spark
         self._started_s = time.time()
-        self._kill_at_s = seconds / 2 + 2
+        self._kill_after_s = seconds / 2
         raw = os.path.join(location, "raw")
         flow = build_flow(flights(spark, raw), weather(spark, raw), YEAR_S / seconds)
         self.query: Query = flow.start(spark, checkpointLocation=location)
@@ -129,7 +129,7 @@ class Demo:
         if self._input_began_s is None and progress["numInputRows"]:
             self._input_began_s = now_s
         began = self._input_began_s
-        is_due = began is not None and now_s - began > self._kill_at_s - 2
+        is_due = began is not None and now_s - began > self._kill_after_s
         if self.killed_at_s is None and is_due and self.query.pid(KILLED):
             os.kill(self.query.pid(KILLED), signal.SIGKILL)
             self.killed_at_s = self.elapsed_s

@@ -23,9 +23,11 @@ class Ingest:
         self._time = settings["time"]
         self._delay_us = settings["delay_us"]
         self._partitions = settings["partitions"]
+        self.is_paced = settings["speed"] is not None
         self._path = str(ingest_path(location, name))
         self._checkpoint = os.path.join(location, "ingest-checkpoints", name)
         self._query: Any = None
+        self._thread: threading.Thread | None = None
         self.error: str | None = None
         self.is_streaming = bool(self._df.isStreaming)
 
@@ -36,8 +38,13 @@ class Ingest:
             writer = writer.option("checkpointLocation", self._checkpoint).outputMode("append")
             self._query = writer.queryName(f"holdfast-ingest-{self._name}").start(self._path)
         elif not os.path.exists(os.path.join(self._path, "end.json")):
-            thread = threading.Thread(target=self._write_batch, args=(spark,), daemon=True)
-            thread.start()
+            self._thread = threading.Thread(target=self._write_batch, args=(spark,), daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until a bounded DataFrame has been written."""
+        if self._thread is not None:
+            self._thread.join()
 
     def _options(self) -> dict[str, str]:
         return {"time": self._time, "delayMs": str(self._delay_us // 1000)}

@@ -23,7 +23,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.journal import Journal
 from holdfast.shell.spark.reasons import reason_of
-from holdfast.shell.spark.task import TaskSpec, run_node
+from holdfast.shell.spark.task import KEEP_ALIVE_SUFFIX, TaskSpec, run_node
 from holdfast.shell.transport.channels import Channels, RunKeys
 
 if TYPE_CHECKING:
@@ -195,6 +195,7 @@ class Cluster:
         node = NodeId(word["node"])
         if node not in self._plans:
             return
+        identity = identity.removesuffix(KEEP_ALIVE_SUFFIX)  # Only the node's loop listens.
         if word["kind"] == "hello":
             if (node, word["launch"]) != (node, self._newest_launch(node)):
                 self._say(identity, {"kind": "fenced"})

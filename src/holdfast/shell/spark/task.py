@@ -38,6 +38,9 @@ from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.channels import Channels, RunKeys
 
+KEEP_ALIVE_SUFFIX = b"|alive"
+"""What the keep-alive thread's identity has behind the task's own."""
+
 _DRAIN_FRAMES = 64
 _HELLO_INTERVAL_MS = 500
 _STATISTICS_INTERVAL_S = 0.5
@@ -62,6 +65,7 @@ class TaskSpec:
         spill_path: Folder for spill logs.
         is_local: All nodes share a host, so that channels can be `ipc`.
         lease_s: Without word from the coordinator for so long, the node ends.
+        stall_s: A node whose loop has not turned for so long no longer says that it lives.
     """
 
     plan: NodePlan
@@ -73,6 +77,7 @@ class TaskSpec:
     spill_path: str
     is_local: bool
     lease_s: float = 10.0
+    stall_s: float = 10.0
 
 
 def warm_up() -> None:
@@ -153,6 +158,8 @@ class NodeTask:
         self._keep_alive_due_ms = 0
         self._statistics_due_s = 0.0
         self._parent = os.getppid()
+        self._turned_s = time.monotonic()  # when the loop last turned
+        self._alive_word: bytes | None = None  # what the keep-alive thread says
 
     def _bind(self) -> str:
         if self._spec.is_local:
@@ -167,8 +174,12 @@ class NodeTask:
 
     def run(self) -> None:
         """Serve until told to stop."""
-        syncer = threading.Thread(target=self._sync_sinks, name="sync-sinks", daemon=True)
-        syncer.start()
+        threads = [
+            threading.Thread(target=self._sync_sinks, name="sync-sinks", daemon=True),
+            threading.Thread(target=self._keep_alive, name="keep-alive", daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
         try:
             while True:
                 self._turn()
@@ -180,7 +191,8 @@ class NodeTask:
         finally:
             self._is_closing = True
             self._sync_wake.set()
-            syncer.join()
+            for thread in threads:
+                thread.join()
 
     def _hello(self) -> None:
         self._say(
@@ -202,6 +214,7 @@ class NodeTask:
 
     def _turn(self) -> None:
         """Collect a bounded number of stimuli, step, perform; then one round."""
+        self._turned_s = time.monotonic()
         node = self._node
         has_work = node is not None and (node.has_work or bool(self._pending))
         timeout_ms = 0 if has_work else self._until_next_timer_ms()
@@ -222,7 +235,7 @@ class NodeTask:
             self._pending.append(events.Proceed())
         for _ in range(len(self._pending)):
             self._perform(node.step(self._pending.popleft(), now_ms))
-        self._keep_alive(now_ms)
+        self._report(now_ms)
 
     def _until_next_timer_ms(self) -> int:
         due = min([*self._timers.values(), self._keep_alive_due_ms], default=0)
@@ -270,7 +283,7 @@ class NodeTask:
         kind = word["kind"]
         if kind == "stop":
             if self._node is not None:
-                self._keep_alive(_now_ms(), is_last=True)
+                self._report(_now_ms(), is_last=True)
             raise NodeEnded("told to stop")
         if kind == "fenced":
             raise NodeEnded("a later incarnation has taken over")
@@ -322,15 +335,33 @@ class NodeTask:
             self._poller.register(channel, zmq.POLLIN)
         self._pending.append(events.PeerIncarnationLearned(peer, incarnation))
 
-    def _keep_alive(self, now_ms: int, *, is_last: bool = False) -> None:
+    def _keep_alive(self) -> None:
+        """A thread of its own, so that a long round is not taken for death.
+
+        It falls silent when the loop has not turned for `stall_s`: then the node is as good as
+        dead. A stopped process stops this thread too.
+        """
+        identity = self._task_id.encode() + KEEP_ALIVE_SUFFIX
+        channel = self._channels.client(identity, self._spec.coordinator)
+        interval_s = self._spec.plan.limits.keep_alive_ms / 1000
+        while not self._is_closing:
+            word = self._alive_word
+            if word is not None and time.monotonic() - self._turned_s < self._spec.stall_s:
+                channel.send(word)
+            time.sleep(interval_s)
+        channel.close(linger=0)
+
+    def _report(self, now_ms: int, *, is_last: bool = False) -> None:
+        """Say what the keep-alive thread repeats, and now and then the statistics."""
         node = self._node
         if node is None or (now_ms < self._keep_alive_due_ms and not is_last):
             return
         self._keep_alive_due_ms = now_ms + self._spec.plan.limits.keep_alive_ms
         now_s = time.monotonic()
         peers = node.known_peers()
+        word = {"kind": "alive", "node": self._name, "incarnation": node.incarnation}
+        self._alive_word = json.dumps({**word, "peers": peers}).encode()
         if now_s < self._statistics_due_s and not is_last:
-            self._tell("alive", peers=peers)
             return
         self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
         statistics = node.statistics()

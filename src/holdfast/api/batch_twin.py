@@ -1,7 +1,8 @@
 """The batch twin: a dataflow as a Spark SQL query over its recorded inputs, and `verify`.
 
 The twin shares no code with the operators: it is written in Spark's own functions, so that the two
-can check each other. Every DataFrame carries the tuple time in `__time_us`.
+can check each other. Every DataFrame carries the tuple time in `__time_us`, and, as long as the
+order of the input is known, `__source` and `__position`: running results depend on it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.dataflow import Dataflow, Step
+
+
+_ORDER = ("__source", "__position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,12 @@ def to_dataframe(flow: Dataflow, spark: SparkSession, sink: str, location: str) 
         raise UnsupportedError(
             "the session's time zone must be UTC: set spark.sql.session.timeZone=UTC"
         )
-    return _twin(flow.sinks[sink], spark, location).drop(TIME_COLUMN)
+    return _twin(flow.sinks[sink], spark, location).drop(TIME_COLUMN, *_ORDER)
+
+
+def _carried(frame: DataFrame) -> list[str]:
+    """The columns beside the attributes that a stateless step hands on."""
+    return [TIME_COLUMN, *(column for column in _ORDER if column in frame.columns)]
 
 
 def _twin(step: Step, spark: SparkSession, location: str) -> DataFrame:
@@ -69,12 +78,9 @@ def _twin(step: Step, spark: SparkSession, location: str) -> DataFrame:
         case "select":
             expressions = step.settings["expressions"]
             columns = [F.expr(e.sql).alias(e.name) for e in expressions]
-            return inputs[0].select(*columns, TIME_COLUMN)
+            return inputs[0].select(*columns, *_carried(inputs[0]))
         case "union":
-            whole = inputs[0]
-            for other in inputs[1:]:
-                whole = whole.unionByName(other)
-            return whole
+            return _union(inputs)
         case "aggregate":
             return _aggregate(step, inputs[0])
         case "window_join":
@@ -85,6 +91,18 @@ def _twin(step: Step, spark: SparkSession, location: str) -> DataFrame:
             raise UnsupportedError(f"{step.name}: no batch twin for {step.kind}")
 
 
+def _union(inputs: list[DataFrame]) -> DataFrame:
+    """All rows; merged tuples are in order of (time, source, id)."""
+    if any(len(_carried(frame)) < 3 for frame in inputs):
+        inputs = [frame.drop(*_ORDER) for frame in inputs]
+    else:
+        inputs = [frame.withColumn("__source", F.lit(i)) for i, frame in enumerate(inputs)]
+    whole = inputs[0]
+    for other in inputs[1:]:
+        whole = whole.unionByName(other)
+    return whole
+
+
 def _source(step: Step, spark: SparkSession, location: str) -> DataFrame:
     settings = step.settings
     if "generator" in settings:
@@ -93,7 +111,10 @@ def _source(step: Step, spark: SparkSession, location: str) -> DataFrame:
     path = settings.get("path") or os.path.join(location, "ingest", step.name)
     frame = spark.read.format("holdfast").option("metadata", "true").load(path)
     time_us = F.unix_micros(F.col("_time")).alias(TIME_COLUMN)
-    return frame.select(*(F.col(f"`{c}`") for c in step.schema.names), time_us)
+    rows = frame.select("*", time_us)
+    if settings["partitions"] == 1:
+        rows = rows.withColumn("__source", F.lit(-1)).withColumn("__position", F.col("_tuple_id"))
+    return rows.select(*(F.col(f"`{c}`") for c in step.schema.names), *_carried(rows))
 
 
 def _windows(size_us: int, slide_us: int) -> Any:
@@ -110,18 +131,41 @@ def _aggregate(step: Step, frame: DataFrame) -> DataFrame:
     placed = frame.withColumn("__start", _windows(windows.size_us, windows.slide_us))
     results = [F.expr(a.sql).alias(a.name) for a in settings["aggregates"]]
     if settings["emit"] == "changes":
-        raise UnsupportedError(
-            f"{step.name}: emit='changes' has a batch twin only for its final results; "
-            "compare the newest result of each key and window"
-        )
+        return _running(step, placed)
     grouped = placed.groupBy("__start", *keys).agg(*results)
-    end_us = F.col("__start") + F.lit(windows.size_us)
-    return grouped.select(
+    return _windowed(step, grouped, None)
+
+
+def _running(step: Step, placed: DataFrame) -> DataFrame:
+    """The result after each tuple. A running count(*) is the same in whatever order they came."""
+    settings = step.settings
+    order: list[Any] = [F.col(TIME_COLUMN)]
+    if any(a.sql != "count(*)" for a in settings["aggregates"]):
+        if len(_carried(placed)) < 3:
+            raise UnsupportedError(
+                f"{step.name}: running results other than count(*) depend on the order of the "
+                "input, which is known for recorded sources of one partition alone"
+            )
+        # A single source is read by id; where streams meet, they are merged by time first.
+        by_time = F.when(F.col("__source") >= 0, F.col(TIME_COLUMN)).otherwise(0)
+        order = [by_time, F.col("__source"), F.col("__position")]
+    over = SqlWindow.partitionBy("__start", *settings["keys"]).orderBy(*order)
+    over = over.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.currentRow)
+    results = [F.expr(a.sql).over(over).alias(a.name) for a in settings["aggregates"]]
+    rows = placed.select("__start", *settings["keys"], *results, TIME_COLUMN)
+    return _windowed(step, rows, F.col(TIME_COLUMN))
+
+
+def _windowed(step: Step, frame: DataFrame, time_us: Any) -> DataFrame:
+    """Attributes as the operator gives them; by default a result's time is its window's end."""
+    settings = step.settings
+    end_us = F.col("__start") + F.lit(settings["windows"].size_us)
+    return frame.select(
         F.timestamp_micros("__start").alias("window_start"),
         F.timestamp_micros(end_us).alias("window_end"),
-        *keys,
+        *settings["keys"],
         *(a.name for a in settings["aggregates"]),
-        (end_us - 1).alias(TIME_COLUMN),
+        (end_us - 1 if time_us is None else time_us).alias(TIME_COLUMN),
     )
 
 

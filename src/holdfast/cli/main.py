@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from holdfast.api.errors import HoldfastError
+from holdfast.cli.bench import app as bench_app
 
 app = typer.Typer(
     help="Streaming jobs on Spark that survive crashes.",
@@ -21,6 +22,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(bench_app, name="bench")
 _console = Console(stderr=True)
 
 

@@ -120,6 +120,23 @@ def test_without_retention_sent_tuples_are_gone() -> None:
     assert output.statistics().retained_tuples == 0
 
 
+def test_small_batches_that_were_sent_are_merged_and_replayed_as_one() -> None:
+    output = queue()
+    output.subscribe(0)
+    output.reset_credit(1_000)
+    for i in range(100):
+        output.append(tuples(i, 1, boundary_us=i))
+    assert len(output.take_sendable()) == 100
+    output.append(tuples(100, 1, boundary_us=100))
+    output.acknowledge(50, 30)
+    output.subscribe(40)
+    replayed = output.take_sendable()
+    assert [(batch.first_id, batch.count) for batch in replayed] == [(40, 60), (100, 1)]
+    assert replayed[0].boundary_us == 99
+    assert replayed[0].batch.column(0).to_pylist() == list(range(40, 100))
+    output.check_invariants()
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("asgkrp"), st.integers(0, 40)), max_size=60))
 def test_the_queue_agrees_with_a_list(steps: list[tuple[str, int]]) -> None:

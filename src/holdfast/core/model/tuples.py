@@ -79,3 +79,24 @@ class TupleBatch:
         if tuple_id <= self.first_id:
             return self
         return replace(self, first_id=tuple_id, batch=self.batch.slice(tuple_id - self.first_id))
+
+
+def merged(batches: list[TupleBatch]) -> list[TupleBatch]:
+    """Consecutive batches as few as possible: one for each run of tuples of the same type."""
+    runs: list[list[TupleBatch]] = []
+    for batch in batches:
+        if runs and runs[-1][0].tuple_type is batch.tuple_type:
+            runs[-1].append(batch)
+        else:
+            runs.append([batch])
+    return [run[0] if len(run) == 1 else _merged_run(run) for run in runs]
+
+
+def _merged_run(run: list[TupleBatch]) -> TupleBatch:
+    return TupleBatch(
+        run[0].first_id,
+        pa.concat_batches([batch.batch for batch in run]),
+        run[-1].boundary_us,
+        min((batch.created_us for batch in run if batch.created_us), default=0),
+        run[0].tuple_type,
+    )

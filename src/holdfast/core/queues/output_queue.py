@@ -17,6 +17,9 @@ Beyond `memory_limit_bytes` the oldest batches that have been sent are spilled: 
 them in `take_spill`, the shell writes them to a stream log, and `spilled` ranges remain readable
 through `missing_for_send`, which names the ids to be read back before sending can go on.
 
+Batches shrink with the load: an idle node sends tuples one by one. What has been sent and is kept
+is therefore merged, at acknowledgements, so that replay costs by the tuple and not by the batch.
+
 Departure from the paper: a queue per receiver instead of one with several cursors. A keyed edge
 gives every receiver other tuples, so that nothing is stored twice, and a slow receiver holds back
 only its own tuples.
@@ -26,13 +29,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
 from holdfast.core.model.ids import BEGINNING_US, StreamId
+from holdfast.core.model.tuples import TupleBatch, merged
 
-if TYPE_CHECKING:
-    from holdfast.core.model.tuples import TupleBatch
+_MERGED_TUPLES = 1 << 14
+_MERGED_BATCHES_MIN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +213,27 @@ class OutputQueue:
         if needed_from > self.needed_from:
             self.needed_from = needed_from
             self._trim(needed_from)
+        self._merge_small()
+
+    def _merge_small(self) -> None:
+        """Merge the newest batches that have been sent if they are many and small.
+
+        Cost: O(_MERGED_TUPLES), and nothing when few batches were added since the last time.
+        """
+        unsent: list[TupleBatch] = []
+        while self._batches and self._batches[-1].next_id > self._next_to_send:
+            unsent.append(self._batches.pop())
+        small: list[TupleBatch] = []
+        room = _MERGED_TUPLES
+        while self._batches and self._batches[-1].count <= room:
+            room -= self._batches[-1].count
+            small.append(self._batches.pop())
+        small.reverse()
+        if len(small) >= _MERGED_BATCHES_MIN:
+            self._bytes -= sum(batch.nbytes for batch in small)
+            small = merged(small)
+            self._bytes += sum(batch.nbytes for batch in small)
+        self._batches.extend([*small, *reversed(unsent)])
 
     def _trim(self, before: int) -> None:
         while self._batches and self._batches[0].next_id <= before:

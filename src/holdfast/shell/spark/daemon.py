@@ -9,10 +9,12 @@ from __future__ import annotations
 
 def main() -> None:
     """Warm up, then serve forks as PySpark's own daemon does."""
-    from pyspark import daemon
+    # The worker's own module is half of what a fork would otherwise have to load.
+    from pyspark import daemon, worker
 
     from holdfast.shell.spark import task
 
+    del worker
     task.warm_up()
     daemon.manager()
 

@@ -284,6 +284,7 @@ class Cluster:
                         "restarted_ms": effect.restarted_ms,
                         "replayed_ms": effect.replayed_ms,
                         "recovered_ms": effect.recovered_ms,
+                        "recovered_unix_s": round(time.time(), 3),
                         "replayed_tuples": effect.replayed_tuples,
                     }
                 )

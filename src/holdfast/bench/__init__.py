@@ -1,0 +1,1 @@
+"""Experiments: what Holdfast reaches, beside its peers, on the same machine in the same run."""

@@ -39,6 +39,10 @@ class LatencyHistogram:
                 return round(math.exp((bucket + 1) * _BASE) / 1000, 3)
         return None
 
+    def upper_edges(self) -> list[tuple[int, int]]:
+        """Every bucket with tuples, ascending: its upper edge in microseconds, and how many."""
+        return [(round(math.exp((b + 1) * _BASE)), n) for b, n in sorted(self.counts.items())]
+
     def summary(self) -> dict[str, float | None]:
         """p50, p99 and max in milliseconds."""
         return {

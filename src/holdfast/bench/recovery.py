@@ -1,0 +1,177 @@
+"""Recovery: SIGKILL of the node that holds 10 MB of state, until its first new output.
+
+The driver kills, follows the sink's log, and takes the time until the first tuple that a later
+incarnation has written. Afterwards the whole log is compared with what arithmetic says it must be,
+tuple by tuple and in order: a count too many or too few, a gap or a repeat would show.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.api.dataflow import Dataflow, tumbling
+from holdfast.api.protections import UpstreamBackup
+from holdfast.bench.preloaded import WINDOW, PreloadedBids, expected_counts
+from holdfast.bench.running import finish, median, node_statistic, wait_until
+from holdfast.shell.storage.paths import stream_path
+from holdfast.shell.storage.stream_log import StreamLogReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.api.query import Query
+
+STATE_BYTES = 10_000_000
+_VICTIM = "counts[0]"
+_TIMEOUT_S = 60.0
+_SETTLE_S = 0.6
+_OPTIONS = {"spark.holdfast.failuresMax": "1000"}
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverySizes:
+    """How often to kill.
+
+    Attributes:
+        runs: Queries, one after the other.
+        kills: SIGKILLs per query.
+        keys: Bidders, each with a count in the victim's state.
+        rate: Tuples per second while it goes on.
+    """
+
+    runs: int
+    kills: int
+    keys: int = 200_000
+    rate: float = 10_000.0
+
+
+class SinkFollower:
+    """Follows a sink's only log and keeps what it says."""
+
+    def __init__(self, path: Path) -> None:
+        """The log need not exist yet."""
+        self._reader = StreamLogReader(str(path))
+        self.incarnation = 0
+        self.next_id = 0
+        self.has_gap = False
+        self.bidders: list[np.ndarray] = []
+        self.counts: list[np.ndarray] = []
+
+    def poll(self) -> None:
+        """Take what is there."""
+        for logged in self._reader.poll():
+            self.has_gap |= logged.first_id != self.next_id
+            self.next_id = logged.first_id + logged.count
+            self.incarnation = max(self.incarnation, logged.incarnation)
+            self.bidders.append(logged.batch.column("bidder").to_numpy())
+            self.counts.append(logged.batch.column("bids").to_numpy())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the end has been read."""
+        return self._reader.ended
+
+
+def measure(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
+    """All kills, with detection, restart and replay as the query reports them."""
+    runs = [_run(spark, sizes) for _ in range(sizes.runs)]
+    kills = [kill for run in runs for kill in run["kills"]]
+    parts = ("detected_ms", "restarted_ms", "replayed_ms", "recovered_ms")
+    return {
+        "keys": sizes.keys,
+        "tuples_per_s": sizes.rate,
+        "kills": kills,
+        "first_output_ms": {
+            "median": median(kill["first_output_ms"] for kill in kills),
+            "max": max(kill["first_output_ms"] for kill in kills),
+        },
+        "reported_median_ms": {part: median(kill[part] for kill in kills) for part in parts},
+        "state_bytes_min": min(kill["state_bytes"] for kill in kills),
+        "is_identical": all(run["is_identical"] for run in runs),
+        "runs": [{k: v for k, v in run.items() if k != "kills"} for run in runs],
+    }
+
+
+def _run(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        end_path = Path(folder) / "end"
+        origin_us = int((time.time() + 2) * 1e6)
+        source = PreloadedBids(sizes.keys, sizes.rate, origin_us, str(end_path))
+        flow = Dataflow("recovery")
+        bids = flow.source_generator(source, name="bids", unit="ingest")
+        counted = bids.key_by("bidder").window(tumbling(WINDOW))
+        counted.aggregate("count(*) AS bids", name="counts", emit="changes").sink("counts")
+        query = flow.start(
+            spark,
+            checkpointLocation=f"{folder}/run",
+            protection=UpstreamBackup(),
+            options=_OPTIONS,
+        )
+        try:
+            sink = SinkFollower(stream_path(f"{folder}/run", "counts", 0))
+            kills = [
+                _kill(query, sink, number=number, keys=sizes.keys) for number in range(sizes.kills)
+            ]
+            total = source.due()[0]
+            draft = end_path.with_name("end.draft")
+            draft.write_text(str(total))
+            draft.rename(end_path)
+            finish(query, "recovery", _TIMEOUT_S)
+        finally:
+            query.stop()
+        while not sink.has_ended:
+            sink.poll()
+        bidders, counts = expected_counts(source, total)
+        is_identical = (
+            not sink.has_gap
+            and np.array_equal(np.concatenate(sink.bidders), bidders)
+            and np.array_equal(np.concatenate(sink.counts), counts)
+        )
+        for kill, reported in zip(kills, query.recoveries, strict=True):
+            kill.update(reported)
+        return {"kills": kills, "tuples": total, "is_identical": is_identical}
+
+
+def _kill(query: Query, sink: SinkFollower, *, number: int, keys: int) -> dict[str, Any]:
+    """Kill the victim once it holds its state and goes on; the time to the first later output."""
+
+    def is_ready() -> bool:
+        sink.poll()
+        is_going_on = sink.next_id > keys and len(query.recoveries) == number
+        return is_going_on and node_statistic(query, _VICTIM, "state_bytes") >= STATE_BYTES
+
+    settled_s = time.monotonic() + _SETTLE_S
+    # The statistics of the victim before must not be taken for those of its replacement.
+    wait_until(
+        query,
+        lambda: time.monotonic() > settled_s and is_ready(),
+        f"recovery: {STATE_BYTES} bytes of state before kill {number + 1}",
+        _TIMEOUT_S,
+    )
+    state_bytes = node_statistic(query, _VICTIM, "state_bytes")
+    sink.poll()
+    before = sink.incarnation
+    killed_s = time.monotonic()
+    os.kill(query.pid(_VICTIM), signal.SIGKILL)
+
+    def has_new_output() -> bool:
+        sink.poll()
+        return sink.incarnation > before
+
+    wait_until(query, has_new_output, f"recovery: output after kill {number + 1}", _TIMEOUT_S)
+    first_output_ms = round((time.monotonic() - killed_s) * 1000, 1)
+    wait_until(
+        query,
+        lambda: len(query.recoveries) > number,
+        f"recovery: the report of kill {number + 1}",
+        _TIMEOUT_S,
+    )
+    return {"first_output_ms": first_output_ms, "state_bytes": state_bytes}

@@ -1,0 +1,114 @@
+"""What all experiments share: running a query with a limit, and where its CPU time went."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.api.errors import HoldfastError
+from holdfast.core.model.ids import NodeId
+
+if TYPE_CHECKING:
+    from holdfast.api.query import Query
+
+_LOOK_INTERVAL_S = 0.05
+
+
+class BenchFailed(HoldfastError):
+    """An experiment failed or did not end in time."""
+
+
+class CpuTimes:
+    """CPU seconds of a query's nodes since they were first seen; empty where there is no /proc."""
+
+    def __init__(self, query: Query) -> None:
+        """Watch the nodes of `query`."""
+        self._query = query
+        self._first: dict[tuple[str, int], float] = {}
+        self._last: dict[tuple[str, int], float] = {}
+
+    def sample(self) -> None:
+        """Look at every node that has a process."""
+        for node, pid in self._query.nodes.items():
+            spent = _cpu_s(pid) if pid else None
+            if spent is not None:
+                self._first.setdefault((node, pid), spent)
+                self._last[(node, pid)] = spent
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Per node, over all its processes."""
+        total: dict[str, float] = {}
+        for key, last in self._last.items():
+            total[key[0]] = round(total.get(key[0], 0.0) + last - self._first[key], 3)
+        return total
+
+
+def _cpu_s(pid: int) -> float | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def finish(query: Query, what: str, timeout_s: float) -> dict[str, float]:
+    """Wait until a query has ended; the CPU seconds of its nodes.
+
+    Raises:
+        BenchFailed: It did not end in time.
+        QueryFailedError: It failed.
+    """
+    cpu = CpuTimes(query)
+
+    def has_ended() -> bool:
+        cpu.sample()
+        return not query.isActive
+
+    try:
+        wait_until(query, has_ended, f"{what}: the end", timeout_s, every_s=_LOOK_INTERVAL_S)
+        query.awaitTermination(timeout_s)
+    finally:
+        query.stop()
+    return cpu.seconds
+
+
+def wait_until(
+    query: Query,
+    is_so: Callable[[], bool],
+    what: str,
+    timeout_s: float,
+    *,
+    every_s: float = 0.001,
+) -> None:
+    """Look until something holds.
+
+    Raises:
+        BenchFailed: It does not within `timeout_s`; says what every node was doing.
+        QueryFailedError: The query failed meanwhile.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while not is_so():
+        error = query.exception()
+        if error is not None:
+            raise error
+        if time.monotonic() > deadline_s:
+            nodes = json.dumps(query.status["nodes"], default=str)
+            raise BenchFailed(f"{what} did not come within {timeout_s:.0f} s; nodes: {nodes}")
+        time.sleep(every_s)
+
+
+def node_statistic(query: Query, node: str, name: str) -> int:
+    """One counter of a node, as it last reported it; 0 before its first report."""
+    value: int = query.status["nodes"][NodeId(node)].get(name, 0)
+    return value
+
+
+def median(values: Iterable[float]) -> float:
+    """The median, rounded to microunits."""
+    return round(statistics.median(values), 6)

@@ -1,0 +1,100 @@
+"""The report says what was measured, and says so when a target was missed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.bench import report
+from holdfast.bench.targets import judge
+
+pytest.importorskip("matplotlib")
+
+
+def runs(seconds: float) -> list[dict[str, Any]]:
+    return [{"seconds": seconds, "cpu_s": {"counts[0]": 0.5}}]
+
+
+@pytest.fixture
+def results() -> dict[str, Any]:
+    """As `spine.run` gives them, with a slow recovery and a slow Q12."""
+    kill = {
+        "state_bytes": 10_500_000,
+        "first_output_ms": 700.0,
+        "detected_ms": 300,
+        "restarted_ms": 200,
+        "replayed_ms": 100,
+        "recovered_ms": 690,
+        "replayed_tuples": 200_000,
+    }
+    emit = {"p50_ms": 2.0, "p99_ms": 9.0, "max_ms": 12.0, "runs": [{"histogram": [[1000, 5]]}]}
+    measured = {
+        "throughput": {
+            "q12": {
+                "tuples": 1000,
+                "tuples_per_s": {"holdfast": 1e7, "triggers": 1e6, "at_once": 2e6},
+                "tuples_per_s_with_start": {"holdfast": 5e6, "triggers": 1e6, "at_once": 2e6},
+                "ratio": {"triggers": 10.0, "at_once": 5.0},
+                "ratio_with_start": {"triggers": 5.0, "at_once": 2.5},
+                "is_identical": True,
+                "runs": {"holdfast": runs(0.1), "triggers": runs(1.0), "at_once": runs(0.5)},
+            }
+        },
+        "latency": {"tuples_per_s": 10_000, "seconds": 5, "emit": {"changes": emit}},
+        "recovery": {
+            "keys": 200_000,
+            "tuples_per_s": 10_000.0,
+            "kills": [kill],
+            "first_output_ms": {"median": 700.0, "max": 700.0},
+            "state_bytes_min": 10_500_000,
+            "is_identical": True,
+            "runs": [{}],
+        },
+        "protection": {
+            "q12": {
+                "tuples": 1000,
+                "tuples_per_s": {"upstream_backup": 9.7e6, "none": 1e7},
+                "ratio": 0.97,
+                "runs": {"upstream_backup": runs(0.1), "none": runs(0.1)},
+            }
+        },
+        "start": {"runs_s": [3.0, 0.5], "median_s": 1.75, "max_s": 3.0},
+    }
+    targets = [
+        {name: getattr(target, name) for name in target.__slots__} for target in judge(measured)
+    ]
+    return {
+        "machine": {"cores": 2},
+        "size": "quick",
+        "seconds": 60.0,
+        "targets": targets,
+    } | measured
+
+
+def test_a_missed_target_is_called_missed_and_a_kept_one_met(results: dict[str, Any]) -> None:
+    page = report.render(results)
+    assert "| recovery, median | ≤ 500 ms | 700 ms | **not met** |" in page
+    assert "| start to first output, slowest | ≤ 5 s | 3 s | met |" in page
+    assert "| throughput of q12, protected to unprotected | ≥ 0.95 × | 0.97 × | met |" in page
+
+
+def test_wrong_output_misses_its_target(results: dict[str, Any]) -> None:
+    recovery = results["recovery"] | {"is_identical": False}
+    (wrong,) = [target for target in judge({"recovery": recovery}) if target.is_correctness]
+    assert not wrong.is_met
+
+
+def test_only_what_was_measured_is_on_the_page(results: dict[str, Any]) -> None:
+    del results["latency"]
+    assert "## Latency" not in report.render(results)
+
+
+def test_the_page_the_results_and_every_plot_are_written(
+    results: dict[str, Any], tmp_path: Path
+) -> None:
+    page = report.write(results, tmp_path)
+    assert json.loads((tmp_path / "spine.json").read_text()) == results
+    for name in ("throughput", "latency", "recovery"):
+        assert f"spine-{name}.png" in page.read_text()
+        assert (tmp_path / f"spine-{name}.png").read_bytes().startswith(b"\x89PNG")

@@ -37,6 +37,7 @@ def results() -> dict[str, Any]:
                 "tuples_per_s_with_start": {"holdfast": 5e6, "triggers": 1e6, "at_once": 2e6},
                 "ratio": {"triggers": 10.0, "at_once": 5.0},
                 "ratio_with_start": {"triggers": 5.0, "at_once": 2.5},
+                "cpu_s": {"holdfast": 0.5, "triggers": 2.0, "at_once": 1.0},
                 "is_identical": True,
                 "runs": {"holdfast": runs(0.1), "triggers": runs(1.0), "at_once": runs(0.5)},
             }

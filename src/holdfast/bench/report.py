@@ -24,6 +24,8 @@ parquet, on a warm JVM of its own, with state in RocksDB, changelog checkpoints 
 its fastest way but gives no result before all input has been read. Holdfast's time runs from the
 first read to the end of the sink's log, which is written when all before it is durable; that of
 Structured Streaming is the sum of its micro-batches. `with start` counts from the call to the end.
+`CPU s` is that of all processes of a system from the call to the end; unlike time it hardly depends
+on what else the machine does.
 Windows that no later event closes are put out by Holdfast at the end of its input, not by
 Structured Streaming in append mode.
 """
@@ -114,10 +116,21 @@ def _throughput(results: dict[str, Any]) -> str:
                     "" if ratio is None else f"{ratio:.1f} ×",
                     _millions(with_start),
                     "" if ratio_with_start is None else f"{ratio_with_start:.1f} ×",
+                    f"{result['cpu_s'][system]:.2f}",
                     runs,
                 )
             )
-    header = ("query", "tuples", "system", "throughput", "ratio", "with start", "ratio", "runs, s")
+    header = (
+        "query",
+        "tuples",
+        "system",
+        "throughput",
+        "ratio",
+        "with start",
+        "ratio",
+        "CPU s",
+        "runs, s",
+    )
     plot = "\n![Throughput of both](spine-throughput.png)\n"
     cpu = "\nCPU seconds of Holdfast's nodes in the last run of each query:\n\n"
     cpu_rows = [

@@ -8,15 +8,17 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.api.errors import HoldfastError
 from holdfast.core.model.ids import NodeId
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from holdfast.api.query import Query
 
-_LOOK_INTERVAL_S = 0.05
+_LOOK_INTERVAL_S = 0.02
 
 
 class BenchFailed(HoldfastError):
@@ -35,7 +37,7 @@ class CpuTimes:
     def sample(self) -> None:
         """Look at every node that has a process."""
         for node, pid in self._query.nodes.items():
-            spent = _cpu_s(pid) if pid else None
+            spent = cpu_s_of(pid) if pid else None
             if spent is not None:
                 self._first.setdefault((node, pid), spent)
                 self._last[(node, pid)] = spent
@@ -49,12 +51,19 @@ class CpuTimes:
         return total
 
 
-def _cpu_s(pid: int) -> float | None:
+def cpu_s_of(pid: int) -> float | None:
+    """CPU seconds of a process so far; None when it is gone or there is no /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
         return None
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def jvm_cpu_s(spark: SparkSession) -> float:
+    """CPU seconds of a session's JVM so far; 0 where there is no /proc."""
+    jvm: Any = spark.sparkContext._jvm
+    return cpu_s_of(jvm.java.lang.ProcessHandle.current().pid()) or 0.0
 
 
 def finish(query: Query, what: str, timeout_s: float) -> dict[str, float]:

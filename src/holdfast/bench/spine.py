@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,8 +84,7 @@ def run(wanted: tuple[str, ...], sizes: SpineSizes, say: Say) -> dict[str, Any]:
     use_cores()
     started_s = time.monotonic()
     results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes)}
-    baseline = Baseline() if "throughput" in wanted else None
-    try:
+    with Baseline() if "throughput" in wanted else nullcontext() as baseline:
         spark = session("holdfast-bench")
         spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
         try:
@@ -93,9 +93,6 @@ def run(wanted: tuple[str, ...], sizes: SpineSizes, say: Say) -> dict[str, Any]:
                     results[name] = _run_one(name, spark, baseline, sizes, say)
         finally:
             spark.stop()
-    finally:
-        if baseline is not None:
-            baseline.close()
     results["seconds"] = round(time.monotonic() - started_s, 1)
     results["targets"] = [asdict(target) for target in judge(results)]
     return results

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
-from holdfast.bench.running import BenchFailed
+from holdfast.bench.running import BenchFailed, jvm_cpu_s
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,11 +48,12 @@ class Baseline:
 
     def __init__(self) -> None:
         """Start the process; it comes up while the caller does other things."""
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in `close`.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "holdfast.bench.structured_streaming"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             text=True,
         )
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -83,7 +84,7 @@ class Baseline:
 
         Returns:
             `seconds` of all micro-batches, `seconds_with_start` from `start()` to the end,
-            `output_tuples`, `batches`.
+            `output_tuples`, `batches`, and `cpu_s` of the JVM.
 
         Raises:
             BenchFailed: It failed, or did not answer within `timeout_s`.
@@ -112,7 +113,11 @@ class Baseline:
             self.close()
             raise BenchFailed(f"{what}: no answer within {timeout_s:.0f} s") from None
         if line is None:
-            raise BenchFailed(f"{what}: its process ended with {self._process.wait()}")
+            code = self._process.wait()
+            self._errors.seek(0)
+            raise BenchFailed(
+                f"{what}: its process ended with {code}: {self._errors.read()[-2000:]}"
+            )
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise BenchFailed(f"{what}: {answer['error']}")
@@ -122,6 +127,7 @@ class Baseline:
         """End the process."""
         self._process.kill()
         self._process.wait()
+        self._errors.close()
 
     def __enter__(self) -> Baseline:
         return self
@@ -201,16 +207,18 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="holdfast-baseline-") as folder:
         writer = build(query, frames).writeStream.format("parquet").outputMode("append")
         writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
-        started_s = time.monotonic()
+        started_s, cpu_s = time.monotonic(), jvm_cpu_s(spark)
         running = writer.trigger(availableNow=True).start(f"{folder}/output")
         running.awaitTermination()
         seconds_with_start = time.monotonic() - started_s
+        cpu_s = jvm_cpu_s(spark) - cpu_s
         batches = [p for p in running.recentProgress if "addBatch" in p["durationMs"]]
         return {
             "seconds": sum(p["durationMs"]["triggerExecution"] for p in batches) / 1000,
             "seconds_with_start": round(seconds_with_start, 3),
             "output_tuples": spark.read.parquet(f"{folder}/output").count(),
             "batches": len(batches),
+            "cpu_s": {"jvm": round(cpu_s, 3)},
         }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.protections import Protection, Unprotected, UpstreamBackup
 from holdfast.bench.inputs import FILES_PER_TRIGGER, LogInput, Recording, first_read_s, record
-from holdfast.bench.running import BenchFailed, finish, median
+from holdfast.bench.running import BenchFailed, finish, jvm_cpu_s, median
 from holdfast.bench.structured_streaming import Baseline, digest
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import KINDS, build
@@ -66,7 +66,7 @@ def run_holdfast(
     Returns:
         `seconds` from the first read to the end of the sink's log, which is written when all
         before it is durable; `seconds_with_start` from `start` on; `tuples`, `output_tuples`,
-        `cpu_s` per node and, if wanted, the sink's `digest`.
+        `cpu_s` per node and of the driver with its JVM, and, if wanted, the sink's `digest`.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         marks = Path(folder) / "marks"
@@ -79,6 +79,7 @@ def run_holdfast(
             return flow.source_generator(log, name=f"{kind}s", unit=unit, partitions=parallelism)
 
         started_s = time.time()
+        driver_cpu_s = time.process_time() + jvm_cpu_s(spark)
         running = build(query, source).start(
             spark,
             checkpointLocation=f"{folder}/run",
@@ -86,6 +87,7 @@ def run_holdfast(
             parallelism=parallelism,
         )
         cpu_s = finish(running, f"Holdfast, {query}", _TIMEOUT_S)
+        cpu_s["driver"] = round(time.process_time() + jvm_cpu_s(spark) - driver_cpu_s, 3)
         ended_s = max(
             path.stat().st_mtime for path in Path(folder, "run", "streams", query).rglob("*.seg")
         )
@@ -145,6 +147,9 @@ def _compare(
         "tuples": tuples,
         "tuples_per_s": rates,
         "tuples_per_s_with_start": rates_with_start,
+        "cpu_s": {
+            n: median(sum(run["cpu_s"].values()) for run in found) for n, found in runs.items()
+        },
         "ratio": {n: round(rates["holdfast"] / rates[n], 2) for n in peers},
         "ratio_with_start": {
             n: round(rates_with_start["holdfast"] / rates_with_start[n], 2) for n in peers

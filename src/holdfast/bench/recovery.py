@@ -33,6 +33,7 @@ STATE_BYTES = 10_000_000
 _VICTIM = "counts[0]"
 _TIMEOUT_S = 60.0
 _SETTLE_S = 0.6
+_END_AHEAD_S = 5.0
 _OPTIONS = {"spark.holdfast.failuresMax": "1000"}
 
 
@@ -61,18 +62,35 @@ class SinkFollower:
         self._reader = StreamLogReader(str(path))
         self.incarnation = 0
         self.next_id = 0
-        self.has_gap = False
+        self._gap_at: int | None = None
         self.bidders: list[np.ndarray] = []
         self.counts: list[np.ndarray] = []
 
     def poll(self) -> None:
         """Take what is there."""
         for logged in self._reader.poll():
-            self.has_gap |= logged.first_id != self.next_id
+            if logged.first_id != self.next_id and self._gap_at is None:
+                self._gap_at = self.next_id
             self.next_id = logged.first_id + logged.count
             self.incarnation = max(self.incarnation, logged.incarnation)
             self.bidders.append(logged.batch.column("bidder").to_numpy())
             self.counts.append(logged.batch.column("bids").to_numpy())
+
+    def difference(self, bidders: np.ndarray, counts: np.ndarray) -> str | None:
+        """The first way in which the log is not these tuples in this order; None if it is."""
+        if self._gap_at is not None:
+            return f"ids do not go on after {self._gap_at}"
+        if self.next_id != len(bidders):
+            return f"{self.next_id} tuples, not {len(bidders)}"
+        found = np.concatenate(self.bidders), np.concatenate(self.counts)
+        wrong = np.flatnonzero((found[0] != bidders) | (found[1] != counts))
+        if not len(wrong):
+            return None
+        at = int(wrong[0])
+        return (
+            f"{len(wrong)} tuples differ; tuple {at} is bidder {found[0][at]}, count "
+            f"{found[1][at]}, not {bidders[at]}, {counts[at]}"
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -120,7 +138,8 @@ def _run(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
             kills = [
                 _kill(query, sink, number=number, keys=sizes.keys) for number in range(sizes.kills)
             ]
-            total = source.due()[0]
+            # Ahead of what the node may have made before it sees the file.
+            total = source.due()[0] + int(_END_AHEAD_S * sizes.rate)
             draft = end_path.with_name("end.draft")
             draft.write_text(str(total))
             draft.rename(end_path)
@@ -129,15 +148,15 @@ def _run(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
             query.stop()
         while not sink.has_ended:
             sink.poll()
-        bidders, counts = expected_counts(source, total)
-        is_identical = (
-            not sink.has_gap
-            and np.array_equal(np.concatenate(sink.bidders), bidders)
-            and np.array_equal(np.concatenate(sink.counts), counts)
-        )
+        difference = sink.difference(*expected_counts(source, total))
         for kill, reported in zip(kills, query.recoveries, strict=True):
             kill.update(reported)
-        return {"kills": kills, "tuples": total, "is_identical": is_identical}
+        return {
+            "kills": kills,
+            "tuples": total,
+            "is_identical": difference is None,
+            "difference": difference,
+        }
 
 
 def _kill(query: Query, sink: SinkFollower, *, number: int, keys: int) -> dict[str, Any]:

@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window as SqlWindow
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
+from holdfast.api.dead_letters import Evaluable, Failure
 from holdfast.api.errors import UnsupportedError
 from holdfast.core.model.tuples import TIME_COLUMN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.dataflow import Dataflow, Step
@@ -74,9 +79,14 @@ def _twin(step: Step, spark: SparkSession, location: str) -> DataFrame:
         case "source":
             return _source(step, spark, location)
         case "filter":
-            return inputs[0].where(step.settings["expression"].sql)
+            condition = step.settings["expression"]
+            if isinstance(condition, Evaluable):
+                return _by_evaluation(inputs[0], condition)
+            return inputs[0].where(condition.sql)
         case "select":
             expressions = step.settings["expressions"]
+            if isinstance(expressions[-1], Failure):
+                return _explained(inputs[0], expressions[-1])
             columns = [F.expr(e.sql).alias(e.name) for e in expressions]
             return inputs[0].select(*columns, *_carried(inputs[0]))
         case "union":
@@ -89,6 +99,25 @@ def _twin(step: Step, spark: SparkSession, location: str) -> DataFrame:
             return _join(step, inputs[0], inputs[1])
         case _:
             raise UnsupportedError(f"{step.name}: no batch twin for {step.kind}")
+
+
+def _by_evaluation(frame: DataFrame, condition: Evaluable) -> DataFrame:
+    """Spark SQL cannot ask whether an expression has a value; everything else here is its own."""
+
+    def split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.filter(condition.evaluate(batch))
+
+    return frame.mapInArrow(split, frame.schema)
+
+
+def _explained(frame: DataFrame, failure: Failure) -> DataFrame:
+    def explain(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.append_column(failure.name, failure.evaluate(batch))
+
+    schema = StructType([*frame.schema.fields, StructField(failure.name, StringType())])
+    return frame.mapInArrow(explain, schema)
 
 
 def _union(inputs: list[DataFrame]) -> DataFrame:

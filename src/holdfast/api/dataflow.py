@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from holdfast.api.dead_letters import ERROR_COLUMN, Evaluable, Failure
 from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import CompiledExpression, compile_expression, compile_projection
 from holdfast.api.operators import build_operator
@@ -134,18 +135,45 @@ class Stream:
         """Put the operators that follow into the HA unit `name`."""
         return replace(self, next_unit=_checked(name))
 
-    def filter(self, condition: str) -> Stream:
-        """Keep the tuples for which the Spark SQL condition is true."""
+    def filter(self, condition: str, *, dead_letters: str | None = None) -> Stream:
+        """Keep the tuples for which the Spark SQL condition is true.
+
+        Args:
+            condition: A boolean expression.
+            dead_letters: Name of a sink for tuples for which it has no value, e.g. because of a
+                division by zero; without one, such a tuple fails the query.
+        """
         compiled = compile_expression(condition, self.schema)
         if not pa.types.is_boolean(compiled.type):
             raise DataflowError(f"filter({condition!r}) is {compiled.type}, not boolean")
-        return self._then("filter", self.schema, expression=compiled)
+        good = self._divert([compiled], dead_letters)
+        return good._then("filter", self.schema, expression=compiled)
 
-    def select(self, *expressions: str) -> Stream:
-        """Compute Spark SQL expressions, e.g. `select("auction", "price * 0.908 AS price")`."""
+    def select(self, *expressions: str, dead_letters: str | None = None) -> Stream:
+        """Compute Spark SQL expressions, e.g. `select("auction", "price * 0.908 AS price")`.
+
+        Args:
+            expressions: `expression AS name`, columns, or `*` for all columns.
+            dead_letters: As in `filter`.
+        """
         compiled = compile_projection(expressions, self.schema)
         schema = pa.schema([pa.field(e.name, e.type) for e in compiled])
-        return self._then("select", schema, expressions=compiled)
+        good = self._divert(compiled, dead_letters)
+        return good._then("select", schema, expressions=compiled)
+
+    def _divert(self, expressions: list[CompiledExpression], sink: str | None) -> Stream:
+        """Send tuples that cannot be evaluated to a sink; the stream of the others."""
+        if sink is None:
+            return self
+        if ERROR_COLUMN in self.schema.names:
+            raise DataflowError(f"dead letters have a column {ERROR_COLUMN!r}; rename yours")
+        is_bad = Evaluable(expressions, is_negated=True)
+        bad = self._then("filter", self.schema, expression=is_bad)
+        columns = [*compile_projection(["*"], self.schema), Failure(expressions)]
+        schema = self.schema.append(pa.field(ERROR_COLUMN, pa.string()))
+        bad._then("select", schema, expressions=columns).sink(sink)
+        is_good = Evaluable(expressions, is_negated=False)
+        return self._then("filter", self.schema, expression=is_good)
 
     def union(self, *others: Stream) -> Stream:
         """All tuples of these streams in one deterministic order (time, stream, id)."""
@@ -340,14 +368,17 @@ class Dataflow:
         """Read a generator inside the nodes; see holdfast.nexmark for one.
 
         Args:
-            generator: Has `schema`, `spec(partition, partitions)` (a `SourceSpec`) and
-                `to_dataframe(spark)` with the same tuples and their times in `__time_us`.
+            generator: Has `schema` (a Spark schema, DDL text or Arrow schema),
+                `spec(partition, partitions)` (a `SourceSpec`) and `to_dataframe(spark)` with the
+                same tuples and their times in `__time_us`.
             name: The source's name.
             unit: HA unit of the source and the stateless operators after it.
             partitions: Parallelism of that unit.
         """
+        from holdfast.api.schemas import schema_from
+
         settings = {"generator": generator, "partitions": partitions}
-        return self._source(name, unit, generator.schema, settings)
+        return self._source(name, unit, schema_from(generator.schema), settings)
 
     def _source(
         self, name: str, unit: str | None, schema: pa.Schema, settings: dict[str, Any]

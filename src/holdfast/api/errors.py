@@ -25,3 +25,11 @@ class NotEnoughSlotsError(HoldfastError):
 
 class QueryFailedError(HoldfastError):
     """A running query stopped because of an error it could not recover from."""
+
+
+class DataflowChangedError(HoldfastError):
+    """A checkpoint location holds the state of another dataflow."""
+
+
+class InsecureClusterError(HoldfastError):
+    """The cluster would hand this run's keys over without authentication."""

@@ -41,6 +41,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("outputQueueTuples", 1 << 18, 1, 1 << 30, "unsent tuples per output stream"),
     Option("outputQueueBytes", 256 << 20, 1 << 10, 1 << 40, "retained bytes before spilling"),
     Option("roundTuples", 1 << 15, 1, 1 << 24, "tuples a node processes at a time"),
+    Option("allowInsecureCluster", 0, 0, 1, "1 starts without Spark's authentication"),
 )
 _BY_NAME = {option.name: option for option in OPTIONS}
 
@@ -59,7 +60,7 @@ def read_options(given: dict[str, str]) -> dict[str, int]:
         if option is None:
             raise OptionError(f"unknown setting {key!r}; there are {', '.join(sorted(_BY_NAME))}")
         try:
-            value = int(text)
+            value = int({"true": "1", "false": "0"}.get(text.lower(), text))
         except ValueError:
             raise OptionError(f"{key}={text!r} is no whole number") from None
         if not option.low <= value <= option.high:

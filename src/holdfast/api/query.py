@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.batch_twin import Verification
 from holdfast.api.batch_twin import verify as verify_sink
-from holdfast.api.errors import NotEnoughSlotsError, OptionError, QueryFailedError
+from holdfast.api.description import claim, describe
+from holdfast.api.errors import (
+    InsecureClusterError,
+    NotEnoughSlotsError,
+    OptionError,
+    QueryFailedError,
+)
 from holdfast.api.options import PREFIX, read_options
 from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.protections import Protection, Unprotected, UpstreamBackup
@@ -19,6 +25,7 @@ from holdfast.core.model.ids import NodeId
 from holdfast.shell.spark.data_source import register
 from holdfast.shell.spark.ingest import Ingest
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
+from holdfast.shell.storage.lock import LocationLock
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -39,6 +46,7 @@ def start(
     protection = protection or UpstreamBackup()
     protection.check(flow)
     values = read_options({**_session_options(spark), **options})
+    _check_session(spark, is_insecure_allowed=bool(values["allowInsecureCluster"]))
     is_protected = not isinstance(protection, Unprotected)
 
     def place() -> Plan:
@@ -58,9 +66,24 @@ def start(
     _check_slots(spark, place(), ingests)
     register(spark)
     os.makedirs(location, exist_ok=True)
-    _start_ingests(spark, ingests)
-    plan = place()  # Again: a replay begins when its recording is complete.
-    cluster = Cluster(
+    lock = LocationLock(location)
+    try:
+        claim(location, describe(flow, place()))
+        _start_ingests(spark, ingests)
+        plan = place()  # Again: a replay begins when its recording is complete.
+        cluster = _cluster(flow, spark, location, plan, values)
+    except BaseException:
+        for ingest in ingests:
+            ingest.stop()
+        lock.release()
+        raise
+    return Query(flow, spark, location, plan, cluster, ingests, lock)
+
+
+def _cluster(
+    flow: Dataflow, spark: SparkSession, location: str, plan: Plan, values: dict[str, int]
+) -> Cluster:
+    return Cluster(
         spark,
         LaunchSpec(
             flow.name,
@@ -77,7 +100,6 @@ def start(
             ),
         ),
     )
-    return Query(flow, spark, location, plan, cluster, ingests)
 
 
 def _start_ingests(spark: SparkSession, ingests: list[Ingest]) -> None:
@@ -89,6 +111,28 @@ def _start_ingests(spark: SparkSession, ingests: list[Ingest]) -> None:
         ingest.wait()
         if ingest.error is not None:
             raise QueryFailedError(ingest.error)
+
+
+def _check_session(spark: SparkSession, *, is_insecure_allowed: bool) -> None:
+    """Refuse sessions in which nodes would not be safe.
+
+    Raises:
+        InsecureClusterError: Tasks, and with them this run's keys, travel unauthenticated.
+        OptionError: Spark would run a second attempt of a slow task.
+    """
+    conf = spark.sparkContext.getConf()
+    if conf.get("spark.speculation", "false") == "true":
+        raise OptionError(
+            "spark.speculation=true would start nodes twice; set it to false for this session"
+        )
+    is_local = spark.sparkContext.master.startswith("local")
+    is_authenticated = conf.get("spark.authenticate", "false") == "true"
+    if not (is_local or is_authenticated or is_insecure_allowed):
+        raise InsecureClusterError(
+            "spark.authenticate is off, so that anyone on the network could read this run's keys; "
+            f"turn it on (with spark.network.crypto.enabled), or set {PREFIX}allowInsecureCluster="
+            "true if the network is yours alone"
+        )
 
 
 def _session_options(spark: SparkSession) -> dict[str, str]:
@@ -136,6 +180,7 @@ class Query:
         plan: Plan,
         cluster: Cluster,
         ingests: list[Ingest],
+        lock: LocationLock,
     ) -> None:
         """Launch; use `Dataflow.start`."""
         self._flow = flow
@@ -144,6 +189,7 @@ class Query:
         self._plan = plan
         self._cluster = cluster
         self._ingests = ingests
+        self._location_lock = lock
         self._stop_lock = threading.Lock()
         self._is_stopped = False
         self._progress: list[dict[str, Any]] = []
@@ -199,6 +245,7 @@ class Query:
             for ingest in self._ingests:
                 ingest.stop()
             self._cluster.stop()
+            self._location_lock.release()
 
     @property
     def status(self) -> dict[str, Any]:

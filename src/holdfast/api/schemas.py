@@ -1,4 +1,4 @@
-"""Schemas between Spark and Arrow."""
+"""Schemas between Spark, its DDL and Arrow."""
 
 from __future__ import annotations
 
@@ -6,16 +6,62 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from holdfast.api.errors import DataflowError, UnsupportedError
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
 def schema_from_spark(schema: StructType) -> pa.Schema:
-    """The Arrow schema of a Spark schema: timestamps in microseconds UTC."""
+    """The Arrow schema of a Spark schema: timestamps in microseconds UTC.
+
+    Raises:
+        UnsupportedError: A column has a type that Holdfast does not carry.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     fields = []
     for field in to_arrow_schema(schema, timezone="UTC"):
-        is_zoned = pa.types.is_timestamp(field.type) and field.type.tz is not None
+        if not is_supported(field.type):
+            raise UnsupportedError(
+                f"column {field.name!r} is {schema[field.name].dataType.simpleString()}; Holdfast "
+                "carries numbers, decimals, strings, booleans, dates and timestamps: select or "
+                "flatten it in the DataFrame before"
+            )
+        is_zoned = pa.types.is_timestamp(field.type)
         fields.append(field.with_type(pa.timestamp("us", tz="UTC")) if is_zoned else field)
     return pa.schema(fields)
+
+
+def is_supported(of: pa.DataType) -> bool:
+    """Whether streams and state can carry the type."""
+    is_plain = pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_boolean(of)
+    is_text = pa.types.is_string(of) or pa.types.is_decimal(of) or pa.types.is_date(of)
+    return bool(is_plain or is_text or (pa.types.is_timestamp(of) and of.tz is not None))
+
+
+def schema_from_ddl(ddl: str) -> pa.Schema:
+    """The Arrow schema of a Spark DDL text, e.g. `id BIGINT, name STRING, at TIMESTAMP`.
+
+    Raises:
+        DataflowError: The text is no DDL.
+        UnsupportedError: A column has a type that Holdfast does not carry.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType, _parse_datatype_string
+
+    try:
+        parsed = _parse_datatype_string(ddl)
+    except PySparkException as error:
+        first = str(error).splitlines()[0]
+        raise DataflowError(f"{ddl!r} is no schema: {first}") from None
+    if not isinstance(parsed, StructType):
+        raise DataflowError(f"{ddl!r} is no schema; write 'name TYPE, ...'")
+    return schema_from_spark(parsed)
+
+
+def schema_from(given: pa.Schema | StructType | str) -> pa.Schema:
+    """The Arrow schema of a Spark schema, a DDL text or an Arrow schema."""
+    if isinstance(given, pa.Schema):
+        return given
+    return schema_from_ddl(given) if isinstance(given, str) else schema_from_spark(given)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.operators.bad_rows import explained
 from holdfast.core.operators.base import (
     NOTHING,
     Evaluator,
@@ -31,11 +32,14 @@ class Filter(Operator):
         self._predicate = predicate
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
-        """The rows that pass."""
+        """The rows that pass. Raises `BadRowError` where the predicate has no value."""
         (rows,) = inputs
         if rows is None or not has_rows(rows):
             return NOTHING
-        mask = self._predicate.evaluate(rows.batch)
+        try:
+            mask = self._predicate.evaluate(rows.batch)
+        except ArithmeticError:
+            raise explained(self.name, [self._predicate], rows) from None
         if mask.null_count:
             mask = pc.fill_null(mask, False)
         keep = mask.to_numpy(zero_copy_only=False).astype(np.bool_)

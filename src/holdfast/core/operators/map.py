@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.operators.bad_rows import explained
 from holdfast.core.operators.base import (
     NOTHING,
     Evaluator,
@@ -30,10 +31,13 @@ class Map(Operator):
         self.output_schema = pa.schema([pa.field(e.name, e.type) for e in expressions])
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
-        """The mapped rows."""
+        """The mapped rows. Raises `BadRowError` where an expression has no value."""
         (rows,) = inputs
         if rows is None or not has_rows(rows):
             return NOTHING
-        columns = [expression.evaluate(rows.batch) for expression in self._expressions]
+        try:
+            columns = [expression.evaluate(rows.batch) for expression in self._expressions]
+        except ArithmeticError:
+            raise explained(self.name, self._expressions, rows) from None
         batch = pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
         return Output(Rows(batch, rows.time_us, rows.order, rows.created_us), low)

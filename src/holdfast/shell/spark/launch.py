@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import queue
 import signal
@@ -29,6 +30,7 @@ from holdfast.shell.transport.channels import Channels, RunKeys
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LOG = logging.getLogger(__name__)
 _ANSWER_INTERVAL_S = 1.0
 _STOP_TIMEOUT_S = 5.0
 
@@ -127,12 +129,16 @@ class Cluster:
         for thread in list(self._threads.values()):
             thread.join(max(0.0, deadline - time.monotonic()))
         for (node, launch), thread in self._threads.items():
-            if thread.is_alive():
+            if thread.is_alive() and not self._is_spark_stopped():
                 self._sc.cancelJobGroup(self._group(node, launch))
                 thread.join(_STOP_TIMEOUT_S)
         self._channels.close()
         self._journal.close()
         self.done.set()
+
+    def _is_spark_stopped(self) -> bool:
+        jsc: Any = self._sc._jsc
+        return jsc is None or bool(jsc.sc().isStopped())
 
     def states(self) -> dict[NodeId, str]:
         """Every node's state."""
@@ -146,10 +152,12 @@ class Cluster:
                 self._turn()
             self._say_to_all({"kind": "stop"})
             self._collect_last_words()
-        except Exception as error:
-            self.error = f"the coordinator failed: {type(error).__name__}: {error}"
+        except Exception as error:  # Whatever it is, the query has failed and must say why.
+            self.error = f"the coordinator failed: {type(error).__name__}: {reason_of(error)}"
+            if self._is_spark_stopped():
+                self.error = "Spark's session was stopped while the query ran"
+            _LOG.debug("the coordinator failed", exc_info=True)
             self.done.set()
-            raise
 
     def _turn(self) -> None:
         if self._router.poll(5):

@@ -30,3 +30,7 @@ class BadName(StorageError, ValueError):
 
 class SchemaMismatch(StorageError):
     """Rows that do not fit a log's schema."""
+
+
+class LocationInUse(StorageError):
+    """Another query runs at the same checkpoint location."""

@@ -1,0 +1,73 @@
+"""A dataflow as text: what a checkpoint location was made by, so that nothing else goes on there.
+
+Restart points and ids mean something only to the dataflow that they came from. The text lists all
+that matters to them, one step a line; where it differs, the difference is the error message.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api.errors import DataflowChangedError
+
+if TYPE_CHECKING:
+    from holdfast.api.dataflow import Dataflow, Step
+    from holdfast.api.planning import Plan
+
+FILE_NAME = "dataflow.txt"
+
+
+def describe(flow: Dataflow, plan: Plan) -> str:
+    """One line for each step, sink and unit."""
+    steps = [_step_line(step) for step in flow.steps]
+    sinks = [f"sink {name} <- {step.name}" for name, step in flow.sinks.items()]
+    instances: dict[str, int] = {}
+    for node in plan.nodes:
+        instances[node.unit] = instances.get(node.unit, 0) + 1
+    units = [f"unit {unit}: {count} instances" for unit, count in instances.items()]
+    return "\n".join([f"dataflow {flow.name}", *steps, *sinks, *units, ""])
+
+
+def claim(location: str, text: str) -> None:
+    """Record the dataflow at its first start; refuse another one later.
+
+    Raises:
+        DataflowChangedError: The location belongs to another dataflow.
+    """
+    path = Path(location, FILE_NAME)
+    if not path.exists():
+        path.write_text(text)
+        return
+    before = path.read_text()
+    if before == text:
+        return
+    difference = difflib.unified_diff(
+        before.splitlines(), text.splitlines(), "before", "now", lineterm="", n=0
+    )
+    lines = [line for line in difference if not line.startswith(("---", "+++", "@@"))]
+    raise DataflowChangedError(
+        f"{location} holds the state of another dataflow; use a new checkpointLocation, or undo "
+        "the change:\n  " + "\n  ".join(lines)
+    )
+
+
+def _step_line(step: Step) -> str:
+    settings = ", ".join(
+        f"{key}={_text(value)}"
+        for key, value in step.settings.items()
+        if key not in ("df", "generator", "speed")
+    )
+    inputs = ", ".join(source.name for source in step.inputs)
+    schema = ", ".join(f"{field.name} {field.type}" for field in step.schema)
+    arrow = f" <- {inputs}" if inputs else ""
+    return f"{step.kind} {step.name} in {step.unit}: ({schema}) {settings}{arrow}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_text(item) for item in value) + "]"
+    sql = getattr(value, "sql", None)
+    name = getattr(value, "name", None)
+    return str(value) if sql is None else f"{sql} AS {name}"

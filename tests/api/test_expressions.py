@@ -1,0 +1,138 @@
+"""Expressions without Spark: what is refused and how, branches that are not taken, travelling."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from holdfast.api.errors import DataflowError, UnsupportedError
+from holdfast.api.expressions import EvaluationError, compile_expression, compile_projection
+
+SCHEMA = pa.schema(
+    [
+        ("a", pa.int64()),
+        ("b", pa.int64()),
+        ("name", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("Odd name", pa.int32()),
+    ]
+)
+
+
+def batch(a: list[int | None], b: list[int | None]) -> pa.RecordBatch:
+    rows = len(a)
+    columns = [pa.array(a, pa.int64()), pa.array(b, pa.int64())]
+    columns += [pa.nulls(rows, field.type) for field in list(SCHEMA)[2:]]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def evaluate(text: str, a: list[int | None], b: list[int | None]) -> list[object]:
+    result: list[object] = compile_expression(text, SCHEMA).evaluate(batch(a, b)).to_pylist()
+    return result
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a +", "is no Spark SQL expression"),
+        ("c + 1", "no column 'c'; there are a, b, name"),
+        ("t.a", "write the column's name alone"),
+        ("a = name", "BIGINT and STRING have no common type"),
+        ("name + 1", "no arithmetic with STRING"),
+        ("NOT a", "a is BIGINT, not BOOLEAN"),
+        ("upper(name, name)", "takes 1 arguments, not 2"),
+        ("CASE WHEN a > 0 THEN 1 ELSE 'x' END", "no common type"),
+        ("NULL", "NULL without a type"),
+        ("CAST('x' AS INT)", "'x' is no INT"),
+        ("at > 'yesterday'", "'yesterday' is no TIMESTAMP"),
+        ("CAST(a AS DECIMAL(50, 2))", "is no type"),
+    ],
+)
+def test_a_mistake_is_named_when_the_dataflow_is_built(text: str, message: str) -> None:
+    with pytest.raises(DataflowError, match=message):
+        compile_expression(text, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("soundex(name)", "function soundex is not supported"),
+        ("rand()", "function rand is not supported"),
+        ("sum(a) OVER ()", "window"),
+        ("a IN (SELECT 1)", "query"),
+        ("name LIKE ANY ('a')", "any is not supported"),
+        ("name LIKE 'a!%' ESCAPE '!'", "escape"),
+        ("name RLIKE 'a'", "regexplike"),
+        ("substring(name, b, 1)", "must be a literal"),
+        ("TRY_CAST(name AS INT)", "function try_cast is not supported"),
+        ("CAST(name AS TIMESTAMP)", "STRING AS TIMESTAMP"),
+        ("CAST(a AS BINARY)", "type BINARY"),
+        ("at + INTERVAL 1 MONTH", "intervals are whole numbers of"),
+        ("a & 1", "bitwiseand"),
+        ("'it''s'", "concat"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        compile_expression(text, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a + 9223372036854775807", "a \\+ 9223372036854775807: overflow"),
+        ("a / 0", "a / 0: division by zero"),
+        ("a % (a - 1)", "divide by zero"),
+        ("CAST(a * 1000 AS TINYINT)", "CAST"),
+    ],
+)
+def test_a_row_without_a_value_is_an_error_that_names_the_expression(
+    text: str, message: str
+) -> None:
+    with pytest.raises(EvaluationError, match=message):
+        evaluate(text, [1], [1])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("CASE WHEN b = 0 THEN -1 ELSE a DIV b END", [-1, 2, None]),
+        ("if(b <> 0, a DIV b, 0)", [0, 2, 0]),
+        ("b <> 0 AND a DIV b = 2", [False, True, None]),
+        ("b = 0 OR a DIV b = 2", [True, True, None]),
+        ("coalesce(CAST(b AS DOUBLE), a / 0)", [0.0, 3.0]),
+    ],
+)
+def test_a_branch_that_is_not_taken_is_not_evaluated(text: str, expected: list[object]) -> None:
+    rows = len(expected)
+    assert evaluate(text, [6, 6, 6][:rows], [0, 3, None][:rows]) == expected
+
+
+def test_columns_are_found_whatever_their_case_and_backticks_quote_any_name() -> None:
+    expression = compile_expression("A + `Odd name`", SCHEMA)
+    assert expression.columns == ("a", "Odd name")
+    assert compile_expression("A", SCHEMA).name == "a"
+
+
+def test_a_name_that_fits_several_columns_is_refused() -> None:
+    schema = pa.schema([("x", pa.int64()), ("X", pa.int64())])
+    assert compile_expression("X", schema).columns == ("X",)
+    two = pa.schema([("xA", pa.int64()), ("Xa", pa.int64())])
+    with pytest.raises(DataflowError, match="several columns named 'xa'"):
+        compile_expression("xa", two)
+
+
+def test_an_expression_travels_as_its_text() -> None:
+    expression = compile_expression("a * 2 AS twice", SCHEMA)
+    copy = pickle.loads(pickle.dumps(expression))
+    assert (copy.name, copy.type, copy.sql) == ("twice", pa.int64(), "a * 2")
+    assert copy.evaluate(batch([4], [0])).to_pylist() == [8]
+
+
+def test_a_star_stands_for_all_columns() -> None:
+    names = [e.name for e in compile_projection(["*", "a + b AS total"], SCHEMA)]
+    assert names == [*SCHEMA.names, "total"]
+
+
+def test_a_literal_alone_fills_every_row() -> None:
+    assert evaluate("7", [1, 2], [1, 2]) == [7, 7]

@@ -1,0 +1,159 @@
+"""What can go wrong on a running Spark: each case is a clear error, and never a hang."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.errors import (
+    DataflowChangedError,
+    DataflowError,
+    InsecureClusterError,
+    NotEnoughSlotsError,
+    OptionError,
+    QueryFailedError,
+    UnsupportedError,
+)
+from holdfast.api.query import _check_session
+from holdfast.api.schemas import schema_from_ddl, schema_from_spark
+from holdfast.shell.storage.errors import LocationInUse
+
+pytestmark = pytest.mark.slow
+
+
+def rows(spark: SparkSession, count: int = 1000) -> DataFrame:
+    return spark.sql(
+        "SELECT timestamp_micros(1700000000000000 + id * 1000) AS at, id % 5 AS divisor, id AS v "
+        f"FROM range({count})"
+    )
+
+
+def source(spark: SparkSession, flow: Dataflow) -> Stream:
+    return flow.source(rows(spark), name="rows", time="at")
+
+
+def test_a_row_without_a_value_fails_the_query_and_is_shown(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Dataflow("shares")
+    source(spark, flow).select("v", "100 DIV divisor AS share").sink("shares")
+    query = flow.start(spark, checkpointLocation=str(tmp_path))
+    with pytest.raises(
+        QueryFailedError, match=r"select: 100 DIV divisor: .*'divisor': 0.*dead_lett"
+    ):
+        query.awaitTermination(60)
+    assert not query.isActive
+
+
+def test_dead_letters_take_the_bad_rows_and_nothing_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Dataflow("shares")
+    shares = source(spark, flow).select("v", "100 DIV divisor AS share", dead_letters="bad")
+    shares.sink("shares")
+    query = flow.start(spark, checkpointLocation=str(tmp_path))
+    assert query.awaitTermination(60)
+    assert query.to_dataframe("shares").count() == 800
+    bad = query.to_dataframe("bad")
+    assert bad.where("divisor = 0 AND error LIKE '100 DIV divisor: %zero%'").count() == 200
+    assert bad.count() == 200
+    assert query.verify("shares").is_identical
+    assert query.verify("bad").is_identical
+
+
+def test_too_few_task_slots_are_an_error_that_says_how_many_are_needed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Dataflow("wide")
+    stream = flow.source(rows(spark), name="rows", time="at", partitions=20)
+    stream.sink("out")
+    with pytest.raises(NotEnoughSlotsError, match=r"20 nodes need 20 .* has 8: .*local\[20\]"):
+        flow.start(spark, checkpointLocation=str(tmp_path / "q"))
+    assert not (tmp_path / "q").exists()
+
+
+def test_unknown_settings_are_refused_before_anything_starts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Dataflow("flow")
+    source(spark, flow).sink("out")
+    with pytest.raises(OptionError, match="unknown setting"):
+        flow.start(
+            spark, checkpointLocation=str(tmp_path), options={"spark.holdfast.ackIntervall": "5"}
+        )
+
+
+def test_one_location_is_for_one_query_and_one_dataflow(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def flow(condition: str) -> Dataflow:
+        made = Dataflow("flow")
+        source(spark, made).filter(condition).sink("out")
+        return made
+
+    query = flow("v > 1").start(spark, checkpointLocation=str(tmp_path))
+    with pytest.raises(LocationInUse, match="another query"):
+        flow("v > 1").start(spark, checkpointLocation=str(tmp_path))
+    assert query.awaitTermination(60)
+    with pytest.raises(DataflowChangedError, match="v > 2"):
+        flow("v > 2").start(spark, checkpointLocation=str(tmp_path))
+    again = flow("v > 1").start(spark, checkpointLocation=str(tmp_path))
+    assert again.awaitTermination(60)
+    assert again.to_dataframe().count() == 998
+
+
+def test_a_source_that_fails_in_spark_fails_the_query_with_its_reason(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    bad = rows(spark).selectExpr("at", "1 DIV divisor AS v")
+    flow = Dataflow("flow")
+    flow.source(bad, name="rows", time="at").sink("out")
+    query = flow.start(spark, checkpointLocation=str(tmp_path))
+    with pytest.raises(QueryFailedError, match=r"source rows: .*[Dd]ivision by zero"):
+        query.awaitTermination(60)
+
+
+def test_sources_need_a_time_and_types_that_streams_can_carry(spark: SparkSession) -> None:
+    with pytest.raises(DataflowError, match="no column 'when'"):
+        Dataflow("flow").source(rows(spark), name="rows", time="when")
+    with pytest.raises(DataflowError, match="no timestamp"):
+        Dataflow("flow").source(rows(spark), name="rows", time="v")
+    with pytest.raises(UnsupportedError, match="'many' is array<int>"):
+        schema_from_spark(spark.sql("SELECT array(1) AS many").schema)
+
+
+def test_schemas_are_read_from_ddl(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT 1L AS id, 'x' AS name, current_timestamp() AS at")
+    assert schema_from_ddl("id BIGINT, name STRING, at TIMESTAMP").types == (
+        schema_from_spark(frame.schema).types
+    )
+    with pytest.raises(DataflowError, match="is no schema"):
+        schema_from_ddl("id NUMBERISH")
+
+
+class _Context:
+    """Stands for a SparkContext with other settings than the tests' own."""
+
+    def __init__(self, master: str, settings: dict[str, str]) -> None:
+        self.master, self._settings = master, settings
+        self.sparkContext = self
+
+    def getConf(self) -> "_Context":
+        return self
+
+    def get(self, key: str, default: str) -> str:
+        return self._settings.get(key, default)
+
+
+def test_an_open_cluster_and_speculation_are_refused() -> None:
+    with pytest.raises(InsecureClusterError, match=r"allowInsecureCluster"):
+        _check_session(_Context("spark://host:7077", {}), is_insecure_allowed=False)  # type: ignore[arg-type]
+    _check_session(_Context("spark://host:7077", {}), is_insecure_allowed=True)  # type: ignore[arg-type]
+    _check_session(  # type: ignore[arg-type]
+        _Context("spark://host:7077", {"spark.authenticate": "true"}), is_insecure_allowed=False
+    )
+    with pytest.raises(OptionError, match="speculation"):
+        _check_session(  # type: ignore[arg-type]
+            _Context("local[2]", {"spark.speculation": "true"}), is_insecure_allowed=False
+        )

@@ -1,0 +1,403 @@
+"""Every supported operator and function means what it means in Spark SQL, errors included."""
+
+import datetime as dt
+import decimal
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from holdfast.api.expressions import SUPPORTED_FUNCTIONS, CompiledExpression, compile_expression
+from holdfast.core.operators.bad_rows import is_evaluable
+
+pytestmark = pytest.mark.slow
+
+ROWS = 160
+_NUMBERS = ("a", "b", "i", "j", "k", "d", "e", "x", "y")
+SAME_KIND = [("a", "b"), ("i", "j"), ("k", "a"), ("d", "e"), ("d", "i"), ("x", "y"), ("x", "a")]
+
+
+def _per(template: str, *columns: str) -> list[str]:
+    return [template.format(c=column) for column in columns]
+
+
+def _pairs(template: str, pairs: list[tuple[str, str]] = SAME_KIND) -> list[str]:
+    return [template.format(l=left, r=right) for left, right in pairs]
+
+
+CASES: dict[str, list[str]] = {
+    "+": [*_pairs("{l} + {r}"), "a + 1", "k + 1Y", "h + h", "ts + INTERVAL 90 MINUTES"],
+    "-": [
+        *_pairs("{l} - {r}"),
+        "a - 9223372036854775807",
+        "-a",
+        "-i",
+        "-d",
+        "-x",
+        "-(-k)",
+        "1 - d",
+    ],
+    "*": [*_pairs("{l} * {r}"), "i * 0.908", "a * 0.908", "e * e", "a * 2.5D", "h * h"],
+    "/": [*_pairs("{l} / {r}"), "a / 4", "x / 0.5D", "d / 3", "1 / a", "CAST(NULL AS INT) / 0"],
+    "%": [
+        *_pairs("{l} % {r}", [("a", "b"), ("i", "j"), ("x", "y"), ("a", "i")]),
+        "a % 7",
+        "a % -1",
+    ],
+    "DIV": [*_pairs("{l} DIV {r}", [("a", "b"), ("i", "j")]), "a DIV 10", "a DIV -1"],
+    "=": [*_pairs("{l} = {r}"), "s = t", "p = q", "ts = ts2", "s = 'ab'", "a = NULL", "d = 1"],
+    "<>": [*_pairs("{l} <> {r}"), "s <> t", "ts <> ts2"],
+    "<": [
+        *_pairs("{l} < {r}"),
+        "s < t",
+        "ts < TIMESTAMP '2013-05-01 12:00:00'",
+        "x < 1.5",
+        "p < q",
+    ],
+    "<=": [*_pairs("{l} <= {r}"), "s <= 'm'", "dt <= DATE '2013-05-01'", "dt <= ts"],
+    ">": [*_pairs("{l} > {r}"), "s > t", "ts > '2013-05-01'", "a > 1.5", "d > 0.005"],
+    ">=": [*_pairs("{l} >= {r}"), "s >= t", "x >= -1", "i >= 2147483647"],
+    "<=>": [*_pairs("{l} <=> {r}"), "s <=> t", "a <=> NULL", "p <=> q"],
+    "IS DISTINCT FROM": [*_pairs("{l} IS DISTINCT FROM {r}"), "s IS NOT DISTINCT FROM t"],
+    "AND": [
+        "p AND q",
+        "p AND NULL",
+        "b <> 0 AND a % b = 1",
+        "p AND a > 0 AND q",
+        "a % b = 1 AND p",
+    ],
+    "OR": ["p OR q", "p OR NULL", "b = 0 OR a / b > 1", "NOT p OR q", "a / b > 1 OR p"],
+    "NOT": ["NOT p", "NOT (a > b)", "NOT p AND q", "NOT NULL"],
+    "IS NULL": [*_per("{c} IS NULL", "a", "s", "ts"), "d IS NOT NULL", "a / b IS NULL"],
+    "IS TRUE": ["p IS TRUE", "p IS NOT TRUE", "p IS FALSE", "(a > b) IS NOT FALSE"],
+    "BETWEEN": [
+        "a BETWEEN -5 AND 5",
+        "s BETWEEN 'a' AND 'm'",
+        "x NOT BETWEEN 0 AND 1",
+        "i BETWEEN j AND k",
+    ],
+    "IN": [
+        "a IN (0, 1, -1)",
+        "s IN ('ab', '')",
+        "a NOT IN (1, NULL)",
+        "x IN (0, 1)",
+        "i IN (j, k, 3)",
+        "d IN (1, 2.50)",
+    ],
+    "LIKE": ["s LIKE 'a%'", "s LIKE '%b_'", "s NOT LIKE '%é%'", "s LIKE ''", "s LIKE '%\n%'"],
+    "||": ["s || t", "s || '!' || t", "s || i", "s || NULL"],
+    "CASE": [
+        "CASE WHEN b = 0 THEN NULL ELSE a % b END",
+        "CASE WHEN a > 0 THEN 1 WHEN a < 0 THEN -1L ELSE 0 END",
+        "CASE i WHEN 0 THEN 'zero' WHEN 1 THEN 'one' END",
+        "CASE WHEN p THEN d ELSE 1 END",
+        "CASE WHEN a / b > 0 THEN 1 ELSE 2 END",
+    ],
+    "CAST": [
+        *_per("CAST({c} AS BIGINT)", "i", "k", "x", "d", "p", "n"),
+        *_per("CAST({c} AS INT)", "a", "x", "d", "n", "p"),
+        *_per("CAST({c} AS TINYINT)", "a", "x", "k"),
+        *_per("CAST({c} AS DOUBLE)", "a", "i", "h"),
+        *_per("CAST({c} AS STRING)", "a", "i", "p", "s"),
+        *_per("CAST({c} AS DECIMAL(12, 1))", "d", "e", "i", "n"),
+        *_per("CAST({c} AS DECIMAL(5, 2))", "d", "a"),
+        *_per("CAST({c} AS BOOLEAN)", "a", "x"),
+        *("CAST(x AS FLOAT)", "CAST(ts AS DATE)", "CAST(dt AS TIMESTAMP)", "CAST(NULL AS STRING)"),
+    ],
+    "INTERVAL": [
+        "ts - INTERVAL '1' DAY",
+        "ts + INTERVAL 250 MILLISECONDS",
+        "ts2 - INTERVAL -3 HOURS",
+    ],
+    "abs": _per("abs({c})", *_NUMBERS),
+    "ceil": _per("ceil({c})", "a", "i", "d", "e", "x"),
+    "ceiling": ["ceiling(x)"],
+    "char_length": ["char_length(s)"],
+    "coalesce": [
+        "coalesce(a, b, 0)",
+        "coalesce(i, a)",
+        "coalesce(a, a / b)",
+        "coalesce(s, t, '')",
+        "coalesce(NULL, x)",
+    ],
+    "concat": ["concat(s, t)", "concat(s, '-', i)", "concat(s)"],
+    "contains": ["contains(s, 'b')", "contains(s, '')"],
+    "date_add": ["date_add(dt, 40)", "date_add(ts, i % 1000)"],
+    "date_sub": ["date_sub(dt, 40)", "date_sub(dt, k)"],
+    "date_trunc": [
+        f"date_trunc('{u}', ts)"
+        for u in (
+            "year",
+            "quarter",
+            "MONTH",
+            "week",
+            "day",
+            "hour",
+            "minute",
+            "second",
+            "millisecond",
+        )
+    ],
+    "datediff": ["datediff(dt, ts)", "datediff(ts2, ts)"],
+    "day": _per("day({c})", "ts", "dt"),
+    "dayofmonth": ["dayofmonth(ts)"],
+    "dayofweek": _per("dayofweek({c})", "ts", "dt"),
+    "dayofyear": ["dayofyear(ts)"],
+    "endswith": ["endswith(s, 'b')"],
+    "floor": _per("floor({c})", "a", "i", "d", "e", "x"),
+    "greatest": [
+        "greatest(a, b)",
+        "greatest(x, y, 0)",
+        "greatest(s, t)",
+        "greatest(i, a, 5)",
+        "greatest(ts, ts2)",
+    ],
+    "hour": ["hour(ts)"],
+    "if": ["if(p, a, b)", "if(b = 0, 0, a DIV b)", "if(a > b, s, t)"],
+    "ifnull": ["ifnull(a, 7)"],
+    "instr": ["instr(s, 'b')", "instr(s, '')"],
+    "isnan": ["isnan(x)"],
+    "isnotnull": ["isnotnull(s)"],
+    "isnull": ["isnull(s)"],
+    "least": ["least(a, b)", "least(x, y, 0)", "least(s, t)", "least(d, e)"],
+    "left": ["left(s, 2)", "left(s, 0)", "left(s, -1)"],
+    "length": ["length(s)"],
+    "locate": ["locate('b', s)"],
+    "lower": ["lower(s)", "lower(t)"],
+    "lpad": ["lpad(s, 5, 'xy')", "lpad(s, 2)", "lpad(s, 4, '')"],
+    "ltrim": ["ltrim(s)"],
+    "minute": ["minute(ts)"],
+    "mod": ["mod(a, 5)", "mod(a, b)"],
+    "month": _per("month({c})", "ts", "dt"),
+    "nullif": ["nullif(a, 0)", "nullif(s, '')", "nullif(a, i)", "nullif(x, y)"],
+    "nvl": ["nvl(s, 'none')"],
+    "nvl2": ["nvl2(a, i, j)"],
+    "quarter": ["quarter(ts)"],
+    "repeat": ["repeat(s, 3)", "repeat(s, -1)"],
+    "replace": ["replace(s, 'b', 'xyz')", "replace(s, 'b')", "replace(s, '', 'x')"],
+    "reverse": ["reverse(s)"],
+    "right": ["right(s, 2)", "right(s, 0)", "right(s, -1)"],
+    "round": [
+        "round(d)",
+        "round(d, 1)",
+        "round(e, 3)",
+        "round(z, 2)",
+        "round(z)",
+        "round(a)",
+        "round(d, 9)",
+    ],
+    "rpad": ["rpad(s, 5, 'xy')", "rpad(s, 2)"],
+    "rtrim": ["rtrim(s)"],
+    "second": ["second(ts)"],
+    "sign": ["sign(x)", "sign(a)"],
+    "signum": ["signum(i)"],
+    "sqrt": ["sqrt(x)", "sqrt(i)"],
+    "startswith": ["startswith(s, 'a')"],
+    "substr": ["substr(s, 2)", "substr(s, -2, 1)"],
+    "substring": [f"substring(s, {p}, {n})" for p in (-5, -2, 0, 1, 3) for n in (-1, 0, 2, 4)],
+    "timestamp_micros": ["timestamp_micros(CAST(i AS BIGINT) * 1000000)"],
+    "timestamp_millis": ["timestamp_millis(i)", "timestamp_millis(a % 100000000000)"],
+    "timestamp_seconds": ["timestamp_seconds(i)"],
+    "to_date": ["to_date(ts)", "to_date(dt)"],
+    "trim": ["trim(s)"],
+    "trunc": [f"trunc(dt, '{u}')" for u in ("year", "quarter", "MONTH", "week")],
+    "unix_micros": ["unix_micros(ts)"],
+    "unix_millis": ["unix_millis(ts)"],
+    "unix_seconds": ["unix_seconds(ts)"],
+    "upper": ["upper(s)", "upper(t)"],
+    "weekday": _per("weekday({c})", "ts", "dt"),
+    "weekofyear": ["weekofyear(ts)"],
+    "year": _per("year({c})", "ts", "dt"),
+}
+_STRINGS = [
+    "",
+    "a",
+    "ab",
+    "abc",
+    " b ",
+    "ab%",
+    "é",
+    "straße",
+    "ÀB",
+    "日本語",
+    "a\nb",
+    "zzzz",
+    "\t x",
+    "😀b",
+]
+_NUMERALS = [
+    "0",
+    "12",
+    "-7",
+    " 42 ",
+    "+5",
+    "2147483648",
+    "x",
+    "",
+    "1.5",
+    "-129",
+    "12345678901234567890",
+]
+
+
+def _table(seed: int) -> pa.Table:
+    """Random rows: nulls, extremes, NaN, infinities, days before 1970 and far ahead."""
+    draw = random.Random(seed)
+
+    def column(make: Any, of: pa.DataType) -> pa.Array:
+        return pa.array([None if draw.random() < 0.1 else make() for _ in range(ROWS)], of)
+
+    def whole(bits: int) -> Any:
+        low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+        special = [low, low + 1, -1, 0, 0, 1, 2, high - 1, high]
+        return lambda: draw.choice([*special, draw.randint(-10, 10), draw.randint(low, high)])
+
+    def number(digits: int, scale: int) -> Any:
+        most = 10**digits - 1
+        choices = lambda: draw.choice([0, 1, -1, most, -most, 5, -5, draw.randint(-most, most)])  # noqa: E731
+        return lambda: decimal.Decimal(choices()).scaleb(-scale)
+
+    def real() -> float:
+        special = [0.0, -0.0, 1.0, -1.5, math.nan, math.inf, -math.inf, 1e300, 5e-324, 0.1, 2.5]
+        return draw.choice([*special, draw.gauss(0, 100), draw.uniform(-1e19, 1e19)])
+
+    def moment() -> int:
+        return draw.choice(
+            [
+                0,
+                -1,
+                1,
+                -86_400_000_000,
+                1_367_409_600_000_000,
+                draw.randint(-6 * 10**16, 2 * 10**17),
+            ]
+        )
+
+    stamp = pa.timestamp("us", tz="UTC")
+    return pa.table(
+        {
+            "id": pa.array(range(ROWS), pa.int64()),
+            "a": column(whole(64), pa.int64()),
+            "b": column(whole(64), pa.int64()),
+            "i": column(whole(32), pa.int32()),
+            "j": column(whole(32), pa.int32()),
+            "k": column(whole(8), pa.int8()),
+            "x": column(real, pa.float64()),
+            "y": column(real, pa.float64()),
+            "z": column(
+                lambda: draw.choice([0.5, 1.5, -2.5, 2.675, 1e15 + 0.5, draw.uniform(-1e6, 1e6)]),
+                pa.float64(),
+            ),
+            "h": column(lambda: float(np.float32(draw.gauss(0, 10))), pa.float32()),
+            "d": column(number(10, 2), pa.decimal128(10, 2)),
+            "e": column(number(20, 6), pa.decimal128(20, 6)),
+            "s": column(lambda: draw.choice(_STRINGS), pa.string()),
+            "t": column(lambda: draw.choice([*_STRINGS, "AbC", "ΑΣ", "İ"]), pa.string()),
+            "n": column(lambda: draw.choice(_NUMERALS), pa.string()),
+            "p": column(lambda: draw.random() < 0.5, pa.bool_()),
+            "q": column(lambda: draw.random() < 0.5, pa.bool_()),
+            "ts": column(moment, pa.int64()).cast(pa.timestamp("us")).cast(stamp),
+            "ts2": column(moment, pa.int64()).cast(pa.timestamp("us")).cast(stamp),
+            "dt": column(
+                lambda: dt.date(draw.randint(1600, 3000), draw.randint(1, 12), draw.randint(1, 28)),
+                pa.date32(),
+            ),
+        }
+    )
+
+
+def _plain(values: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """Values that compare exactly: NaN equals NaN, timestamps as numbers."""
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    if pa.types.is_date(values.type):
+        values = values.cast(pa.int32())
+    return [repr(v) if isinstance(v, float) else v for v in values.to_pylist()]
+
+
+def test_every_supported_operator_and_function_has_a_case() -> None:
+    assert sorted(CASES) == sorted(SUPPORTED_FUNCTIONS)
+
+
+def _random_expression(draw: random.Random, depth: int) -> str:
+    """A boolean over everything: what is nested must mean the same as well."""
+    if depth == 0:
+        atoms = ["a > 0", "p", "q", "s = t", "x < y", "ts < ts2", "i IN (0, 1)", "d IS NULL"]
+        return draw.choice(atoms)
+    left, right = (_random_expression(draw, depth - 1) for _ in range(2))
+    return draw.choice(
+        [
+            f"({left} AND {right})",
+            f"({left} OR {right})",
+            f"NOT ({left})",
+            f"coalesce({left}, {right})",
+            f"CASE WHEN {left} THEN {right} ELSE a > b END",
+            f"if({left}, i % 3, j % 5) = 1",
+            f"(if({left}, 1, 0) + if({right}, 1, 0)) * 2 > 1",
+            f"({left}) <=> ({right})",
+        ]
+    )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_results_types_and_errors_are_those_of_spark(spark: SparkSession, seed: int) -> None:
+    table = _table(seed)
+    draw = random.Random(seed)
+    texts = [text for cases in CASES.values() for text in cases]
+    texts += [_random_expression(draw, 3) for _ in range(25)]
+    (batch,) = table.combine_chunks().to_batches()
+    compiled = [compile_expression(text, table.schema) for text in texts]
+    spark.createDataFrame(table).createOrReplaceTempView("rows")
+    differences: list[str] = []
+    for start in range(0, len(texts), 60):
+        differences += _differences(spark, compiled[start : start + 60], batch, texts[start:])
+    assert not differences, "\n".join(differences)
+
+
+def _differences(
+    spark: SparkSession, compiled: list[CompiledExpression], batch: pa.RecordBatch, texts: list[str]
+) -> list[str]:
+    """What Spark sees differently; rows without a value are left out of one query for all."""
+    found: list[str] = []
+    masks = [is_evaluable([expression], batch) for expression in compiled]
+    columns = []
+    for number, (text, mask) in enumerate(zip(texts, masks, strict=False)):
+        bad = ", ".join(str(row) for row in np.flatnonzero(~mask))
+        guarded = f"CASE WHEN id NOT IN ({bad}) THEN {text} END" if bad else text
+        columns.append(f"{guarded} AS c{number}")
+    frame = spark.sql(f"SELECT {', '.join(columns)} FROM rows ORDER BY id")
+    expected = frame.toArrow()
+    types = to_arrow_schema(frame.schema, timezone="UTC")
+    for number, (expression, mask) in enumerate(zip(compiled, masks, strict=True)):
+        text = texts[number]
+        if types.field(number).type != expression.type:
+            found.append(f"{text}: {expression.type}, Spark {types.field(number).type}")
+            continue
+        good = np.flatnonzero(mask)
+        ours = _plain(expression.evaluate(batch.take(pa.array(good))))
+        theirs = [_plain(expected.column(number))[row] for row in good]
+        rows = [r for r, o, t in zip(good, ours, theirs, strict=True) if o != t]
+        if rows:
+            row = int(rows[0])
+            values = {c: batch.column(c)[row].as_py() for c in expression.columns}
+            at = list(good).index(row)
+            found.append(f"{text}: {ours[at]!r}, Spark {theirs[at]!r}, at {values}")
+        for row in np.flatnonzero(~mask)[:1]:
+            if not _raises(spark, text, int(row)):
+                values = {c: batch.column(c)[int(row)].as_py() for c in expression.columns}
+                found.append(f"{text}: an error, Spark has a value at {values}")
+    return found
+
+
+def _raises(spark: SparkSession, text: str, row: int) -> bool:
+    try:
+        spark.sql(f"SELECT {text} AS c FROM rows WHERE id = {row}").toArrow()
+    except PySparkException:
+        return True
+    return False

@@ -1,0 +1,145 @@
+"""The protocol on real tasks: spilled replay, paused nodes, several at once, a killed driver."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.api.dataflow import Dataflow, Stream, sliding, tumbling
+from holdfast.api.query import Query
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.queries import build
+from holdfast.nexmark.source import NexmarkSource, now_us
+
+pytestmark = pytest.mark.slow
+
+RATE = 10_000.0
+EVENTS = 40_000
+
+
+def nexmark(query: str, origin_us: int | None = None, emit: str = "final") -> Dataflow:
+    """A query over events that arrive for about four seconds."""
+    origin = now_us() + 1_500_000 if origin_us is None else origin_us
+
+    def source(flow: Dataflow, kind: str) -> Stream:
+        config = NexmarkConfig(events_per_second=2_000)
+        generator = NexmarkSource(kind, EVENTS, config, RATE, origin)
+        return flow.source_generator(generator, name=f"{kind}s", unit=f"{kind}s")
+
+    return build(query, source, emit=emit)
+
+
+def wait_for(query: Query, condition: Callable[[], bool]) -> None:
+    """Poll until it holds; the query must not end before."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, query.status
+        time.sleep(0.005)
+
+
+def has_put_in(query: Query, tuples: int) -> Callable[[], bool]:
+    return lambda: query.lastProgress["numInputRows"] >= tuples
+
+
+def test_a_replay_from_the_spill_log_is_precise(spark: SparkSession, tmp_path: Path) -> None:
+    options = {"spark.holdfast.outputQueueBytes": "20000"}
+    query = nexmark("q8").start(spark, checkpointLocation=str(tmp_path), options=options)
+    spilled = lambda: sum(n.get("spilled_tuples", 0) for n in query.status["nodes"].values())  # noqa: E731
+    wait_for(query, lambda: spilled() > 1_000)
+    os.kill(query.pid("join[0]"), signal.SIGKILL)
+    assert query.awaitTermination(60)
+    assert query.verify().is_identical
+    assert query.recoveries[0]["replayed_tuples"] > 0
+    retained = [n["retained_bytes"] for n in query.status["nodes"].values()]
+    assert max(retained) <= 20_000 * 4, "memory stays near its bound"
+
+
+def test_a_paused_node_is_replaced_and_does_no_harm(spark: SparkSession, tmp_path: Path) -> None:
+    query = nexmark("q12", emit="changes").start(spark, checkpointLocation=str(tmp_path))
+    wait_for(query, has_put_in(query, 5_000))
+    paused = query.pid("counts[0]")
+    os.kill(paused, signal.SIGSTOP)
+    wait_for(query, lambda: bool(query.recoveries))
+    try:
+        os.kill(paused, signal.SIGCONT)
+    except ProcessLookupError:
+        pass  # It was ended for good as soon as it was replaced.
+    assert query.awaitTermination(60)
+    assert query.verify().is_identical
+
+
+def test_all_nodes_may_fail_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    query = nexmark("q8").start(spark, checkpointLocation=str(tmp_path), parallelism=2)
+    wait_for(query, has_put_in(query, 10_000))
+    for pid in query.nodes.values():
+        os.kill(pid, signal.SIGKILL)
+    assert query.awaitTermination(90)
+    assert query.verify().is_identical
+    assert len({r["node"] for r in query.recoveries}) == 4
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_protocol import nexmark
+from holdfast.api.session import session
+query = nexmark("q12", {origin}).start(session("driver"), checkpointLocation={location!r})
+print("started", flush=True)
+query.awaitTermination()
+"""
+
+
+def test_a_killed_driver_goes_on_where_it_stopped(spark: SparkSession, tmp_path: Path) -> None:
+    origin = now_us() + 6_000_000
+    script = DRIVER.format(
+        tests=str(Path(__file__).parent), origin=origin, location=str(tmp_path / "q")
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "started\n"
+        journal = tmp_path / "q" / "coordinator"
+        deadline = time.monotonic() + 60
+        while not any('"point"' in f.read_text() for f in journal.glob("*.journal")):
+            assert time.monotonic() < deadline
+            assert driver.poll() is None
+            time.sleep(0.01)
+        os.killpg(driver.pid, signal.SIGKILL)
+    query = nexmark("q12", origin).start(spark, checkpointLocation=str(tmp_path / "q"))
+    assert query.awaitTermination(60)
+    assert query.verify().is_identical
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_running_and_sliding_results_are_those_of_spark_sql(
+    spark: SparkSession, tmp_path: Path, partitions: int
+) -> None:
+    rows = spark.sql(
+        "SELECT timestamp_micros(1700000000000000 + (id * 7919 % 60000) * 1000) AS at, "
+        "id % 11 AS k, CAST(id % 101 AS DOUBLE) AS v, concat('n', id % 7) AS s FROM range(60000)"
+    )
+    flow = Dataflow("windows")
+    source = flow.source(rows, name="rows", time="at", partitions=partitions)
+    keyed = source.key_by("k").window(sliding("10 seconds", "5 seconds"))
+    keyed.aggregate("count(*) AS n", "avg(v) AS mean", "max(s) AS last").sink("slides")
+    running = source.filter("v > 3").key_by("k", "s").window(tumbling("20 seconds"))
+    functions = ["count(*) AS n", "min(v) AS low"] if partitions == 1 else ["count(*) AS n"]
+    running.aggregate(*functions, name="running", emit="changes").sink("running")
+    query = flow.start(spark, checkpointLocation=str(tmp_path), parallelism=2)
+    assert query.awaitTermination(60)
+    assert query.verify("slides").is_identical
+    assert query.verify("running").is_identical
+    assert query.to_dataframe("running").count() > 50_000

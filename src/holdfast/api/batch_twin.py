@@ -138,7 +138,9 @@ def _source(step: Step, spark: SparkSession, location: str) -> DataFrame:
         frame: DataFrame = settings["generator"].to_dataframe(spark)
         return frame
     path = settings.get("path") or os.path.join(location, "ingest", step.name)
-    frame = spark.read.format("holdfast").option("metadata", "true").load(path)
+    # As many partitions as the nodes read: what is late depends on the order within each.
+    reader = spark.read.format("holdfast").option("metadata", "true")
+    frame = reader.option("partitions", str(settings["partitions"])).load(path)
     time_us = F.unix_micros(F.col("_time")).alias(TIME_COLUMN)
     rows = frame.select("*", time_us)
     if settings["partitions"] == 1:

@@ -194,7 +194,7 @@ class Query:
         self._is_stopped = False
         self._progress: list[dict[str, Any]] = []
         self._last_counts: tuple[float, int, int] | None = None
-        cluster.start()
+        cluster.start(self._on_end)
 
     # -- the names of Spark's own handle ------------------------------------------------------
 
@@ -242,10 +242,13 @@ class Query:
             if self._is_stopped:
                 return
             self._is_stopped = True
-            for ingest in self._ingests:
-                ingest.stop()
             self._cluster.stop()
-            self._location_lock.release()
+
+    def _on_end(self) -> None:
+        """Nothing runs any more: Spark may stop writing, and the location is free."""
+        for ingest in self._ingests:
+            ingest.stop()
+        self._location_lock.release()
 
     @property
     def status(self) -> dict[str, Any]:

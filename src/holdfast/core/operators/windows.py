@@ -40,8 +40,9 @@ class WindowSpec:
             return []
         size, slide = self.size_us, self.slide_us
         first, last = int(time_us.min()), int(time_us.max())
-        if first // slide == last // slide:
-            bases = [first // slide * slide]
+        begun = last // slide - first // slide + 1
+        if begun <= len(time_us):  # Empty ones among them are skipped below.
+            bases = [(first // slide + i) * slide for i in range(begun)]
         else:
             bases = [int(base) for base in np.unique(time_us // slide * slide)]
         if size == slide:

@@ -61,7 +61,7 @@ class _Log:
 
     def open(self, partition: int, from_id: int) -> StreamLogReader | IngestLogReader:
         if self.is_ingest:
-            return IngestLogReader(self.path, 0, 1, from_id)
+            return IngestLogReader(self.path, partition, len(self.partitions), from_id)
         return StreamLogReader(os.path.join(self.path, str(partition)), from_id)
 
 
@@ -78,7 +78,9 @@ def _find(options: dict[str, str]) -> _Log:
             raise UnknownStream(f"no stream {stream!r} in {path}; there are {', '.join(known)}")
         path = found[0]
     if (path / "meta.json").exists():
-        return _Log(str(path), True, (0,), ingest_log.read_meta(str(path)).schema)
+        count = int(options.get("partitions", "1"))
+        schema = ingest_log.read_meta(str(path)).schema
+        return _Log(str(path), True, tuple(range(count)), schema)
     partitions = tuple(sorted(int(p.name) for p in path.iterdir() if p.name.isdigit()))
     for partition in partitions:
         schema = StreamLogReader(str(path / str(partition))).schema

@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,8 @@ class Cluster:
         self._unwritten: list[c.WriteJournal] = []
         self._threads: dict[tuple[NodeId, int], threading.Thread] = {}
         self._is_stopping = threading.Event()
+        self._is_over = False  # finished or failed; only the coordinator's thread looks
+        self._on_end: Callable[[], None] = lambda: None
         self._loop = threading.Thread(target=self._run, name="holdfast-coordinator", daemon=True)
         self._identities: dict[NodeId, bytes] = {}
         self.reports = {plan.node: NodeReport() for plan in spec.plans}
@@ -114,17 +117,22 @@ class Cluster:
 
     # -- life -------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Launch all nodes; returns at once."""
+    def start(self, on_end: Callable[[], None]) -> None:
+        """Launch all nodes; returns at once.
+
+        Args:
+            on_end: Called once nothing of the query runs any more, in the coordinator's thread.
+        """
+        self._on_end = on_end
         self._inbox.put(c.Started())
         self._loop.start()
 
     def stop(self) -> None:
         """Tell all nodes to stop and wait for their tasks; returns when nothing runs any more."""
-        if self._is_stopping.is_set():
-            return
         self._is_stopping.set()
         self._loop.join()
+
+    def _end_tasks(self) -> None:
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         for thread in list(self._threads.values()):
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -132,9 +140,6 @@ class Cluster:
             if thread.is_alive() and not self._is_spark_stopped():
                 self._sc.cancelJobGroup(self._group(node, launch))
                 thread.join(_STOP_TIMEOUT_S)
-        self._channels.close()
-        self._journal.close()
-        self.done.set()
 
     def _is_spark_stopped(self) -> bool:
         jsc: Any = self._sc._jsc
@@ -147,16 +152,24 @@ class Cluster:
     # -- the loop ---------------------------------------------------------------------------
 
     def _run(self) -> None:
+        """Until the query ends or is stopped; then its nodes give their slots back."""
         try:
-            while not self._is_stopping.is_set():
+            while not (self._is_stopping.is_set() or self._is_over):
                 self._turn()
+            self._is_stopping.set()
             self._say_to_all({"kind": "stop"})
             self._collect_last_words()
+            self._end_tasks()
         except Exception as error:  # Whatever it is, the query has failed and must say why.
             self.error = f"the coordinator failed: {type(error).__name__}: {reason_of(error)}"
             if self._is_spark_stopped():
                 self.error = "Spark's session was stopped while the query ran"
             _LOG.debug("the coordinator failed", exc_info=True)
+        finally:
+            self._is_stopping.set()
+            self._channels.close()
+            self._journal.close()
+            self._on_end()
             self.done.set()
 
     def _turn(self) -> None:
@@ -297,10 +310,10 @@ class Cluster:
                     }
                 )
             case c.FinishQuery():
-                self.done.set()
+                self._is_over = True
             case c.FailQuery():
                 self.error = effect.reason
-                self.done.set()
+                self._is_over = True
 
     def _send_assignment(self, effect: c.SendAssignment) -> None:
         point = effect.assignment.restart_point

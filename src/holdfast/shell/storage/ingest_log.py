@@ -31,7 +31,7 @@ from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
 from holdfast.shell.storage.stream_log import LoggedBatch, StreamLogReader, StreamLogWriter
 
-_RECORD_ROWS = 16_384
+_RECORD_ROWS = 32_768
 _LOOK_INTERVAL_S = 0.005
 
 
@@ -124,7 +124,7 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
     timed = with_time(meta.schema)
     writer: StreamLogWriter | None = None
     oldest, newest, disorder = 2**63 - 1, BEGINNING_US, 0
-    for rows in batches:
+    for rows in _regrouped(batches):
         for start in range(0, rows.num_rows, _RECORD_ROWS):
             batch = _timed(rows.slice(start, _RECORD_ROWS), meta, timed)
             times = batch.column(batch.num_columns - 1).to_numpy()
@@ -141,6 +141,20 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
     writer.end()
     writer.close()
     return IngestFile(name, writer.next_id, oldest, newest, disorder)
+
+
+def _regrouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about a record's size; Spark's own are small."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if waiting and rows + batch.num_rows > _RECORD_ROWS:
+            yield pa.concat_batches(waiting)
+            waiting, rows = [], 0
+        waiting.append(batch)
+        rows += batch.num_rows
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 def _timed(rows: pa.RecordBatch, meta: IngestMeta, timed: pa.Schema) -> pa.RecordBatch:

@@ -102,7 +102,7 @@ class _SegmentReader:
     def _read_header(self) -> bool:
         needed = 4096
         while True:
-            data = bytes(self._window(needed))
+            data = bytes(self._window(needed)[:needed])
             header = records.decode_segment_header(data)
             if isinstance(header, CorruptRecord):
                 self.corrupt = header

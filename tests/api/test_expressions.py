@@ -1,12 +1,19 @@
 """Expressions without Spark: what is refused and how, branches that are not taken, travelling."""
 
 import pickle
+import re
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from holdfast.api.errors import DataflowError, UnsupportedError
-from holdfast.api.expressions import EvaluationError, compile_expression, compile_projection
+from holdfast.api.expressions import (
+    SUPPORTED_FUNCTIONS,
+    EvaluationError,
+    compile_expression,
+    compile_projection,
+)
 
 SCHEMA = pa.schema(
     [
@@ -136,3 +143,9 @@ def test_a_star_stands_for_all_columns() -> None:
 
 def test_a_literal_alone_fills_every_row() -> None:
     assert evaluate("7", [1, 2], [1, 2]) == [7, 7]
+
+
+def test_the_document_lists_what_is_supported() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "expressions.md").read_text()
+    listed = re.findall(r"`([^`]+)`", text.split("Types:")[0].split("**Operators.**")[1])
+    assert sorted(" ".join(name.split()) for name in listed) == sorted(SUPPORTED_FUNCTIONS)

@@ -79,7 +79,7 @@ def _write_log(recording: Recording, config: NexmarkConfig) -> None:
         )
         commit += [] if file is None else [file]
         if len(commit) == PARTITIONS_MAX or end == recording.count:
-            ingest_log.commit(recording.log, ingest_log.next_batch_id(recording.log), commit)
+            ingest_log.append_batch(recording.log, commit)
             commit = []
     ingest_log.end(recording.log)
 

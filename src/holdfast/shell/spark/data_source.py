@@ -78,7 +78,7 @@ def _find(options: dict[str, str]) -> _Log:
             raise UnknownStream(f"no stream {stream!r} in {path}; there are {', '.join(known)}")
         path = found[0]
     if (path / "meta.json").exists():
-        count = int(options.get("partitions", "1"))
+        count = max(1, _whole(options, "partitions", 1))
         schema = ingest_log.read_meta(str(path)).schema
         return _Log(str(path), True, tuple(range(count)), schema)
     partitions = tuple(sorted(int(p.name) for p in path.iterdir() if p.name.isdigit()))
@@ -96,6 +96,28 @@ def _is_true(options: dict[str, str], name: str) -> bool:
     return options.get(name, "false").lower() == "true"
 
 
+def _whole(options: dict[str, str], name: str, default: int) -> int:
+    text = options.get(name, str(default))
+    if not text.isdigit():
+        raise StorageError(f"option {name}={text!r} is no whole number")
+    return int(text)
+
+
+def _checked(options: Any) -> dict[str, str]:
+    """The options, names in lower case as Spark hands them over; unknown ones are refused."""
+    given = {str(name).lower(): str(value) for name, value in dict(options).items()}
+    unknown = sorted(set(given) - _OPTIONS - _SPARK_OPTIONS)
+    if unknown:
+        raise StorageError(
+            f"unknown option {', '.join(unknown)}; there are {', '.join(sorted(_OPTIONS))}"
+        )
+    if not given.get("path"):
+        raise StorageError("give load(path) or save(path) a folder")
+    if given.get("types", "stable") not in ("stable", "all"):
+        raise StorageError(f"option types={given['types']!r}; it is 'stable' or 'all'")
+    return given
+
+
 class HoldfastSource(DataSource):
     """The data source; see the module."""
 
@@ -104,27 +126,34 @@ class HoldfastSource(DataSource):
         return "holdfast"
 
     def schema(self) -> StructType:
-        log = _find(dict(self.options))
+        options = _checked(self.options)
+        log = _find(options)
         fields = list(log.schema)
-        if _is_true(self.options, "metadata"):
+        if _is_true(options, "metadata"):
             fields += [pa.field("_partition", pa.int32()), pa.field("_tuple_id", pa.int64())]
             fields.append(pa.field("_time", _UTC))
-        if self.options.get("types", "stable") == "all":
+        if options.get("types", "stable") == "all":
             fields.append(pa.field("_type", pa.string()))
         nullable = [f.with_nullable(True) for f in fields]
         return from_arrow_schema(pa.schema(nullable))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
+        return _Reader(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
+        return _StreamReader(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return _BatchWriter(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
+        return _BatchWriter(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return _StreamWriter(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
+        return _StreamWriter(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
+
+
+_OPTIONS = frozenset(
+    ("path", "stream", "metadata", "types", "late", "partitions", "time", "delayms", "end")
+)
+_SPARK_OPTIONS = frozenset(("checkpointlocation", "queryname", "outputmode"))
 
 
 class _Range(InputPartition):
@@ -239,8 +268,8 @@ class _Writing:
     """What batch and streaming writes share."""
 
     def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
-        if "time" not in options or "path" not in options:
-            raise StorageError("writing needs option('time', column) and a path")
+        if "time" not in options:
+            raise StorageError("writing needs option('time', column)")
         if options["time"] not in schema.names:
             raise StorageError(
                 f"no time column {options['time']!r}; there are {', '.join(schema.names)}"
@@ -250,7 +279,9 @@ class _Writing:
         attributes = [
             f.with_type(_UTC) if pa.types.is_timestamp(f.type) and f.type.tz else f for f in schema
         ]
-        delay_us = int(options.get("delayMs", "0")) * 1000
+        delay_us = _whole(options, "delayms", 0) * 1000
+        # Batch ids count per query, and a query is where its checkpoints are.
+        self._query = f"query {options.get('checkpointlocation', 'without a name')}"
         self._meta = IngestMeta(pa.schema(attributes), options["time"], delay_us)
         ingest_log.prepare(self._root, self._meta)
 
@@ -262,15 +293,14 @@ class _Writing:
         partition = context.partitionId() if context is not None else 0
         return _Written(partition, None if file is None else astuple(file))
 
-    def _commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+    def _files(self, messages: list[WriterCommitMessage | None]) -> list[IngestFile]:
         written = [m for m in messages if isinstance(m, _Written) and m.file is not None]
-        files = [IngestFile(*m.file) for m in sorted(written, key=lambda m: m.partition) if m.file]
-        ingest_log.commit(self._root, batch_id, files)
+        return [IngestFile(*m.file) for m in sorted(written, key=lambda m: m.partition) if m.file]
 
 
 class _BatchWriter(_Writing, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages, ingest_log.next_batch_id(self._root))
+        ingest_log.append_batch(self._root, self._files(messages))
         if self._has_end:
             ingest_log.end(self._root)
 
@@ -280,7 +310,7 @@ class _BatchWriter(_Writing, DataSourceArrowWriter):
 
 class _StreamWriter(_Writing, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._commit(messages, batchId)
+        ingest_log.commit(self._root, batchId, self._files(messages), by=self._query)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Files without a commit do not count."""

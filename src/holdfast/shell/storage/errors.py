@@ -20,6 +20,17 @@ class StreamLogCorrupt(StorageError):
         )
 
 
+class TuplesMissing(StorageError):
+    """Tuples that a reader needs are no longer, or not, in the log."""
+
+    def __init__(self, path: str, first_id: int, next_id: int) -> None:
+        """Name the log and the ids [first_id, next_id)."""
+        super().__init__(
+            f"{path}: tuples {first_id} to {next_id - 1} are missing; they were trimmed, or a "
+            "segment file is gone. Restore it from a copy, or begin at a later tuple"
+        )
+
+
 class UnknownStream(StorageError):
     """There is no log of this name."""
 

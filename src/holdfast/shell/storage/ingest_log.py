@@ -18,7 +18,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,17 +174,44 @@ def _timed(rows: pa.RecordBatch, meta: IngestMeta, timed: pa.Schema) -> pa.Recor
     )
 
 
-def commit(root: str, batch_id: int, files: Iterable[IngestFile]) -> bool:
-    """Make files part of the stream; False if the batch was committed before."""
+def commit(root: str, batch_id: int, files: Iterable[IngestFile], *, by: str) -> bool:
+    """Make files part of the stream; False if this batch was committed before.
+
+    Args:
+        root: The log.
+        batch_id: Commits form the stream in the order of their ids, without gaps.
+        files: What the commit adds.
+        by: Who numbers the batches: `batch` writes, or the name of a streaming query's log.
+
+    Raises:
+        StorageError: Another kind of writer has used the id.
+    """
+    path = _commit_path(root, batch_id)
     value = {
-        "files": [[f.name, f.count, f.min_time_us, f.max_time_us, f.disorder_us] for f in files]
+        "by": by,
+        "files": [[f.name, f.count, f.min_time_us, f.max_time_us, f.disorder_us] for f in files],
     }
-    return _create(Path(root) / "commits" / f"{batch_id:020d}.json", json.dumps(value))
+    if _create(path, json.dumps(value)):
+        return True
+    present = json.loads(path.read_text())["by"]
+    if present != by:
+        raise StorageError(
+            f"{root}: batch {batch_id} was written by {present!r}, this is {by!r}; batch writes "
+            "and a streaming query cannot share an ingest log, nor can two queries"
+        )
+    return False
 
 
-def next_batch_id(root: str) -> int:
-    """The first batch id that has no commit."""
-    return len(list((Path(root) / "commits").glob("*.json")))
+def append_batch(root: str, files: Sequence[IngestFile]) -> None:
+    """Commit a batch write after all others, however many write at the same time."""
+    while True:
+        taken = [int(p.stem) for p in (Path(root) / "commits").glob("[0-9]*.json")]
+        if commit(root, max(taken, default=-1) + 1, files, by="batch"):
+            return
+
+
+def _commit_path(root: str, batch_id: int) -> Path:
+    return Path(root) / "commits" / f"{batch_id:020d}.json"
 
 
 def end(root: str) -> None:
@@ -259,7 +286,7 @@ class IngestLogReader:
         """Take the next commit's files; False when there is none yet."""
         if self.ended or time.monotonic() < self._look_at_s:
             return False
-        path = self._root / "commits" / f"{self._commit:020d}.json"
+        path = _commit_path(str(self._root), self._commit)
         try:
             value = json.loads(path.read_text())
         except FileNotFoundError:

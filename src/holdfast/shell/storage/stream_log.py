@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,12 @@ from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.wire import log_records as records
 from holdfast.core.wire.log_records import CorruptRecord, Incomplete, LogRecord, RecordKind
-from holdfast.shell.storage.errors import SchemaMismatch, StorageError, StreamLogCorrupt
+from holdfast.shell.storage.errors import (
+    SchemaMismatch,
+    StorageError,
+    StreamLogCorrupt,
+    TuplesMissing,
+)
 
 SEGMENT_BYTES = 256 << 20
 _READ_BYTES = 4 << 20
@@ -65,6 +71,9 @@ def segments(folder: Path) -> list[Segment]:
         elif first_id == superseded_from and not live:
             live.append(Segment(path, first_id, incarnation, NO_ID))
     return live[::-1]
+
+
+_LIMIT_INTERVAL_S = 0.05
 
 
 class _SegmentReader:
@@ -129,10 +138,19 @@ class _SegmentReader:
         self._buffer_at = self.offset
         return len(self._buffer) >= needed
 
-    @property
-    def is_at_end(self) -> bool:
-        """Whether every byte of the file has been read as records."""
-        return os.fstat(self._file).st_size <= self.offset
+    def has_record_beyond(self) -> bool:
+        """Whether a whole record follows what is corrupt, so that it is no torn end.
+
+        A crash of the machine tears off what was not durable, and nobody relies on that. Damage
+        with good records behind it is something else.
+        """
+        data = memoryview(self.segment.path.read_bytes())
+        for offset in range(self.offset + records.ALIGNMENT, len(data), records.ALIGNMENT):
+            if bytes(data[offset : offset + 4]) != records.RECORD_MAGIC or self.schema is None:
+                continue
+            if isinstance(records.decode_record(data[offset:], self.schema), LogRecord):
+                return True
+        return False
 
     def close(self) -> None:
         os.close(self._file)
@@ -148,12 +166,15 @@ class StreamLogReader:
         self.boundary_us = BEGINNING_US
         self.ended = False
         self._reader: _SegmentReader | None = None
+        self._limit = NO_ID
+        self._limit_at_s = 0.0
 
     def poll(self, max_rows: int = 1 << 16, max_bytes: int = 64 << 20) -> list[LoggedBatch]:
         """The next tuples, at least one record if there is one.
 
         Raises:
             StreamLogCorrupt: A record is damaged, and not just the torn end of the newest segment.
+            TuplesMissing: The next tuples were trimmed, or their segment is gone.
         """
         taken: list[LoggedBatch] = []
         rows = size = 0
@@ -175,27 +196,37 @@ class StreamLogReader:
             reader = self._reader
             if reader is None:
                 return None
+            # Listed between two looks: a segment that begins later than the first look's end
+            # may continue what the second one finds.
             record = reader.next()
-            if record is not None:
-                return record
-            if not self._move_on(reader):
-                return None
+            if record is None:
+                live = segments(self._folder)
+                record = reader.next()
+                if record is None:
+                    if not self._move_on(reader, live):
+                        return None
+                    continue
+            return record
         return None
 
     def _open(self) -> bool:
         """Open the segment that holds the next id."""
-        for segment in segments(self._folder):
+        live = segments(self._folder)
+        for segment in live:
             if segment.first_id <= self.next_id < segment.superseded_from:
                 self._reader = _SegmentReader(segment)
+                self._limit, self._limit_at_s = segment.superseded_from, time.monotonic()
                 return True
+        if live and self.next_id < live[0].first_id:
+            raise TuplesMissing(str(self._folder), self.next_id, live[0].first_id)
         return False
 
-    def _move_on(self, reader: _SegmentReader) -> bool:
+    def _move_on(self, reader: _SegmentReader, live: list[Segment]) -> bool:
         """At the end of a segment: whether a later one goes on from here."""
         successor = next(
             (
                 s
-                for s in segments(self._folder)
+                for s in live
                 if s.first_id <= self.next_id < s.superseded_from
                 and s.path != reader.segment.path
                 and (s.incarnation, s.first_id)
@@ -204,21 +235,40 @@ class StreamLogReader:
             None,
         )
         if successor is None:
-            if reader.corrupt is not None and not reader.is_at_end:
+            if reader.corrupt is not None and reader.has_record_beyond():
                 raise StreamLogCorrupt(
                     str(reader.segment.path), reader.offset, reader.corrupt.reason
                 )
+            beyond = [s.first_id for s in live if s.first_id > self.next_id]
+            if beyond:
+                raise TuplesMissing(str(self._folder), self.next_id, beyond[0])
             return False
         reader.close()
         self._reader = _SegmentReader(successor)
+        self._limit, self._limit_at_s = successor.superseded_from, time.monotonic()
         return True
+
+    def _superseded_from(self) -> int:
+        """The id from which a later incarnation writes; looked up again now and then.
+
+        1. The reader opens the newest segment. 2. Its writer is replaced; the successor begins a
+        segment. 3. The former writer, a zombie, goes on. What it writes from then on is not read.
+        """
+        reader = self._reader
+        now_s = time.monotonic()
+        if reader is not None and now_s - self._limit_at_s > _LIMIT_INTERVAL_S:
+            self._limit_at_s = now_s
+            mine = [s for s in segments(self._folder) if s.path == reader.segment.path]
+            self._limit = mine[0].superseded_from if mine else reader.segment.first_id
+        return self._limit
 
     def _accept(self, record: LogRecord) -> LoggedBatch | None:
         """The part of a record that is new and was not superseded."""
-        reader = self._reader
-        limit = reader.segment.superseded_from if reader is not None else NO_ID
-        if record.first_id > limit:
+        limit = self._superseded_from()
+        if record.first_id > limit or (record.batch is not None and record.first_id == limit):
             return None
+        if record.first_id > self.next_id:
+            raise TuplesMissing(str(self._folder), self.next_id, record.first_id)
         if record.kind is RecordKind.END:
             self.ended = True
         batch, first_id = record.batch, record.first_id
@@ -301,6 +351,8 @@ class StreamLogWriter:
         self._file = -1
         self._size = 0
         self._begin_segment()
+        if self.has_ended:  # Said again, for readers that start here.
+            self._write(RecordKind.END, TupleType.BOUNDARY, 2**63 - 1, 0, None)
 
     def _find_end(self) -> None:
         existing = segments(self._folder)
@@ -312,20 +364,19 @@ class StreamLogWriter:
                 f"{self._folder} is written by incarnation {last.incarnation}, "
                 f"this is {self._incarnation}"
             )
-        reader = StreamLogReader(str(self._folder), last.first_id)
-        if reader.schema is not None and not reader.schema.equals(self._schema):
-            raise SchemaMismatch(
-                f"{self._folder} holds {reader.schema}, which differs from {self._schema}"
-            )
-        try:
+        for segment in reversed(existing):
+            reader = StreamLogReader(str(self._folder), segment.first_id)
+            if reader.schema is not None and not reader.schema.equals(self._schema):
+                raise SchemaMismatch(
+                    f"{self._folder} holds {reader.schema}, which differs from {self._schema}"
+                )
             while reader.poll():
                 pass
-        except StreamLogCorrupt:
-            # What a crash of the machine tore off was not durable, so nobody relies on it.
-            pass
-        self.next_id, self.boundary_us = reader.next_id, reader.boundary_us
-        self.has_ended = reader.ended
-        reader.close()
+            self.next_id, self.boundary_us = reader.next_id, reader.boundary_us
+            self.has_ended = reader.ended
+            reader.close()
+            if self.has_ended or self.boundary_us > BEGINNING_US:
+                return  # An empty newest segment says nothing; the one before it does.
 
     def _begin_segment(self) -> None:
         path = self._folder / f"{self.next_id:020d}-{self._incarnation:010d}.seg"
@@ -374,10 +425,19 @@ class StreamLogWriter:
             kind, tuple_type, self._incarnation, self.next_id, boundary_us, created_us, batch
         )
         wanted = sum(len(part) for part in parts)
-        written = os.writev(self._file, parts)
-        while written < wanted:
-            rest = b"".join(bytes(part) for part in parts)[written:]
-            written += os.write(self._file, rest)
+        if wanted > records.MAX_PAYLOAD_BYTES:
+            raise StorageError(f"{self._stream}: a record of {wanted} bytes; use smaller batches")
+        try:
+            written = os.writev(self._file, parts)
+            while written < wanted:
+                rest = b"".join(bytes(part) for part in parts)[written:]
+                written += os.write(self._file, rest)
+        except OSError as error:
+            os.ftruncate(self._file, self._size)  # No half record: what follows stays readable.
+            raise StorageError(
+                f"{self._stream}: writing tuple {self.next_id} to {self._folder} failed: "
+                f"{error.strerror}; make room, then start again"
+            ) from error
         self._size += wanted
         self.boundary_us = max(self.boundary_us, boundary_us)
 

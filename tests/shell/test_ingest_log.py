@@ -1,0 +1,126 @@
+"""The ingest log: exactly once by batch id, the same stream for every reader, lateness."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from holdfast.shell.storage import ingest_log
+from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
+from holdfast.shell.storage.ingest_log import IngestFile, IngestLogReader, IngestMeta
+
+SCHEMA = pa.schema([("v", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+META = IngestMeta(SCHEMA, "at", 0)
+
+
+def rows(times: Sequence[int | None], first: int = 0) -> pa.RecordBatch:
+    at = pa.array(times, pa.int64()).cast(pa.timestamp("us")).cast(SCHEMA.field("at").type)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(range(first, first + len(times)), pa.int64()), at], schema=SCHEMA
+    )
+
+
+def file(
+    root: Path, times: Sequence[int | None], first: int = 0, meta: IngestMeta = META
+) -> IngestFile:
+    made = ingest_log.write_file(str(root), meta, [rows(times, first)])
+    assert made is not None
+    return made
+
+
+def read(root: Path, partition: int = 0, partitions: int = 1) -> tuple[list[int], list[int]]:
+    """On-time and late values."""
+    reader = IngestLogReader(str(root), partition, partitions)
+    on_time: list[int] = []
+    late: list[int] = []
+    while batches := reader.poll():
+        on_time += [v for logged in batches for v in logged.batch.column(0).to_pylist()]
+    late += [v for batch in reader.take_late() for v in batch.column(0).to_pylist()]
+    return on_time, late
+
+
+def test_a_batch_counts_once_however_often_it_is_committed(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    made = file(tmp_path, [1, 2, 3])
+    assert ingest_log.commit(str(tmp_path), 0, [made], by="query a")
+    again = file(tmp_path, [1, 2, 3])
+    assert not ingest_log.commit(str(tmp_path), 0, [again], by="query a")
+    assert read(tmp_path) == ([0, 1, 2], [])
+
+
+def test_files_without_a_commit_do_not_count(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    file(tmp_path, [1])
+    assert read(tmp_path) == ([], [])
+
+
+def test_batch_writes_at_the_same_time_all_count(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    files = [file(tmp_path, [5], first=i) for i in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda made: ingest_log.append_batch(str(tmp_path), [made]), files))
+    on_time, late = read(tmp_path)
+    assert (sorted(on_time), late) == (list(range(40)), [])
+
+
+def test_a_query_and_a_batch_write_cannot_share_a_log(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    ingest_log.append_batch(str(tmp_path), [file(tmp_path, [1])])
+    with pytest.raises(StorageError, match="batch 0 was written by 'batch', this is 'query a'"):
+        ingest_log.commit(str(tmp_path), 0, [file(tmp_path, [2])], by="query a")
+
+
+def test_rows_out_of_order_beyond_the_delay_are_late_and_kept(tmp_path: Path) -> None:
+    meta = IngestMeta(SCHEMA, "at", 10)
+    ingest_log.prepare(str(tmp_path), meta)
+    for first, times in ((0, [100, 105]), (2, [95, 94]), (4, [200])):
+        ingest_log.append_batch(str(tmp_path), [file(tmp_path, times, first, meta)])
+    assert read(tmp_path) == ([0, 1, 2, 4], [3])
+
+
+def test_every_start_gives_the_rest_of_the_same_stream(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    for i in range(6):
+        ingest_log.append_batch(
+            str(tmp_path), [file(tmp_path, [i * 10, i * 10 - 15, i * 10 + 1], i * 3)]
+        )
+    whole = [
+        (logged.first_id + k, value)
+        for logged in IngestLogReader(str(tmp_path), 0, 1).poll()
+        for k, value in enumerate(logged.batch.column(0).to_pylist())
+    ]
+    for start in range(len(whole)):
+        rest = [
+            (logged.first_id + k, value)
+            for logged in IngestLogReader(str(tmp_path), 0, 1, start).poll()
+            for k, value in enumerate(logged.batch.column(0).to_pylist())
+        ]
+        assert rest == whole[start:]
+
+
+def test_partitions_share_the_files_of_a_commit(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    files = [file(tmp_path, [5, 5], first=i * 2) for i in range(4)]
+    ingest_log.append_batch(str(tmp_path), files)
+    assert read(tmp_path, 0, 2)[0] == [0, 1, 4, 5]
+    assert read(tmp_path, 1, 2)[0] == [2, 3, 6, 7]
+
+
+def test_a_row_without_a_time_is_refused_with_the_cure(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    with pytest.raises(SchemaMismatch, match="at IS NOT NULL"):
+        file(tmp_path, [1, None])
+
+
+def test_other_columns_and_another_delay_are_refused(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    with pytest.raises(SchemaMismatch, match="other columns; differing: w int64"):
+        ingest_log.prepare(
+            str(tmp_path), IngestMeta(SCHEMA.append(pa.field("w", pa.int64())), "at", 0)
+        )
+    with pytest.raises(SchemaMismatch, match="delay of"):
+        ingest_log.prepare(str(tmp_path), IngestMeta(SCHEMA, "at", 5))
+    with pytest.raises(UnknownStream, match=r"no meta\.json"):
+        ingest_log.read_meta(str(tmp_path / "nowhere"))

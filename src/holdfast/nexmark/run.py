@@ -130,7 +130,6 @@ def _carry_out(query: Query, kills: list[Kill], origin_s: float) -> None:
 def _report(query: Query, seconds: float, *, verify: bool) -> dict[str, Any]:
     progress = query.lastProgress
     outcome = query.verify() if verify else None
-    recoveries = {(r["node"], i): r for i, r in enumerate(query.recoveries)}
     return {
         "verified": None if outcome is None else outcome.is_identical,
         "input_tuples": progress["numInputRows"],
@@ -139,5 +138,5 @@ def _report(query: Query, seconds: float, *, verify: bool) -> dict[str, Any]:
         "lost": None if outcome is None else outcome.lost,
         "throughput_tps": round(progress["numInputRows"] / seconds, 1),
         "latency_ms": progress["latencyMs"],
-        "failures": list(recoveries.values()) if recoveries else query.failures,
+        "failures": query.recoveries or query.failures,
     }

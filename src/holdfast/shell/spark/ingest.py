@@ -28,7 +28,7 @@ class Ingest:
         self._checkpoint = os.path.join(location, "ingest-checkpoints", name)
         self._query: Any = None
         self._thread: threading.Thread | None = None
-        self.error: str | None = None
+        self._error: str | None = None
         self.is_streaming = bool(self._df.isStreaming)
 
     def start(self, spark: SparkSession) -> None:
@@ -40,6 +40,15 @@ class Ingest:
         elif not os.path.exists(os.path.join(self._path, "end.json")):
             self._thread = threading.Thread(target=self._write_batch, args=(spark,), daemon=True)
             self._thread.start()
+
+    @property
+    def error(self) -> str | None:
+        """Why Spark cannot write the rows, or None."""
+        if self._error is None and self._query is not None:
+            failure = self._query.exception()
+            if failure is not None:
+                self._error = f"source {self._name}: {reason_of(failure)}"
+        return self._error
 
     def wait(self) -> None:
         """Wait until a bounded DataFrame has been written."""
@@ -61,7 +70,7 @@ class Ingest:
             writer = ordered.write.format("holdfast").mode("append").options(**self._options())
             writer.option("end", "true").save(self._path)
         except Exception as error:  # Spark's errors have many classes; all end the query.
-            self.error = f"source {self._name}: {reason_of(error)}"
+            self._error = f"source {self._name}: {reason_of(error)}"
 
     def stop(self) -> None:
         """Stop a streaming query."""

@@ -274,8 +274,8 @@ class Stream:
     def _then(self, kind: str, schema: pa.Schema, *others: Step, **settings: Any) -> Stream:
         """A stateless operator: in the same unit unless its inputs come from several."""
         units = {step.unit for step in (self.step, *others)}
-        unit = self.next_unit or (self.step.unit if len(units) == 1 else "union")
         name = self.flow._unique(kind)
+        unit = self.next_unit or (self.step.unit if len(units) == 1 else name)
         step = Step(kind, name, unit, schema, (self.step, *others), settings)
         self.flow.steps.append(step)
         return Stream(self.flow, step)

@@ -73,6 +73,7 @@ def plan_dataflow(
         raise DataflowError(
             f"parallelism names {', '.join(sorted(unknown))}; units are {', '.join(units)}"
         )
+    _refuse_cycles(units)
     planner = _Planner(flow, location, steps, units, counts)
     nodes = tuple(
         planner.node(unit, index, is_protected=is_protected, limits=limits)
@@ -96,6 +97,23 @@ def _needed(flow: Dataflow) -> list[Step]:
     for step in flow.sinks.values():
         visit(step)
     return needed
+
+
+def _refuse_cycles(units: dict[str, list[Step]]) -> None:
+    """Units that wait for each other's boundaries would wait for ever."""
+    reads = {
+        unit: {s.unit for step in members for s in step.inputs if s.unit != unit}
+        for unit, members in units.items()
+    }
+    while reads:
+        ready = [unit for unit, others in reads.items() if not others & reads.keys()]
+        if not ready:
+            raise DataflowError(
+                f"units {', '.join(reads)} read from each other in a circle; "
+                "give the operators between them another unit(...)"
+            )
+        for unit in ready:
+            del reads[unit]
 
 
 def _instances(unit: str, members: list[Step], parallelism: int | dict[str, int]) -> int:

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from holdfast.api.errors import HoldfastError
 from holdfast.cli.bench import app as bench_app
+from holdfast.cli.simulate import simulate
 
 app = typer.Typer(
     help="Streaming jobs on Spark that survive crashes.",
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench_app, name="bench")
+app.command()(simulate)
 _console = Console(stderr=True)
 
 

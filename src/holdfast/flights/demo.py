@@ -12,15 +12,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.dataflow import Dataflow, tumbling
+from holdfast.flights.dataflow import WEATHER, build
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.batch_twin import Verification
+    from holdfast.api.dataflow import Dataflow, Stream
     from holdfast.api.query import Query
 
-AIRPORTS = ("EWR", "JFK", "LGA")
 YEAR_S = 365 * 86_400
 KILLED = "conditions[0]"
 
@@ -45,60 +45,22 @@ class DemoResult:
         return bool(self.summary["identical"])
 
 
-def build_flow(flights: DataFrame, weather: DataFrame, speed: float | None) -> Dataflow:
-    """Three airports united, joined with the hour's weather, delays per carrier and day.
+def demo_flow(flights: DataFrame, weather: DataFrame, speed: float | None) -> Dataflow:
+    """The demo's dataflow over DataFrames.
 
     Args:
         flights: As `load.flights` gives them.
         weather: As `load.weather` gives it.
         speed: Seconds of 2013 per second; None for as fast as possible.
     """
-    flow = Dataflow("flights")
-    airports = [
-        flow.source(
-            flights.where(flights.origin == airport),
-            name=airport.lower(),
-            time="scheduled",
-            unit="departures",
-            speed=speed,
-        )
-        for airport in AIRPORTS
-    ]
-    observed = flow.source(weather, name="weather", time="hour", speed=speed)
-    conditions = (
-        airports[0]
-        .union(*airports[1:])
-        .window(tumbling("1 hour"))
-        .join(
-            observed,
-            on="origin",
-            select=[
-                "left.carrier",
-                "left.origin",
-                "left.dep_delay",
-                "right.wind_speed",
-                "right.precip",
-                "right.visib",
-            ],
-            how="left",
-            name="conditions",
-        )
-    )
-    conditions.sink("conditions")
-    delays = (
-        conditions.filter("dep_delay IS NOT NULL")
-        .key_by("carrier")
-        .window(tumbling("1 day"))
-        .aggregate(
-            "count(*) AS departures",
-            "avg(dep_delay) AS mean_delay",
-            "max(dep_delay) AS max_delay",
-            "avg(CASE WHEN dep_delay > 15 THEN 1.0D ELSE 0.0D END) AS share_late",
-            name="delays",
-        )
-    )
-    delays.sink("delays")
-    return flow
+
+    def source(flow: Dataflow, name: str) -> Stream:
+        if name == WEATHER:
+            return flow.source(weather, name=name, time="hour", speed=speed)
+        departures = flights.where(flights.origin == name.upper())
+        return flow.source(departures, name=name, time="scheduled", unit="departures", speed=speed)
+
+    return build(source)
 
 
 class Demo:
@@ -113,7 +75,7 @@ class Demo:
         self._kill_after_s = seconds / 2
         raw = os.path.join(location, "raw")
         self._airlines = airlines(spark, raw)
-        flow = build_flow(flights(spark, raw), weather(spark, raw), YEAR_S / seconds)
+        flow = demo_flow(flights(spark, raw), weather(spark, raw), YEAR_S / seconds)
         self.query: Query = flow.start(spark, checkpointLocation=location)
         self.killed_at_s: float | None = None  # wall-clock time
         self._input_began_s: float | None = None

@@ -1,87 +1,61 @@
-"""A simulated cluster: the real machines, a virtual clock, one seeded scheduler, faults.
+"""A simulated cluster: the real machines, virtual time, a faulty network, disks and machines.
 
-One heap of events ordered by (virtual microseconds, sequence number); everything that is not
-determined by the machines is drawn here, from one random stream per concern, so that the same seed
-gives the same run. Nodes are killed, paused and resumed (a paused node that was replaced comes
-back as a zombie), links lose what is in flight or are cut for a while. Machines' invariants are
-checked after every step.
+The world runs one dataflow to its end under a plan of faults. It wires processes, driver, network
+and disks together, strikes the faults, and lets checkers watch every step. Whatever a checker or a
+core finds wrong ends the run with a `Violation`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import heapq
-import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.coordinator import coordinator as c
-from holdfast.core.errors import InvariantViolation
-from holdfast.core.haunit import events
-from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.plan import Assignment, NodePlan
-from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
-from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
+from holdfast.core.coordinator.coordinator import CoordinatorLimits
+from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
+from holdfast.core.model.ids import NodeId, StreamId
+from holdfast.core.model.tuples import with_time
+from holdfast.sim.checkers.base import Violation
+from holdfast.sim.disk import Damage, SimulatedJournal, SimulatedLog
+from holdfast.sim.driver import DRIVER, Life
+from holdfast.sim.network import Network, NetworkProfile
+from holdfast.sim.process import Process
+from holdfast.sim.scheduler import Clock, Scheduler
 
 if TYPE_CHECKING:
-    from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.haunit.node import Node
+    from holdfast.core.haunit.plan import Assignment, NodePlan
+    from holdfast.core.machine import Effect, Stimulus
+    from holdfast.core.wire.frames import NodeMessage
+    from holdfast.sim.checkers.base import Checker
+    from holdfast.sim.faults import Fault
+    from holdfast.sim.workload.source import SimulatedSource
 
-_TURN_US = 200
-_MESSAGES_PER_TURN = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """What may go wrong in a run; rates are events per virtual second of the faulty phase.
-
-    Attributes:
-        kills: Nodes killed with everything they hold in memory.
-        pauses: Nodes stopped and continued later.
-        losses: Connections that lose what is in flight.
-        cuts: Links cut for a while, in one direction.
-        until_ms: No fault begins after this virtual time.
-        pause_ms: Longest pause and cut.
-        buggy: Deliberate bugs switched in, by name; tests of the checker only.
-    """
-
-    kills: float = 0.0
-    pauses: float = 0.0
-    losses: float = 0.0
-    cuts: float = 0.0
-    until_ms: int = 3_000
-    pause_ms: int = 800
-    buggy: frozenset[str] = frozenset()
+_STALE_FRAMES = 32
+_INVARIANTS_EVERY = 16
+_PICK_WORST_FROM = 5
+PATIENCE_US = 20_000_000
+"""[I-LIVE] A run ends so long after its last fault and its last input, or it never will."""
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedSource:
-    """All tuples of one source stream, and how fast they come.
+class Conditions:
+    """What a run's cluster is like.
 
     Attributes:
-        batches: Consecutive batches from id 0, each with its boundary.
-        tuples_per_ms: How many become available per virtual millisecond.
+        machines: Machines for nodes; the driver has one of its own.
+        network: Latencies and bandwidth.
+        disk_us: Longest time that a disk takes to sync or read.
+        uses_codec: Whether all frames pass through their byte format.
+        skew: Whether clocks begin anywhere and drift, instead of all alike.
     """
 
-    batches: tuple[TupleBatch, ...]
-    tuples_per_ms: float
-
-
-@dataclass(slots=True)
-class _Host:
-    """One process that runs a node."""
-
-    node: NodeId
-    task: str
-    machine: Node | None = None
-    inbox: deque[Stimulus] = field(default_factory=deque)
-    timers: dict[str, int] = field(default_factory=dict)
-    peers: dict[NodeId, tuple[Incarnation, str]] = field(default_factory=dict)
-    is_dead: bool = False
-    paused_until_us: int = 0
-    is_turn_due: bool = False
-    spill: dict[StreamId, list[TupleBatch]] = field(default_factory=dict)
+    machines: int = 2
+    network: NetworkProfile = field(default_factory=NetworkProfile)
+    disk_us: int = 8_000
+    uses_codec: bool = False
+    skew: bool = False
 
 
 @dataclass(slots=True)
@@ -89,22 +63,26 @@ class RunResult:
     """What a run came to.
 
     Attributes:
-        sinks: Per sink stream all tuples as (id, time, values), in order.
-        virtual_ms: How long it took.
-        faults: How many of each kind happened.
-        failures: Failures that the coordinator detected.
+        rows: Per sink stream all tuples as (id, time, values), in order.
+        virtual_us: How long it took.
+        events: Events of the scheduler.
+        faults: How many of each kind struck.
+        reached: How often rare situations were met, by name.
+        failures: How many losses of nodes were detected.
         digest: Hash over all events; equal for equal runs.
-        error: Why the query failed, or None.
-        statistics: Sums over the nodes that lived at the end.
+        replayed_tuples: By the nodes that lived at the end.
+        duplicates_dropped: By the nodes that lived at the end.
     """
 
-    sinks: dict[StreamId, list[tuple[int, int, tuple[Any, ...]]]]
-    virtual_ms: int
+    rows: dict[StreamId, list[tuple[int, int, tuple[Any, ...]]]]
+    virtual_us: int
+    events: int
     faults: dict[str, int]
+    reached: dict[str, int]
     failures: int
     digest: str
-    error: str | None
-    statistics: dict[str, int]
+    replayed_tuples: int
+    duplicates_dropped: int
 
 
 class World:
@@ -116,500 +94,424 @@ class World:
         sources: dict[StreamId, SimulatedSource],
         *,
         seed: int,
-        faults: Faults,
-        limits: c.CoordinatorLimits | None = None,
+        faults: dict[int, Fault] | None = None,
+        conditions: Conditions | None = None,
+        limits: CoordinatorLimits | None = None,
+        checkers: tuple[Checker, ...] = (),
         trace: Callable[[int, str], None] | None = None,
     ) -> None:
-        """Prepare; `run` runs to the end."""
-        self._plans = {plan.node: plan for plan in plans}
-        self._sources = sources
-        self._faults = faults
-        self._seed = seed
-        self._trace = trace
-        self._now_us = 0
-        self._sequence = 0
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
-        self._streams: dict[str, random.Random] = {}
-        self._digest = hashlib.blake2b(digest_size=16)
-        self._hosts: dict[str, _Host] = {}
-        self._links: dict[tuple[str, str], int] = {}  # time of the last delivery
-        self._cut_until: dict[tuple[str, str], int] = {}
-        self._lost_before: dict[tuple[str, str], int] = {}
-        self._sinks: dict[StreamId, list[TupleBatch]] = {}
-        self._journal: list[dict[str, object]] = []
-        self._coordinator_timers: dict[str, int] = {}
-        self._tasks = 0
-        self._newest_launch: dict[NodeId, int] = {}
-        self._counts: dict[str, int] = {}
-        self._is_done = False
-        self.error: str | None = None
-        self._producer_of: dict[StreamId, NodeId] = {}
-        self._receiver_of: dict[StreamId, NodeId] = {}
-        for plan in plans:
-            for spec in plan.inputs:
-                self._receiver_of[spec.stream] = plan.node
-                if spec.producer is not None:
-                    self._producer_of[spec.stream] = spec.producer
-        self._coordinator = c.Coordinator(
-            plans, epoch=1, limits=limits or c.CoordinatorLimits(failures_max=1_000)
+        """Prepare; `run` runs to the end.
+
+        Args:
+            plans: The dataflow's nodes.
+            sources: What each source stream holds.
+            seed: Of everything that is not planned.
+            faults: What strikes, by its number in the plan.
+            conditions: What the cluster is like.
+            limits: Of the coordinator; by default no number of failures is too many.
+            checkers: They watch.
+            trace: Called with the time and text of every event.
+        """
+        conditions = conditions or Conditions()
+        self.plans = {plan.node: plan for plan in plans}
+        self.sources = sources
+        self.limits = limits or CoordinatorLimits(failures_max=1_000_000, launches_max=1_000_000)
+        self.scheduler = Scheduler(seed, trace)
+        self.network = Network(self.scheduler, conditions.network)
+        self.machines = conditions.machines
+        self.uses_codec = conditions.uses_codec
+        self.disk_us = conditions.disk_us
+        self.clocks = [self._clock(i, skew=conditions.skew) for i in range(self.machines + 1)]
+        self.sinks = {
+            stream: SimulatedLog(stream, with_time(output.schema))
+            for plan in plans
+            for output in plan.outputs
+            if output.is_sink
+            for stream in output.streams
+        }
+        self.journal = SimulatedJournal()
+        self.processes: dict[str, Process] = {}
+        self.reached: dict[str, int] = {}
+        self.struck: dict[str, int] = {}
+        self.faults = faults or {}
+        self._checkers = checkers
+        self._life: Life | None = None
+        self._is_over = False
+        self._passings: dict[str, int] = {}
+        self._at_steps: dict[str, list[int]] = {}
+        self._followers: dict[int, list[int]] = {}
+        self._armed: dict[int, tuple[NodeId, int]] = {}  # waits for a node to pass its step
+        self._slow: dict[tuple[str, int], tuple[int, int]] = {}  # (what, machine): (until, factor)
+        self._stale: deque[tuple[NodeId, int, NodeMessage]] = deque(maxlen=_STALE_FRAMES)
+        self._last_hit: tuple[NodeId, int] | None = None  # of the last fault
+        self._steps = 0
+        last_arrival_us = max((s.last_arrival_us for s in sources.values()), default=0)
+        self._quiet_from_us = last_arrival_us
+
+    def _clock(self, machine: int, *, skew: bool) -> Clock:
+        if not skew:
+            return Clock(self.scheduler, offset_ms=0, drift_ppm=0)
+        return Clock(
+            self.scheduler,
+            offset_ms=self.scheduler.uniform(f"clock/{machine}", 0, 10_000_000),
+            drift_ppm=self.scheduler.uniform(f"clock/{machine}", -50_000, 50_000),
         )
 
-    # -- the scheduler ------------------------------------------------------------------------
+    # -- the run ------------------------------------------------------------------------------
 
-    def _random(self, concern: str) -> random.Random:
-        stream = self._streams.get(concern)
-        if stream is None:
-            stream = self._streams[concern] = random.Random(f"{self._seed}/{concern}")
-        return stream
+    def run(self) -> RunResult:
+        """Run until the query has finished. Raises `Violation` when anything is wrong."""
+        for checker in self._checkers:
+            checker.begin(self)
+        for number, fault in self.faults.items():
+            if fault.follows is not None:
+                self._followers.setdefault(fault.follows, []).append(number)
+            elif fault.at_us is None:
+                self._at_steps.setdefault(fault.step, []).append(number)
+            else:
+                self._schedule(number, fault.at_us)
+        try:
+            self._begin_life()
+            ended = self.scheduler.run(
+                lambda: self._is_over, lambda: self._quiet_from_us + PATIENCE_US
+            )
+        except (InvariantViolation, RemoteProtocolError, LocalProtocolError) as error:
+            raise Violation(type(error).__name__, str(error)) from error
+        if not ended:
+            raise Violation("I-LIVE", f"no end {PATIENCE_US // 1_000_000} s after the last fault")
+        result = self._result()
+        for checker in self._checkers:
+            checker.end(result)
+        return result
 
-    def _uniform(self, concern: str, low: int, high: int) -> int:
-        """A whole number in [low, high], from `random()` alone, which no version changes."""
-        return low + int(self._random(concern).random() * (high - low + 1))
+    def _schedule(self, number: int, delay_us: int) -> None:
+        self._quiet_from_us = max(self._quiet_from_us, self.scheduler.now_us + delay_us)
+        self.scheduler.after(delay_us, lambda: self._strike(number, None))
 
-    def _after(self, delay_us: int, action: Callable[[], None]) -> None:
-        self._sequence += 1
-        heapq.heappush(self._heap, (self._now_us + delay_us, self._sequence, action))
+    def _begin_life(self) -> None:
+        epoch = 1 if self._life is None else self._life.epoch + 1
+        try:
+            self._life = Life(self, epoch)
+        except Damage as damage:
+            self.scheduler.note(f"{damage}; the user restores the file")
+            self.count("damage found")
+            self._restore_files()
+            self._life = Life(self, epoch)
+        self._life.start()
 
-    def _note(self, text: str) -> None:
-        self._digest.update(f"{self._now_us} {text}\n".encode())
-        if self._trace is not None:
-            self._trace(self._now_us, text)
+    def _files(self) -> list[SimulatedLog | SimulatedJournal]:
+        spills = [log for p in self.processes.values() for log in p.spills.values()]
+        return [*self.sinks.values(), *spills, self.journal]
 
-    def _count(self, kind: str) -> None:
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-
-    def run(self, limit_ms: int = 120_000) -> RunResult:
-        """Run until the query ends or `limit_ms` of virtual time are over."""
-        self._step_coordinator(c.Started())
-        for kind, rate in (
-            ("kill", self._faults.kills),
-            ("pause", self._faults.pauses),
-            ("loss", self._faults.losses),
-            ("cut", self._faults.cuts),
-        ):
-            if rate > 0:
-                self._plan_fault(kind, rate)
-        while self._heap and not self._is_done:
-            at_us, _, action = heapq.heappop(self._heap)
-            self._now_us = max(self._now_us, at_us)
-            if self._now_us > limit_ms * 1_000:
-                self.error = f"no end within {limit_ms} ms of virtual time"
-                break
-            action()
-        return self._result()
+    def _restore_files(self) -> bool:
+        return sum(file.restore() for file in self._files()) > 0
 
     def _result(self) -> RunResult:
-        statistics: dict[str, int] = {}
-        for host in self._hosts.values():
-            if host.machine is not None and not host.is_dead:
-                counters = host.machine.statistics()
-                for name in ("duplicates_dropped", "refused_frames", "replayed_tuples"):
-                    statistics[name] = statistics.get(name, 0) + getattr(counters, name)
+        self._restore_files()
+        try:
+            rows = {stream: _flatten(log) for stream, log in self.sinks.items()}
+        except Damage as damage:
+            raise Violation("I-ID", str(damage)) from damage
+        living = [
+            p.machine.statistics()
+            for p in self.processes.values()
+            if p.machine is not None and not p.is_dead
+        ]
+        refused = sum(s.refused_frames for s in living)
+        if refused:
+            self.count("frame of another incarnation refused", refused)
+        if self.network.torn:
+            self.count("torn frame", self.network.torn)
         return RunResult(
-            {stream: _flatten(batches) for stream, batches in self._sinks.items()},
-            self._now_us // 1_000,
-            dict(self._counts),
-            self._coordinator.failures,
-            self._digest.hexdigest(),
-            self.error,
-            statistics,
+            rows,
+            self.scheduler.now_us,
+            self.scheduler.events,
+            self.struck,
+            self.reached,
+            self.reached.get("failure detected", 0),
+            self.scheduler.digest(),
+            sum(s.replayed_tuples for s in living),
+            sum(s.duplicates_dropped for s in living),
         )
+
+    # -- called by processes and the driver -----------------------------------------------------
+
+    def count(self, situation: str, times: int = 1) -> None:
+        """A rare situation was met."""
+        self.reached[situation] = self.reached.get(situation, 0) + times
+
+    def new_process(self, life: Life, node: NodeId, launch: int) -> Process:
+        """A process of a node comes up."""
+        process = Process(self, life, node, launch, len(self.processes))
+        self.processes[process.endpoint.name] = process
+        return process
+
+    def stepped(
+        self, process: Process, machine: Node, stimulus: Stimulus, now_ms: int
+    ) -> list[Effect]:
+        """Step a machine while the checkers watch."""
+        for checker in self._checkers:
+            checker.stepping(process, stimulus)
+        effects = machine.step(stimulus, now_ms)
+        self._steps += 1
+        if self._steps % _INVARIANTS_EVERY == 0:
+            machine.check_invariants()
+        for checker in self._checkers:
+            checker.stepped(process, stimulus, effects)
+        return effects
+
+    def performing(self, process: Process, effect: Effect) -> None:
+        """A process is about to perform an effect."""
+        for checker in self._checkers:
+            checker.performing(process, effect)
+
+    def assigned(self, process: Process, assignment: Assignment) -> None:
+        """A process begins an incarnation."""
+        if assignment.restart_point is not None:
+            self.count("restart from a stored point")
+        for checker in self._checkers:
+            checker.assigned(process, assignment)
+
+    def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
+        """Entries of the journal are durable."""
+        for checker in self._checkers:
+            checker.journalled(entries)
+
+    def recovered(self, entries: tuple[dict[str, object], ...]) -> None:
+        """A new life has read the journal."""
+        for checker in self._checkers:
+            checker.recovered(entries)
+
+    def remember_frame(self, receiver: NodeId, epoch: int, frame: NodeMessage) -> None:
+        """A frame was sent; it may arrive once more, much later."""
+        self._stale.append((receiver, epoch, frame))
+
+    def finished(self) -> None:
+        """The query has finished."""
+        self._is_over = True
+
+    def failed(self, reason: str) -> None:
+        """The query has failed: of a cause that the user can remove, or wrongly."""
+        was_damaged = self._restore_files()
+        if "no space left" not in reason and not was_damaged:
+            raise Violation("I-LIVE", f"the query failed: {reason}")
+        self.scheduler.note(f"the query failed: {reason}; the user starts it again")
+        self.count("query restarted by its user")
+        for what, machine in list(self._slow):
+            if what == "full-disk":
+                del self._slow[(what, machine)]
+        self._crash_driver(1_000_000)
+
+    # -- the state of machines ------------------------------------------------------------------
+
+    def _factor(self, what: str, machine: int) -> int:
+        until_us, factor = self._slow.get((what, machine), (0, 1))
+        return factor if self.scheduler.now_us < until_us else 1
+
+    def slowness(self, machine: int) -> int:
+        """By which factor a machine computes slower now."""
+        return self._factor("slow-node", machine)
+
+    def disk_slowness(self, machine: int) -> int:
+        """By which factor a machine's disk is slower now."""
+        return self._factor("slow-disk", machine)
+
+    def is_disk_full(self, machine: int) -> bool:
+        """Whether a machine's disk takes nothing now."""
+        return self._factor("full-disk", machine) != 1
 
     # -- faults -------------------------------------------------------------------------------
 
-    def _plan_fault(self, kind: str, rate: float) -> None:
-        gap_us = int(-1e6 / rate * _log(1.0 - self._random(f"faults/{kind}").random()))
-        if self._now_us + gap_us > self._faults.until_ms * 1_000:
+    def passed(self, step: str, process: Process | None) -> None:
+        """A named step is passed; the faults planned for it strike."""
+        passings = self._passings[step] = self._passings.get(step, 0) + 1
+        for number in self._at_steps.get(step, ()):
+            if self.faults[number].nth == passings:
+                self._strike(number, process)
+        if process is not None and self._armed:
+            self._count_down(step, process)
+
+    def _count_down(self, step: str, process: Process) -> None:
+        """Strike the faults that wait for this node to pass the step so many times more."""
+        for number, (node, waits) in list(self._armed.items()):
+            if node != process.node or self.faults[number].step != step:
+                continue
+            self._armed[number] = (node, waits - 1)
+            if waits == 1:
+                del self._armed[number]
+                self._strike(number, process)
+
+    def _strike(self, number: int, process: Process | None) -> None:
+        if self._is_over:
             return
+        fault = self.faults[number]
+        alive = [p for p in self.processes.values() if not p.is_dead]
+        target = process
+        if (target is None or target.is_dead) and alive:
+            target = alive[fault.pick % len(alive)]
+        machine = fault.pick % (self.machines + 1)
+        if process is not None:
+            machine = process.endpoint.machine
+        if fault.is_same_place and self._last_hit is not None:
+            node, machine = self._last_hit
+            target = next((p for p in reversed(alive) if p.node == node), target)
+        if target is not None:
+            hits_machine = fault.kind not in _HIT_PROCESSES
+            self._last_hit = target.node, machine if hits_machine else target.endpoint.machine
+        until_us = self.scheduler.now_us + fault.length_us
+        self._quiet_from_us = max(self._quiet_from_us, until_us)
+        name = target.endpoint.name if target else "-"
+        self.scheduler.note(f"fault {number}: {fault} (process {name}, machine {machine})")
+        if _STRIKES[fault.kind](self, fault, target, machine, until_us) is not False:
+            self.struck[fault.kind] = self.struck.get(fault.kind, 0) + 1
+        for follower in self._followers.get(number, ()):
+            at_us = self.faults[follower].at_us
+            if at_us is not None:
+                self._schedule(follower, at_us)
+            elif self._last_hit is not None:
+                self._armed[follower] = (self._last_hit[0], self.faults[follower].nth)
 
-        def strike() -> None:
-            self._strike(kind)
-            self._plan_fault(kind, rate)
+    def _strike_kill(self, fault: Fault, target: Process | None, *_: int) -> bool:
+        if target is None:
+            return False
+        if fault.at_us is not None and fault.size > _PICK_WORST_FROM:
+            target = self._process_with_most_to_lose(target)
+        self._kill(target)
+        return True
 
-        self._after(gap_us, strike)
+    def _process_with_most_to_lose(self, otherwise: Process) -> Process:
+        """The one that has written most without syncing it; adversaries wait for such moments."""
+        sizes = {
+            p.endpoint.name: sum(log.unsynced_bytes_of(p.incarnation) for log in p.sinks())
+            for p in self.processes.values()
+            if not p.is_dead and p.machine is not None
+        }
+        worst = max(sizes, key=lambda name: sizes[name], default=None)
+        return self.processes[worst] if worst is not None and sizes[worst] else otherwise
 
-    def _strike(self, kind: str) -> None:
-        alive = [h for h in self._hosts.values() if not h.is_dead and h.machine is not None]
-        if not alive:
+    def _kill(self, process: Process) -> None:
+        machine = process.machine
+        if process.launch > 1 and (machine is None or machine.statistics().is_silent):
+            self.count("killed while recovering")
+        process.die()
+        process.life.process_died(process, "killed")
+
+    def _strike_pause(self, _: Fault, target: Process | None, __: int, until_us: int) -> bool:
+        if target is None:
+            return False
+        target.paused_until_us = until_us
+        return True
+
+    def _strike_machine(self, fault: Fault, _: Process | None, machine: int, __: int) -> bool:
+        if machine == DRIVER:
+            self.journal.crash(self._pick)
+            self._crash_driver(fault.length_us)
+            return True
+        if fault.size > _PICK_WORST_FROM:
+            machine = self._machine_with_most_to_lose(machine)
+        for log in self.sinks.values():
+            if log.crash(machine, self._pick):
+                self.count("unsynced tuples torn off a log")
+        for process in list(self.processes.values()):
+            if process.endpoint.machine == machine and not process.is_dead:
+                self._kill(process)
+        return True
+
+    def _machine_with_most_to_lose(self, otherwise: int) -> int:
+        sizes: dict[int, int] = {}
+        for log in self.sinks.values():
+            for machine, size in log.unsynced_bytes().items():
+                sizes[machine] = sizes.get(machine, 0) + size
+        return max(sorted(sizes), key=lambda machine: sizes[machine], default=otherwise)
+
+    def _pick(self, low: int, high: int) -> int:
+        return self.scheduler.uniform("disk/crash", low, high)
+
+    def _strike_driver(self, fault: Fault, *_: object) -> None:
+        self._crash_driver(fault.length_us)
+
+    def _crash_driver(self, down_us: int) -> None:
+        life = self._life
+        if life is None or life.is_over:
             return
-        host = alive[self._uniform(f"faults/{kind}", 0, len(alive) - 1)]
-        self._count(kind)
-        if kind == "kill":
-            self._kill(host)
-        elif kind == "pause":
-            pause_us = self._uniform("faults/pause", 1, self._faults.pause_ms) * 1_000
-            host.paused_until_us = self._now_us + pause_us
-            self._note(f"pause {host.task} {pause_us}")
-        else:
-            others = [h.task for h in alive if h is not host] + ["coordinator"]
-            other = others[self._uniform(f"faults/{kind}", 0, len(others) - 1)]
-            link = (host.task, other) if self._uniform("faults/way", 0, 1) else (other, host.task)
-            self._note(f"{kind} {link[0]}>{link[1]}")
-            self._lost_before[link] = self._now_us
-            if kind == "cut":
-                cut_us = self._uniform("faults/cut", 1, self._faults.pause_ms) * 1_000
-                self._cut_until[link] = self._now_us + cut_us
+        life.end()
+        self._quiet_from_us = max(self._quiet_from_us, self.scheduler.now_us + down_us)
+        self.scheduler.after(down_us, self._begin_life)
 
-    def _kill(self, host: _Host) -> None:
-        host.is_dead = True
-        self._note(f"kill {host.task}")
-        launch = int(host.task.split("|")[1])
-        report_us = self._uniform("spark", 5_000, 400_000)
-        if host.node in self._plans:
-            ended = c.TaskEnded(host.node, launch, "killed")
-            self._after(report_us, lambda: self._step_coordinator(ended))
+    def _strike_driver_pause(self, _: Fault, __: Process | None, ___: int, until_us: int) -> None:
+        if self._life is not None:
+            self._life.paused_until_us = until_us
 
-    # -- the network --------------------------------------------------------------------------
+    def _strike_break(self, fault: Fault, target: Process | None, *_: int) -> bool:
+        if target is None:
+            return False
+        back_us = self.scheduler.now_us + fault.length_us % 50_000
+        self.network.break_links(target.endpoint.name, back_us)
+        return True
 
-    def _transmit(self, sender: str, receiver: str, deliver: Callable[[], None]) -> None:
-        """Deliver in order per link after a delay, unless the link loses or is cut."""
-        link = (sender, receiver)
-        if self._now_us < self._cut_until.get(link, 0):
-            return
-        sent_us = self._now_us
-        at_us = max(
-            self._links.get(link, 0) + 1, sent_us + self._uniform(f"net/{sender}", 50, 2_000)
-        )
-        self._links[link] = at_us
+    def _strike_cut(self, fault: Fault, _: Process | None, machine: int, until_us: int) -> None:
+        other = (machine + 1 + fault.size % self.machines) % (self.machines + 1)
+        self.network.cut(machine, other, until_us, holds=False)
 
-        def arrive() -> None:
-            if sent_us > self._lost_before.get(link, -1) or not self._was_cut(link, sent_us):
-                deliver()
+    def _strike_isolate(self, _: Fault, __: Process | None, machine: int, until_us: int) -> None:
+        self.network.cut(machine, None, until_us, holds=False)
+        self.network.cut(None, machine, until_us, holds=False)
 
-        self._after(at_us - self._now_us, arrive)
+    def _strike_stall(self, _: Fault, __: Process | None, machine: int, until_us: int) -> None:
+        self.network.cut(machine, None, until_us, holds=True)
 
-    def _was_cut(self, link: tuple[str, str], sent_us: int) -> bool:
-        return sent_us <= self._lost_before.get(link, -1)
+    def _strike_slow_link(
+        self, fault: Fault, _: Process | None, machine: int, until_us: int
+    ) -> None:
+        self.network.slow_down(machine, 10 * fault.size, until_us)
 
-    def _to_node(self, sender: str, receiver: str, stimulus: Stimulus) -> None:
-        host = self._hosts.get(receiver)
-        if host is None:
-            return
+    def _strike_slow(self, fault: Fault, _: Process | None, machine: int, until_us: int) -> None:
+        factor = fault.size * (5 if fault.kind == "slow-node" else 10)
+        self._slow[(fault.kind, machine)] = (until_us, factor)
 
-        def deliver() -> None:
-            if not host.is_dead:
-                host.inbox.append(stimulus)
-                self._turn_soon(host)
+    def _strike_stale(self, *_: object) -> bool:
+        newest = {p.node: p for p in self.processes.values()}
+        for node, epoch, frame in list(self._stale):
+            newest[node].receive(frame, epoch, newest[node].endpoint, is_torn=False)
+        return bool(self._stale)
 
-        self._transmit(sender, receiver, deliver)
+    def _strike_flip(self, fault: Fault, *_: object) -> bool:
+        files = self._files()
+        return files[fault.pick % len(files)].flip(self._pick)
 
-    # -- the coordinator ----------------------------------------------------------------------
-
-    def _step_coordinator(self, stimulus: Stimulus) -> None:
-        if self._is_done:
-            return
-        self._note(f"coordinator {type(stimulus).__name__}")
-        for effect in self._coordinator.step(stimulus, self._now_us // 1_000):
-            self._perform_coordinator(effect)
-        self._coordinator.check_invariants()
-
-    def _perform_coordinator(self, effect: Effect) -> None:
-        match effect:
-            case SetTimer():
-                delay_us = max(0, effect.at_ms * 1_000 - self._now_us)
-                timer = TimerFired(effect.name)
-                self._after(delay_us, lambda: self._step_coordinator(timer))
-            case c.LaunchTask():
-                self._launch(effect.node, effect.launch)
-            case c.EndTask():
-                host = self._hosts.get(effect.task)
-                if host is not None and self._uniform("spark/end", 0, 3):
-                    host.is_dead = True  # One in four stays: a zombie.
-            case c.WriteJournal():
-                self._write_journal(effect)
-            case c.SendAssignment():
-                self._assign(effect)
-            case c.TellPeer():
-                peer = (effect.incarnation, effect.endpoint)
-                self._tell(effect.node, lambda host: self._meet(host, effect.peer, *peer))
-            case c.TellPointStored():
-                stored = events.RestartPointStored(effect.sequence)
-                self._tell(effect.node, lambda host: host.inbox.append(stored))
-            case c.FinishQuery():
-                self._is_done = True
-            case c.FailQuery():
-                self.error = effect.reason
-                self._is_done = True
-
-    def _launch(self, node: NodeId, launch: int) -> None:
-        self._tasks += 1
-        self._newest_launch[node] = launch
-        host = _Host(node, f"{node}|{launch}|{self._tasks}")
-
-        def up() -> None:
-            self._hosts[host.task] = host
-            self._hello(host)
-
-        self._after(self._uniform("spark/launch", 20_000, 250_000), up)
-
-    def _hello(self, host: _Host) -> None:
-        """Said again until the answer comes."""
-        if host.is_dead or host.machine is not None or self._is_done:
-            return
-        hello = c.HelloReceived(host.node, host.task, host.task)
-        self._transmit(host.task, "coordinator", lambda: self._receive_hello(host, hello))
-        self._after(500_000, lambda: self._hello(host))
-
-    def _receive_hello(self, host: _Host, hello: c.HelloReceived) -> None:
-        if int(host.task.split("|")[1]) == self._newest_launch[host.node]:
-            self._step_coordinator(hello)
-        else:
-            host.is_dead = True
-
-    def _write_journal(self, effect: c.WriteJournal) -> None:
-        def written() -> None:
-            self._journal.extend(effect.entries)
-            self._step_coordinator(c.JournalWritten(effect.request_id))
-
-        self._after(self._uniform("journal", 100, 5_000), written)
-
-    def _tell(self, node: NodeId, action: Callable[[_Host], None]) -> None:
-        """Something reaches the newest process of a node, over the network."""
-        newest = [h for h in self._hosts.values() if h.node == node]
-        if not newest:
-            return
-        host = newest[-1]
-
-        def deliver() -> None:
-            if not host.is_dead:
-                action(host)
-                self._turn_soon(host)
-
-        self._transmit("coordinator", host.task, deliver)
-
-    def _assign(self, effect: c.SendAssignment) -> None:
-        host = self._hosts[effect.task]
-
-        def deliver() -> None:
-            if host.is_dead:
-                return
-            sinks = [s for o in self._plans[host.node].outputs if o.is_sink for s in o.streams]
-            next_ids = {s: _next_id(self._sinks.setdefault(s, [])) for s in sinks}
-            given = effect.assignment
-            assignment = Assignment(given.epoch, given.incarnation, given.restart_point, next_ids)
-            host.machine = Node(self._plans[host.node], assignment, self._now_us // 1_000)
-            self._note(f"assigned {host.task} {given.incarnation}")
-            self._perform(host, host.machine.start(self._now_us // 1_000))
-            for peer, (incarnation, endpoint) in effect.peers.items():
-                self._meet(host, peer, incarnation, endpoint)
-            self._keep_alive(host)
-            self._turn_soon(host)
-
-        self._transmit("coordinator", host.task, deliver)
-
-    def _meet(self, host: _Host, peer: NodeId, incarnation: Incarnation, endpoint: str) -> None:
-        host.peers[peer] = (incarnation, endpoint)
-        host.inbox.append(events.PeerIncarnationLearned(peer, incarnation))
-
-    def _keep_alive(self, host: _Host) -> None:
-        machine = host.machine
-        if host.is_dead or machine is None or self._is_done:
-            return
-        if self._now_us < host.paused_until_us:
-            self._after(host.paused_until_us - self._now_us, lambda: self._keep_alive(host))
-            return
-        alive = c.KeepAliveReceived(host.node, machine.incarnation, machine.known_peers())
-        self._transmit(host.task, "coordinator", lambda: self._from_node(host, alive))
-        self._after(100_000, lambda: self._keep_alive(host))
-
-    def _from_node(self, host: _Host, stimulus: Stimulus) -> None:
-        machine = host.machine
-        if machine is not None and not self._coordinator.is_current(host.node, machine.incarnation):
-
-            def fenced() -> None:
-                host.is_dead = True
-
-            self._transmit("coordinator", host.task, fenced)
-            return
-        self._step_coordinator(stimulus)
-
-    # -- nodes --------------------------------------------------------------------------------
-
-    def _turn_soon(self, host: _Host, delay_us: int = _TURN_US) -> None:
-        if not host.is_turn_due:
-            host.is_turn_due = True
-            self._after(delay_us, lambda: self._turn(host))
-
-    def _turn(self, host: _Host) -> None:
-        host.is_turn_due = False
-        if host.is_dead or self._is_done:
-            return
-        if self._now_us < host.paused_until_us:
-            self._turn_soon(host, host.paused_until_us - self._now_us)
-            return
-        machine = host.machine
-        if machine is None:
-            return
-        for _ in range(min(_MESSAGES_PER_TURN, len(host.inbox))):
-            self._step(host, machine, host.inbox.popleft())
-        if machine.has_work:
-            self._step(host, machine, events.Proceed())
-        if host.inbox or machine.has_work:
-            self._turn_soon(host)
-
-    def _step(self, host: _Host, machine: Node, stimulus: Stimulus) -> None:
-        self._note(f"{host.task} {type(stimulus).__name__}")
-        effects = machine.step(stimulus, self._now_us // 1_000)
-        machine.check_invariants()
-        self._perform(host, effects)
-
-    def _perform(self, host: _Host, effects: list[Effect]) -> None:
-        for effect in effects:
-            self._perform_one(host, effect)
-
-    def _perform_one(self, host: _Host, effect: Effect) -> None:
-        machine = host.machine
-        if machine is None:
-            raise InvariantViolation("an effect without a machine")
-        own = machine.incarnation
-        match effect:
-            case SetTimer():
-                self._set_timer(host, effect)
-            case events.SendBatch():
-                batch = events.BatchReceived(effect.stream, own, effect.receiver, effect.batch)
-                self._send_down(host, effect.stream, batch)
-            case events.SendBoundary():
-                boundary = events.BoundaryReceived(
-                    effect.stream, own, effect.receiver, effect.sent_before, effect.boundary_us
-                )
-                self._send_down(host, effect.stream, boundary)
-            case events.SendSubscribe():
-                subscribe = events.SubscribeReceived(
-                    effect.stream,
-                    own,
-                    effect.producer,
-                    effect.from_id,
-                    effect.needed_from,
-                    effect.credit_until,
-                )
-                self._send_up(host, effect.stream, subscribe)
-            case events.SendAck():
-                ack = events.AckReceived(
-                    effect.stream,
-                    own,
-                    effect.producer,
-                    effect.received_before,
-                    effect.needed_from,
-                    effect.credit_until,
-                )
-                self._send_up(host, effect.stream, ack)
-            case events.ReadSource():
-                self._read_source(host, effect)
-            case events.WriteSink():
-                self._write_sink(effect)
-            case events.SyncSink():
-                synced = events.SinkSynced(effect.stream, _next_id(self._sinks[effect.stream]))
-                self._answer(host, synced, self._uniform("disk", 100, 8_000))
-            case events.SpillBatches():
-                host.spill.setdefault(effect.stream, []).extend(effect.batches)
-            case events.ReadSpill():
-                batches = _between(host.spill[effect.stream], effect.from_id, effect.to_id)
-                read = events.SpillRead(effect.stream, effect.request_id, batches)
-                self._answer(host, read, self._uniform("disk", 100, 8_000))
-            case events.StoreRestartPoint():
-                point = c.RestartPointReceived(host.node, own, effect.point)
-                self._say(host, point)
-            case events.ReportCaughtUp():
-                self._say(host, c.NodeCaughtUp(host.node, own, effect.replayed_tuples))
-            case events.ReportFirstOutput():
-                self._say(host, c.FirstOutput(host.node, own))
-            case events.ReportFinished():
-                self._say(host, c.NodeFinished(host.node, own))
-            case _:
-                pass  # EndSink and TrimSpill change nothing that a run can see.
-
-    def _say(self, host: _Host, stimulus: Stimulus) -> None:
-        self._transmit(host.task, "coordinator", lambda: self._from_node(host, stimulus))
-
-    def _answer(self, host: _Host, stimulus: Stimulus, delay_us: int) -> None:
-        def answer() -> None:
-            if not host.is_dead:
-                host.inbox.append(stimulus)
-                self._turn_soon(host)
-
-        self._after(delay_us, answer)
-
-    def _set_timer(self, host: _Host, effect: SetTimer) -> None:
-        host.timers[effect.name] = effect.at_ms
-
-        def fire() -> None:
-            if host.timers.get(effect.name) == effect.at_ms and not host.is_dead:
-                del host.timers[effect.name]
-                host.inbox.append(TimerFired(effect.name))
-                self._turn_soon(host)
-
-        self._after(max(0, effect.at_ms * 1_000 - self._now_us), fire)
-
-    def _send_down(self, host: _Host, stream: StreamId, stimulus: Stimulus) -> None:
-        """To the process that subscribed last, as a ROUTER would."""
-        receivers = [h for h in self._hosts.values() if h.node == self._receiver_of[stream]]
-        for receiver in receivers[-2:]:
-            known = receiver.peers.get(host.node)
-            if known is not None and known[1] == host.task:
-                self._to_node(host.task, receiver.task, stimulus)
-
-    def _send_up(self, host: _Host, stream: StreamId, stimulus: Stimulus) -> None:
-        known = host.peers.get(self._producer_of[stream])
-        if known is not None:
-            self._to_node(host.task, known[1], stimulus)
-
-    def _read_source(self, host: _Host, effect: events.ReadSource) -> None:
-        source = self._sources[effect.stream]
-        available = int(self._now_us / 1_000 * source.tuples_per_ms)
-        total = _next_id(list(source.batches))
-        limit = min(total, available, effect.from_id + effect.max_tuples)
-        cut = self._uniform(f"source/{effect.stream}", 1, 64)
-        limit = min(limit, effect.from_id + cut)
-        batches = _between(list(source.batches), effect.from_id, limit)
-        boundary_us = BEGINNING_US
-        if batches:
-            boundary_us = batches[-1].boundary_us
-        if max(limit, effect.from_id) >= total:
-            boundary_us = END_US
-        read = events.SourceRead(effect.stream, batches, boundary_us)
-        self._answer(host, read, self._uniform("source/read", 20, 500))
-
-    def _write_sink(self, effect: events.WriteSink) -> None:
-        """A log takes a tuple id once; what a zombie writes again is identical or refused."""
-        log = self._sinks.setdefault(effect.stream, [])
-        next_id = _next_id(log)
-        if effect.batch.first_id > next_id:
-            raise InvariantViolation(f"{effect.stream}: gap before {effect.batch.first_id}")
-        if effect.batch.next_id > next_id:
-            log.append(effect.batch.starting_at(next_id))
+    def _strike_jump(self, fault: Fault, _: Process | None, machine: int, __: int) -> None:
+        self.clocks[machine].jump(fault.size * 100)
 
 
-def _log(x: float) -> float:
-    import math
-
-    return math.log(x)
-
-
-def _next_id(batches: list[TupleBatch]) -> int:
-    return batches[-1].next_id if batches else 0
-
-
-def _between(batches: list[TupleBatch], from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
-    """The tuples with ids in [from_id, to_id); a cut batch keeps only a boundary that holds."""
-    from dataclasses import replace
-
-    cut: list[TupleBatch] = []
-    for batch in batches:
-        if batch.next_id <= from_id or batch.first_id >= to_id:
-            continue
-        batch = batch.starting_at(from_id)
-        if batch.next_id > to_id:
-            rows = batch.batch.slice(0, to_id - batch.first_id)
-            batch = replace(batch, batch=rows, boundary_us=BEGINNING_US)
-        cut.append(batch)
-    return tuple(cut)
+_STRIKES: dict[str, Callable[..., bool | None]] = {
+    "kill": World._strike_kill,
+    "pause": World._strike_pause,
+    "slow-node": World._strike_slow,
+    "machine-crash": World._strike_machine,
+    "driver-crash": World._strike_driver,
+    "driver-pause": World._strike_driver_pause,
+    "break": World._strike_break,
+    "cut": World._strike_cut,
+    "isolate": World._strike_isolate,
+    "stall": World._strike_stall,
+    "slow-link": World._strike_slow_link,
+    "stale-frames": World._strike_stale,
+    "slow-disk": World._strike_slow,
+    "full-disk": World._strike_slow,
+    "bit-flip": World._strike_flip,
+    "clock-jump": World._strike_jump,
+}
 
 
-def _flatten(batches: list[TupleBatch]) -> list[tuple[int, int, tuple[Any, ...]]]:
+_HIT_PROCESSES = ("kill", "pause", "break")
+
+
+def _flatten(log: SimulatedLog) -> list[tuple[int, int, tuple[Any, ...]]]:
+    """The tuples of a log as (id, time, values)."""
     rows: list[tuple[int, int, tuple[Any, ...]]] = []
-    for batch in batches:
+    for batch in log.read():
         columns = [column.to_pylist() for column in batch.batch.columns]
+        times = columns.pop()
         for i in range(batch.count):
-            values = tuple(column[i] for column in columns[:-1])
-            rows.append((batch.first_id + i, columns[-1][i], values))
+            rows.append((batch.first_id + i, times[i], tuple(column[i] for column in columns)))
     return rows

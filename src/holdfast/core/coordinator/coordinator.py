@@ -292,7 +292,7 @@ class _Node:
     endpoint: str = ""
     heard_ms: int = 0
     point: RestartPoint | None = None  # newest durable restart point
-    point_place: tuple[int, int] = (0, 0)  # its incarnation and sequence number
+    asked_place: tuple[int, int] = (0, 0)  # incarnation and number of the newest one to be stored
     is_finished: bool = False
     failed_launches: int = 0  # in a row, without a hello
     failures_ms: list[int] = field(default_factory=list)
@@ -521,19 +521,16 @@ class Coordinator:
         node = self._current(received.node, received.incarnation, now_ms)
         if node is None:
             return []
+        place = (received.incarnation, received.point.sequence)
+        if place < node.asked_place:
+            return []  # Said again, too late: the journal's last point of a node is its newest.
+        node.asked_place = place
         entry: dict[str, object] = {"node": received.node, "point": received.point.to_json()}
         return [self._journal(entry, lambda _: self._stored(node, received))]
 
     def _stored(self, node: _Node, received: RestartPointReceived) -> list[Effect]:
-        """The point is durable. It holds for later incarnations too, whoever asked.
-
-        Points of one incarnation may be sent twice; those of an earlier one may be journalled
-        after it was fenced. Neither may replace a newer point.
-        """
-        place = (received.incarnation, received.point.sequence)
-        if place >= node.point_place:
-            node.point_place = place
-            node.point = received.point
+        """The point is durable. It holds for later incarnations too."""
+        node.point = received.point
         if node.incarnation != received.incarnation:
             return []
         return [TellPointStored(received.node, received.incarnation, received.point.sequence)]

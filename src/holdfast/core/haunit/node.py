@@ -97,7 +97,9 @@ class NodeStatistics:
         replayed_tuples: Tuples processed in silence.
         duplicates_dropped: Tuples that arrived more than once.
         refused_frames: Frames of, or meant for, another incarnation.
-        pending_tuples: Tuples in input queues and in SUnion.
+        pending_tuples: Tuples in input queues.
+        held_tuples: Tuples in SUnion.
+        unsent_tuples: Tuples in output queues that wait for credit or a subscriber.
         retained_tuples: Tuples in output queues in memory.
         retained_bytes: Their size.
         spilled_tuples: Tuples in spill logs.
@@ -113,6 +115,8 @@ class NodeStatistics:
     duplicates_dropped: int
     refused_frames: int
     pending_tuples: int
+    held_tuples: int
+    unsent_tuples: int
     retained_tuples: int
     retained_bytes: int
     spilled_tuples: int
@@ -192,6 +196,8 @@ class Node:
             if len(plan.inputs) > 1
             else None
         )
+        self._read_timer_ms: int | None = None  # when the timer of the sources is due
+        self._slowest_us = BEGINNING_US  # boundary of the slowest input, as of the last round
         self._operators = [spec.build() for spec in plan.operators]
         self._boundary_us = BEGINNING_US
         self._outputs: dict[StreamId, _Output] = {}
@@ -317,7 +323,13 @@ class Node:
         )
 
     def _held(self, source: _Input) -> int:
-        if self._sunion is None:
+        """Tuples in SUnion that use up the stream's credit.
+
+        Those of the slowest streams do not, or the node could wait for ever: 1. A window closes
+        with more results than the input may hold. 2. They share one time, so that none is released
+        before the boundary behind the last. 3. The last is never sent for want of credit.
+        """
+        if self._sunion is None or source.queue.taken_boundary_us <= self._slowest_us:
             return 0
         return self._sunion.held_tuples[self._stream_numbers[source.spec.stream]]
 
@@ -359,14 +371,18 @@ class Node:
             source.idle_polls += 1
             is_idle = source.idle_polls > _IDLE_POLLS_BEFORE_SLOWER
             source.read_at_ms = now_ms + (_SOURCE_POLL_IDLE_MS if is_idle else _SOURCE_POLL_MS)
-            effects.append(SetTimer("read", source.read_at_ms))
         self._read_sources(now_ms, effects)
 
     def _read_sources(self, now_ms: int, effects: list[Effect]) -> None:
+        """Read the sources that are due; one timer wakes the node for the first of the others."""
+        next_read_ms: int | None = None
         for source in self._inputs.values():
             if source.spec.producer is not None or source.is_reading:
                 continue
-            if source.queue.boundary_us == END_US or now_ms < source.read_at_ms:
+            if source.queue.boundary_us == END_US:
+                continue
+            if now_ms < source.read_at_ms:
+                next_read_ms = min(source.read_at_ms, next_read_ms or source.read_at_ms)
                 continue
             room = self.plan.limits.input_queue_tuples - self._held(source)
             room -= source.queue.pending_tuples
@@ -379,6 +395,9 @@ class Node:
                         min(room, self.plan.limits.round_tuples),
                     )
                 )
+        if next_read_ms is not None and next_read_ms != self._read_timer_ms:
+            self._read_timer_ms = next_read_ms
+            effects.append(SetTimer("read", next_read_ms))
 
     # -- one round --------------------------------------------------------------------------
 
@@ -437,7 +456,7 @@ class Node:
         for stream, source in self._inputs.items():
             for batch in source.queue.take(self.plan.limits.round_tuples):
                 sunion.add(self._stream_numbers[stream], batch)
-        boundary_us = self._taken_boundary_us()
+        boundary_us = self._slowest_us = self._taken_boundary_us()
         if self._is_silent:
             boundary_us = min(boundary_us, self._cut_us)
         if boundary_us <= self._boundary_us and boundary_us != END_US:
@@ -592,6 +611,9 @@ class Node:
         output = self._accepted_output(got.stream, got.sender, got.receiver)
         if output is None:
             return
+        if output.queue.is_subscribed and got.from_id < output.queue.trimmed_before:
+            self._refused_frames += 1  # An old frame: since then, it has acknowledged more.
+            return
         output.spill_request = None
         output.queue.subscribe(got.from_id)
         output.queue.reset_credit(got.credit_until)
@@ -648,6 +670,7 @@ class Node:
         elif timer.name == "keep-alive":
             self._on_keep_alive_timer(now_ms, effects)
         else:
+            self._read_timer_ms = None
             self._read_sources(now_ms, effects)
 
     def _on_ack_timer(self, now_ms: int, effects: list[Effect]) -> None:
@@ -814,7 +837,9 @@ class Node:
             replayed_tuples=self._replayed_tuples,
             duplicates_dropped=sum(i.queue.duplicates_dropped for i in inputs),
             refused_frames=self._refused_frames,
-            pending_tuples=sum(i.queue.pending_tuples + self._held(i) for i in inputs),
+            pending_tuples=sum(i.queue.pending_tuples for i in inputs),
+            held_tuples=0 if self._sunion is None else sum(self._sunion.held_tuples),
+            unsent_tuples=sum(o.queue.unsent_tuples for o in self._outputs.values()),
             retained_tuples=sum(q.retained_tuples for q in queues),
             retained_bytes=sum(q.retained_bytes for q in queues),
             spilled_tuples=sum(q.spilled_tuples for q in queues),

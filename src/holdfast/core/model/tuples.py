@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from holdfast.core.model.ids import BEGINNING_US
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
 
 TIME_COLUMN: Final = "__time_us"
@@ -79,6 +83,20 @@ class TupleBatch:
         if tuple_id <= self.first_id:
             return self
         return replace(self, first_id=tuple_id, batch=self.batch.slice(tuple_id - self.first_id))
+
+
+def between(batches: Iterable[TupleBatch], from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
+    """The tuples with ids in [from_id, to_id); a batch cut short promises no boundary."""
+    kept: list[TupleBatch] = []
+    for batch in batches:
+        if batch.next_id <= from_id or batch.first_id >= to_id:
+            continue
+        whole = batch.starting_at(from_id)
+        if whole.next_id > to_id:
+            rows = whole.batch.slice(0, to_id - whole.first_id)
+            whole = replace(whole, batch=rows, boundary_us=BEGINNING_US)
+        kept.append(whole)
+    return tuple(kept)
 
 
 def merged(batches: list[TupleBatch]) -> list[TupleBatch]:

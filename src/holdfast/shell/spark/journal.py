@@ -1,24 +1,30 @@
 """The coordinator's journal: one folder per checkpoint location, one file per epoch.
 
-A line is a JSON object with its XXH3 checksum in front; a torn last line is ignored. Files are
-created exclusively, so of two coordinators on one location only one gets an epoch. Each file
-begins with the state that earlier ones had reached, so that one good file is enough.
+Its lines are those of core/wire/journal_lines.py; a torn end is ignored. Files are created
+exclusively, so of two coordinators on one location only one gets an epoch. Each file begins with
+the state that earlier ones had reached, so that one good file is enough.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
-import xxhash
+from holdfast.core.wire.journal_lines import decode_lines, encode_line
+from holdfast.core.wire.log_records import CorruptRecord
+from holdfast.shell.storage.errors import JournalCorrupt
+from holdfast.shell.storage.paths import sync_folder
 
 
 class Journal:
     """An append-only journal of one epoch."""
 
     def __init__(self, folder: str) -> None:
-        """Read what earlier epochs left, and begin the next one."""
+        """Read what earlier epochs left, and begin the next one.
+
+        Raises:
+            JournalCorrupt: A file is damaged before its end.
+        """
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         files = sorted(path.glob("[0-9]*.journal"))
@@ -39,6 +45,7 @@ class Journal:
             newest[(entry.get("node"), kind)] = entry
         self.entries = tuple(newest.values())
         self.write(list(self.entries))
+        sync_folder(self._path.parent)
         for file in files:
             file.unlink(missing_ok=True)
 
@@ -46,7 +53,7 @@ class Journal:
         """Append entries and make them durable before returning."""
         if not entries:
             return
-        os.write(self._file, b"".join(_line(entry) for entry in entries))
+        os.write(self._file, b"".join(encode_line(entry) for entry in entries))
         os.fdatasync(self._file)
 
     def close(self) -> None:
@@ -54,16 +61,11 @@ class Journal:
         os.close(self._file)
 
 
-def _line(entry: dict[str, object]) -> bytes:
-    text = json.dumps(entry, separators=(",", ":")).encode()
-    return b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
-
-
 def _read(file: Path) -> list[dict[str, object]]:
-    entries: list[dict[str, object]] = []
-    for line in file.read_bytes().split(b"\n"):
-        checksum, _, text = line.partition(b" ")
-        if checksum != b"%016x" % xxhash.xxh3_64_intdigest(text):
-            break  # A torn end, or nothing.
-        entries.append(json.loads(text))
+    entries = decode_lines(file.read_bytes())
+    if isinstance(entries, CorruptRecord):
+        raise JournalCorrupt(
+            f"{file}: {entries.reason}; restore the file from a copy, or begin again in a new "
+            "checkpointLocation"
+        )
     return entries

@@ -29,11 +29,12 @@ from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
-from holdfast.core.model.tuples import TupleBatch, TupleType, with_time
+from holdfast.core.model.tuples import TupleBatch, TupleType, between, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import frames
 from holdfast.core.wire.frames import CorruptFrame, FrameAddress, FrameKind
 from holdfast.shell.sources.base import SourceReader, SourceSpec
+from holdfast.shell.storage.errors import SpillLost, StorageError, TuplesMissing
 from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.channels import Channels, RunKeys
@@ -135,7 +136,9 @@ class NodeTask:
         self._producers: dict[NodeId, zmq.Socket[bytes]] = {}
         self._producer_of = {s.stream: s.producer for s in spec.plan.inputs if s.producer}
         self._endpoints: dict[NodeId, tuple[Incarnation, str]] = {}
-        self._identity_of: dict[StreamId, bytes] = {}  # of the receiver of an output stream
+        # Of each incarnation of an output stream's receiver that has subscribed: a zombie that
+        # subscribes again must not draw away what is meant for its successor.
+        self._identity_of: dict[tuple[StreamId, Incarnation], bytes] = {}
         self._schemas = {s.stream: with_time(s.schema) for s in spec.plan.inputs}
         self._output_schemas = {
             stream: with_time(o.schema) for o in spec.plan.outputs for stream in o.streams
@@ -260,8 +263,13 @@ class NodeTask:
             self._corrupt_frames += 1
             return
         if isinstance(message, events.SubscribeReceived) and identity is not None:
-            self._identity_of[message.stream] = identity
+            self._remember_receiver(message.stream, message.sender, identity)
         self._pending.append(message)
+
+    def _remember_receiver(self, stream: StreamId, sender: Incarnation, identity: bytes) -> None:
+        for former in [k for k in self._identity_of if k[0] == stream and k[1] < sender]:
+            del self._identity_of[former]
+        self._identity_of[(stream, sender)] = identity
 
     def _check_lease(self) -> None:
         if time.monotonic() - self._coordinator_heard_s > self._spec.lease_s:
@@ -379,7 +387,8 @@ class NodeTask:
         from holdfast.core.errors import InvariantViolation
 
         reason = f"{type(error).__name__}: {error}"
-        is_fatal = not isinstance(error, (InvariantViolation, zmq.ZMQError, MemoryError))
+        recoverable = (InvariantViolation, SpillLost, zmq.ZMQError, MemoryError)
+        is_fatal = not isinstance(error, recoverable)
         self._tell("failed", reason=reason[:4000], is_fatal=is_fatal)
         time.sleep(0.05)  # Let the word leave before the sockets close.
 
@@ -396,20 +405,22 @@ class NodeTask:
         node = self._node
         return FrameAddress(self._epoch, node.incarnation if node else Incarnation(0), peer)
 
-    def _send_down(self, stream: StreamId, parts: list[Any]) -> None:
-        identity = self._identity_of.get(stream)
+    def _send_down(self, stream: StreamId, receiver: Incarnation, parts: list[Any]) -> None:
+        identity = self._identity_of.get((stream, receiver))
         if identity is not None:
             self._server.send_multipart([identity, *parts], copy=len(parts) == 1)
 
     def _send_batch(self, effect: events.SendBatch) -> None:
         address = self._address(effect.receiver)
-        self._send_down(effect.stream, frames.encode_batch(address, effect.stream, effect.batch))
+        parts = frames.encode_batch(address, effect.stream, effect.batch)
+        self._send_down(effect.stream, effect.receiver, parts)
 
     def _send_boundary(self, effect: events.SendBoundary) -> None:
         positions = (effect.sent_before, effect.boundary_us, 0)
         address = self._address(effect.receiver)
         self._send_down(
             effect.stream,
+            effect.receiver,
             frames.encode_positions(FrameKind.BOUNDARY, address, effect.stream, positions),
         )
 
@@ -477,6 +488,8 @@ class NodeTask:
                 first_id=effect.batches[0].first_id,
             )
             self._spills[effect.stream] = writer
+        if effect.batches[0].first_id > writer.next_id:  # Trimmed before it was spilled.
+            writer.skip_to(effect.batches[0].first_id)
         for batch in effect.batches:
             _append(writer, batch)
 
@@ -486,25 +499,12 @@ class NodeTask:
         return os.path.join(self._spec.spill_path, f"{number}-{incarnation}")
 
     def _read_spill(self, effect: events.ReadSpill) -> None:
-        reader = StreamLogReader(self._spill_folder(effect.stream), effect.from_id)
-        batches: list[TupleBatch] = []
-        next_id = effect.from_id
-        while next_id < effect.to_id:
-            logged_batches = reader.poll(max_rows=effect.to_id - next_id, max_bytes=64 << 20)
-            if not logged_batches:
-                break
-            for logged in logged_batches:
-                batch = TupleBatch(
-                    logged.first_id,
-                    logged.batch,
-                    logged.boundary_us,
-                    logged.created_us,
-                    TupleType(logged.tuple_type),
-                )
-                batches.append(batch)
-                next_id = batch.next_id
-        reader.close()
-        self._pending.append(events.SpillRead(effect.stream, effect.request_id, tuple(batches)))
+        folder = self._spill_folder(effect.stream)
+        try:
+            batches = _read_range(folder, effect.from_id, effect.to_id)
+        except StorageError as error:
+            raise SpillLost(f"{effect.stream}: {error}") from error
+        self._pending.append(events.SpillRead(effect.stream, effect.request_id, batches))
 
     def _trim_spill(self, effect: events.TrimSpill) -> None:
         writer = self._spills.get(effect.stream)
@@ -537,6 +537,24 @@ def _append(writer: StreamLogWriter, batch: TupleBatch) -> None:
     writer.append(
         batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us
     )
+
+
+def _read_range(folder: str, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
+    """The tuples [from_id, to_id) of a log. Raises if any is missing."""
+    reader = StreamLogReader(folder, from_id)
+    batches: list[TupleBatch] = []
+    try:
+        while reader.next_id < to_id:
+            logged_batches = reader.poll(max_rows=to_id - reader.next_id)
+            if not logged_batches:
+                raise TuplesMissing(folder, reader.next_id, to_id)
+            for logged in logged_batches:
+                kind = TupleType(logged.tuple_type)
+                times = logged.boundary_us, logged.created_us
+                batches.append(TupleBatch(logged.first_id, logged.batch, *times, kind))
+    finally:
+        reader.close()
+    return between(batches, from_id, to_id)
 
 
 def _now_ms() -> int:

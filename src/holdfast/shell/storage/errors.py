@@ -45,3 +45,11 @@ class SchemaMismatch(StorageError):
 
 class LocationInUse(StorageError):
     """Another query runs at the same checkpoint location."""
+
+
+class JournalCorrupt(StorageError):
+    """The coordinator's journal is damaged, and not just torn at its end."""
+
+
+class SpillLost(StorageError):
+    """What a node spilled cannot be read back. Its replacement produces the tuples again."""

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleType, with_time
+from holdfast.core.queues.lateness import Lateness
 from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
 from holdfast.shell.storage.stream_log import LoggedBatch, StreamLogReader, StreamLogWriter
 
@@ -245,15 +246,19 @@ class IngestLogReader:
         self._partitions = partitions
         self._from_id = from_id
         self.next_id = 0
-        self.boundary_us = BEGINNING_US
         self.ended = False
         self._meta: IngestMeta | None = None
-        self._newest_us = BEGINNING_US
+        self._lateness = Lateness(0)
         self._commit = 0
         self._waiting: list[IngestFile] = []
         self._records: Iterator[LoggedBatch] | None = None
         self._late: list[pa.RecordBatch] = []
         self._look_at_s = 0.0
+
+    @property
+    def boundary_us(self) -> int:
+        """Nothing older follows."""
+        return self._lateness.boundary_us
 
     def poll(self, max_rows: int = 1 << 16, max_bytes: int = 64 << 20) -> list[LoggedBatch]:
         """The next on-time tuples, as committed; see `StreamLogReader.poll`."""
@@ -304,31 +309,21 @@ class IngestLogReader:
         """Read a file, or pass over it when all of it lies before the start."""
         if self._meta is None:
             self._meta = read_meta(str(self._root))
+            self._lateness = Lateness(self._meta.delay_us)
         is_on_time = (
             file.disorder_us <= self._meta.delay_us and file.min_time_us >= self.boundary_us
         )
         if is_on_time and self.next_id + file.count <= self._from_id:
             self.next_id += file.count
-            self._advance(file.max_time_us)
+            self._lateness.advance(file.max_time_us)
             return
         self._records = _records(self._root / "files" / file.name, file.count)
 
-    def _advance(self, newest_us: int) -> None:
-        self._newest_us = max(self._newest_us, newest_us)
-        delay_us = self._meta.delay_us if self._meta is not None else 0
-        self.boundary_us = max(self.boundary_us, self._newest_us - delay_us)
-
     def _accept(self, record: LoggedBatch) -> LoggedBatch | None:
         """The on-time tuples of a record from the start id on; late ones are put aside."""
-        batch = record.batch
-        times = batch.column(batch.num_columns - 1).to_numpy()
-        is_late = times < self.boundary_us
-        late = int(np.count_nonzero(is_late))
-        if late:
-            if self.next_id >= self._from_id:
-                self._late.append(batch.filter(pa.array(is_late)))
-            batch = batch.filter(pa.array(~is_late))
-        self._advance(int(times.max()))
+        batch, late = self._lateness.split(record.batch)
+        if late is not None and self.next_id >= self._from_id:
+            self._late.append(late)
         first_id = self.next_id
         self.next_id += batch.num_rows
         if self.next_id <= self._from_id or batch.num_rows == 0:

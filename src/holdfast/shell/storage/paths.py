@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -28,3 +29,12 @@ def stream_path(root: str, stream: str, partition: int) -> Path:
 def ingest_path(root: str, source: str) -> Path:
     """The folder of a source's ingest log."""
     return Path(root) / "ingest" / checked_name(source)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the creation of the folder's files durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

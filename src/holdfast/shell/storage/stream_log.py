@@ -27,6 +27,7 @@ from holdfast.shell.storage.errors import (
     StreamLogCorrupt,
     TuplesMissing,
 )
+from holdfast.shell.storage.paths import sync_folder
 
 SEGMENT_BYTES = 256 << 20
 _READ_BYTES = 4 << 20
@@ -375,6 +376,7 @@ class StreamLogWriter:
             self.next_id, self.boundary_us = reader.next_id, reader.boundary_us
             self.has_ended = reader.ended
             reader.close()
+            _sync_file(segment.path)  # Its writer may have died before it did.
             if self.has_ended or self.boundary_us > BEGINNING_US:
                 return  # An empty newest segment says nothing; the one before it does.
 
@@ -388,6 +390,7 @@ class StreamLogWriter:
             self._stream, self._incarnation, self.next_id, self._schema
         )
         os.write(self._file, header)
+        sync_folder(self._folder)
         self._size = len(header)
 
     def append(
@@ -445,6 +448,12 @@ class StreamLogWriter:
         """Make everything appended so far durable."""
         os.fdatasync(self._file)
 
+    def skip_to(self, first_id: int) -> None:
+        """Go on at a later id; nobody will read what comes before it."""
+        self.next_id = first_id
+        self._begin_segment()
+        self.trim(first_id)
+
     def trim(self, before: int) -> None:
         """Delete segments that hold no tuple from `before` on."""
         live = segments(self._folder)
@@ -468,3 +477,11 @@ class StreamLogWriter:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _sync_file(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

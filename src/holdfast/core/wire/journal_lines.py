@@ -1,0 +1,38 @@
+"""The lines of the coordinator's journal: entries to bytes and back, without files.
+
+A line is a JSON object with its XXH3 checksum in front. What a crash tears off is the end of the
+last write, which nobody acted on. Damage with good lines behind it is something else: whatever the
+lost line said, an incarnation or a restart point, has had effects.
+"""
+
+from __future__ import annotations
+
+import json
+
+import xxhash
+
+from holdfast.core.wire.log_records import CorruptRecord
+
+
+def encode_line(entry: dict[str, object]) -> bytes:
+    """One entry as a line."""
+    text = json.dumps(entry, separators=(",", ":")).encode()
+    return b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
+
+
+def decode_lines(data: bytes) -> list[dict[str, object]] | CorruptRecord:
+    """All whole entries; a torn end is left out."""
+    entries: list[dict[str, object]] = []
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines):
+        if not _is_whole(line):
+            if any(_is_whole(later) for later in lines[number + 1 :]):
+                return CorruptRecord(f"line {number + 1} is damaged, and good lines follow it")
+            break
+        entries.append(json.loads(line[17:]))
+    return entries
+
+
+def _is_whole(line: bytes) -> bool:
+    checksum, _, text = line.partition(b" ")
+    return bool(text) and checksum == b"%016x" % xxhash.xxh3_64_intdigest(text)

@@ -1,0 +1,85 @@
+"""What is bounded.
+
+I-MEM    an input holds no more than its bound; a sender sends no more than it was granted; a node
+         with a full output queue stops working. [architecture §4]
+I-BND    a boundary holds: no tuple that is sent after it is older. [DPC §3.1]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.haunit import events
+from holdfast.core.model.ids import BEGINNING_US, StreamId
+from holdfast.sim.checkers.base import Checker, Violation
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import Effect, Stimulus
+    from holdfast.sim.process import Process
+
+_EVERY = 8
+
+
+class Bounds(Checker):
+    """See the module."""
+
+    def __init__(self) -> None:
+        """Nothing granted, nothing promised."""
+        self._granted: dict[tuple[StreamId, int], int] = {}  # by the receiver's incarnation
+        self._promised: dict[StreamId, tuple[int, int]] = {}  # (from id, nothing older follows)
+        self._unsent_before = 0
+        self._turn = 0
+
+    def stepping(self, process: Process, stimulus: Stimulus) -> None:
+        """Note how much is unsent before a round."""
+        if isinstance(stimulus, events.Proceed) and process.machine is not None:
+            self._turn += 1
+            if self._turn % _EVERY == 0:
+                self._unsent_before = process.machine.statistics().unsent_tuples
+
+    def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
+        """I-MEM of queues, now and then."""
+        machine = process.machine
+        if machine is None or not isinstance(stimulus, events.Proceed) or self._turn % _EVERY:
+            return
+        plan, now = machine.plan, machine.statistics()
+        limit = plan.limits.input_queue_tuples * len(plan.inputs)
+        if now.pending_tuples > limit:
+            raise Violation("I-MEM", f"{plan.node} holds {now.pending_tuples} tuples of {limit}")
+        outputs = sum(len(o.streams) for o in plan.outputs if not o.is_sink)
+        room = plan.limits.output_queue_tuples * outputs
+        if self._unsent_before > room and now.unsent_tuples > self._unsent_before:
+            raise Violation("I-MEM", f"{plan.node} works on with {self._unsent_before} unsent")
+
+    def performing(self, process: Process, effect: Effect) -> None:
+        """I-MEM of credit; I-BND."""
+        if isinstance(effect, events.SendAck | events.SendSubscribe):
+            key = (effect.stream, process.incarnation)
+            self._granted[key] = max(self._granted.get(key, 0), effect.credit_until)
+        elif isinstance(effect, events.SendBatch):
+            granted = self._granted.get((effect.stream, effect.receiver), 0)
+            if effect.batch.next_id > granted:
+                raise Violation(
+                    "I-MEM",
+                    f"{process.endpoint.name} sends {effect.stream} up to "
+                    f"{effect.batch.next_id}, granted were {granted}",
+                )
+            self._check_times(effect)
+            self._promise(effect.stream, effect.batch.next_id, effect.batch.boundary_us)
+        elif isinstance(effect, events.SendBoundary):
+            self._promise(effect.stream, effect.sent_before, effect.boundary_us)
+
+    def _check_times(self, effect: events.SendBatch) -> None:
+        before, boundary_us = self._promised.get(effect.stream, (0, BEGINNING_US))
+        batch = effect.batch
+        if batch.next_id <= before:
+            return
+        if int(batch.starting_at(before).time_us.min()) < boundary_us:
+            raise Violation(
+                "I-BND", f"{effect.stream}: a tuple from {batch.first_id} on is older than promised"
+            )
+
+    def _promise(self, stream: StreamId, sent_before: int, boundary_us: int) -> None:
+        """Tuples are the same whoever sends them, so that a promise binds all incarnations."""
+        if boundary_us > self._promised.get(stream, (0, BEGINNING_US))[1]:
+            self._promised[stream] = (sent_before, boundary_us)

@@ -1,0 +1,104 @@
+"""Who counts.
+
+I-INC    incarnations of a node only grow, also over the driver's lives. [HA §4]
+I-FENCE  nothing of an incarnation that the receiver knows to be replaced has an effect.
+I-COORD  a node begins an incarnation only after the journal holds it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.haunit import events
+from holdfast.core.model.ids import NodeId, StreamId
+from holdfast.sim.checkers.base import Checker, Violation
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.plan import Assignment
+    from holdfast.core.machine import Effect, Stimulus
+    from holdfast.core.wire.frames import NodeMessage
+    from holdfast.sim.process import Process
+    from holdfast.sim.world import World
+
+_FRAMES = (
+    events.BatchReceived,
+    events.BoundaryReceived,
+    events.SubscribeReceived,
+    events.AckReceived,
+)
+
+
+class Fencing(Checker):
+    """See the module."""
+
+    def __init__(self) -> None:
+        """Nobody has an incarnation yet."""
+        self._begun: set[tuple[NodeId, int]] = set()
+        self._journalled: dict[NodeId, int] = {}
+        self._peer_of: dict[tuple[NodeId, StreamId], NodeId] = {}
+        self._stale: tuple[NodeMessage, int] | None = None
+
+    def begin(self, world: World) -> None:
+        """Note who is at the other end of every stream."""
+        for plan in world.plans.values():
+            for spec in plan.inputs:
+                if spec.producer is not None:
+                    self._peer_of[(plan.node, spec.stream)] = spec.producer
+                    self._peer_of[(spec.producer, spec.stream)] = plan.node
+
+    def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
+        """Note the incarnations that are durable."""
+        for entry in entries:
+            incarnation = entry.get("incarnation")
+            if isinstance(incarnation, int):
+                node = NodeId(str(entry["node"]))
+                if incarnation <= self._journalled.get(node, 0):
+                    newest = self._journalled[node]
+                    raise Violation("I-INC", f"{node} is given {incarnation} after {newest}")
+                self._journalled[node] = incarnation
+
+    def recovered(self, entries: tuple[dict[str, object], ...]) -> None:
+        """What was durable is still there."""
+        found: dict[NodeId, int] = {}
+        for entry in entries:
+            incarnation = entry.get("incarnation")
+            if isinstance(incarnation, int):
+                node = NodeId(str(entry["node"]))
+                found[node] = max(incarnation, found.get(node, 0))
+        for node, incarnation in self._journalled.items():
+            if found.get(node, 0) < incarnation:
+                raise Violation("I-COORD", f"the journal has lost {node}'s {incarnation}")
+        self._journalled |= found
+
+    def assigned(self, process: Process, assignment: Assignment) -> None:
+        """I-INC and I-COORD. The word may be late, and the node a zombie from the start."""
+        node, incarnation = process.node, assignment.incarnation
+        if (node, incarnation) in self._begun:
+            raise Violation("I-INC", f"{node} begins {incarnation} twice")
+        self._begun.add((node, incarnation))
+        if incarnation > self._journalled.get(node, 0):
+            raise Violation("I-COORD", f"{node} begins {incarnation} before it is in the journal")
+
+    def stepping(self, process: Process, stimulus: Stimulus) -> None:
+        """Note whether a frame is one that must have no effect."""
+        self._stale = None
+        machine = process.machine
+        if machine is None or not isinstance(stimulus, _FRAMES):
+            return
+        known = machine.known_peers().get(self._peer_of[(process.node, stimulus.stream)], 0)
+        if stimulus.receiver != machine.incarnation or stimulus.sender < known:
+            self._stale = (stimulus, machine.statistics().refused_frames)
+
+    def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
+        """I-FENCE: such a frame is counted as refused, and that is all."""
+        machine = process.machine
+        if self._stale is None or machine is None:
+            return
+        frame, refused_before = self._stale
+        refused = machine.statistics().refused_frames
+        if effects or refused != refused_before + 1:
+            raise Violation(
+                "I-FENCE",
+                f"{process.endpoint.name} acts on {type(frame).__name__} of incarnation "
+                f"{frame.sender}, meant for {frame.receiver}",
+            )

@@ -1,0 +1,145 @@
+"""What leaves a node, and what arrives in the end.
+
+I-ID    ids of a stream count up from 0, without gap or repeat. [DPC §3.1, HA §6]
+I-DET   whoever sends tuple n of a stream, and however often, sends the same tuple. [DPC "SUnion"]
+I-PRECISE, I-ROLLBACK, I-GAP   the output as each guarantee promises it. [HA §3.1]
+I-STEADY   without faults nothing is lost, replayed or sent twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.core.haunit import events
+from holdfast.core.model.ids import StreamId
+from holdfast.core.model.tuples import TupleBatch, between
+from holdfast.sim.checkers.base import Checker, Violation
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import Effect
+    from holdfast.sim.process import Process
+    from holdfast.sim.world import RunResult, World
+
+_SHOWN = 3
+Row = tuple[Any, ...]
+
+
+class Tape(Checker):
+    """Records the first copy of every tuple put out, and compares all later copies with it."""
+
+    def __init__(self) -> None:
+        """An empty tape."""
+        self._batches: dict[StreamId, list[TupleBatch]] = {}
+
+    def performing(self, process: Process, effect: Effect) -> None:
+        """Record or compare what is sent or written."""
+        if isinstance(effect, events.SendBatch | events.WriteSink):
+            self._take(effect.stream, effect.batch, process.endpoint.name)
+
+    def _take(self, stream: StreamId, batch: TupleBatch, sender: str) -> None:
+        batches = self._batches.setdefault(stream, [])
+        next_id = batches[-1].next_id if batches else 0
+        if batch.first_id > next_id:
+            raise Violation("I-ID", f"{sender} sends {stream} from {batch.first_id}, not {next_id}")
+        if batch.first_id < next_id:
+            old = self.rows(stream, batch.first_id, batch.next_id)
+            new = batch.batch.slice(0, old.num_rows)
+            if not new.equals(old):
+                raise Violation(
+                    "I-DET",
+                    f"{sender} sends other tuples {stream} {batch.first_id} to {batch.next_id - 1}"
+                    f" than were sent before: {_difference(old, new)}",
+                )
+        if batch.next_id > next_id:
+            batches.append(batch.starting_at(next_id))
+
+    def rows(self, stream: StreamId, from_id: int, to_id: int) -> pa.RecordBatch:
+        """The recorded tuples [from_id, to_id), as far as there are any."""
+        found = [b.batch for b in between(self._batches[stream], from_id, to_id)]
+        return found[0] if len(found) == 1 else pa.concat_batches(found)
+
+    def batches(self, stream: StreamId, from_id: int) -> list[TupleBatch]:
+        """The recorded tuples from an id on."""
+        recorded = self._batches.get(stream, [])
+        return list(between(recorded, from_id, recorded[-1].next_id)) if recorded else []
+
+
+def _difference(old: pa.RecordBatch, new: pa.RecordBatch) -> str:
+    for i, (a, b) in enumerate(zip(old.to_pylist(), new.to_pylist(), strict=True)):
+        if a != b:
+            return f"row {i}: {b} instead of {a}"
+    return "types differ"
+
+
+class PreciseOutput(Checker):
+    """I-PRECISE and I-STEADY."""
+
+    def __init__(self, expected: dict[str, Counter[Row]]) -> None:
+        """`expected`: per sink its rows, from an evaluation that shares no code with the cores."""
+        self._expected = expected
+        self._has_faults = True
+
+    def begin(self, world: World) -> None:
+        """Note whether anything can go wrong."""
+        self._has_faults = bool(world.faults)
+
+    def end(self, result: RunResult) -> None:
+        """Compare every sink, tuple by tuple, copies counted."""
+        for stream, tuples in result.rows.items():
+            ids = [tuple_id for tuple_id, _, _ in tuples]
+            if ids != list(range(len(ids))):
+                raise Violation("I-ID", f"{stream} holds ids with a gap or a repeat")
+        for sink, expected in self._expected.items():
+            check_precise(sink, expected, rows_of(sink, result))
+        replayed = result.replayed_tuples + result.duplicates_dropped
+        if not self._has_faults and (result.failures or replayed):
+            raise Violation(
+                "I-STEADY",
+                f"without a fault: {result.failures} losses detected, {replayed} tuples again",
+            )
+
+
+def rows_of(sink: str, result: RunResult) -> Counter[Row]:
+    """All rows of a sink, over its instances."""
+    rows: Counter[Row] = Counter()
+    for stream, tuples in result.rows.items():
+        if stream.rpartition("[")[0] == sink:
+            rows.update(values for _, _, values in tuples)
+    return rows
+
+
+def check_precise(sink: str, expected: Counter[Row], found: Counter[Row]) -> None:
+    """Precise recovery: exactly what a run without failures puts out. [HA §3.1]"""
+    lost, extra = expected - found, found - expected
+    if lost or extra:
+        raise Violation("I-PRECISE", f"{sink}: {_typed(expected, lost, extra)}")
+
+
+def check_rollback(sink: str, expected: Counter[Row], found: Counter[Row]) -> None:
+    """Repeating rollback recovery: nothing lost, and what is extra is a repetition. [HA §3.1]"""
+    lost = expected - found
+    phantoms = Counter({row: n for row, n in (found - expected).items() if row not in expected})
+    if lost or phantoms:
+        raise Violation("I-ROLLBACK", f"{sink}: {_typed(expected, lost, phantoms)}")
+
+
+def check_gap(sink: str, expected: Counter[Row], found: Counter[Row], gap_max: int) -> None:
+    """Gap recovery: nothing but what was expected, at most `gap_max` missing. [HA §3.1]"""
+    lost, extra = expected - found, found - expected
+    if extra or lost.total() > gap_max:
+        raise Violation("I-GAP", f"{sink}: {_typed(expected, lost, extra)}; at most {gap_max} lost")
+
+
+def _typed(expected: Counter[Row], lost: Counter[Row], extra: Counter[Row]) -> str:
+    """What kind of difference it is, with examples."""
+    doubled = Counter({row: n for row, n in extra.items() if row in expected})
+    phantom = extra - doubled
+    parts = [
+        f"{rows.total()} {kind}, e.g. {list(rows)[:_SHOWN]}"
+        for kind, rows in (("lost", lost), ("doubled", doubled), ("never expected", phantom))
+        if rows
+    ]
+    return "; ".join(parts)

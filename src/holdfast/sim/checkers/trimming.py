@@ -1,0 +1,184 @@
+"""What may be forgotten.
+
+I-TRIM  a queue drops no tuple that the receiver's newest durable restart point needs. [HA §5.2]
+I-ACK   a level-1 position is told upstream only after a restart point that allows it is durable.
+I-LOW   level-1 positions and durable restart points never move back. [HA §5.2]
+I-CUT   a node that starts at a durable restart point puts out what was put out after its cut: the
+        state it rebuilds equals the state at the cut, and it asks for all it needs. Found by
+        running a second node from the point over the recorded input, not by comparing watermarks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from holdfast.core.haunit import events
+from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.plan import Assignment, NodeLimits
+from holdfast.core.model.ids import END_US, Incarnation, NodeId, StreamId
+from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.sim.checkers.base import Checker, Violation
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import Effect
+    from holdfast.sim.checkers.output import Tape
+    from holdfast.sim.process import Process
+    from holdfast.sim.world import RunResult, World
+
+_PLENTY = 1 << 40
+_AUDITS = 4
+_ROUNDS_MAX = 10_000
+
+
+class Trimming(Checker):
+    """I-TRIM, I-ACK and I-LOW."""
+
+    def __init__(self) -> None:
+        """Nothing is durable, all is needed."""
+        self._durable: dict[StreamId, int] = {}  # oldest id that the durable point needs
+        self._told: dict[tuple[StreamId, int], int] = {}  # by the receiver's incarnation
+
+    def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
+        """A restart point is durable: what its node needs from now on."""
+        for entry in entries:
+            point = entry.get("point")
+            if not isinstance(point, dict):
+                continue
+            for stream, needed_from in point["needed_from"].items():
+                if needed_from < self._durable.get(stream, 0):
+                    raise Violation("I-LOW", f"{stream}: a durable point needs {needed_from} again")
+                self._durable[stream] = needed_from
+
+    def recovered(self, entries: tuple[dict[str, object], ...]) -> None:
+        """The newest points found count from now on."""
+        found: dict[StreamId, int] = {}
+        for entry in entries:
+            point = entry.get("point")
+            if isinstance(point, dict):
+                found |= point["needed_from"]
+        for stream, needed_from in self._durable.items():
+            if found.get(stream, 0) < needed_from:
+                raise Violation("I-LOW", f"{stream}: the journal has lost a restart point")
+        self._durable |= found
+
+    def performing(self, process: Process, effect: Effect) -> None:
+        """Compare trims and level-1 positions with what is durable."""
+        if isinstance(effect, events.TrimSpill):
+            if effect.before > self._durable.get(effect.stream, 0):
+                raise Violation(
+                    "I-TRIM",
+                    f"{process.endpoint.name} trims {effect.stream} before {effect.before}; "
+                    f"needed from {self._durable.get(effect.stream, 0)}",
+                )
+        elif isinstance(effect, events.SendAck | events.SendSubscribe):
+            if effect.needed_from > self._durable.get(effect.stream, 0):
+                raise Violation(
+                    "I-ACK",
+                    f"{process.endpoint.name} no longer needs {effect.stream} before "
+                    f"{effect.needed_from}; durable is {self._durable.get(effect.stream, 0)}",
+                )
+            key = (effect.stream, process.incarnation)
+            if effect.needed_from < self._told.get(key, 0):
+                raise Violation("I-LOW", f"{effect.stream}: needed again {effect.needed_from}")
+            self._told[key] = effect.needed_from
+
+
+class RestartPoints(Checker):
+    """I-CUT: audits some of the restart points that became durable."""
+
+    def __init__(self, tape: Tape) -> None:
+        """`tape` holds what was really put out."""
+        self._tape = tape
+        self._points: list[tuple[NodeId, RestartPoint]] = []
+        self._world: World | None = None
+
+    def begin(self, world: World) -> None:
+        """Remember the plans and sources."""
+        self._world = world
+
+    def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
+        """Remember the point."""
+        for entry in entries:
+            point = entry.get("point")
+            if isinstance(point, dict):
+                self._points.append((NodeId(str(entry["node"])), RestartPoint.from_json(point)))
+
+    def end(self, result: RunResult) -> None:
+        """Audit a few, evenly over the run."""
+        stride = max(1, len(self._points) // _AUDITS)
+        for node, point in self._points[stride // 2 :: stride][:_AUDITS]:
+            self._audit(node, point)
+
+    def _audit(self, node: NodeId, point: RestartPoint) -> None:
+        if self._world is None:
+            return
+        plan = self._world.plans[node]
+        plan = replace(plan, limits=NodeLimits())
+        incarnation = Incarnation(1 << 30)
+        sinks = {s: point.next_ids[s] for o in plan.outputs if o.is_sink for s in o.streams}
+        machine = Node(plan, Assignment(1, incarnation, point, sinks), 0)
+        effects = machine.start(0)
+        for output in plan.outputs:
+            for stream, receiver in zip(output.streams, output.receivers, strict=False):
+                effects += machine.step(events.PeerIncarnationLearned(receiver, incarnation), 0)
+                subscribe = events.SubscribeReceived(
+                    stream, incarnation, incarnation, point.next_ids[stream], 0, _PLENTY
+                )
+                effects += machine.step(subscribe, 0)
+        for spec in plan.inputs:
+            effects += self._feed(machine, spec.stream, spec.producer, point)
+        for _ in range(_ROUNDS_MAX):
+            if not machine.has_work:
+                break
+            effects += machine.step(events.Proceed(), 0)
+        for name, first_id in point.next_ids.items():
+            self._compare(node, point, StreamId(name), first_id, effects)
+
+    def _feed(
+        self, machine: Node, stream: StreamId, producer: NodeId | None, point: RestartPoint
+    ) -> list[Effect]:
+        """Everything from the point's needed id on, to the stream's end."""
+        needed_from = point.needed_from[stream]
+        if producer is None and self._world is not None:
+            batches = self._world.sources[stream].all_from(needed_from)
+            return machine.step(events.SourceRead(stream, batches, END_US), 0)
+        own, other = machine.incarnation, Incarnation(1)
+        effects = machine.step(events.PeerIncarnationLearned(NodeId(str(producer)), other), 0)
+        next_id = needed_from
+        for batch in self._tape.batches(stream, needed_from):
+            silent = replace(batch, boundary_us=-(2**63))
+            effects += machine.step(events.BatchReceived(stream, other, own, silent), 0)
+            next_id = batch.next_id
+        ended = events.BoundaryReceived(stream, other, own, next_id, END_US)
+        return effects + machine.step(ended, 0)
+
+    def _compare(
+        self,
+        node: NodeId,
+        point: RestartPoint,
+        stream: StreamId,
+        first_id: int,
+        effects: list[Effect],
+    ) -> None:
+        found = [
+            e.batch
+            for e in effects
+            if isinstance(e, events.SendBatch | events.WriteSink) and e.stream == stream
+        ]
+        wanted = self._tape.batches(stream, first_id)
+        if sum(b.count for b in found) == sum(b.count for b in wanted) == 0:
+            return
+        if [b.first_id for b in found[:1]] == [b.first_id for b in wanted[:1]]:
+            ours = pa.Table.from_batches([b.batch for b in found]).combine_chunks()
+            theirs = pa.Table.from_batches([b.batch for b in wanted]).combine_chunks()
+            if ours.equals(theirs):
+                return
+        raise Violation(
+            "I-CUT",
+            f"{node} started at its restart point {point.sequence} puts out "
+            f"{sum(b.count for b in found)} tuples of {stream} from {first_id} on that are not the "
+            f"{sum(b.count for b in wanted)} it put out",
+        )

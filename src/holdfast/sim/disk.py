@@ -1,0 +1,288 @@
+"""Durable things, as bytes: stream logs and the coordinator's journal.
+
+Both hold what the real files hold, made and read by the same core functions (wire/log_records,
+wire/journal_lines). What was not synced is torn off at any byte when the machine that wrote it
+crashes; bits can be flipped anywhere, and disks be full or slow (see world.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.ids import NO_ID, Incarnation
+from holdfast.core.model.tuples import TupleBatch
+from holdfast.core.wire import log_records as records
+from holdfast.core.wire.journal_lines import decode_lines, encode_line
+from holdfast.core.wire.log_records import CorruptRecord, LogRecord, RecordKind
+
+Pick = Callable[[int, int], int]
+"""Draws a whole number in [low, high]."""
+
+
+class Damage(Exception):
+    """A reader met bytes that fail their checksum where nothing was torn."""
+
+
+class Superseded(Exception):
+    """A later incarnation writes the log already."""
+
+
+@dataclass(slots=True)
+class File:
+    """Bytes, how many of them are on disk, and which of them were damaged."""
+
+    data: bytearray = field(default_factory=bytearray)
+    synced_bytes: int = 0
+    _flipped: list[tuple[int, int]] = field(default_factory=list)
+
+    def truncate(self, size: int) -> None:
+        """Tear off what is behind; the rest is on disk."""
+        del self.data[size:]
+        self.synced_bytes = min(self.synced_bytes, size)
+        self._flipped = [(at, mask) for at, mask in self._flipped if at < size]
+
+    def flip(self, at: int, mask: int) -> None:
+        """Damage a byte."""
+        self.data[at] ^= mask
+        self._flipped.append((at, mask))
+
+    def restore(self) -> bool:
+        """Mend all damage, as from a copy; whether there was any."""
+        for at, mask in self._flipped:
+            self.data[at] ^= mask
+        had_damage = bool(self._flipped)
+        self._flipped.clear()
+        return had_damage
+
+
+@dataclass(slots=True)
+class _Segment:
+    """One segment of a log."""
+
+    incarnation: Incarnation
+    first_id: int
+    machine: int
+    file: File
+    header_bytes: int
+    next_id: int
+    last_record_at: int = 0
+
+
+@dataclass(slots=True)
+class SimulatedLog:
+    """A stream log: one segment per writer, read as shell/storage/stream_log.py reads it."""
+
+    stream: str
+    schema: pa.Schema
+    _segments: list[_Segment] = field(default_factory=list)
+
+    def open(self, incarnation: Incarnation, machine: int, first_id: int = 0) -> int:
+        """Begin a segment after the log's end, making what is before it durable; its first id.
+
+        Raises:
+            Superseded: A later incarnation has opened it.
+            Damage: What is there cannot be read.
+        """
+        next_id = first_id
+        if self._segments:
+            if self._segments[-1].incarnation >= incarnation:
+                raise Superseded(f"{self.stream} is written by a later incarnation")
+            batches = self.read()
+            next_id = batches[-1].next_id if batches else 0
+            for segment in self._segments:
+                segment.file.synced_bytes = len(segment.file.data)
+        header = records.encode_segment_header(self.stream, incarnation, next_id, self.schema)
+        file = File(bytearray(header))
+        self._segments.append(_Segment(incarnation, next_id, machine, file, len(header), next_id))
+        return next_id
+
+    def append(self, incarnation: Incarnation, batch: TupleBatch) -> None:
+        """Append to the segment of a writer, zombie or not."""
+        segment = self._of(incarnation)
+        if batch.first_id != segment.next_id:
+            raise InvariantViolation(
+                f"{self.stream}: tuple {batch.first_id}, expected {segment.next_id}"
+            )
+        parts = records.encode_record(
+            RecordKind.DATA,
+            batch.tuple_type,
+            incarnation,
+            batch.first_id,
+            batch.boundary_us,
+            0,
+            batch.batch,
+        )
+        segment.last_record_at = len(segment.file.data)
+        for part in parts:
+            segment.file.data += bytes(part)
+        segment.next_id = batch.next_id
+
+    def skip_to(self, incarnation: Incarnation, first_id: int) -> None:
+        """Go on at a later id; what comes before it is gone."""
+        machine = self._of(incarnation).machine
+        self._segments.clear()
+        self.open(incarnation, machine, first_id)
+
+    def sync(self, incarnation: Incarnation) -> int:
+        """Make a writer's segment durable; ids before the returned one are on disk."""
+        segment = self._of(incarnation)
+        segment.file.synced_bytes = len(segment.file.data)
+        return segment.next_id
+
+    def next_id(self, incarnation: Incarnation) -> int:
+        """The next id that a writer appends."""
+        return self._of(incarnation).next_id
+
+    def _of(self, incarnation: Incarnation) -> _Segment:
+        for segment in reversed(self._segments):
+            if segment.incarnation == incarnation:
+                return segment
+        raise InvariantViolation(f"{self.stream}: incarnation {incarnation} has no segment")
+
+    def unsynced_bytes(self) -> dict[int, int]:
+        """By machine, how much a crash would tear off."""
+        sizes: dict[int, int] = {}
+        for segment in self._segments:
+            size = len(segment.file.data) - segment.file.synced_bytes
+            sizes[segment.machine] = sizes.get(segment.machine, 0) + size
+        return sizes
+
+    def unsynced_bytes_of(self, incarnation: Incarnation) -> int:
+        """How much a writer has not synced."""
+        found = (s.file for s in self._segments if s.incarnation == incarnation)
+        return sum(len(file.data) - file.synced_bytes for file in found)
+
+    def crash(self, machine: int, pick: Pick) -> int:
+        """A machine crashed: tear off what it had not synced; how many bytes that was."""
+        lost = 0
+        for segment in self._segments:
+            size, synced = len(segment.file.data), segment.file.synced_bytes
+            if segment.machine == machine and size > synced:
+                kept = pick(synced, size)
+                segment.file.truncate(kept)
+                lost += size - kept
+        return lost
+
+    def flip(self, pick: Pick) -> bool:
+        """Flip one bit of a record, if there is any.
+
+        The last record of a segment is spared: damage there is taken for a torn end.
+        """
+        full = [s for s in self._segments if s.last_record_at > s.header_bytes]
+        if not full:
+            return False
+        segment = full[pick(0, len(full) - 1)]
+        end = min(segment.last_record_at, len(segment.file.data))
+        if end <= segment.header_bytes:
+            return False
+        segment.file.flip(pick(segment.header_bytes, end - 1), 1 << pick(0, 7))
+        return True
+
+    def restore(self) -> bool:
+        """Mend all damage; whether there was any."""
+        return sum(segment.file.restore() for segment in self._segments) > 0
+
+    def read(self, from_id: int | None = None) -> list[TupleBatch]:
+        """All tuples that count, in order of ids, from `from_id` or the log's first on.
+
+        Raises:
+            Damage: A record fails its checksum, and it is no torn end.
+        """
+        batches: list[TupleBatch] = []
+        limit = NO_ID
+        live: list[tuple[_Segment, int]] = []
+        for segment in reversed(self._segments):
+            if segment.first_id < limit or (segment.first_id == limit and not live):
+                live.append((segment, limit))
+                limit = segment.first_id
+        next_id = live[-1][0].first_id if live and from_id is None else from_id or 0
+        for segment, limit in reversed(live):
+            for record in self._records(segment):
+                if record.batch is None or record.first_id >= limit:
+                    continue
+                if record.first_id > next_id:
+                    raise Damage(f"{self.stream}: ids {next_id} to {record.first_id} are gone")
+                batch = TupleBatch(
+                    record.first_id,
+                    record.batch,
+                    record.boundary_us,
+                    record.created_us,
+                    record.tuple_type,
+                ).starting_at(next_id)
+                if record.first_id + record.count <= next_id:
+                    continue
+                if batch.next_id > limit:
+                    rows = batch.batch.slice(0, limit - batch.first_id)
+                    batch = TupleBatch(batch.first_id, rows, batch.boundary_us)
+                if batch.count:
+                    batches.append(batch)
+                    next_id = batch.next_id
+        return batches
+
+    def _records(self, segment: _Segment) -> list[LogRecord]:
+        found: list[LogRecord] = []
+        data = memoryview(bytes(segment.file.data))
+        at = segment.header_bytes
+        while at < len(data):
+            record = records.decode_record(data[at:], self.schema)
+            if not isinstance(record, LogRecord):
+                if isinstance(record, CorruptRecord) and self._has_record_beyond(data, at):
+                    raise Damage(f"{self.stream}: {record.reason} at byte {at}")
+                break  # A torn end.
+            found.append(record)
+            at += record.size
+        return found
+
+    def _has_record_beyond(self, data: memoryview, at: int) -> bool:
+        offsets = range(at + records.ALIGNMENT, len(data), records.ALIGNMENT)
+        return any(
+            bytes(data[offset : offset + 4]) == records.RECORD_MAGIC
+            and isinstance(records.decode_record(data[offset:], self.schema), LogRecord)
+            for offset in offsets
+        )
+
+
+@dataclass(slots=True)
+class SimulatedJournal:
+    """The coordinator's journal."""
+
+    _file: File = field(default_factory=File)
+
+    def append(self, entries: tuple[dict[str, object], ...]) -> None:
+        """Write entries; they are not durable before `sync`."""
+        for entry in entries:
+            self._file.data += encode_line(entry)
+
+    def sync(self) -> None:
+        """Make everything durable."""
+        self._file.synced_bytes = len(self._file.data)
+
+    def crash(self, pick: Pick) -> None:
+        """Tear off what was not synced."""
+        self._file.truncate(pick(self._file.synced_bytes, len(self._file.data)))
+
+    def flip(self, pick: Pick) -> bool:
+        """Flip one bit before the last line, if there is any."""
+        data = self._file.data
+        last_line_at = data.rfind(b"\n", 0, max(0, len(data) - 1))
+        if last_line_at <= 0:
+            return False
+        self._file.flip(pick(0, last_line_at - 1), 1 << pick(0, 7))
+        return True
+
+    def restore(self) -> bool:
+        """Mend all damage; whether there was any."""
+        return self._file.restore()
+
+    def read(self) -> tuple[dict[str, object], ...]:
+        """All whole entries; cuts off a torn end. Raises `Damage` on anything else."""
+        entries = decode_lines(bytes(self._file.data))
+        if isinstance(entries, CorruptRecord):
+            raise Damage(f"journal: {entries.reason}")
+        self._file.truncate(len(b"".join(encode_line(entry) for entry in entries)))
+        self.sync()
+        return tuple(entries)

@@ -1,0 +1,176 @@
+"""What may go wrong in a run, drawn as a plan before it starts.
+
+A plan is a list of faults, each at a virtual time or at the n-th passing of a named protocol step;
+some follow another one, to strike while the system recovers from it.
+Swarm testing (Groce et al., ISSTA 2012): every seed allows a random subset of the kinds, so that no
+kind always hides what another would show. A plan can be cut down fault by fault: what a fault does
+is drawn with it, and what is left does the same.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from holdfast.sim.driver import COORDINATOR_STEPS
+from holdfast.sim.process import NODE_STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_T = TypeVar("_T")
+
+KINDS: Final = {
+    "kill": "a node's process dies",
+    "pause": "a node's process stops for a while, and may come back after it was replaced",
+    "slow-node": "a machine computes 5 to 50 times slower for a while",
+    "machine-crash": "all processes of a machine die, and what they had not synced is torn off",
+    "driver-crash": "the driver's process dies and is started again",
+    "driver-pause": "the driver's process stops for a while",
+    "break": "a connection breaks and reconnects: what is in flight is lost, a frame torn",
+    "cut": "one machine does not reach another for a while, in one direction; frames are lost",
+    "isolate": "a machine reaches nobody and nobody reaches it for a while; frames are lost",
+    "stall": "a machine's frames are held back for a while, then arrive",
+    "slow-link": "a machine's links are 10 to 100 times slower for a while",
+    "stale-frames": "old frames of all nodes arrive once more, at whoever runs the node now",
+    "slow-disk": "a machine's disk is 10 to 100 times slower for a while",
+    "full-disk": "a machine's disk takes nothing; the user makes room and starts the query again",
+    "bit-flip": "a bit of a log or of the journal flips",
+    "clock-jump": "a machine's clock jumps ahead",
+}
+
+_NODE_KINDS: Final = ("kill", "pause", "machine-crash", "driver-crash", "break", "isolate")
+_COORDINATOR_KINDS: Final = ("driver-crash", "driver-pause", "kill", "pause")
+_STEPS: Final = (*NODE_STEPS, *COORDINATOR_STEPS)
+_RECOVERY_STEPS: Final = (
+    "assigned",
+    "subscription sent",
+    "batch received",
+    "round due",
+    "caught up",
+    "first output",
+    "acknowledged",
+    "restart point asked for",
+)
+_SENDING_STEPS: Final = ("batch sent", "acknowledged", "subscription sent")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        kind: A key of `KINDS`.
+        at_us: Virtual time, or how long after the fault that it follows; None: at a step.
+        step: The step's name; the process that passes it is the target.
+        nth: At which passing, over all processes, from 1 on; for a fault that follows another, by
+            the node that was hit last.
+        pick: Chooses the target among those there are.
+        length_us: How long it lasts.
+        size: How bad it is: a factor, or ms of a clock's jump.
+        follows: Number in the plan of the fault that it follows.
+        is_same_place: Whether it hits the node or machine of the fault that struck last.
+    """
+
+    kind: str
+    at_us: int | None
+    step: str
+    nth: int
+    pick: int
+    length_us: int
+    size: int
+    follows: int | None = None
+    is_same_place: bool = False
+
+    def __str__(self) -> str:
+        """As a line of a plan."""
+        again = ", same place as the last" if self.is_same_place else ""
+        since = "" if self.follows is None else f" after fault {self.follows}"
+        when = f"at {self.at_us} us{since}"
+        if self.at_us is None:
+            when = f"at the {self.nth}. {self.step!r}"
+        return f"{self.kind} {when}, for {self.length_us} us, size {self.size}{again}"
+
+
+class Draw:
+    """Whole numbers from `Random.random()` alone, which no Python version changes."""
+
+    def __init__(self, name: str) -> None:
+        """An independent stream of draws for every name."""
+        self._random = random.Random(name)
+
+    def number(self, low: int, high: int) -> int:
+        """Uniform in [low, high]."""
+        return low + int(self._random.random() * (high - low + 1))
+
+    def steep(self, low: int, high: int) -> int:
+        """In [low, high], every order of magnitude about as likely: small numbers often."""
+        bits = self.number(0, max(0, (high // max(1, low)).bit_length() - 1))
+        return min(high, self.number(low << bits, (low << (bits + 1)) - 1))
+
+    def percent(self, probability: int) -> bool:
+        """True `probability` times in a hundred."""
+        return self.number(0, 99) < probability
+
+    def one_of(self, values: Sequence[_T]) -> _T:
+        """One of the values."""
+        return values[self.number(0, len(values) - 1)]
+
+
+def plan_faults(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault, ...]:
+    """The faults of a seed: none, one, or up to two dozen, some right after another.
+
+    Args:
+        seed: The run's.
+        kinds: The kinds that may be drawn.
+        span_us: Faults strike in [0, span_us) or at steps.
+    """
+    draw = Draw(f"{seed}/faults")
+    allowed = [kind for kind in kinds if draw.percent(50)] or list(kinds)
+    if not allowed:
+        return ()
+    count = draw.one_of((0, 1, 1, 2, 3, 4, 6, 8, 12, 16))
+    planned: list[Fault] = []
+    while len(planned) < count:
+        planned.append(_fault(draw, allowed, span_us))
+        while draw.percent(35):  # Again, while it recovers.
+            kinds_now = allowed
+            if "machine-crash" in allowed and draw.percent(25):
+                kinds_now = ["machine-crash"]  # A dying machine loses its processes first.
+            is_at_step = draw.percent(40)
+            planned.append(
+                replace(
+                    _fault(draw, kinds_now, span_us),
+                    at_us=None if is_at_step else draw.steep(1_000, 800_000),
+                    step=draw.one_of(_RECOVERY_STEPS) if is_at_step else "",
+                    nth=draw.steep(1, 8),
+                    follows=len(planned) - 1,
+                    is_same_place=draw.percent(60),
+                )
+            )
+    return tuple(planned)
+
+
+def _fault(draw: Draw, allowed: list[str], span_us: int) -> Fault:
+    kind = draw.one_of(allowed)
+    at_us: int | None = draw.number(0, span_us - 1)
+    step, nth = "", 0
+    at_node = kind in _NODE_KINDS
+    at_coordinator = kind in _COORDINATOR_KINDS
+    if (at_node or at_coordinator) and draw.percent(50):
+        at_us = None
+        steps = _STEPS if at_node and at_coordinator else NODE_STEPS if at_node else None
+        if kind == "break":
+            steps = _SENDING_STEPS
+        step = draw.one_of(steps or COORDINATOR_STEPS)
+        nth = draw.steep(1, 100)
+    return Fault(
+        kind,
+        at_us,
+        step,
+        nth,
+        pick=draw.number(0, 1 << 30),
+        length_us=draw.steep(10_000, 2_000_000),
+        size=draw.number(1, 10),
+    )

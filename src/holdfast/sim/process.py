@@ -1,0 +1,429 @@
+"""A node's process: the simulated shell around one real `Node`.
+
+It performs effects as shell/spark/task.py does, over simulated links and disks, and decides nothing
+either. A process may die, be paused, be slow, and outlive its own replacement as a zombie.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.coordinator import coordinator as c
+from holdfast.core.haunit import events
+from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.plan import Assignment
+from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.model.tuples import between, with_time
+from holdfast.core.wire import frames
+from holdfast.core.wire.frames import CorruptFrame, FrameAddress, FrameKind
+from holdfast.sim.disk import Damage, SimulatedLog, Superseded
+from holdfast.sim.network import Endpoint
+
+if TYPE_CHECKING:
+    from holdfast.sim.driver import Life
+    from holdfast.sim.world import World
+
+_TURN_US = 200
+_MESSAGES_PER_TURN = 16
+_KEEP_ALIVE_US = 100_000
+_HELLO_AGAIN_US = 500_000
+_FRAME_BYTES = 64
+
+_STEPS: dict[type[Stimulus], str] = {
+    events.BatchReceived: "batch received",
+    events.SubscribeReceived: "subscription received",
+    events.AckReceived: "acknowledgement received",
+    events.SinkSynced: "sink synced",
+    events.RestartPointStored: "restart point stored",
+    events.SpillRead: "spill read",
+    events.Proceed: "round due",
+}
+"""Steps passed before a stimulus is handled."""
+
+_EFFECT_STEPS: dict[type[Effect], str] = {
+    events.SendBatch: "batch sent",
+    events.SendSubscribe: "subscription sent",
+    events.SendAck: "acknowledged",
+    events.WriteSink: "sink written",
+    events.StoreRestartPoint: "restart point asked for",
+    events.SpillBatches: "spilled",
+    events.TrimSpill: "trimmed",
+    events.ReportCaughtUp: "caught up",
+    events.ReportFirstOutput: "first output",
+    events.ReportFinished: "node finished",
+}
+"""Steps passed after an effect is performed."""
+
+NODE_STEPS = (*_STEPS.values(), *_EFFECT_STEPS.values(), "assigned")
+
+
+class Process:
+    """One process of a node, in one life of the driver."""
+
+    def __init__(self, world: World, life: Life, node: NodeId, launch: int, number: int) -> None:
+        """Come up on a machine that Spark chooses."""
+        self._world = world
+        self._scheduler = world.scheduler
+        self.life = life
+        self.node = node
+        self.launch = launch
+        self.plan = world.plans[node]
+        self.endpoint = Endpoint(
+            f"{node}|{launch}|{number}", world.scheduler.uniform("spark/place", 1, world.machines)
+        )
+        self.machine: Node | None = None
+        self.epoch = 0
+        self.inbox: deque[Stimulus] = deque()
+        self.is_dead = False
+        self.paused_until_us = 0
+        self.corrupt_frames = 0
+        self.peers: dict[NodeId, tuple[Incarnation, Endpoint]] = {}
+        self.spills: dict[StreamId, SimulatedLog] = {}
+        self._timers: dict[str, int] = {}
+        self._is_turn_due = False
+        self._subscriber: dict[tuple[StreamId, Incarnation], Endpoint] = {}
+        self._producer_of = {s.stream: s.producer for s in self.plan.inputs if s.producer}
+        self._schemas = {s.stream: with_time(s.schema) for s in self.plan.inputs}
+
+    @property
+    def incarnation(self) -> Incarnation:
+        """Of its machine; 0 before the assignment."""
+        return Incarnation(0) if self.machine is None else self.machine.incarnation
+
+    def _now_ms(self) -> int:
+        return self._world.clocks[self.endpoint.machine].now_ms()
+
+    # -- coming up --------------------------------------------------------------------------
+
+    def hello(self) -> None:
+        """Say hello to the driver until the assignment comes."""
+        if self.is_dead or self.machine is not None or self.life.is_over:
+            return
+        if self._scheduler.now_us >= self.paused_until_us:
+            self.life.receive_hello(self)
+        self._scheduler.after(_HELLO_AGAIN_US, self.hello)
+
+    def assign(self, given: Assignment, peers: dict[NodeId, tuple[Incarnation, Endpoint]]) -> None:
+        """The driver's word has arrived: open the sinks and make the machine."""
+        if self.is_dead or self.machine is not None:
+            return
+        if self._dies_at("assigned"):
+            return
+        next_ids: dict[StreamId, int] = {}
+        try:
+            for log in self.sinks():
+                opened = log.open(given.incarnation, self.endpoint.machine)
+                next_ids[StreamId(log.stream)] = opened
+        except (Damage, Superseded) as reason:
+            self._fail(str(reason), is_fatal=True, incarnation=given.incarnation)
+            return
+        self.epoch = given.epoch
+        assignment = Assignment(given.epoch, given.incarnation, given.restart_point, next_ids)
+        self._scheduler.note(f"{self.endpoint.name} is incarnation {given.incarnation}")
+        self._world.assigned(self, assignment)
+        self.machine = Node(self.plan, assignment, self._now_ms())
+        self._perform(self.machine.start(self._now_ms()))
+        for peer, (incarnation, endpoint) in peers.items():
+            self.meet(peer, incarnation, endpoint)
+        self._keep_alive()
+
+    def _dies_at(self, step: str) -> bool:
+        """Pass a named step; whether that was the end."""
+        self._world.passed(step, self)
+        return self.is_dead
+
+    def sinks(self) -> list[SimulatedLog]:
+        """The logs that it writes."""
+        return [self._world.sinks[s] for o in self.plan.outputs if o.is_sink for s in o.streams]
+
+    def meet(self, peer: NodeId, incarnation: Incarnation, endpoint: Endpoint) -> None:
+        """A neighbour has this incarnation now, and is there."""
+        self.peers[peer] = (incarnation, endpoint)
+        self.take(events.PeerIncarnationLearned(peer, incarnation))
+
+    def take(self, stimulus: Stimulus) -> None:
+        """Put a stimulus into the inbox."""
+        if not self.is_dead:
+            self.inbox.append(stimulus)
+            self._turn_soon()
+
+    # -- life and death -----------------------------------------------------------------------
+
+    def die(self) -> None:
+        """Lose everything in memory."""
+        self.is_dead = True
+        self.inbox.clear()
+
+    def _fail(self, reason: str, *, is_fatal: bool, incarnation: Incarnation) -> None:
+        """As a task that raises: say why, then die; Spark notices."""
+        self._scheduler.note(f"{self.endpoint.name} fails: {reason}")
+        failed = c.NodeFailed(self.node, incarnation, reason, is_fatal)
+        self.life.receive(self, failed, incarnation)
+        self.die()
+        self.life.process_died(self, reason)
+
+    def _keep_alive(self) -> None:
+        machine = self.machine
+        if self.is_dead or machine is None or self.life.is_over:
+            return
+        if self._scheduler.now_us >= self.paused_until_us:
+            known = machine.known_peers()
+            alive = c.KeepAliveReceived(self.node, machine.incarnation, known)
+            self.life.receive(self, alive, machine.incarnation)
+        self._scheduler.after(_KEEP_ALIVE_US, self._keep_alive)
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def _turn_soon(self, delay_us: int | None = None) -> None:
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            if delay_us is None:
+                delay_us = _TURN_US * self._world.slowness(self.endpoint.machine)
+            self._scheduler.after(delay_us, self._turn)
+
+    def _turn(self) -> None:
+        self._is_turn_due = False
+        if self.is_dead:
+            return
+        paused_us = self.paused_until_us - self._scheduler.now_us
+        if paused_us > 0:
+            self._turn_soon(paused_us)
+            return
+        machine = self.machine
+        if machine is None:
+            return
+        for _ in range(min(_MESSAGES_PER_TURN, len(self.inbox))):
+            if self.inbox:
+                self._step(machine, self.inbox.popleft())
+        if not self.is_dead and machine.has_work:
+            self._step(machine, events.Proceed())
+        if not self.is_dead and (self.inbox or machine.has_work):
+            self._turn_soon()
+
+    def _step(self, machine: Node, stimulus: Stimulus) -> None:
+        if type(stimulus) in _STEPS and self._dies_at(_STEPS[type(stimulus)]):
+            return
+        name = type(stimulus).__name__
+        self._scheduler.note(f"{self.endpoint.name} {name}")
+        effects = self._world.stepped(self, machine, stimulus, self._now_ms())
+        self._perform(effects)
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if self.is_dead:
+                return
+            self._world.performing(self, effect)
+            try:
+                _PERFORMERS[type(effect)](self, effect)
+            except Damage as damage:
+                self._fail(str(damage), is_fatal=False, incarnation=self.incarnation)
+                return
+            if type(effect) in _EFFECT_STEPS:
+                self._world.passed(_EFFECT_STEPS[type(effect)], self)
+
+    def _answer(self, stimulus: Stimulus, delay_us: int) -> None:
+        self._scheduler.after(delay_us, lambda: self.take(stimulus))
+
+    def _disk_us(self) -> int:
+        machine = self.endpoint.machine
+        disk_us = self._scheduler.uniform("disk", 100, self._world.disk_us)
+        return disk_us * self._world.disk_slowness(machine)
+
+    def _is_disk_full(self) -> bool:
+        if not self._world.is_disk_full(self.endpoint.machine):
+            return False
+        self._fail("no space left on device", is_fatal=True, incarnation=self.incarnation)
+        return True
+
+    # -- frames -----------------------------------------------------------------------------
+
+    def _send(self, target: Endpoint, stimulus: frames.NodeMessage, size_bytes: int) -> None:
+        receiver = self._world.processes.get(target.name)
+        if receiver is None:
+            return
+        self._world.remember_frame(receiver.node, self.epoch, stimulus)
+        epoch, sender = self.epoch, self.endpoint
+
+        def deliver(is_torn: bool) -> None:
+            receiver.receive(stimulus, epoch, sender, is_torn=is_torn)
+
+        self._world.network.send(self.endpoint, target, size_bytes, deliver)
+
+    def receive(
+        self, stimulus: frames.NodeMessage, epoch: int, sender: Endpoint, *, is_torn: bool
+    ) -> None:
+        """A frame arrives; what `frames.decode` refuses has no effect."""
+        if self.is_dead or self.machine is None:
+            return
+        if is_torn or self._world.uses_codec:
+            decoded = self._decoded(stimulus, epoch, is_torn=is_torn)
+            if isinstance(decoded, CorruptFrame):
+                self.corrupt_frames += 1
+                self._world.count("corrupt frame refused")
+                return
+            stimulus = decoded
+        elif epoch != self.epoch:
+            self.corrupt_frames += 1
+            return
+        if isinstance(stimulus, events.SubscribeReceived):
+            self._subscriber[(stimulus.stream, stimulus.sender)] = sender
+        self.take(stimulus)
+
+    def _decoded(
+        self, stimulus: frames.NodeMessage, epoch: int, *, is_torn: bool
+    ) -> frames.NodeMessage | CorruptFrame:
+        parts = [bytes(memoryview(part)) for part in _encoded(stimulus, epoch)]  # type: ignore[arg-type]
+        if is_torn:
+            last = parts[-1]
+            parts[-1] = last[: self._scheduler.uniform("net/torn", 0, len(last) - 1)]
+        return frames.decode(parts, self._schemas, self.epoch)
+
+    def _send_down(
+        self, stream: StreamId, receiver: Incarnation, stimulus: frames.NodeMessage, size: int
+    ) -> None:
+        """To the process of that incarnation which subscribed, if it is still connected to us."""
+        target = self._subscriber.get((stream, receiver))
+        if target is None:
+            return
+        process = self._world.processes[target.name]
+        known = process.peers.get(self.node)
+        if known is not None and known[1] == self.endpoint:
+            self._send(target, stimulus, size)
+
+    def _send_up(self, stream: StreamId, stimulus: frames.NodeMessage) -> None:
+        known = self.peers.get(self._producer_of[stream])
+        if known is not None:
+            self._send(known[1], stimulus, _FRAME_BYTES)
+
+    # -- effects ----------------------------------------------------------------------------
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._timers[effect.name] = effect.at_ms
+
+        def fire() -> None:
+            if self._timers.get(effect.name) == effect.at_ms and not self.is_dead:
+                del self._timers[effect.name]
+                self.take(TimerFired(effect.name))
+
+        self._world.clocks[self.endpoint.machine].wait_until(effect.at_ms, fire)
+
+    def _send_batch(self, effect: events.SendBatch) -> None:
+        batch = events.BatchReceived(effect.stream, self.incarnation, effect.receiver, effect.batch)
+        self._send_down(effect.stream, effect.receiver, batch, effect.batch.nbytes)
+
+    def _send_boundary(self, effect: events.SendBoundary) -> None:
+        boundary = events.BoundaryReceived(
+            effect.stream, self.incarnation, effect.receiver, effect.sent_before, effect.boundary_us
+        )
+        self._send_down(effect.stream, effect.receiver, boundary, _FRAME_BYTES)
+
+    def _send_subscribe(self, effect: events.SendSubscribe) -> None:
+        positions = (effect.from_id, effect.needed_from, effect.credit_until)
+        subscribe = events.SubscribeReceived(
+            effect.stream, self.incarnation, effect.producer, *positions
+        )
+        self._send_up(effect.stream, subscribe)
+
+    def _send_ack(self, effect: events.SendAck) -> None:
+        positions = (effect.received_before, effect.needed_from, effect.credit_until)
+        ack = events.AckReceived(effect.stream, self.incarnation, effect.producer, *positions)
+        self._send_up(effect.stream, ack)
+
+    def _read_source(self, effect: events.ReadSource) -> None:
+        source = self._world.sources[effect.stream]
+        wanted = min(effect.max_tuples, self._scheduler.uniform(f"source/{effect.stream}", 1, 64))
+        batches, boundary_us = source.read(effect.from_id, wanted, self._scheduler.now_us)
+        delay_us = self._scheduler.uniform("source/read", 20, 500)
+        self._answer(events.SourceRead(effect.stream, batches, boundary_us), delay_us)
+
+    def _write_sink(self, effect: events.WriteSink) -> None:
+        if not self._is_disk_full():
+            self._world.sinks[effect.stream].append(self.incarnation, effect.batch)
+
+    def _sync_sink(self, effect: events.SyncSink) -> None:
+        log = self._world.sinks[effect.stream]
+        written_before = log.next_id(self.incarnation)
+
+        def synced() -> None:
+            if not self.is_dead:
+                log.sync(self.incarnation)
+                self.take(events.SinkSynced(effect.stream, written_before))
+
+        self._scheduler.after(self._disk_us(), synced)
+
+    def _spill(self, effect: events.SpillBatches) -> None:
+        if self._is_disk_full():
+            return
+        log = self.spills.get(effect.stream)
+        if log is None:
+            schema = effect.batches[0].batch.schema
+            log = self.spills[effect.stream] = SimulatedLog(effect.stream, schema)
+            log.open(self.incarnation, self.endpoint.machine, effect.batches[0].first_id)
+        if effect.batches[0].first_id > log.next_id(self.incarnation):
+            log.skip_to(self.incarnation, effect.batches[0].first_id)
+        for batch in effect.batches:
+            log.append(self.incarnation, batch)
+
+    def _read_spill(self, effect: events.ReadSpill) -> None:
+        batches = between(self.spills[effect.stream].read(), effect.from_id, effect.to_id)
+        found = sum(batch.count for batch in batches)
+        if found != effect.to_id - effect.from_id:
+            raise Damage(f"{effect.stream}: {found} of {effect.to_id - effect.from_id} tuples")
+        self._world.count("spill read")
+        read = events.SpillRead(effect.stream, effect.request_id, batches)
+        self._answer(read, self._disk_us())
+
+    def _store_point(self, effect: events.StoreRestartPoint) -> None:
+        point = c.RestartPointReceived(self.node, self.incarnation, effect.point)
+        self.life.receive(self, point, self.incarnation)
+
+    def _caught_up(self, effect: events.ReportCaughtUp) -> None:
+        caught_up = c.NodeCaughtUp(self.node, self.incarnation, effect.replayed_tuples)
+        self.life.receive(self, caught_up, self.incarnation)
+
+    def _first_output(self, _: events.ReportFirstOutput) -> None:
+        self.life.receive(self, c.FirstOutput(self.node, self.incarnation), self.incarnation)
+
+    def _finished(self, _: events.ReportFinished) -> None:
+        self.life.receive(self, c.NodeFinished(self.node, self.incarnation), self.incarnation)
+
+    def _nothing(self, _: Effect) -> None:
+        """Nothing that a run can see."""
+
+
+_PERFORMERS: dict[type[Effect], Any] = {
+    SetTimer: Process._set_timer,
+    events.SendBatch: Process._send_batch,
+    events.SendBoundary: Process._send_boundary,
+    events.SendSubscribe: Process._send_subscribe,
+    events.SendAck: Process._send_ack,
+    events.ReadSource: Process._read_source,
+    events.WriteSink: Process._write_sink,
+    events.EndSink: Process._nothing,
+    events.SyncSink: Process._sync_sink,
+    events.SpillBatches: Process._spill,
+    events.ReadSpill: Process._read_spill,
+    events.TrimSpill: Process._nothing,
+    events.StoreRestartPoint: Process._store_point,
+    events.ReportCaughtUp: Process._caught_up,
+    events.ReportFirstOutput: Process._first_output,
+    events.ReportFinished: Process._finished,
+}
+
+
+def _encoded(stimulus: frames.NodeMessage, epoch: int) -> list[object]:
+    """The frame that carries a stimulus."""
+    address = FrameAddress(epoch, stimulus.sender, stimulus.receiver)
+    if isinstance(stimulus, events.BatchReceived):
+        return frames.encode_batch(address, stimulus.stream, stimulus.batch)
+    if isinstance(stimulus, events.BoundaryReceived):
+        kind, positions = FrameKind.BOUNDARY, (stimulus.sent_before, stimulus.boundary_us, 0)
+    elif isinstance(stimulus, events.SubscribeReceived):
+        kind = FrameKind.SUBSCRIBE
+        positions = (stimulus.from_id, stimulus.needed_from, stimulus.credit_until)
+    else:
+        kind = FrameKind.ACK
+        positions = (stimulus.received_before, stimulus.needed_from, stimulus.credit_until)
+    return [*frames.encode_positions(kind, address, stimulus.stream, positions)]

@@ -1,0 +1,147 @@
+"""What one seed runs: workload, cluster, faults; and how a run went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.sim.checkers import Violation, all_checkers
+from holdfast.sim.faults import KINDS, Draw, Fault, plan_faults
+from holdfast.sim.network import NetworkProfile
+from holdfast.sim.workload.known import KNOWN, known_workload
+from holdfast.sim.workload.random_dataflow import SPAN_US, random_workload
+from holdfast.sim.world import Conditions, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.sim.workload.base import Workload
+
+_FAULT_SPAN_US = SPAN_US + 200_000
+_KNOWN_EVERY = 8
+MIXED, RANDOM = "mixed", "random"
+DATAFLOWS = (MIXED, RANDOM, *KNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run, named so that it can be repeated and cut down.
+
+    Attributes:
+        seed: Draws workload, cluster, faults and all chances.
+        kinds: The kinds of faults that may be drawn.
+        keep: Which of the planned faults strike; None: all.
+        tuples: Most tuples per source partition; None: all.
+        dataflow: One of `DATAFLOWS`; mixed is a random one, and one of the known ones now and then.
+    """
+
+    seed: int
+    kinds: tuple[str, ...] = tuple(KINDS)
+    dataflow: str = MIXED
+    keep: tuple[int, ...] | None = None
+    tuples: int | None = None
+
+    def faults(self) -> dict[int, Fault]:
+        """The faults that strike, by their numbers in the plan."""
+        planned = plan_faults(self.seed, self.kinds, _FAULT_SPAN_US)
+        return {i: f for i, f in enumerate(planned) if self.keep is None or i in self.keep}
+
+    def workload(self) -> Workload:
+        """What it computes."""
+        name = self.dataflow
+        if name == MIXED:
+            name = KNOWN[self.seed // _KNOWN_EVERY % len(KNOWN)]
+            name = name if self.seed % _KNOWN_EVERY == _KNOWN_EVERY - 1 else RANDOM
+        if name == RANDOM:
+            return random_workload(self.seed, self.tuples)
+        return known_workload(name, self.seed, self.tuples)
+
+    def command(self) -> str:
+        """How to see it again."""
+        words = ["holdfast simulate", f"--seed {self.seed}"]
+        if self.kinds != tuple(KINDS):
+            words.append(f"--faults {','.join(self.kinds) or 'none'}")
+        if self.dataflow != MIXED:
+            words.append(f"--dataflow {self.dataflow}")
+        if self.keep is not None:
+            words.append(f"--keep {','.join(map(str, self.keep)) or 'none'}")
+        if self.tuples is not None:
+            words.append(f"--tuples {self.tuples}")
+        return " ".join([*words, "--trace"])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run went.
+
+    Attributes:
+        run: The run.
+        invariant: The one that does not hold; None: all hold.
+        violation: What was seen; empty when all is well.
+        faults: How many of each kind struck.
+        reached: How often rare situations were met.
+        virtual_us: How long it took.
+        events: Events of the scheduler.
+        rows: Rows in sinks at the end.
+        digest: Hash over all events.
+    """
+
+    run: Run
+    invariant: str | None = None
+    violation: str = ""
+    faults: dict[str, int] = field(default_factory=dict)
+    reached: dict[str, int] = field(default_factory=dict)
+    virtual_us: int = 0
+    events: int = 0
+    rows: int = 0
+    digest: str = ""
+
+
+def conditions(seed: int) -> Conditions:
+    """The cluster of a seed."""
+    draw = Draw(f"{seed}/conditions")
+    network = NetworkProfile(
+        local_us=draw.steep(50, 1_000),
+        remote_us=draw.steep(200, 20_000),
+        bytes_per_us=draw.steep(1, 1_000),
+    )
+    return Conditions(
+        machines=draw.number(1, 3),
+        network=network,
+        disk_us=draw.steep(1_000, 200_000),
+        uses_codec=draw.percent(25),
+        skew=draw.percent(50),
+    )
+
+
+def simulate(run: Run, trace: Callable[[int, str], None] | None = None) -> Outcome:
+    """Run a seed; a violated invariant is part of the outcome."""
+    workload = run.workload()
+    world = World(
+        workload.plans,
+        workload.sources,
+        seed=run.seed,
+        faults=run.faults(),
+        conditions=conditions(run.seed),
+        checkers=all_checkers(workload.expected),
+        trace=trace,
+    )
+    invariant, violation, rows, digest = None, "", 0, world.scheduler.digest()
+    try:
+        result = world.run()
+        rows, digest = sum(len(r) for r in result.rows.values()), result.digest
+    except Violation as wrong:
+        invariant, violation = wrong.invariant, str(wrong)
+    except Exception as error:  # Whatever a core raises in a run is what we are looking for.
+        invariant, violation = type(error).__name__, f"{type(error).__name__}: {error}"
+    return Outcome(
+        run,
+        invariant,
+        violation,
+        world.struck,
+        world.reached,
+        world.scheduler.now_us,
+        world.scheduler.events,
+        rows,
+        digest,
+    )

@@ -1,0 +1,64 @@
+"""A run as a timeline that people can read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    from holdfast.sim.seeds import Run
+
+_ROUTINE: Final = (
+    "TimerFired",
+    "KeepAliveReceived",
+    "SourceRead",
+    "Proceed",
+    "AckReceived",
+    "BatchReceived",
+    "BoundaryReceived",
+    "JournalWritten",
+    "SinkSynced",
+    "RestartPointReceived",
+    "RestartPointStored",
+    "PeerIncarnationLearned",
+)
+"""What happens all the time."""
+
+
+class Timeline:
+    """Writes events as lines: virtual ms, then what happened."""
+
+    def __init__(self, out: TextIO, *, is_full: bool) -> None:
+        """Without `is_full`, routine steps are counted and left out."""
+        self._out = out
+        self._is_full = is_full
+        self._left_out = 0
+
+    def describe(self, run: Run) -> None:
+        """What will run: the dataflow, the cluster and the plan of faults."""
+        from holdfast.sim.seeds import conditions
+
+        workload = run.workload()
+        self._line("dataflow")
+        for step in workload.flow.steps:
+            inputs = ", ".join(source.name for source in step.inputs)
+            self._line(f"  {step.name}: {step.kind} of ({inputs}) in unit {step.unit}")
+        self._line(f"nodes: {', '.join(plan.node for plan in workload.plans)}")
+        self._line(f"limits: {workload.plans[0].limits}")
+        self._line(f"cluster: {conditions(run.seed)}")
+        self._line("planned faults")
+        for number, fault in run.faults().items():
+            self._line(f"  {number}: {fault}")
+        self._line("")
+
+    def show(self, now_us: int, text: str) -> None:
+        """One event."""
+        if not self._is_full and text.rpartition(" ")[2] in _ROUTINE:
+            self._left_out += 1
+            return
+        if self._left_out:
+            self._line(f"{'':>12}     ({self._left_out} routine steps)")
+            self._left_out = 0
+        self._line(f"{now_us / 1_000:>12.3f} ms  {text}")
+
+    def _line(self, text: str) -> None:
+        self._out.write(text + "\n")

@@ -1,0 +1,107 @@
+"""What a run computes: a dataflow, placed, with its input and what must come out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.api.planning import plan_dataflow
+from holdfast.core.model.tuples import with_time
+from holdfast.sim.workload.oracle import Oracle, TimedRow
+from holdfast.sim.workload.source import SimulatedSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.api.dataflow import Dataflow
+    from holdfast.core.haunit.plan import NodeLimits, NodePlan
+    from holdfast.core.model.ids import StreamId
+    from holdfast.sim.workload.oracle import Meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The rows of a source as they are recorded: a generator for `Dataflow.source_generator`.
+
+    Attributes:
+        schema: Attributes.
+        delay_us: How far rows may be out of order.
+        records: Per partition its records, each a list of rows.
+        arrivals_us: Per partition when each record arrives.
+    """
+
+    schema: pa.Schema
+    delay_us: int
+    records: tuple[tuple[tuple[TimedRow, ...], ...], ...]
+    arrivals_us: tuple[tuple[int, ...], ...]
+
+    def spec(self, partition: int, partitions: int) -> SimulatedSource:
+        """One partition for the simulator, what is late left out by the core."""
+        if partitions != len(self.records):
+            raise ValueError(f"{len(self.records)} partitions were recorded, not {partitions}")
+        batches = [self._batch(record) for record in self.records[partition]]
+        return SimulatedSource.of(batches, self.delay_us, list(self.arrivals_us[partition]))
+
+    def _batch(self, rows: tuple[TimedRow, ...]) -> pa.RecordBatch:
+        columns = [
+            pa.array([row.values[field.name] for row in rows], field.type) for field in self.schema
+        ]
+        times = pa.array([row.time_us for row in rows], pa.int64())
+        return pa.RecordBatch.from_arrays([*columns, times], schema=with_time(self.schema))
+
+    def on_time(self) -> list[TimedRow]:
+        """The rows of all partitions that are not late, by plain Python."""
+        kept: list[TimedRow] = []
+        for partition in self.records:
+            newest: int | None = None
+            boundary: int | None = None
+            for record in partition:
+                kept += [row for row in record if boundary is None or row.time_us >= boundary]
+                times = [row.time_us for row in record]
+                newest = max(times) if newest is None else max(newest, *times)
+                late_before = newest - self.delay_us
+                boundary = late_before if boundary is None else max(boundary, late_before)
+        return kept
+
+    def to_dataframe(self, spark: SparkSession) -> DataFrame:
+        """The on-time rows for the batch twin, times in `__time_us`."""
+        batch = self._batch(tuple(self.on_time()))
+        return spark.createDataFrame(pa.Table.from_batches([batch]))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One dataflow of a run.
+
+    Attributes:
+        flow: As a user writes it.
+        plans: Its nodes.
+        sources: What each source stream holds.
+        expected: Per sink its rows, from the oracle.
+    """
+
+    flow: Dataflow
+    plans: tuple[NodePlan, ...]
+    sources: dict[StreamId, SimulatedSource]
+    expected: dict[str, Counter[tuple[Any, ...]]]
+
+
+def placed(
+    flow: Dataflow,
+    meanings: dict[str, Meaning],
+    parallelism: int | dict[str, int],
+    limits: NodeLimits,
+) -> Workload:
+    """Plan a dataflow whose sources are recordings, and evaluate it."""
+    plan = plan_dataflow(flow, "", parallelism=parallelism, is_protected=True, limits=limits)
+    inputs = {
+        step.name: step.settings["generator"].on_time()
+        for step in flow.steps
+        if step.kind == "source"
+    }
+    expected = Oracle(inputs, meanings).expected(flow)
+    sources: dict[StreamId, Any] = dict(plan.sources)
+    return Workload(flow, plan.nodes, sources, expected)

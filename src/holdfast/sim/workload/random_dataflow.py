@@ -1,0 +1,315 @@
+"""Random dataflows: graphs of all operators over random schemas, with skewed and late input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from holdfast.api.dataflow import Dataflow, Stream, sliding, tumbling
+from holdfast.api.errors import DataflowError
+from holdfast.core.haunit.plan import NodeLimits
+from holdfast.sim.faults import Draw
+from holdfast.sim.workload.base import Recording, Workload, placed
+from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
+from holdfast.sim.workload.oracle import Meaning, TimedRow, Values
+
+_ARROW: Final = {INT: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
+_TEXTS: Final = ("ada", "bo", "cleo", "", "ädä", "a long name that no page holds beside others")
+_KEY_KINDS: Final = (INT, TEXT, FLAG)
+_ATTEMPTS: Final = 20
+_PAIRS_MAX: Final = 5_000
+SPAN_US: Final = 1_000_000
+"""All input arrives within so much virtual time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """A stream, the kinds of its columns, and at most how many rows it may have."""
+
+    stream: Stream
+    columns: dict[str, str]
+    rows_max: int
+
+    def expressions(self, draw: Draw) -> Expressions:
+        return Expressions(draw, self.columns)
+
+    def of_kinds(self, *kinds: str) -> list[str]:
+        return [name for name, kind in self.columns.items() if kind in kinds]
+
+
+def random_limits(draw: Draw) -> NodeLimits:
+    """Bounds and periods of nodes, tiny ones too."""
+    return NodeLimits(
+        input_queue_tuples=draw.steep(16, 512),
+        output_queue_tuples=draw.steep(8, 512),
+        output_queue_bytes=draw.steep(200, 20_000),
+        round_tuples=draw.steep(1, 256),
+        ack_interval_ms=draw.steep(2, 100),
+        keep_alive_ms=draw.number(20, 100),
+        resubscribe_ms=draw.number(100, 400),
+    )
+
+
+def random_workload(seed: int, tuples_max: int | None = None) -> Workload:
+    """The dataflow of a seed.
+
+    Args:
+        seed: Draws everything.
+        tuples_max: Most tuples per source partition; cuts the input, changes nothing else.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _Builder(f"{seed}/workload/{attempt}", tuples_max).build()
+        except DataflowError:
+            continue  # What the API refuses, e.g. forward edges between other parallelisms.
+    raise AssertionError(f"seed {seed} draws only dataflows that are refused")
+
+
+class _Builder:
+    """Draws one dataflow."""
+
+    def __init__(self, name: str, tuples_max: int | None) -> None:
+        self._draw = Draw(name)
+        self._tuples_max = tuples_max
+        self._flow = Dataflow("random")
+        self._meanings: dict[str, Meaning] = {}
+        self._names = 0
+
+    def build(self) -> Workload:
+        draw = self._draw
+        streams = [self._source(i) for i in range(draw.number(1, 3))]
+        used: set[str] = set()
+        for _ in range(draw.number(1, 5)):
+            made = self._step(streams, used)
+            if made is not None:
+                streams.append(made)
+        sinks = 0
+        for typed in streams:
+            is_leaf = typed.stream.step.name not in used
+            if is_leaf or (typed.stream.step.kind != "source" and draw.percent(15)):
+                typed.stream.sink(f"out{sinks}")
+                sinks += 1
+        units = {s.unit for s in self._flow.steps if s.kind in ("aggregate", "window_join", "join")}
+        parallelism = {
+            unit: draw.one_of((1, 1, 2, 2, 3, 4)) for unit in sorted(units - self._sources())
+        }
+        return placed(self._flow, self._meanings, parallelism, random_limits(draw))
+
+    def _sources(self) -> set[str]:
+        return {step.unit for step in self._flow.steps if step.kind == "source"}
+
+    def _name(self, prefix: str) -> str:
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    # -- sources ------------------------------------------------------------------------------
+
+    def _source(self, number: int) -> _Typed:
+        draw = self._draw
+        kinds = [INT, *(draw.one_of(_KEY_KINDS) for _ in range(draw.number(1, 3)))]
+        columns = {f"s{number}c{i}": kind for i, kind in enumerate(kinds)}
+        schema = pa.schema([(name, _ARROW[kind]) for name, kind in columns.items()])
+        partitions = draw.one_of((1, 1, 1, 2, 3))
+        count = draw.steep(10, 120)
+        rows = Draw(f"{draw.number(0, 1 << 30)}/rows")  # Of its own: tuples may be cut off.
+        disorder_us = rows.one_of((0, 0, 300, 3_000))
+        delay_us = 0 if not disorder_us else rows.one_of((disorder_us, disorder_us // 3))
+        records = tuple(self._records(rows, columns, count, disorder_us) for _ in range(partitions))
+        arrivals = tuple(
+            tuple(SPAN_US * (i + 1) // len(partition) for i in range(len(partition)))
+            for partition in records
+        )
+        recording = Recording(schema, delay_us, records, arrivals)
+        stream = self._flow.source_generator(recording, name=f"src{number}", partitions=partitions)
+        return _Typed(stream, columns, count * partitions)
+
+    def _records(
+        self, draw: Draw, columns: dict[str, str], count: int, disorder_us: int
+    ) -> tuple[tuple[TimedRow, ...], ...]:
+        time_us = draw.one_of((0, 1_700_000_000_000_000, -5_000))
+        step_us = draw.one_of((10, 100, 400))
+        keys = draw.one_of((1, 3, 20))
+        records: list[tuple[TimedRow, ...]] = []
+        made = 0
+        while made < count:
+            size = min(draw.number(1, 20), count - made)
+            record = []
+            for _ in range(size):
+                time_us += draw.number(0, step_us)
+                back_us = draw.number(0, disorder_us) if draw.percent(30) else 0
+                values = {name: self._value(draw, kind, keys) for name, kind in columns.items()}
+                record.append(TimedRow(time_us - back_us, values))
+            made += size
+            records.append(tuple(record))
+        if self._tuples_max is not None:
+            records = _cut(records, self._tuples_max)
+        return tuple(records)
+
+    def _value(self, draw: Draw, kind: str, keys: int) -> object:
+        if draw.percent(8):
+            return None
+        if kind == FLAG:
+            return draw.percent(50)
+        if kind == TEXT:
+            return _TEXTS[draw.number(0, min(keys, len(_TEXTS)) - 1)]
+        return 0 if draw.percent(30) else draw.number(-2, keys)  # Zero is the hot key.
+
+    # -- operators ----------------------------------------------------------------------------
+
+    def _step(self, streams: list[_Typed], used: set[str]) -> _Typed | None:
+        draw = self._draw
+        one, other = draw.one_of(streams[-3:]), draw.one_of(streams)
+        kind = draw.one_of(
+            ("filter", "select", "aggregate", "aggregate", "union", "window_join", "join")
+        )
+        made: _Typed | None
+        if kind in ("filter", "select", "aggregate"):
+            made = getattr(self, f"_{kind}")(one)
+            if made is not None:
+                used.add(one.stream.step.name)
+            return made
+        made = getattr(self, f"_{kind}")(one, other)
+        if made is not None:
+            used.update((one.stream.step.name, other.stream.step.name))
+        return made
+
+    def _learn(self, sql: str, of: Meaning) -> None:
+        self._meanings[sql] = of
+
+    def _filter(self, one: _Typed) -> _Typed:
+        condition = one.expressions(self._draw).condition()
+        stream = self._placed(one.stream).filter(condition.sql)
+        self._learn(stream.step.settings["expression"].sql, condition.of)
+        return _Typed(stream, one.columns, one.rows_max)
+
+    def _placed(self, stream: Stream) -> Stream:
+        """Sometimes in a unit of its own."""
+        return stream.unit(self._name("unit")) if self._draw.percent(15) else stream
+
+    def _select(self, one: _Typed) -> _Typed:
+        source = one.expressions(self._draw)
+        chosen = {self._name("c"): source.any() for _ in range(self._draw.number(1, 3))}
+        for name, kind in one.columns.items():
+            if self._draw.percent(50):
+                chosen[name] = Expression(name, kind, _column(name))
+        return self._projected(one, chosen)
+
+    def _projected(self, one: _Typed, chosen: dict[str, Expression]) -> _Typed:
+        stream = self._placed(one.stream).select(
+            *(f"{e.sql} AS {name}" for name, e in chosen.items())
+        )
+        compiled = stream.step.settings["expressions"]
+        for expression, given in zip(compiled, chosen.values(), strict=True):
+            self._learn(expression.sql, given.of)
+        columns = {name: e.kind for name, e in chosen.items()}
+        return _Typed(stream, columns, one.rows_max)
+
+    def _windows(self) -> tuple[str, str]:
+        """Size and slide."""
+        slide = self._draw.one_of((200, 1_000, 5_000))
+        return f"{slide * self._draw.one_of((1, 1, 2, 4))} microseconds", f"{slide} microseconds"
+
+    def _aggregate(self, one: _Typed) -> _Typed:
+        draw = self._draw
+        keys = [name for name in one.of_kinds(*_KEY_KINDS) if draw.percent(50)][:2]
+        size, slide = self._windows()
+        stream = one.stream.key_by(*keys) if keys else one.stream
+        stream = stream.window(sliding(size, slide))
+        columns = {"window_start": TIME, "window_end": TIME}
+        columns |= {key: one.columns[key] for key in keys}
+        is_running = draw.percent(15)
+        name = self._name("n")
+        texts = [f"count(*) AS {name}"]
+        meanings: list[Meaning | None] = [None]
+        columns[name] = INT
+        for _ in range(0 if is_running else draw.number(0, 2)):
+            function = draw.one_of(("count", "sum", "min", "max", "avg"))
+            kind = INT if function in ("sum", "avg") else draw.one_of((INT, TEXT))
+            argument = one.expressions(draw).of_kind(kind, 1)
+            name = self._name("a")
+            texts.append(f"{function}({argument.sql}) AS {name}")
+            meanings.append(argument.of)
+            columns[name] = {"count": INT, "avg": REAL}.get(function, kind)
+        made = stream.aggregate(
+            *texts, name=self._name("agg"), emit="changes" if is_running else "final"
+        )
+        for aggregate, of in zip(made.step.settings["aggregates"], meanings, strict=True):
+            if aggregate.expression is not None and of is not None:
+                self._learn(aggregate.expression.sql, of)
+        if is_running:
+            made.sink(self._name("changes"))  # Its tuple times depend on the order: a leaf.
+            return _Typed(one.stream, one.columns, one.rows_max)
+        return _Typed(made, columns, one.rows_max * 4)
+
+    def _union(self, one: _Typed, other: _Typed) -> _Typed | None:
+        """Of two streams brought to the same columns."""
+        wanted = [self._draw.one_of(_KEY_KINDS) for _ in range(self._draw.number(1, 2))]
+        names = [self._name("u") for _ in wanted]
+        sides = []
+        for side in (one, other):
+            source = side.expressions(self._draw)
+            chosen = {n: source.of_kind(k, 1) for n, k in zip(names, wanted, strict=True)}
+            sides.append(self._projected(side, chosen))
+        stream = sides[0].stream.union(sides[1].stream)
+        return _Typed(stream, sides[0].columns, one.rows_max + other.rows_max)
+
+    def _keys(self, one: _Typed, other: _Typed) -> list[tuple[str, str]] | None:
+        pairs = [(a, b) for a in one.of_kinds(*_KEY_KINDS) for b in other.of_kinds(one.columns[a])]
+        if not pairs:
+            return None
+        chosen = [self._draw.one_of(pairs)]
+        if len(pairs) > 1 and self._draw.percent(40):
+            chosen.append(self._draw.one_of(pairs))
+        return chosen
+
+    def _fields(self, one: _Typed, other: _Typed) -> tuple[list[str], dict[str, str]]:
+        texts: list[str] = []
+        columns: dict[str, str] = {}
+        for side, typed in (("left", one), ("right", other)):
+            for name, kind in typed.columns.items():
+                if self._draw.percent(60) or not columns:
+                    given = self._name("j")
+                    texts.append(f"{side}.{name} AS {given}")
+                    columns[given] = kind
+        return texts, columns
+
+    def _window_join(self, one: _Typed, other: _Typed) -> _Typed | None:
+        pairs = self._keys(one, other)
+        if pairs is None or one.rows_max * other.rows_max > _PAIRS_MAX:
+            return None
+        size, _ = self._windows()
+        texts, columns = self._fields(one, other)
+        how = self._draw.one_of(("inner", "left"))
+        stream = one.stream.window(tumbling(size)).join(
+            other.stream, on=pairs, select=texts, how=how, name=self._name("wjoin")
+        )
+        columns = {"window_start": TIME, "window_end": TIME} | columns
+        return _Typed(stream, columns, one.rows_max * other.rows_max)
+
+    def _join(self, one: _Typed, other: _Typed) -> _Typed | None:
+        pairs = self._keys(one, other)
+        if pairs is None or one.rows_max * other.rows_max > _PAIRS_MAX:
+            return None
+        texts, columns = self._fields(one, other)
+        stream = one.stream.join(other.stream, on=pairs, select=texts, name=self._name("join"))
+        return _Typed(stream, columns, one.rows_max * other.rows_max)
+
+
+def _column(name: str) -> Meaning:
+    def value(row: Values) -> object:
+        return row[name]
+
+    return value
+
+
+def _cut(records: list[tuple[TimedRow, ...]], tuples_max: int) -> list[tuple[TimedRow, ...]]:
+    kept: list[tuple[TimedRow, ...]] = []
+    room = tuples_max
+    for record in records:
+        if room <= 0:
+            break
+        kept.append(record[:room])
+        room -= len(kept[-1])
+    return kept

@@ -1,0 +1,380 @@
+"""Deliberate bugs: each must be found by the simulator, or the simulator is blind to its kind.
+
+A mutant replaces one method of a core, or of the simulated shell where a shell would have the bug.
+They live here and nowhere else: the product has no switch for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.coordinator import coordinator as c
+from holdfast.core.haunit import events
+from holdfast.core.haunit import node as node_module
+from holdfast.core.haunit.node import Node
+from holdfast.core.model.ids import BEGINNING_US, Incarnation
+from holdfast.core.operators.aggregate import WindowAggregate
+from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.windowed_join import WindowedJoin
+from holdfast.core.queues.input_queue import InputQueue
+from holdfast.core.queues.output_queue import OutputQueue
+from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.replication.sunion import SUnion
+from holdfast.sim import process as process_module
+from holdfast.sim.disk import SimulatedLog
+from holdfast.sim.process import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A bug.
+
+    Attributes:
+        owner: The class or module that has it.
+        method: What is replaced.
+        bug: Makes the replacement from the original.
+    """
+
+    owner: Any
+    method: str
+    bug: Callable[[Any], Any]
+
+    @contextmanager
+    def switched_in(self) -> Iterator[None]:
+        """The bug is there within the block."""
+        original = getattr(self.owner, self.method)
+        mutated = self.bug(original)
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(self.owner, self.method, mutated))
+            for table in (node_module._HANDLERS, c._HANDLERS, process_module._PERFORMERS):
+                replaced = {key: mutated for key, f in table.items() if f is original}
+                stack.enter_context(patch.dict(table, replaced))
+            yield
+
+
+def _trim_one_too_far(original: Any) -> Any:
+    def acknowledge(self: OutputQueue, received_before: int, needed_from: int) -> None:
+        if needed_from > self.needed_from:
+            needed_from = min(needed_from + 1, self.next_id)
+        original(self, received_before, needed_from)
+
+    return acknowledge
+
+
+def _trim_what_was_received(original: Any) -> Any:
+    def acknowledge(self: OutputQueue, received_before: int, needed_from: int) -> None:
+        original(self, received_before, max(needed_from, received_before))
+
+    return acknowledge
+
+
+def _keep_duplicates(_: Any) -> Any:
+    def receive(self: InputQueue, batch: Any) -> bool:
+        if batch.first_id > self.next_id:
+            return False
+        self._batches.append(batch)
+        self.pending_tuples += batch.count
+        self.next_id = max(self.next_id, batch.next_id)
+        self.boundary_us = max(self.boundary_us, batch.boundary_us)
+        return True
+
+    return receive
+
+
+def _accept_gaps(_: Any) -> Any:
+    def receive(self: InputQueue, batch: Any) -> bool:
+        if batch.next_id <= self.next_id:
+            return True
+        batch = batch.starting_at(self.next_id)
+        self._batches.append(batch)
+        self.pending_tuples += batch.count
+        self.next_id = batch.next_id
+        self.boundary_us = max(self.boundary_us, batch.boundary_us)
+        return True
+
+    return receive
+
+
+def _ignore_the_last_id_of_keep_alives(_: Any) -> Any:
+    def promise(self: InputQueue, next_id: int, boundary_us: int) -> bool:
+        self.boundary_us = max(self.boundary_us, boundary_us)
+        return True
+
+    return promise
+
+
+def _ack_before_durable(original: Any) -> Any:
+    def ask_to_store(self: Node, now_ms: int, effects: list[Any]) -> None:
+        original(self, now_ms, effects)
+        for point in self._asked_points:
+            for stream, source in self._inputs.items():
+                source.needed_from = max(source.needed_from, point.needed_from[stream])
+
+    return ask_to_store
+
+
+def _every_point_is_safe(_: Any) -> Any:
+    return lambda self, point: True
+
+
+def _need_only_what_comes(original: Any) -> Any:
+    def note_point(self: Node) -> None:
+        count = len(self._points)
+        original(self)
+        if len(self._points) > count:
+            point = self._points[-1]
+            self._points[-1] = replace(point, needed_from=dict(point.processed_before))
+
+    return note_point
+
+
+def _accept_an_old_sender(_: Any) -> Any:
+    def accepted_input(self: Node, stream: Any, sender: Any, receiver: Any, now_ms: int) -> Any:
+        source = self._inputs.get(stream)
+        if source is not None:
+            source.heard_ms = now_ms
+        return source
+
+    return accepted_input
+
+
+def _accept_an_old_receiver(_: Any) -> Any:
+    def accepted_output(self: Node, stream: Any, sender: Any, receiver: Any) -> Any:
+        output = self._outputs.get(stream)
+        if output is not None and output.receiver is None:
+            output.receiver = sender
+        return output
+
+    return accepted_output
+
+
+def _forget_the_slowest_boundary(_: Any) -> Any:
+    return lambda self: max(s.queue.taken_boundary_us for s in self._inputs.values())
+
+
+def _merge_in_order_of_arrival(original: Any) -> Any:
+    def merge(pieces: Any, port_count: int, low: Any) -> Any:
+        release = original(pieces, port_count, low)
+        for port in release.ports:
+            if port is not None and len(port.time_us) > 1:
+                turned = np.arange(len(port.time_us))[::-1]
+                port.batch = port.batch.take(pa.array(turned))
+                port.time_us = port.time_us[turned]
+        return release
+
+    return merge
+
+
+def _write_sinks_again(original: Any) -> Any:
+    def open_output(self: Node, spec: Any, point: RestartPoint, sink_next_ids: Any) -> None:
+        original(self, spec, point, sink_next_ids)
+        for sink in self._sinks.values():
+            sink.next_id = max(sink.next_id, sink.written_before)
+
+    return open_output
+
+
+def _speak_while_replaying(original: Any) -> Any:
+    def process(self: Node, *arguments: Any) -> None:
+        was_silent, self._is_silent = self._is_silent, False
+        original(self, *arguments)
+        self._is_silent = was_silent
+
+    return process
+
+
+def _replay_one_too_few(original: Any) -> Any:
+    def keep_before(self: Node, source: Any, batches: Any, cut: int) -> Any:
+        return original(self, source, batches, max(0, cut - 1))
+
+    return keep_before
+
+
+def _ignore_credit(original: Any) -> Any:
+    def take_sendable(self: OutputQueue) -> Any:
+        self._credit_until = max(self._credit_until, self.next_id)
+        return original(self)
+
+    return take_sendable
+
+
+def _promise_before_sending(_: Any) -> Any:
+    def take_boundary(self: OutputQueue) -> int | None:
+        if not self.is_subscribed or self.boundary_us <= self._boundary_sent_us:
+            return None
+        self._boundary_sent_us = self.boundary_us
+        return self.boundary_us
+
+    return take_boundary
+
+
+def _assign_before_the_journal(original: Any) -> Any:
+    def on_hello(self: c.Coordinator, hello: Any, now_ms: int) -> Any:
+        *others, write = original(self, hello, now_ms)
+        assigned = self._requests.pop(write.request_id).done(now_ms)
+        return [*others, *assigned, write]
+
+    return on_hello
+
+
+def _reuse_incarnations(original: Any) -> Any:
+    def on_hello(self: c.Coordinator, hello: Any, now_ms: int) -> Any:
+        node = self._nodes[hello.node]
+        if node.incarnation > 1:
+            node.incarnation = Incarnation(node.incarnation - 2)
+        return original(self, hello, now_ms)
+
+    return on_hello
+
+
+def _start_from_the_oldest_point(original: Any) -> Any:
+    def replay(self: c.Coordinator, entry: Any) -> None:
+        node = self._nodes.get(entry.get("node"))
+        had = None if node is None else node.point
+        original(self, entry)
+        if node is not None and had is not None:
+            node.point = had
+
+    return replay
+
+
+def _skip_what_was_spilled(original: Any) -> Any:
+    def missing_for_send(self: OutputQueue) -> Any:
+        if original(self) is not None:
+            self._next_to_send = self._memory_first
+        return None
+
+    return missing_for_send
+
+
+def _sync_says_too_much(original: Any) -> Any:
+    def sync_sink(self: Process, effect: Any) -> None:
+        log = self._world.sinks[effect.stream]
+        self.take(events.SinkSynced(effect.stream, log.next_id(self.incarnation)))
+
+    return sync_sink
+
+
+def _believe_what_was_not_synced(original: Any) -> Any:
+    def open_log(self: SimulatedLog, *arguments: Any) -> int:
+        kept = [segment.file.synced_bytes for segment in self._segments]
+        first_id = original(self, *arguments)
+        for segment, synced_bytes in zip(self._segments, kept, strict=False):
+            segment.file.synced_bytes = synced_bytes
+        return first_id
+
+    return open_log
+
+
+def _hash_by_incarnation(original: Any) -> Any:
+    def put_out(self: Node, spec: Any, rows: Any, effects: list[Any]) -> None:
+        turn = self.incarnation % max(1, len(spec.streams))
+        streams = (*spec.streams[turn:], *spec.streams[:turn])
+        original(self, replace(spec, streams=streams), rows, effects)
+
+    return put_out
+
+
+def _count_one_key_wrong(original: Any) -> Any:
+    def process(self: WindowAggregate, inputs: Any, low: Any, boundary_us: int) -> Any:
+        rows = inputs[0]
+        if rows is not None and len(rows.time_us) > 7:
+            keep = np.arange(len(rows.time_us)) != 5
+            inputs = [
+                replace(
+                    rows,
+                    batch=rows.batch.filter(pa.array(keep)),
+                    time_us=rows.time_us[keep],
+                    order=rows.order[keep],
+                )
+            ]
+        return original(self, inputs, low, boundary_us)
+
+    return process
+
+
+def _join_misses_a_row(original: Any) -> Any:
+    def process(self: Any, inputs: Any, low: Any, boundary_us: int) -> Any:
+        output = original(self, inputs, low, boundary_us)
+        rows = output.rows
+        if rows is None or len(rows.time_us) < 2:
+            return output
+        fewer = replace(
+            rows, batch=rows.batch.slice(1), time_us=rows.time_us[1:], order=rows.order[1:]
+        )
+        return replace(output, rows=fewer)
+
+    return process
+
+
+def _never_subscribe_again(original: Any) -> Any:
+    def subscribe(self: Node, source: Any, now_ms: int, effects: list[Any]) -> None:
+        if source.subscribed_ms < 0:
+            original(self, source, now_ms, effects)
+
+    return subscribe
+
+
+def _tear_a_frame_and_take_it(original: Any) -> Any:
+    def decoded(self: Process, stimulus: Any, epoch: int, *, is_torn: bool) -> Any:
+        if is_torn and isinstance(stimulus, events.BatchReceived):
+            half = np.arange(stimulus.batch.count) // 2  # The rest is whatever was there before.
+            rows = stimulus.batch.batch.take(pa.array(half))
+            return replace(stimulus, batch=replace(stimulus.batch, batch=rows))
+        return original(self, stimulus, epoch, is_torn=is_torn)
+
+    return decoded
+
+
+def _window_boundary_too_early(original: Any) -> Any:
+    def release(self: SUnion, boundary_us: int) -> Any:
+        later = boundary_us + 100 if BEGINNING_US < boundary_us < (1 << 60) else boundary_us
+        return original(self, later)
+
+    return release
+
+
+MUTANTS: dict[str, Mutant] = {
+    "trims one too far": Mutant(OutputQueue, "acknowledge", _trim_one_too_far),
+    "trims at level 0": Mutant(OutputQueue, "acknowledge", _trim_what_was_received),
+    "keeps duplicates": Mutant(InputQueue, "receive", _keep_duplicates),
+    "accepts gaps": Mutant(InputQueue, "receive", _accept_gaps),
+    "ignores the last id of keep-alives": Mutant(
+        InputQueue, "promise", _ignore_the_last_id_of_keep_alives
+    ),
+    "acknowledges before durable": Mutant(Node, "_ask_to_store", _ack_before_durable),
+    "takes every restart point for safe": Mutant(Node, "_is_safe", _every_point_is_safe),
+    "needs only what comes": Mutant(Node, "_note_point", _need_only_what_comes),
+    "accepts an old sender": Mutant(Node, "_accepted_input", _accept_an_old_sender),
+    "accepts an old receiver": Mutant(Node, "_accepted_output", _accept_an_old_receiver),
+    "forgets the slowest boundary": Mutant(
+        Node, "_taken_boundary_us", _forget_the_slowest_boundary
+    ),
+    "releases too early": Mutant(SUnion, "release", _window_boundary_too_early),
+    "writes sinks again": Mutant(Node, "_open_output", _write_sinks_again),
+    "speaks while it replays": Mutant(Node, "_process", _speak_while_replaying),
+    "replays one too few": Mutant(Node, "_keep_before", _replay_one_too_few),
+    "never subscribes again": Mutant(Node, "_subscribe", _never_subscribe_again),
+    "ignores credit": Mutant(OutputQueue, "take_sendable", _ignore_credit),
+    "promises before it sends": Mutant(OutputQueue, "take_boundary", _promise_before_sending),
+    "skips what was spilled": Mutant(OutputQueue, "missing_for_send", _skip_what_was_spilled),
+    "partitions by incarnation": Mutant(Node, "_put_out", _hash_by_incarnation),
+    "reuses incarnations": Mutant(c.Coordinator, "_on_hello_received", _reuse_incarnations),
+    "assigns before the journal": Mutant(
+        c.Coordinator, "_on_hello_received", _assign_before_the_journal
+    ),
+    "starts from the oldest point": Mutant(c.Coordinator, "_replay", _start_from_the_oldest_point),
+    "calls synced what is not": Mutant(Process, "_sync_sink", _sync_says_too_much),
+    "believes unsynced logs": Mutant(SimulatedLog, "open", _believe_what_was_not_synced),
+    "takes half a frame": Mutant(Process, "_decoded", _tear_a_frame_and_take_it),
+    "aggregates one row too few": Mutant(WindowAggregate, "process", _count_one_key_wrong),
+    "joins one row too few": Mutant(IncrementalJoin, "process", _join_misses_a_row),
+    "joins one row of a window too few": Mutant(WindowedJoin, "process", _join_misses_a_row),
+}

@@ -1,0 +1,49 @@
+"""`holdfast simulate` as people and programs call it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "holdfast.cli.main", "simulate", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_seeds_give_json_with_what_was_done() -> None:
+    done = simulate("--seeds", "0:12", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["runs"] == 12
+    assert result["violations"] == []
+    assert result["virtual_seconds"] > 5
+    assert sum(result["faults_injected"].values()) > 5
+
+
+def test_a_trace_is_a_timeline_with_the_plan_first() -> None:
+    done = simulate("--seed", "5", "--trace")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("dataflow")
+    assert "planned faults" in done.stderr
+    assert " ms  " in done.stderr
+    assert "is incarnation 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--faults", "earthquake"), "earthquake"),
+        (("--seeds", "9:3"), "FROM:TO"),
+        (("--keep", "1"), "--seed"),
+        (("--seed", "1", "--keep", "one"), "numbers"),
+        (("--dataflow", "q99"), "flights"),
+    ],
+)
+def test_bad_options_are_refused_with_what_would_work(
+    arguments: tuple[str, ...], words: str
+) -> None:
+    done = simulate(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr

@@ -1,0 +1,110 @@
+"""The protocols under thousands of fault schedules: a fixed few hundred of them here.
+
+A failure prints the command that shows the run. `docs/testing.md` says how far a campaign goes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from holdfast.sim.campaign import SITUATIONS, Summary, run_all, shrink
+from holdfast.sim.faults import KINDS
+from holdfast.sim.seeds import Run, simulate
+from holdfast.sim.workload.known import KNOWN
+
+SEEDS = 200
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return run_all([Run(seed) for seed in range(SEEDS)], processes=2)
+
+
+def test_every_invariant_holds_under_all_faults(summary: Summary) -> None:
+    shown = [f"{o.violation}\n  {o.run.command()}" for o in summary.violations]
+    assert not shown, "\n".join(shown)
+    assert summary.runs == SEEDS
+    assert summary.rows > 10_000, "runs that put out nothing prove nothing"
+
+
+def test_every_kind_of_fault_strikes_and_most_pairs_meet(summary: Summary) -> None:
+    assert set(summary.faults) == set(KINDS)
+    assert len(summary.pairs) > len(KINDS) * (len(KINDS) - 1) // 4
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_rare_situations_are_met(summary: Summary, situation: str) -> None:
+    assert summary.situations[situation] > 0
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_known_dataflows_are_precise_too(name: str) -> None:
+    for seed in range(8):
+        outcome = simulate(Run(seed, dataflow=name))
+        assert outcome.invariant is None, f"{outcome.violation}\n  {outcome.run.command()}"
+        assert outcome.rows > 0
+
+
+def test_without_faults_nothing_is_lost_replayed_or_detected() -> None:
+    for seed in range(20):
+        outcome = simulate(Run(seed, kinds=()))
+        assert outcome.invariant is None, outcome.violation
+        assert not outcome.faults
+        assert "failure detected" not in outcome.reached
+
+
+def test_the_same_seed_gives_the_same_run_to_the_byte_whatever_the_hash_seed() -> None:
+    code = (
+        "import json; from holdfast.sim.seeds import Run, simulate; "
+        "print(json.dumps([simulate(Run(seed)).digest for seed in range(6)]))"
+    )
+    digests = []
+    for hash_seed in ("0", "4711"):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, check=True
+        )
+        digests.append(json.loads(done.stdout))
+    assert digests[0] == digests[1]
+    assert len(set(digests[0])) == 6
+    assert digests[0] == [simulate(Run(seed)).digest for seed in range(6)]
+
+
+def test_leaving_a_fault_out_changes_nothing_before_it_would_strike() -> None:
+    """What shrinking relies on."""
+    run = next(Run(seed) for seed in range(1000) if len(Run(seed).faults()) > 3)
+    last = max(run.faults())
+    whole = trace_of(run)
+    without = trace_of(replace(run, keep=tuple(n for n in run.faults() if n != last)))
+    struck = next((i for i, line in enumerate(whole) if f"fault {last}:" in line), len(whole))
+    assert whole[:struck] == without[:struck]
+
+
+def trace_of(run: Run) -> list[str]:
+    lines: list[str] = []
+    simulate(run, lambda now_us, text: lines.append(f"{now_us} {text}"))
+    return lines
+
+
+def test_tuples_can_be_cut_off() -> None:
+    outcome = simulate(Run(3, kinds=(), dataflow="random", tuples=5))
+    assert outcome.invariant is None, outcome.violation
+    sources = Run(3, dataflow="random", tuples=5).workload().sources.values()
+    assert all(sum(b.count for b in source.batches) <= 5 for source in sources)
+
+
+def test_a_failing_run_is_cut_down_to_what_it_needs() -> None:
+    from mutants import MUTANTS
+
+    with MUTANTS["speaks while it replays"].switched_in():
+        found = next(o for o in map(simulate, map(Run, range(200))) if o.invariant is not None)
+        smallest = shrink(found, seconds=30)
+        again = simulate(smallest.run)
+    assert smallest.invariant == found.invariant == again.invariant
+    assert len(smallest.run.faults()) <= len(found.run.faults())
+    assert smallest.run.tuples is not None
+    assert f"--seed {found.run.seed} " in smallest.run.command()

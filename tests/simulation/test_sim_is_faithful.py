@@ -1,0 +1,177 @@
+"""The simulated parts do what the real ones do: the same script on both."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from holdfast.core.model.ids import BEGINNING_US, Incarnation
+from holdfast.core.model.tuples import TupleBatch, TupleType, with_time
+from holdfast.shell.spark.journal import Journal
+from holdfast.shell.storage.errors import JournalCorrupt, StorageError, StreamLogCorrupt
+from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter, segments
+from holdfast.sim.disk import Damage, SimulatedJournal, SimulatedLog, Superseded
+from holdfast.sim.scheduler import Clock, Scheduler
+
+SCHEMA = with_time(pa.schema([("v", pa.int64())]))
+
+
+def batch(first_id: int, values: list[int]) -> TupleBatch:
+    columns = [pa.array(values, pa.int64()), pa.array(values, pa.int64())]
+    return TupleBatch(first_id, pa.RecordBatch.from_arrays(columns, schema=SCHEMA), BEGINNING_US)
+
+
+class RealLog:
+    """A stream log in a folder, with the calls of `SimulatedLog`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writers: dict[int, StreamLogWriter] = {}
+
+    def open(self, incarnation: int) -> int:
+        writer = StreamLogWriter(str(self._folder), SCHEMA, "s", incarnation)
+        self._writers[incarnation] = writer
+        return writer.next_id
+
+    def append(self, incarnation: int, tuples: TupleBatch) -> None:
+        self._writers[incarnation].append(
+            TupleType.STABLE, tuples.first_id, tuples.batch, tuples.boundary_us, 0
+        )
+
+    def skip_to(self, incarnation: int, first_id: int) -> None:
+        self._writers[incarnation].skip_to(first_id)
+
+    def values(self, from_id: int = 0) -> list[int]:
+        reader = StreamLogReader(str(self._folder), from_id)
+        found: list[int] = []
+        while logged := reader.poll():
+            found += [v for part in logged for v in part.batch.column(0).to_pylist()]
+        return found
+
+    def newest_file(self) -> Path:
+        return segments(self._folder)[-1].path
+
+
+class FakeLog:
+    """The same calls on the simulated log."""
+
+    def __init__(self) -> None:
+        self.log = SimulatedLog("s", SCHEMA)
+
+    def open(self, incarnation: int) -> int:
+        return self.log.open(Incarnation(incarnation), 1)
+
+    def append(self, incarnation: int, tuples: TupleBatch) -> None:
+        self.log.append(Incarnation(incarnation), tuples)
+
+    def skip_to(self, incarnation: int, first_id: int) -> None:
+        self.log.skip_to(Incarnation(incarnation), first_id)
+
+    def values(self, from_id: int = 0) -> list[int]:
+        return [v for b in self.log.read(from_id) for v in b.batch.column(0).to_pylist()]
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> list[RealLog | FakeLog]:
+    return [RealLog(tmp_path / "log"), FakeLog()]
+
+
+def test_a_successor_goes_on_where_the_log_ends(logs: list[RealLog | FakeLog]) -> None:
+    for log in logs:
+        assert log.open(1) == 0
+        log.append(1, batch(0, [10, 11]))
+        assert log.open(2) == 2
+        log.append(2, batch(2, [12]))
+        assert log.values() == [10, 11, 12]
+
+
+def test_what_a_zombie_writes_is_not_read(logs: list[RealLog | FakeLog]) -> None:
+    for log in logs:
+        log.open(1)
+        log.append(1, batch(0, [10]))
+        log.open(3)
+        log.append(1, batch(1, [99, 98]))
+        log.append(3, batch(1, [11]))
+        assert log.values() == [10, 11]
+
+
+def test_an_earlier_incarnation_cannot_open_it(logs: list[RealLog | FakeLog]) -> None:
+    for log in logs:
+        log.open(2)
+        with pytest.raises((StorageError, Superseded)):
+            log.open(1)
+        with pytest.raises((StorageError, Superseded)):
+            log.open(2)
+
+
+def test_a_log_can_go_on_at_a_later_id(logs: list[RealLog | FakeLog]) -> None:
+    for log in logs:
+        log.open(1)
+        log.append(1, batch(0, [10]))
+        log.skip_to(1, 7)
+        log.append(1, batch(7, [17]))
+        assert log.values(7) == [17]
+
+
+def test_a_torn_end_is_passed_over_and_damage_before_it_is_not(tmp_path: Path) -> None:
+    real, fake = RealLog(tmp_path / "log"), FakeLog()
+    for log in (real, fake):
+        log.open(1)
+        log.append(1, batch(0, [10, 11]))
+        log.append(1, batch(2, [12]))
+    path = real.newest_file()
+    whole = path.read_bytes()
+    file = fake.log._segments[0].file
+    assert len(whole) == len(file.data), "the simulated log holds the bytes of the real one"
+    path.write_bytes(whole[:-40])
+    del file.data[-40:]
+    assert real.values() == fake.values() == [10, 11]
+    damaged = bytearray(whole)
+    at = fake.log._segments[0].header_bytes + 30
+    damaged[at] ^= 1
+    path.write_bytes(bytes(damaged))
+    file.data[:] = damaged
+    with pytest.raises(StreamLogCorrupt):
+        real.values()
+    with pytest.raises(Damage):
+        fake.values()
+
+
+def test_journals_agree_about_torn_and_damaged_ends(tmp_path: Path) -> None:
+    entries = [{"node": "a[0]", "incarnation": n} for n in (1, 2, 3)]
+    fake = SimulatedJournal()
+    fake.append(tuple(entries))
+    real = Journal(str(tmp_path))
+    real.write([*entries])
+    real.close()
+    file = next(tmp_path.glob("*.journal"))
+    assert file.read_bytes() == bytes(fake._file.data)
+    for torn in (1, 5, 30):
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-torn])
+        other = SimulatedJournal()
+        other._file.data[:] = whole[:-torn]
+        again = Journal(str(tmp_path))
+        assert again.entries[-1] == other.read()[-1]
+        again.close()
+        next(tmp_path.glob("*.journal")).unlink()
+        file.write_bytes(whole)
+    damaged = bytearray(file.read_bytes())
+    damaged[25] ^= 4
+    file.write_bytes(bytes(damaged))
+    fake._file.data[:] = damaged
+    with pytest.raises(JournalCorrupt, match="restore the file"):
+        Journal(str(tmp_path))
+    with pytest.raises(Damage):
+        fake.read()
+
+
+def test_a_clock_that_drifts_and_jumps_never_fires_early() -> None:
+    scheduler = Scheduler(1)
+    clock = Clock(scheduler, offset_ms=5_000, drift_ppm=-40_000)
+    fired: list[int] = []
+    clock.wait_until(5_100, lambda: fired.append(clock.now_ms()))
+    scheduler.after(20_000, lambda: clock.jump(30))
+    scheduler.run(lambda: False, lambda: 1_000_000)
+    assert fired
+    assert fired[0] >= 5_100

@@ -86,17 +86,17 @@ def plan_dataflow(
 
 def _needed(flow: Dataflow) -> list[Step]:
     """The steps that some sink depends on, inputs first."""
-    needed: list[Step] = []
+    needed: dict[Step, None] = {}
 
     def visit(step: Step) -> None:
-        if not any(step is other for other in needed):
+        if step not in needed:
             for source in step.inputs:
                 visit(source)
-            needed.append(step)
+            needed[step] = None
 
     for step in flow.sinks.values():
         visit(step)
-    return needed
+    return list(needed)
 
 
 def _refuse_cycles(units: dict[str, list[Step]]) -> None:
@@ -171,6 +171,10 @@ class _Planner:
         self._units = units
         self._counts = counts
         self._edges = {unit: self._unit_edges(unit) for unit in units}
+        self._readers: dict[str, list[tuple[str, _Edge]]] = {unit: [] for unit in units}
+        for receiver, edges in self._edges.items():
+            for edge in edges:
+                self._readers[edge.producer.unit].append((receiver, edge))
         self._started_s = time.time() + _START_ALLOWANCE_S
         self.sources: dict[StreamId, SourceSpec] = {}
         self.sink_paths: dict[StreamId, str] = {}
@@ -281,22 +285,19 @@ class _Planner:
         self, unit: str, index: int, sources: list[Step], operators: list[Step]
     ) -> list[OutputSpec]:
         outputs: list[OutputSpec] = []
-        for receiver, edges in self._edges.items():
-            for edge in edges:
-                if edge.producer.unit != unit:
-                    continue
-                receivers = range(self._counts[receiver])
-                if self._is_forward(edge, receiver):
-                    receivers = range(index, index + 1)
-                outputs.append(
-                    OutputSpec(
-                        _within(edge.producer, sources, operators),
-                        edge.producer.schema,
-                        tuple(_stream(edge, index, receiver, j) for j in receivers),
-                        tuple(_node(receiver, j) for j in receivers),
-                        edge.keys,
-                    )
+        for receiver, edge in self._readers[unit]:
+            receivers = range(self._counts[receiver])
+            if self._is_forward(edge, receiver):
+                receivers = range(index, index + 1)
+            outputs.append(
+                OutputSpec(
+                    _within(edge.producer, sources, operators),
+                    edge.producer.schema,
+                    tuple(_stream(edge, index, receiver, j) for j in receivers),
+                    tuple(_node(receiver, j) for j in receivers),
+                    edge.keys,
                 )
+            )
         for sink, step in self._flow.sinks.items():
             if step.unit == unit:
                 stream = StreamId(f"{sink}[{index}]")

@@ -28,6 +28,7 @@ DRIVER = 0
 _WORD_BYTES = 200
 _TASK_ATTEMPTS = 4
 _LEASE_US = 3_000_000
+_INVARIANTS_EVERY = 16
 
 COORDINATOR_STEPS = (
     "failure detected",
@@ -63,6 +64,7 @@ class Life:
         self._timers: dict[str, int] = {}
         self._unwritten: list[c.WriteJournal] = []
         self._is_writing = False
+        self._steps = 0
         self._inbox: deque[Callable[[], None]] = deque()
         self.paused_until_us = 0
 
@@ -139,6 +141,9 @@ class Life:
             return
         self._scheduler.note(f"coordinator {type(stimulus).__name__}")
         effects = self.machine.step(stimulus, self._world.clocks[DRIVER].now_ms())
+        self._steps += 1
+        if self._steps % max(_INVARIANTS_EVERY, len(self._world.plans)) == 0:
+            self.machine.check_invariants()
         for effect in effects:
             if not self.is_over:  # A fault may end this life between two effects.
                 self._perform(effect)

@@ -145,7 +145,7 @@ class World:
         self._stale: deque[tuple[NodeId, int, NodeMessage]] = deque(maxlen=_STALE_FRAMES)
         self._last_hit: tuple[NodeId, int] | None = None  # of the last fault
         self._steps = 0
-        last_arrival_us = max((s.last_arrival_us for s in sources.values()), default=0)
+        last_arrival_us = max((s.ends_us for s in sources.values()), default=0)
         self._quiet_from_us = last_arrival_us
 
     def _clock(self, machine: int, *, skew: bool) -> Clock:

@@ -293,7 +293,6 @@ class _Node:
     heard_ms: int = 0
     point: RestartPoint | None = None  # newest durable restart point
     asked_place: tuple[int, int] = (0, 0)  # incarnation and number of the newest one to be stored
-    is_finished: bool = False
     failed_launches: int = 0  # in a row, without a hello
     failures_ms: list[int] = field(default_factory=list)
     recovery: _Recovery | None = None
@@ -328,6 +327,7 @@ class Coordinator:
         self._neighbours: dict[NodeId, list[NodeId]] = {
             plan.node: [*plan.producers(), *plan.receivers()] for plan in plans
         }
+        self._unfinished = dict.fromkeys(self._nodes)
         self._requests: dict[int, _Request] = {}
         self._next_request = 1
         self._is_over = False
@@ -567,11 +567,11 @@ class Coordinator:
         node = self._current(finished.node, finished.incarnation, now_ms)
         if node is None:
             return []
-        node.is_finished = True
+        self._unfinished.pop(finished.node, None)
         effects: list[Effect] = []
         if node.recovery is not None:
             effects.append(self._recovered(node, now_ms))
-        if all(n.is_finished for n in self._nodes.values()):
+        if not self._unfinished:
             self._is_over = True
             effects.append(FinishQuery())
         return effects

@@ -43,7 +43,7 @@ class Recording:
         if partitions != len(self.records):
             raise ValueError(f"{len(self.records)} partitions were recorded, not {partitions}")
         batches = [self._batch(record) for record in self.records[partition]]
-        return SimulatedSource.of(batches, self.delay_us, list(self.arrivals_us[partition]))
+        return SimulatedSource.of(batches, self.delay_us, self.arrivals_us[partition])
 
     def _batch(self, rows: tuple[TimedRow, ...]) -> pa.RecordBatch:
         columns = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,53 +19,59 @@ class SimulatedSource:
     """One partition of a source.
 
     Attributes:
-        batches: Its on-time tuples, record by record, each with the boundary after it.
-        arrivals_us: When each record arrives.
-        late_tuples: How many tuples came too late.
+        batches: Its on-time tuples, record by record, none empty.
+        boundaries_us: The boundary after each of them.
+        arrivals_us: When each of them has arrived with all before it.
+        ends_us: When the source has ended.
+        next_ids: The id after each of them.
     """
 
     batches: tuple[TupleBatch, ...]
+    boundaries_us: tuple[int, ...]
     arrivals_us: tuple[int, ...]
-    late_tuples: int = 0
+    ends_us: int
+    next_ids: tuple[int, ...]
 
     @staticmethod
-    def of(records: list[pa.RecordBatch], delay_us: int, arrivals_us: list[int]) -> SimulatedSource:
+    def of(
+        records: list[pa.RecordBatch], delay_us: int, arrivals_us: tuple[int, ...]
+    ) -> SimulatedSource:
         """From records with the time column last; what is late is left out, as the logs do."""
         lateness = Lateness(delay_us)
         batches: list[TupleBatch] = []
-        next_id = late_tuples = 0
-        for record in records:
-            on_time, late = lateness.split(record)
-            late_tuples += 0 if late is None else late.num_rows
-            batches.append(TupleBatch(next_id, on_time, lateness.boundary_us))
-            next_id += on_time.num_rows
-        return SimulatedSource(tuple(batches), tuple(arrivals_us), late_tuples)
-
-    @property
-    def last_arrival_us(self) -> int:
-        """When the last record arrives; the source ends there."""
-        return self.arrivals_us[-1] if self.arrivals_us else 0
+        arrivals: list[int] = []
+        next_id = 0
+        for record, at_us in zip(records, arrivals_us, strict=True):
+            on_time, _ = lateness.split(record)
+            if on_time.num_rows:
+                batches.append(TupleBatch(next_id, on_time, lateness.boundary_us))
+                arrivals.append(at_us)
+                next_id += on_time.num_rows
+        return SimulatedSource(
+            tuple(batches),
+            tuple(batch.boundary_us for batch in batches),
+            tuple(arrivals),
+            arrivals_us[-1] if arrivals_us else 0,
+            tuple(batch.next_id for batch in batches),
+        )
 
     def read(
         self, from_id: int, max_tuples: int, now_us: int
     ) -> tuple[tuple[TupleBatch, ...], int]:
         """At most so many tuples of what has arrived, and the boundary after them."""
-        arrivals = zip(self.batches, self.arrivals_us, strict=True)
-        here = [batch for batch, at_us in arrivals if at_us <= now_us]
-        found = between([b for b in here if b.count], from_id, from_id + max_tuples)
+        first = bisect_right(self.next_ids, from_id)
+        here = bisect_right(self.arrivals_us, now_us)
+        last = min(here, bisect_left(self.next_ids, from_id + max_tuples) + 1)
+        found = between(self.batches[first:last], from_id, from_id + max_tuples)
         reached = found[-1].next_id if found else from_id
-        boundary_us = BEGINNING_US
-        for batch in here:
-            if batch.next_id <= reached:
-                boundary_us = max(boundary_us, batch.boundary_us)
-        if len(here) == len(self.batches) and reached == _end(self.batches):
-            boundary_us = END_US
-        return found, boundary_us
+        if now_us >= self.ends_us and reached == self._end():
+            return found, END_US
+        whole = bisect_right(self.next_ids, reached)
+        return found, self.boundaries_us[whole - 1] if whole else BEGINNING_US
 
     def all_from(self, from_id: int) -> tuple[TupleBatch, ...]:
         """All tuples from an id on."""
-        return between([b for b in self.batches if b.count], from_id, NO_ID)
+        return between(self.batches, from_id, NO_ID)
 
-
-def _end(batches: tuple[TupleBatch, ...]) -> int:
-    return batches[-1].next_id if batches else 0
+    def _end(self) -> int:
+        return self.next_ids[-1] if self.next_ids else 0

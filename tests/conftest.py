@@ -1,6 +1,20 @@
-"""Makes the helpers beside the tests importable."""
+"""What tests share: one Spark session, and the mutants beside the simulator's tests."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.api.session import session
+
 sys.path.insert(0, str(Path(__file__).parent / "simulation"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local session with the warm daemon, for all tests that need one."""
+    made = session("holdfast-tests")
+    yield made
+    made.stop()

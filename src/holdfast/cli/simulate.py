@@ -38,6 +38,9 @@ def simulate(
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Cut the first failing run down to what it needs.")
     ] = False,
+    real: Annotated[
+        bool, typer.Option("--real", help="The faults that can be had for real, on Spark tasks.")
+    ] = False,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Processes; by default one a core.")
     ] = None,
@@ -52,6 +55,9 @@ def simulate(
 
     if dataflow not in DATAFLOWS:
         raise typer.BadParameter(f"no dataflow {dataflow!r}; there are {', '.join(DATAFLOWS)}")
+    if real:
+        wanted = _range(seeds) if seed is None else range(seed, seed + 1)
+        raise typer.Exit(_for_real(wanted, as_json=as_json))
     kinds = _kinds(faults)
     if seed is not None:
         run = Run(seed, kinds, dataflow, _numbers(keep), tuples)
@@ -124,6 +130,37 @@ def _many(runs: list[Run], processes: int | None) -> Summary:
                 progress.console.print(f"{outcome.violation}\n  {outcome.run.command()}")
 
         return run_all(runs, processes=processes, progress=advance)
+
+
+def _for_real(seeds: range, *, as_json: bool) -> int:
+    from holdfast.api.session import session
+    from holdfast.chaos.runs import RealOutcome, execute_all
+
+    def say(outcome: RealOutcome) -> None:
+        run = outcome.run
+        _console.print(
+            f"seed {run.seed}: {run.query}, {run.parallelism} instances a unit, "
+            f"{', '.join(outcome.struck) or 'no fault'}; "
+            f"{'; '.join(outcome.violations) or 'identical to Spark SQL'}",
+            markup=False,
+        )
+
+    spark = session("holdfast-real-faults")
+    try:
+        summary = execute_all(spark, seeds, say)
+    finally:
+        spark.stop()
+    result = summary.to_json()
+    if as_json:
+        sys.stdout.write(json.dumps(result, indent=2) + "\n")
+    else:
+        Console().print(
+            f"{result['runs']} runs, {result['faults']} faults, "
+            f"{result['failures_detected']} losses of nodes detected, recovered in "
+            f"{result['recovered_ms']['median']} ms (median), {len(summary.violations)} violations",
+            markup=False,
+        )
+    return 1 if summary.violations else 0
 
 
 def _print(summary: Summary, *, is_single: bool) -> None:

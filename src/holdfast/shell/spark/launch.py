@@ -82,7 +82,7 @@ class Cluster:
         self._keys = RunKeys.generate()
         self._channels = Channels(self._keys)
         self._router = self._channels.server()
-        self._endpoint = self._bind()
+        self._reached_at = self.route(self._bind())
         self._journal = Journal(os.path.join(spec.root, "coordinator"))
         self._machine = c.Coordinator(
             spec.plans,
@@ -106,6 +106,11 @@ class Cluster:
         self.done = threading.Event()
         self.error: str | None = None
         self.started_s = time.time()
+
+    @staticmethod
+    def route(endpoint: str) -> str:
+        """Where others reach an endpoint; whoever tests puts a faulty network there."""
+        return endpoint
 
     def _bind(self) -> str:
         host = "127.0.0.1"
@@ -224,7 +229,8 @@ class Cluster:
             report = self.reports[node]
             report.pid, report.host = word["pid"], word["host"]
             self._identities[node] = identity
-            self._step(c.HelloReceived(node, identity.decode(), word["endpoint"]))
+            endpoint = self.route(word["endpoint"])
+            self._step(c.HelloReceived(node, identity.decode(), endpoint))
             return
         incarnation = Incarnation(word["incarnation"])
         if not self._machine.is_current(node, incarnation):
@@ -355,7 +361,7 @@ class Cluster:
         spec = TaskSpec(
             plan=plan,
             launch=launch,
-            coordinator=self._endpoint,
+            coordinator=self._reached_at,
             keys=self._keys,
             sources={s: source for s, source in self._spec.sources.items() if s in streams},
             sink_paths={s: path for s, path in self._spec.sink_paths.items() if s in sinks},

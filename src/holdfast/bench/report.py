@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,8 @@ def render(results: dict[str, Any]) -> str:
     return "".join(parts)
 
 
-def _table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+def table(header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> str:
+    """A Markdown table."""
     lines = [header, tuple("---" for _ in header), *rows]
     return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
 
@@ -85,7 +87,7 @@ def _targets(targets: list[dict[str, Any]]) -> str:
         )
         for target in targets
     ]
-    return "\n## Targets\n\n" + _table(("what", "target", "measured", ""), rows)
+    return "\n## Targets\n\n" + table(("what", "target", "measured", ""), rows)
 
 
 def _millions(tps: float) -> str:
@@ -140,11 +142,11 @@ def _throughput(results: dict[str, Any]) -> str:
     ]
     return (
         "\n## Throughput\n\n"
-        + _table(header, rows)
+        + table(header, rows)
         + _THROUGHPUT_NOTE
         + plot
         + cpu
-        + _table(("query", "node", "CPU s"), cpu_rows)
+        + table(("query", "node", "CPU s"), cpu_rows)
     )
 
 
@@ -155,8 +157,8 @@ def _latency(results: dict[str, Any]) -> str:
     ]
     note = _LATENCY_NOTE.format(rate=results["tuples_per_s"], seconds=results["seconds"])
     plot = "\n![Latency](spine-latency.png)\n"
-    table = _table(("emit", "runs", "p50 ms", "p99 ms", "max ms"), rows)
-    return "\n## Latency\n\n" + table + note + plot
+    figures = table(("emit", "runs", "p50 ms", "p99 ms", "max ms"), rows)
+    return "\n## Latency\n\n" + figures + note + plot
 
 
 def _recovery(results: dict[str, Any]) -> str:
@@ -181,7 +183,7 @@ def _recovery(results: dict[str, Any]) -> str:
     ]
     header = ("kill", "state MB", "first output ms", *(p.replace("_", " ") for p in parts[1:]))
     plot = "\n![Recovery times](spine-recovery.png)\n"
-    return "\n## Recovery\n" + note + "\n" + _table((*header, "replayed tuples"), rows) + plot
+    return "\n## Recovery\n" + note + "\n" + table((*header, "replayed tuples"), rows) + plot
 
 
 def _protection(results: dict[str, Any]) -> str:
@@ -197,7 +199,7 @@ def _protection(results: dict[str, Any]) -> str:
         for query, r in results.items()
     ]
     header = ("query", "tuples", "upstream backup", "none", "share", "runs each")
-    return "\n## Cost of protection\n\n" + _table(header, rows) + _PROTECTION_NOTE
+    return "\n## Cost of protection\n\n" + table(header, rows) + _PROTECTION_NOTE
 
 
 def _start(results: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,33 @@ app = typer.Typer(help="Measure; each benchmark has --quick and --json.", no_arg
 @app.callback()
 def bench() -> None:
     """Measure; each benchmark has --quick and --json."""
+
+
+@app.command()
+def simulation(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="About a minute or two.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Simulated runs.")] = None,
+    real_faults: Annotated[int | None, typer.Option(min=1, help="Real faults.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write simulation.md, .json and a plot here.")
+    ] = None,
+) -> None:
+    """A campaign of faults, simulated and real, and the simulator's cost by size."""
+    from holdfast.bench import simulation as campaign
+
+    console = Console(stderr=True)
+    sizes = campaign.QUICK if quick else campaign.FULL
+    sizes = replace(sizes, seeds=seeds or sizes.seeds, real_faults=real_faults or sizes.real_faults)
+    results = campaign.run(sizes, lambda text: console.print(text, markup=False))
+    if report is not None:
+        console.print(f"wrote {campaign.write(results, report)}", markup=False)
+    if as_json:
+        sys.stdout.write(json.dumps(results, indent=2) + "\n")
+    else:
+        Console().print(campaign.render(results), markup=False)
+    raise typer.Exit(1 if campaign.has_violations(results) else 0)
 
 
 @app.command()

@@ -283,6 +283,8 @@ class SimulatedJournal:
         entries = decode_lines(bytes(self._file.data))
         if isinstance(entries, CorruptRecord):
             raise Damage(f"journal: {entries.reason}")
-        self._file.truncate(len(b"".join(encode_line(entry) for entry in entries)))
+        whole = b"".join(encode_line(entry) for entry in entries)
+        self._file.truncate(len(whole))
+        self._file.data[:] = whole  # The last line may have lost its end alone.
         self.sync()
         return tuple(entries)

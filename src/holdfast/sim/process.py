@@ -85,6 +85,7 @@ class Process:
         self._is_turn_due = False
         self._subscriber: dict[tuple[StreamId, Incarnation], Endpoint] = {}
         self._producer_of = {s.stream: s.producer for s in self.plan.inputs if s.producer}
+        self.degree = len(self.plan.inputs) + sum(len(o.streams) for o in self.plan.outputs)
         self._schemas = {s.stream: with_time(s.schema) for s in self.plan.inputs}
 
     @property

@@ -197,7 +197,10 @@ class Node:
             else None
         )
         self._read_timer_ms: int | None = None  # when the timer of the sources is due
+        # Rounds must not cost by the input stream but by what came on them.
+        self._fresh: dict[StreamId, _Input] = {}  # those with something that no round has taken
         self._slowest_us = BEGINNING_US  # boundary of the slowest input, as of the last round
+        self._slowest_count = len(plan.inputs)  # how many inputs are there
         self._operators = [spec.build() for spec in plan.operators]
         self._boundary_us = BEGINNING_US
         self._outputs: dict[StreamId, _Output] = {}
@@ -213,6 +216,7 @@ class Node:
         self._stored_sequence = point.sequence
         self._asked_points: deque[RestartPoint] = deque()  # safe, sent to the coordinator
         self._asked_ms = 0
+        self._unsafe_stream: StreamId | None = None  # the one that kept a point from being safe
         self._sequence = point.sequence
         self._is_dirty = False  # a round ran since the last restart point was noted
         self._requests = 0
@@ -261,13 +265,10 @@ class Node:
 
     @property
     def has_work(self) -> bool:
-        """Whether `Proceed` would process something now."""
-        if not self._may_put_out():
-            return False
-        if any(source.queue.has_work for source in self._inputs.values()):
-            return True
+        """Whether `Proceed` would process something now. Cost: O(outputs) when there is input."""
         # A silent round stops at the cut; the boundary beyond it is left for the next round.
-        return not self._is_silent and self._taken_boundary_us() > self._boundary_us
+        has_input = self._fresh or (not self._is_silent and self._slowest_us > self._boundary_us)
+        return bool(has_input) and self._may_put_out()
 
     def _taken_boundary_us(self) -> int:
         return min(source.queue.taken_boundary_us for source in self._inputs.values())
@@ -284,6 +285,7 @@ class Node:
             return
         if not source.queue.receive(got.batch):
             self._subscribe(source, now_ms, effects)  # Tuples were lost on the way.
+        self._note_fresh(source)
 
     def _on_boundary_received(
         self, got: BoundaryReceived, now_ms: int, effects: list[Effect]
@@ -291,6 +293,14 @@ class Node:
         source = self._accepted_input(got.stream, got.sender, got.receiver, now_ms)
         if source is not None and not source.queue.promise(got.sent_before, got.boundary_us):
             self._subscribe(source, now_ms, effects)  # The last tuples were lost on the way.
+        if source is not None:
+            self._note_fresh(source)
+
+    def _note_fresh(self, source: _Input) -> None:
+        if source.queue.has_work:
+            self._fresh[source.spec.stream] = source
+        else:
+            self._fresh.pop(source.spec.stream, None)
 
     def _accepted_input(
         self, stream: StreamId, sender: Incarnation, receiver: Incarnation, now_ms: int
@@ -364,6 +374,7 @@ class Node:
                     f"expected {source.queue.next_id}"
                 )
         source.queue.promise(source.queue.next_id, got.boundary_us)
+        self._note_fresh(source)
         if got.batches:
             source.idle_polls = 0
             source.read_at_ms = now_ms
@@ -404,23 +415,25 @@ class Node:
     def _on_proceed(self, _: Proceed, now_ms: int, effects: list[Effect]) -> None:
         if not self.has_work:
             return
+        taken = list(self._fresh.values())
         if self._sunion is None:
-            self._round_in_id_order(effects)
+            has_processed = self._round_in_id_order(effects)
         else:
-            self._round_in_merged_order(self._sunion, effects)
-        for source in self._inputs.values():
+            has_processed = self._round_in_merged_order(self._sunion, effects)
+        for source in self._inputs.values() if has_processed else taken:
             source.queue.refresh_credit(self._held(source))
             if source.producer is not None and source.queue.credit_is_due():
                 self._acknowledge(source, effects)
-        self._flush(effects)
+        if has_processed:
+            self._flush(effects)
         self._read_sources(now_ms, effects)
         self._finish_if_due(effects)
 
-    def _round_in_id_order(self, effects: list[Effect]) -> None:
+    def _round_in_id_order(self, effects: list[Effect]) -> bool:
         (source,) = self._inputs.values()
         stream = source.spec.stream
         batches = source.queue.take(self.plan.limits.round_tuples)
-        boundary_us = source.queue.taken_boundary_us
+        boundary_us = self._slowest_us = source.queue.taken_boundary_us
         if self._is_silent:
             cut = self._processed_before[stream]
             batches = self._keep_before(source, batches, cut)
@@ -435,6 +448,8 @@ class Node:
             )
         self._process(ports, low, boundary_us, effects)
         self._leave_silence_if_due(effects, batches[-1].next_id if batches else None)
+        self._note_fresh(source)
+        return True
 
     def _keep_before(self, source: _Input, batches: list[TupleBatch], cut: int) -> list[TupleBatch]:
         """Only the tuples before `cut`; the rest goes back to the queue."""
@@ -452,15 +467,26 @@ class Node:
             source.queue.put_back(batch)
         return kept
 
-    def _round_in_merged_order(self, sunion: SUnion, effects: list[Effect]) -> None:
-        for stream, source in self._inputs.items():
+    def _round_in_merged_order(self, sunion: SUnion, effects: list[Effect]) -> bool:
+        """Take what has come; whether all streams have passed a time and something was done."""
+        for stream, source in list(self._fresh.items()):
+            was_slowest = source.queue.taken_boundary_us <= self._slowest_us
             for batch in source.queue.take(self.plan.limits.round_tuples):
                 sunion.add(self._stream_numbers[stream], batch)
-        boundary_us = self._slowest_us = self._taken_boundary_us()
+            if was_slowest and source.queue.taken_boundary_us > self._slowest_us:
+                self._slowest_count -= 1
+            self._note_fresh(source)
+        if self._slowest_count == 0:
+            self._slowest_us = self._taken_boundary_us()
+            self._slowest_count = sum(
+                source.queue.taken_boundary_us <= self._slowest_us
+                for source in self._inputs.values()
+            )
+        boundary_us = self._slowest_us
         if self._is_silent:
             boundary_us = min(boundary_us, self._cut_us)
         if boundary_us <= self._boundary_us and boundary_us != END_US:
-            return
+            return False
         release = sunion.release(boundary_us)
         ports = [
             None
@@ -470,6 +496,7 @@ class Node:
         ]
         self._process(ports, release.low, boundary_us, effects)
         self._leave_silence_if_due(effects)
+        return True
 
     def _process(
         self,
@@ -567,23 +594,24 @@ class Node:
             effects.append(ReportFirstOutput())
 
     def _flush(self, effects: list[Effect]) -> None:
-        """Send what credit allows, then boundaries."""
+        """Send what credit allows on all output streams, then boundaries."""
         for stream, output in self._outputs.items():
-            receiver = output.receiver
-            if receiver is None or not output.queue.is_subscribed:
-                continue
-            self._read_spill(stream, output, effects)
-            for batch in output.queue.take_sendable():
-                effects.append(SendBatch(stream, receiver, batch))
-                self._note_first_output(effects)
-            boundary_us = output.queue.take_boundary()
-            if boundary_us is not None:
-                effects.append(
-                    SendBoundary(stream, receiver, output.queue.sent_before, boundary_us)
-                )
-            spilled = output.queue.take_spill()
-            if spilled:
-                effects.append(SpillBatches(stream, tuple(spilled)))
+            self._flush_output(stream, output, effects)
+
+    def _flush_output(self, stream: StreamId, output: _Output, effects: list[Effect]) -> None:
+        receiver = output.receiver
+        if receiver is None or not output.queue.is_subscribed:
+            return
+        self._read_spill(stream, output, effects)
+        for batch in output.queue.take_sendable():
+            effects.append(SendBatch(stream, receiver, batch))
+            self._note_first_output(effects)
+        boundary_us = output.queue.take_boundary()
+        if boundary_us is not None:
+            effects.append(SendBoundary(stream, receiver, output.queue.sent_before, boundary_us))
+        spilled = output.queue.take_spill()
+        if spilled:
+            effects.append(SpillBatches(stream, tuple(spilled)))
 
     def _read_spill(self, stream: StreamId, output: _Output, effects: list[Effect]) -> None:
         missing = output.queue.missing_for_send()
@@ -603,7 +631,7 @@ class Node:
         for batch in got.batches:
             effects.append(SendBatch(got.stream, output.receiver, batch))
             output.queue.resent(batch.next_id)
-        self._flush(effects)
+        self._flush_output(got.stream, output, effects)
 
     def _on_subscribe_received(
         self, got: SubscribeReceived, now_ms: int, effects: list[Effect]
@@ -618,7 +646,7 @@ class Node:
         output.queue.subscribe(got.from_id)
         output.queue.reset_credit(got.credit_until)
         self._take_ack(output, got.from_id, got.needed_from, now_ms, effects)
-        self._flush(effects)
+        self._flush_output(got.stream, output, effects)
 
     def _on_ack_received(self, got: AckReceived, now_ms: int, effects: list[Effect]) -> None:
         output = self._accepted_output(got.stream, got.sender, got.receiver)
@@ -626,7 +654,7 @@ class Node:
             return
         output.queue.grant(got.credit_until)
         self._take_ack(output, got.received_before, got.needed_from, now_ms, effects)
-        self._flush(effects)
+        self._flush_output(got.stream, output, effects)
 
     def _accepted_output(
         self, stream: StreamId, sender: Incarnation, receiver: Incarnation
@@ -723,12 +751,22 @@ class Node:
             effects.append(StoreRestartPoint(safe))
 
     def _is_safe(self, point: RestartPoint) -> bool:
-        return all(
-            point.next_ids[stream] <= output.queue.needed_from
-            for stream, output in self._outputs.items()
-        ) and all(
-            point.next_ids[stream] <= sink.durable_before for stream, sink in self._sinks.items()
-        )
+        """Whether nothing put out before the point is needed from this node any more."""
+        if not self._lets_go(self._unsafe_stream, point):
+            return False  # The stream that was missing the last time still is.
+        for stream in (*self._outputs, *self._sinks):
+            if not self._lets_go(stream, point):
+                self._unsafe_stream = stream
+                return False
+        return True
+
+    def _lets_go(self, stream: StreamId | None, point: RestartPoint) -> bool:
+        if stream is None:
+            return True
+        output = self._outputs.get(stream)
+        if output is not None:
+            return point.next_ids[stream] <= output.queue.needed_from
+        return point.next_ids[stream] <= self._sinks[stream].durable_before
 
     def _on_restart_point_stored(
         self, stored: RestartPointStored, now_ms: int, effects: list[Effect]
@@ -791,6 +829,11 @@ class Node:
         known = {i.spec.producer: i.producer for i in self._inputs.values()}
         known.update({o.node: o.receiver for o in self._outputs.values()})
         return {node: inc for node, inc in known.items() if node is not None and inc is not None}
+
+    def peer_incarnation(self, stream: StreamId) -> Incarnation | None:
+        """The incarnation that this node knows at the other end of a stream; None: of nobody."""
+        source = self._inputs.get(stream)
+        return self._outputs[stream].receiver if source is None else source.producer
 
     # -- the end ----------------------------------------------------------------------------
 

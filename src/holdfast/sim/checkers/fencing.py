@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit import events
-from holdfast.core.model.ids import NodeId, StreamId
+from holdfast.core.model.ids import NodeId
 from holdfast.sim.checkers.base import Checker, Violation
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.core.wire.frames import NodeMessage
     from holdfast.sim.process import Process
-    from holdfast.sim.world import World
 
 _FRAMES = (
     events.BatchReceived,
@@ -35,16 +34,7 @@ class Fencing(Checker):
         """Nobody has an incarnation yet."""
         self._begun: set[tuple[NodeId, int]] = set()
         self._journalled: dict[NodeId, int] = {}
-        self._peer_of: dict[tuple[NodeId, StreamId], NodeId] = {}
         self._stale: tuple[NodeMessage, int] | None = None
-
-    def begin(self, world: World) -> None:
-        """Note who is at the other end of every stream."""
-        for plan in world.plans.values():
-            for spec in plan.inputs:
-                if spec.producer is not None:
-                    self._peer_of[(plan.node, spec.stream)] = spec.producer
-                    self._peer_of[(spec.producer, spec.stream)] = plan.node
 
     def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
         """Note the incarnations that are durable."""
@@ -85,7 +75,7 @@ class Fencing(Checker):
         machine = process.machine
         if machine is None or not isinstance(stimulus, _FRAMES):
             return
-        known = machine.known_peers().get(self._peer_of[(process.node, stimulus.stream)], 0)
+        known = machine.peer_incarnation(stimulus.stream) or 0
         if stimulus.receiver != machine.incarnation or stimulus.sender < known:
             self._stale = (stimulus, machine.statistics().refused_frames)
 

@@ -91,3 +91,27 @@ def test_a_location_belongs_to_one_dataflow(tmp_path: Path) -> None:
     claim(str(tmp_path), describe(nexmark("q12"), place(nexmark("q12"))))
     with pytest.raises(DataflowChangedError, match=re.escape("+unit bids: 2 instances")):
         claim(str(tmp_path), describe(other, place(other)))
+
+
+def test_units_that_read_from_each_other_in_a_circle_are_refused() -> None:
+    flow = Dataflow("circle")
+    bids = flow.source_generator(NexmarkSource("bid", 10, NexmarkConfig()), name="bids")
+    there = bids.unit("here").select("price")
+    back = there.unit("there").filter("price > 1")
+    back.unit("here").filter("price > 2").sink("out")
+    with pytest.raises(DataflowError, match="here, there read from each other in a circle"):
+        place(flow)
+
+
+def test_every_union_across_units_is_a_unit_of_its_own() -> None:
+    flow = Dataflow("unions")
+    one, two = (
+        flow.source_generator(NexmarkSource("bid", 10, NexmarkConfig()), name=name)
+        for name in ("one", "two")
+    )
+    first = one.union(two)
+    first.unit("between").select("price").union(two.select("price")).sink("out")
+    assert [node.node for node in place(flow).nodes if node.unit.startswith("union")] == [
+        "union[0]",
+        "union2[0]",
+    ]

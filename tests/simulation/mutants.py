@@ -18,7 +18,10 @@ import pyarrow as pa
 from holdfast.core.coordinator import coordinator as c
 from holdfast.core.haunit import events
 from holdfast.core.haunit import node as node_module
+from holdfast.core.haunit.inputs import Inputs
 from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.outputs import Outputs
+from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.incremental_join import IncrementalJoin
@@ -113,9 +116,8 @@ def _ignore_the_last_id_of_keep_alives(_: Any) -> Any:
 def _ack_before_durable(original: Any) -> Any:
     def ask_to_store(self: Node, now_ms: int, effects: list[Any]) -> None:
         original(self, now_ms, effects)
-        for point in self._asked_points:
-            for stream, source in self._inputs.items():
-                source.needed_from = max(source.needed_from, point.needed_from[stream])
+        for point in self._points._asked:
+            self._inputs.let_go(point)
 
     return ask_to_store
 
@@ -125,38 +127,34 @@ def _every_point_is_safe(_: Any) -> Any:
 
 
 def _need_only_what_comes(original: Any) -> Any:
-    def note_point(self: Node) -> None:
-        count = len(self._points)
-        original(self)
-        if len(self._points) > count:
-            point = self._points[-1]
-            self._points[-1] = replace(point, needed_from=dict(point.processed_before))
+    def note(self: RestartPoints, needed_from: Any, processed_before: Any, *rest: Any) -> None:
+        original(self, dict(processed_before), processed_before, *rest)
 
-    return note_point
+    return note
 
 
 def _accept_an_old_sender(_: Any) -> Any:
-    def accepted_input(self: Node, stream: Any, sender: Any, receiver: Any, now_ms: int) -> Any:
-        source = self._inputs.get(stream)
+    def accepted(self: Inputs, stream: Any, sender: Any, receiver: Any, now_ms: int) -> Any:
+        source = self._streams.get(stream)
         if source is not None:
             source.heard_ms = now_ms
         return source
 
-    return accepted_input
+    return accepted
 
 
 def _accept_an_old_receiver(_: Any) -> Any:
-    def accepted_output(self: Node, stream: Any, sender: Any, receiver: Any) -> Any:
-        output = self._outputs.get(stream)
+    def accepted(self: Outputs, stream: Any, sender: Any, receiver: Any) -> Any:
+        output = self._streams.get(stream)
         if output is not None and output.receiver is None:
             output.receiver = sender
         return output
 
-    return accepted_output
+    return accepted
 
 
 def _forget_the_slowest_boundary(_: Any) -> Any:
-    return lambda self: max(s.queue.taken_boundary_us for s in self._inputs.values())
+    return lambda self: max(s.queue.taken_boundary_us for s in self._streams.values())
 
 
 def _merge_in_order_of_arrival(original: Any) -> Any:
@@ -173,7 +171,7 @@ def _merge_in_order_of_arrival(original: Any) -> Any:
 
 
 def _write_sinks_again(original: Any) -> Any:
-    def open_output(self: Node, spec: Any, point: RestartPoint, sink_next_ids: Any) -> None:
+    def open_output(self: Outputs, spec: Any, point: RestartPoint, sink_next_ids: Any) -> None:
         original(self, spec, point, sink_next_ids)
         for sink in self._sinks.values():
             sink.next_id = max(sink.next_id, sink.written_before)
@@ -264,20 +262,20 @@ def _sync_says_too_much(original: Any) -> Any:
 
 def _believe_what_was_not_synced(original: Any) -> Any:
     def open_log(self: SimulatedLog, *arguments: Any) -> int:
-        kept = [segment.file.synced_bytes for segment in self._segments]
+        kept = [(segment.file.synced_bytes, segment.synced_before) for segment in self._segments]
         first_id = original(self, *arguments)
-        for segment, synced_bytes in zip(self._segments, kept, strict=False):
-            segment.file.synced_bytes = synced_bytes
+        for segment, (synced_bytes, synced_before) in zip(self._segments, kept, strict=False):
+            segment.file.synced_bytes, segment.synced_before = synced_bytes, synced_before
         return first_id
 
     return open_log
 
 
 def _hash_by_incarnation(original: Any) -> Any:
-    def put_out(self: Node, spec: Any, rows: Any, effects: list[Any]) -> None:
-        turn = self.incarnation % max(1, len(spec.streams))
+    def put_out(self: Outputs, spec: Any, *arguments: Any) -> None:
+        turn = self._incarnation % max(1, len(spec.streams))
         streams = (*spec.streams[turn:], *spec.streams[:turn])
-        original(self, replace(spec, streams=streams), rows, effects)
+        original(self, replace(spec, streams=streams), *arguments)
 
     return put_out
 
@@ -315,7 +313,7 @@ def _join_misses_a_row(original: Any) -> Any:
 
 
 def _never_subscribe_again(original: Any) -> Any:
-    def subscribe(self: Node, source: Any, now_ms: int, effects: list[Any]) -> None:
+    def subscribe(self: Inputs, source: Any, now_ms: int, effects: list[Any]) -> None:
         if source.subscribed_ms < 0:
             original(self, source, now_ms, effects)
 
@@ -350,22 +348,22 @@ MUTANTS: dict[str, Mutant] = {
         InputQueue, "promise", _ignore_the_last_id_of_keep_alives
     ),
     "acknowledges before durable": Mutant(Node, "_ask_to_store", _ack_before_durable),
-    "takes every restart point for safe": Mutant(Node, "_is_safe", _every_point_is_safe),
-    "needs only what comes": Mutant(Node, "_note_point", _need_only_what_comes),
-    "accepts an old sender": Mutant(Node, "_accepted_input", _accept_an_old_sender),
-    "accepts an old receiver": Mutant(Node, "_accepted_output", _accept_an_old_receiver),
+    "takes every restart point for safe": Mutant(Outputs, "let_go", _every_point_is_safe),
+    "needs only what comes": Mutant(RestartPoints, "note", _need_only_what_comes),
+    "accepts an old sender": Mutant(Inputs, "_accepted", _accept_an_old_sender),
+    "accepts an old receiver": Mutant(Outputs, "_accepted", _accept_an_old_receiver),
     "forgets the slowest boundary": Mutant(
-        Node, "_taken_boundary_us", _forget_the_slowest_boundary
+        Inputs, "_slowest_boundary_us", _forget_the_slowest_boundary
     ),
     "releases too early": Mutant(SUnion, "release", _window_boundary_too_early),
-    "writes sinks again": Mutant(Node, "_open_output", _write_sinks_again),
+    "writes sinks again": Mutant(Outputs, "_open", _write_sinks_again),
     "speaks while it replays": Mutant(Node, "_process", _speak_while_replaying),
     "replays one too few": Mutant(Node, "_keep_before", _replay_one_too_few),
-    "never subscribes again": Mutant(Node, "_subscribe", _never_subscribe_again),
+    "never subscribes again": Mutant(Inputs, "_subscribe", _never_subscribe_again),
     "ignores credit": Mutant(OutputQueue, "take_sendable", _ignore_credit),
     "promises before it sends": Mutant(OutputQueue, "take_boundary", _promise_before_sending),
     "skips what was spilled": Mutant(OutputQueue, "missing_for_send", _skip_what_was_spilled),
-    "partitions by incarnation": Mutant(Node, "_put_out", _hash_by_incarnation),
+    "partitions by incarnation": Mutant(Outputs, "put_out", _hash_by_incarnation),
     "reuses incarnations": Mutant(c.Coordinator, "_on_hello_received", _reuse_incarnations),
     "assigns before the journal": Mutant(
         c.Coordinator, "_on_hello_received", _assign_before_the_journal

@@ -69,6 +69,7 @@ class _Segment:
     file: File
     header_bytes: int
     next_id: int
+    synced_before: int  # ids before it are on disk
     last_record_at: int = 0
 
 
@@ -94,10 +95,12 @@ class SimulatedLog:
             batches = self.read()
             next_id = batches[-1].next_id if batches else 0
             for segment in self._segments:
-                segment.file.synced_bytes = len(segment.file.data)
+                self._sync(segment)
         header = records.encode_segment_header(self.stream, incarnation, next_id, self.schema)
         file = File(bytearray(header))
-        self._segments.append(_Segment(incarnation, next_id, machine, file, len(header), next_id))
+        self._segments.append(
+            _Segment(incarnation, next_id, machine, file, len(header), next_id, next_id)
+        )
         return next_id
 
     def append(self, incarnation: Incarnation, batch: TupleBatch) -> None:
@@ -130,8 +133,21 @@ class SimulatedLog:
     def sync(self, incarnation: Incarnation) -> int:
         """Make a writer's segment durable; ids before the returned one are on disk."""
         segment = self._of(incarnation)
-        segment.file.synced_bytes = len(segment.file.data)
+        self._sync(segment)
         return segment.next_id
+
+    def _sync(self, segment: _Segment) -> None:
+        segment.file.synced_bytes = len(segment.file.data)
+        segment.synced_before = segment.next_id
+
+    def durable_before(self) -> int:
+        """Ids before it survive the crash of every machine."""
+        durable = 0
+        for segment, limit in self._live():
+            durable = min(segment.synced_before, limit)
+            if durable < limit:
+                break
+        return durable
 
     def next_id(self, incarnation: Incarnation) -> int:
         """The next id that a writer appends."""
@@ -193,14 +209,9 @@ class SimulatedLog:
             Damage: A record fails its checksum, and it is no torn end.
         """
         batches: list[TupleBatch] = []
-        limit = NO_ID
-        live: list[tuple[_Segment, int]] = []
-        for segment in reversed(self._segments):
-            if segment.first_id < limit or (segment.first_id == limit and not live):
-                live.append((segment, limit))
-                limit = segment.first_id
-        next_id = live[-1][0].first_id if live and from_id is None else from_id or 0
-        for segment, limit in reversed(live):
+        live = self._live()
+        next_id = live[0][0].first_id if live and from_id is None else from_id or 0
+        for segment, limit in live:
             for record in self._records(segment):
                 if record.batch is None or record.first_id >= limit:
                     continue
@@ -222,6 +233,16 @@ class SimulatedLog:
                     batches.append(batch)
                     next_id = batch.next_id
         return batches
+
+    def _live(self) -> list[tuple[_Segment, int]]:
+        """The segments that count, each with the id from which a later one supersedes it."""
+        limit = NO_ID
+        live: list[tuple[_Segment, int]] = []
+        for segment in reversed(self._segments):
+            if segment.first_id < limit or (segment.first_id == limit and not live):
+                live.append((segment, limit))
+                limit = segment.first_id
+        return live[::-1]
 
     def _records(self, segment: _Segment) -> list[LogRecord]:
         found: list[LogRecord] = []

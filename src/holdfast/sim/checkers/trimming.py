@@ -1,7 +1,8 @@
 """What may be forgotten.
 
 I-TRIM  a queue drops no tuple that the receiver's newest durable restart point needs. [HA §5.2]
-I-ACK   a level-1 position is told upstream only after a restart point that allows it is durable.
+I-ACK   a level-1 position is told upstream only after a restart point that allows it is durable,
+        and a restart point is stored only when all that was put out to sinks before it is on disk.
 I-LOW   level-1 positions and durable restart points never move back. [HA §5.2]
 I-CUT   a node that starts at a durable restart point puts out what was put out after its cut: the
         state it rebuilds equals the state at the cut, and it asks for all it needs. Found by
@@ -25,6 +26,7 @@ from holdfast.sim.checkers.base import Checker, Violation
 if TYPE_CHECKING:
     from holdfast.core.machine import Effect
     from holdfast.sim.checkers.output import Tape
+    from holdfast.sim.disk import SimulatedLog
     from holdfast.sim.process import Process
     from holdfast.sim.world import RunResult, World
 
@@ -40,6 +42,11 @@ class Trimming(Checker):
         """Nothing is durable, all is needed."""
         self._durable: dict[StreamId, int] = {}  # oldest id that the durable point needs
         self._told: dict[tuple[StreamId, int], int] = {}  # by the receiver's incarnation
+        self._sinks: dict[StreamId, SimulatedLog] = {}
+
+    def begin(self, world: World) -> None:
+        """Remember the sinks' logs."""
+        self._sinks = world.sinks
 
     def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
         """A restart point is durable: what its node needs from now on."""
@@ -51,6 +58,17 @@ class Trimming(Checker):
                 if needed_from < self._durable.get(stream, 0):
                     raise Violation("I-LOW", f"{stream}: a durable point needs {needed_from} again")
                 self._durable[stream] = needed_from
+            self._check_sinks(RestartPoint.from_json(point))
+
+    def _check_sinks(self, point: RestartPoint) -> None:
+        for name, next_id in point.next_ids.items():
+            log = self._sinks.get(StreamId(name))
+            if log is not None and log.durable_before() < next_id:
+                raise Violation(
+                    "I-ACK",
+                    f"a restart point after {name} {next_id} is stored; on disk is only what comes "
+                    f"before {log.durable_before()}",
+                )
 
     def recovered(self, entries: tuple[dict[str, object], ...]) -> None:
         """The newest points found count from now on."""
@@ -65,7 +83,7 @@ class Trimming(Checker):
         self._durable |= found
 
     def performing(self, process: Process, effect: Effect) -> None:
-        """Compare trims and level-1 positions with what is durable."""
+        """Compare trims, level-1 positions and restart points with what is durable."""
         if isinstance(effect, events.TrimSpill):
             if effect.before > self._durable.get(effect.stream, 0):
                 raise Violation(

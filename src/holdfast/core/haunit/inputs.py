@@ -1,0 +1,308 @@
+"""The input streams of a node: what came, what is missing, what may come. [HA §5, §6]
+
+A stream comes from another node, which must subscribe it, or from a source that the shell reads.
+Frames of an earlier incarnation, or meant for one, are refused and counted. A gap in the ids, or a
+producer that is silent for long, is answered by subscribing again from the next id expected.
+
+With several streams, tuples go on into SUnion, which releases them up to the slowest boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import RemoteProtocolError
+from holdfast.core.haunit.events import ReadSource, SendAck, SendSubscribe
+from holdfast.core.machine import SetTimer
+from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
+from holdfast.core.queues.input_queue import InputQueue
+from holdfast.core.replication.sunion import SUnion
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.events import BatchReceived, BoundaryReceived, SourceRead
+    from holdfast.core.haunit.plan import InputSpec, NodePlan
+    from holdfast.core.machine import Effect
+    from holdfast.core.recovery.restart_point import RestartPoint
+
+_SOURCE_POLL_MS = 1
+_SOURCE_POLL_IDLE_MS = 5
+_IDLE_POLLS_BEFORE_SLOWER = 50
+_NEVER_MS = -(10**9)
+
+
+@dataclass(slots=True)
+class Input:
+    """One input stream: what it is, what waits, and what was told upstream."""
+
+    spec: InputSpec
+    number: int  # among the node's input streams
+    queue: InputQueue
+    needed_from: int  # level-1 position that may be told upstream; never moves back
+    producer: Incarnation | None = None
+    heard_ms: int = 0  # when the producer was last heard of
+    subscribed_ms: int = _NEVER_MS  # when SendSubscribe was last returned
+    is_reading: bool = False  # a ReadSource is under way
+    read_at_ms: int = 0  # earliest time of the next ReadSource
+    idle_polls: int = 0
+
+
+class Inputs:
+    """All input streams of one incarnation. Volatile: all fields."""
+
+    def __init__(
+        self, plan: NodePlan, incarnation: Incarnation, point: RestartPoint, now_ms: int
+    ) -> None:
+        """Expect what the restart point needs."""
+        self._plan = plan
+        self._incarnation = incarnation
+        self._streams: dict[StreamId, Input] = {}
+        for number, spec in enumerate(plan.inputs):
+            first_id = point.needed_from.get(spec.stream, 0)
+            limit = plan.limits.input_queue_tuples
+            queue = InputQueue(spec.stream, next_id=first_id, max_tuples=limit)
+            self._streams[spec.stream] = Input(spec, number, queue, first_id, heard_ms=now_ms)
+        self.sunion: SUnion | None = None
+        if len(plan.inputs) > 1:
+            self.sunion = SUnion([spec.port for spec in plan.inputs], plan.port_count)
+        # Rounds must not cost by the input stream but by what came on them.
+        self._fresh: dict[StreamId, Input] = {}  # those with something that no round has taken
+        self.slowest_us = BEGINNING_US  # boundary of the slowest stream, as of the last round
+        self._slowest_count = len(plan.inputs)  # how many streams are there
+        self._read_timer_ms: int | None = None  # when the timer of the sources is due
+        self.refused_frames = 0
+
+    # -- what comes -------------------------------------------------------------------------
+
+    def receive(self, got: BatchReceived, now_ms: int, effects: list[Effect]) -> None:
+        """Tuples of another node."""
+        source = self._accepted(got.stream, got.sender, got.receiver, now_ms)
+        if source is None:
+            return
+        if not source.queue.receive(got.batch):
+            self._subscribe(source, now_ms, effects)  # Tuples were lost on the way.
+        self._note_fresh(source)
+
+    def promise(self, got: BoundaryReceived, now_ms: int, effects: list[Effect]) -> None:
+        """A keep-alive of another node."""
+        source = self._accepted(got.stream, got.sender, got.receiver, now_ms)
+        if source is None:
+            return
+        if not source.queue.promise(got.sent_before, got.boundary_us):
+            self._subscribe(source, now_ms, effects)  # The last tuples were lost on the way.
+        self._note_fresh(source)
+
+    def _accepted(
+        self, stream: StreamId, sender: Incarnation, receiver: Incarnation, now_ms: int
+    ) -> Input | None:
+        """The stream, or None if the frame is of, or for, another incarnation."""
+        source = self._streams.get(stream)
+        if source is None or receiver != self._incarnation or sender != source.producer:
+            self.refused_frames += 1
+            return None
+        source.heard_ms = now_ms
+        return source
+
+    def source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
+        """The answer of a source. Raises `RemoteProtocolError` when it leaves tuples out."""
+        source = self._streams[got.stream]
+        source.is_reading = False
+        for batch in got.batches:
+            if not source.queue.receive(batch):
+                raise RemoteProtocolError(
+                    f"source {got.stream} gave tuple {batch.first_id}, "
+                    f"expected {source.queue.next_id}"
+                )
+        source.queue.promise(source.queue.next_id, got.boundary_us)
+        self._note_fresh(source)
+        if got.batches:
+            source.idle_polls = 0
+            source.read_at_ms = now_ms
+        else:
+            source.idle_polls += 1
+            is_idle = source.idle_polls > _IDLE_POLLS_BEFORE_SLOWER
+            source.read_at_ms = now_ms + (_SOURCE_POLL_IDLE_MS if is_idle else _SOURCE_POLL_MS)
+        self.read_sources(now_ms, effects)
+
+    def _note_fresh(self, source: Input) -> None:
+        if source.queue.has_work:
+            self._fresh[source.spec.stream] = source
+        else:
+            self._fresh.pop(source.spec.stream, None)
+
+    # -- what may come ------------------------------------------------------------------------
+
+    def learn(
+        self, node: NodeId, incarnation: Incarnation, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """A producer has this incarnation: subscribe to it, if it is a later one."""
+        for source in self._streams.values():
+            if source.spec.producer == node and (
+                source.producer is None or incarnation > source.producer
+            ):
+                source.producer = incarnation
+                source.subscribed_ms = _NEVER_MS
+                source.heard_ms = now_ms
+                self._subscribe(source, now_ms, effects)
+
+    def subscribe_to_silent(self, now_ms: int, effects: list[Effect]) -> None:
+        """Subscribe again to producers that have not been heard of for long."""
+        for source in self._streams.values():
+            if now_ms - source.heard_ms > self._plan.limits.resubscribe_ms:
+                self._subscribe(source, now_ms, effects)
+
+    def _subscribe(self, source: Input, now_ms: int, effects: list[Effect]) -> None:
+        """Ask for everything from the next expected id; not twice within a moment."""
+        if source.producer is None:
+            return
+        if now_ms - source.subscribed_ms < self._plan.limits.resubscribe_ms:
+            return
+        source.subscribed_ms = now_ms
+        source.queue.refresh_credit(self._held(source))
+        source.queue.credit_told()
+        effects.append(
+            SendSubscribe(
+                source.spec.stream,
+                source.producer,
+                source.queue.next_id,
+                source.needed_from,
+                source.queue.credit_until,
+            )
+        )
+
+    def acknowledge_all(self, effects: list[Effect]) -> None:
+        """Tell all producers both positions and the credit."""
+        for source in self._streams.values():
+            self._acknowledge(source, effects)
+
+    def grant(self, sources: Iterable[Input], effects: list[Effect]) -> None:
+        """Acknowledge where enough room has come free that the producer should know at once."""
+        for source in sources:
+            source.queue.refresh_credit(self._held(source))
+            if source.producer is not None and source.queue.credit_is_due():
+                self._acknowledge(source, effects)
+
+    def _acknowledge(self, source: Input, effects: list[Effect]) -> None:
+        if source.producer is None:
+            return
+        source.queue.refresh_credit(self._held(source))
+        source.queue.credit_told()
+        effects.append(
+            SendAck(
+                source.spec.stream,
+                source.producer,
+                source.queue.next_id,
+                source.needed_from if self._plan.is_protected else source.queue.next_id,
+                source.queue.credit_until,
+            )
+        )
+
+    def _held(self, source: Input) -> int:
+        """Tuples in SUnion that use up the stream's credit.
+
+        Those of the slowest streams do not, or the node could wait for ever: 1. A window closes
+        with more results than the input may hold. 2. They share one time, so that none is released
+        before the boundary behind the last. 3. The last is never sent for want of credit.
+        """
+        if self.sunion is None or source.queue.taken_boundary_us <= self.slowest_us:
+            return 0
+        return self.sunion.held_tuples[source.number]
+
+    def read_sources(self, now_ms: int, effects: list[Effect]) -> None:
+        """Read the sources that are due; one timer wakes the node for the first of the others."""
+        limits = self._plan.limits
+        next_read_ms: int | None = None
+        for source in self._streams.values():
+            if source.spec.producer is not None or source.is_reading:
+                continue
+            if source.queue.boundary_us == END_US:
+                continue
+            if now_ms < source.read_at_ms:
+                next_read_ms = min(source.read_at_ms, next_read_ms or source.read_at_ms)
+                continue
+            room = limits.input_queue_tuples - self._held(source) - source.queue.pending_tuples
+            if room >= limits.input_queue_tuples // 2:
+                source.is_reading = True
+                wanted = min(room, limits.round_tuples)
+                effects.append(ReadSource(source.spec.stream, source.queue.next_id, wanted))
+        if next_read_ms is not None and next_read_ms != self._read_timer_ms:
+            self._read_timer_ms = next_read_ms
+            effects.append(SetTimer("read", next_read_ms))
+
+    def read_timer_fired(self, now_ms: int, effects: list[Effect]) -> None:
+        """The timer of the sources has run out."""
+        self._read_timer_ms = None
+        self.read_sources(now_ms, effects)
+
+    # -- what is taken ------------------------------------------------------------------------
+
+    @property
+    def fresh(self) -> list[Input]:
+        """The streams with something that no round has taken."""
+        return list(self._fresh.values())
+
+    @property
+    def has_fresh(self) -> bool:
+        """Whether there is any."""
+        return bool(self._fresh)
+
+    def all(self) -> Iterable[Input]:
+        """All streams, in the order of the plan."""
+        return self._streams.values()
+
+    def taken_from(self, source: Input) -> None:
+        """A round has taken from the node's only stream, and perhaps put some of it back."""
+        self.slowest_us = source.queue.taken_boundary_us
+        self._note_fresh(source)
+
+    def merge_fresh(self, sunion: SUnion) -> None:
+        """Move what has come into SUnion, and find the slowest boundary."""
+        for source in self.fresh:
+            was_slowest = source.queue.taken_boundary_us <= self.slowest_us
+            for batch in source.queue.take(self._plan.limits.round_tuples):
+                sunion.add(source.number, batch)
+            if was_slowest and source.queue.taken_boundary_us > self.slowest_us:
+                self._slowest_count -= 1
+            self._note_fresh(source)
+        if self._slowest_count == 0:
+            self.slowest_us = self._slowest_boundary_us()
+            self._slowest_count = sum(
+                source.queue.taken_boundary_us <= self.slowest_us
+                for source in self._streams.values()
+            )
+
+    def _slowest_boundary_us(self) -> int:
+        return min(source.queue.taken_boundary_us for source in self._streams.values())
+
+    # -- what is needed -----------------------------------------------------------------------
+
+    def let_go(self, point: RestartPoint) -> None:
+        """A restart point is durable: what comes before its needs may be forgotten upstream."""
+        for stream, source in self._streams.items():
+            source.needed_from = max(source.needed_from, point.needed_from[stream])
+
+    @property
+    def needed_from(self) -> dict[str, int]:
+        """Per stream the level-1 position that may be told upstream."""
+        return {stream: source.needed_from for stream, source in self._streams.items()}
+
+    # -- looking ----------------------------------------------------------------------------
+
+    @property
+    def are_ended(self) -> bool:
+        """Whether all streams have ended and all was taken."""
+        return all(source.queue.is_ended for source in self._streams.values())
+
+    def has(self, stream: StreamId) -> bool:
+        """Whether it is an input stream."""
+        return stream in self._streams
+
+    def producer(self, stream: StreamId) -> Incarnation | None:
+        """The incarnation of a stream's producer, as far as it is known."""
+        return self._streams[stream].producer
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when a queue makes no sense."""
+        for source in self._streams.values():
+            source.queue.check_invariants()

@@ -1,0 +1,357 @@
+"""The outputs of a node: streams to other nodes, and sinks. [HA §5.2]
+
+Every stream to another node has an output queue, which numbers and keeps its tuples; a sink has a
+log, written exactly once by tuple id. Both say up to which id they let the node go: what was put
+out before is needed from it no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.haunit.events import (
+    EndSink,
+    ReadSpill,
+    ReportFirstOutput,
+    SendBatch,
+    SendBoundary,
+    SpillBatches,
+    SyncSink,
+    TrimSpill,
+    WriteSink,
+)
+from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.stable_hash import partition_of
+from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.core.queues.output_queue import OutputQueue
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.events import (
+        AckReceived,
+        SinkSynced,
+        SpillRead,
+        SubscribeReceived,
+    )
+    from holdfast.core.haunit.plan import NodePlan, OutputSpec
+    from holdfast.core.machine import Effect
+    from holdfast.core.operators.base import Rows
+    from holdfast.core.recovery.restart_point import RestartPoint
+
+
+@dataclass(slots=True)
+class Output:
+    """One output stream to a receiving node."""
+
+    queue: OutputQueue
+    node: NodeId
+    receiver: Incarnation | None = None
+    spill_request: int | None = None  # request id of the ReadSpill under way
+    trimmed_told: int = 0
+
+
+@dataclass(slots=True)
+class Sink:
+    """One sink stream."""
+
+    next_id: int
+    durable_before: int  # ids before it are on disk: level-1 position of the log
+    written_before: int  # ids before it are in the log
+    is_sync_due: bool = False
+    is_ended: bool = False
+
+
+class Outputs:
+    """All outputs of one incarnation. Volatile: all fields."""
+
+    def __init__(
+        self,
+        plan: NodePlan,
+        incarnation: Incarnation,
+        point: RestartPoint,
+        sink_next_ids: dict[StreamId, int],
+    ) -> None:
+        """Number from the restart point on; `sink_next_ids`: what the sinks' logs hold."""
+        self._plan = plan
+        self._incarnation = incarnation
+        self._streams: dict[StreamId, Output] = {}
+        self._sinks: dict[StreamId, Sink] = {}
+        for spec in plan.outputs:
+            self._open(spec, point, sink_next_ids)
+        self._requests = 0
+        self._has_put_out = False
+        self._unsafe_stream: StreamId | None = None  # the one that kept a point from being safe
+        self.refused_frames = 0
+        self.tuples = 0  # put out so far
+
+    def _open(
+        self, spec: OutputSpec, point: RestartPoint, sink_next_ids: dict[StreamId, int]
+    ) -> None:
+        for i, stream in enumerate(spec.streams):
+            next_id = point.next_ids.get(stream, 0)
+            if spec.is_sink:
+                in_log = max(sink_next_ids.get(stream, 0), next_id)
+                self._sinks[stream] = Sink(next_id, in_log, in_log)
+            else:
+                queue = OutputQueue(
+                    stream,
+                    first_id=next_id,
+                    retain=self._plan.is_protected,
+                    memory_limit_bytes=self._plan.limits.output_queue_bytes,
+                )
+                self._streams[stream] = Output(queue, spec.receivers[i], trimmed_told=next_id)
+
+    # -- putting out --------------------------------------------------------------------------
+
+    def has_room(self) -> bool:
+        """Whether no stream has too many unsent tuples. Cost: O(streams)."""
+        limit = self._plan.limits.output_queue_tuples
+        return all(output.queue.unsent_tuples < limit for output in self._streams.values())
+
+    def put_out(
+        self, spec: OutputSpec, rows: Rows, boundary_us: int, effects: list[Effect]
+    ) -> None:
+        """Number rows and append them to their queues, or write them to their sink."""
+        schema = with_time(spec.schema)
+        batch = pa.RecordBatch.from_arrays(
+            [*rows.batch.columns, pa.array(rows.time_us)], schema=schema
+        )
+        self.tuples += batch.num_rows
+        if spec.is_sink:
+            stream = spec.streams[0]
+            first_id = self._sinks[stream].next_id
+            tuples = TupleBatch(first_id, batch, boundary_us, rows.created_us)
+            self._write_sink(stream, tuples, effects)
+            return
+        for stream, part in zip(spec.streams, _partition(batch, spec), strict=True):
+            if part.num_rows:
+                queue = self._streams[stream].queue
+                queue.append(TupleBatch(queue.next_id, part, boundary_us, rows.created_us))
+
+    def promise(self, boundary_us: int) -> None:
+        """Nothing older will be put out."""
+        for output in self._streams.values():
+            output.queue.promise(boundary_us)
+
+    def _write_sink(self, stream: StreamId, tuples: TupleBatch, effects: list[Effect]) -> None:
+        """Write what the log does not hold yet: exactly once by tuple id."""
+        sink = self._sinks[stream]
+        sink.next_id = tuples.next_id
+        if tuples.next_id <= sink.written_before:
+            return
+        tuples = tuples.starting_at(sink.written_before)
+        sink.written_before = tuples.next_id
+        sink.is_sync_due = True
+        effects.append(WriteSink(stream, tuples))
+        self._note_first_output(effects)
+
+    def _note_first_output(self, effects: list[Effect]) -> None:
+        if not self._has_put_out:
+            self._has_put_out = True
+            effects.append(ReportFirstOutput())
+
+    # -- sending ----------------------------------------------------------------------------
+
+    def flush(self, effects: list[Effect]) -> None:
+        """Send what credit allows on all streams, then boundaries."""
+        for stream, output in self._streams.items():
+            self._flush(stream, output, effects)
+
+    def _flush(self, stream: StreamId, output: Output, effects: list[Effect]) -> None:
+        receiver = output.receiver
+        if receiver is None or not output.queue.is_subscribed:
+            return
+        self._read_spill(stream, output, effects)
+        for batch in output.queue.take_sendable():
+            effects.append(SendBatch(stream, receiver, batch))
+            self._note_first_output(effects)
+        boundary_us = output.queue.take_boundary()
+        if boundary_us is not None:
+            effects.append(SendBoundary(stream, receiver, output.queue.sent_before, boundary_us))
+        spilled = output.queue.take_spill()
+        if spilled:
+            effects.append(SpillBatches(stream, tuple(spilled)))
+
+    def keep_alive(self, effects: list[Effect]) -> None:
+        """Tell every receiver the last id sent, so that it notices a lost end."""
+        for stream, output in self._streams.items():
+            queue = output.queue
+            if output.receiver is None or not queue.is_subscribed:
+                continue
+            has_sent_all = queue.sent_before >= queue.next_id
+            boundary_us = queue.boundary_us if has_sent_all else BEGINNING_US
+            effects.append(SendBoundary(stream, output.receiver, queue.sent_before, boundary_us))
+
+    def _read_spill(self, stream: StreamId, output: Output, effects: list[Effect]) -> None:
+        missing = output.queue.missing_for_send()
+        if missing is None or output.spill_request is not None:
+            return
+        self._requests += 1
+        output.spill_request = self._requests
+        from_id, to_id = missing
+        to_id = min(to_id, from_id + self._plan.limits.round_tuples)
+        effects.append(ReadSpill(stream, self._requests, from_id, to_id))
+
+    def spill_read(self, got: SpillRead, effects: list[Effect]) -> None:
+        """Send on what was read back."""
+        output = self._streams[got.stream]
+        if output.spill_request != got.request_id or output.receiver is None:
+            return  # Asked for by a subscription that has been replaced.
+        output.spill_request = None
+        for batch in got.batches:
+            effects.append(SendBatch(got.stream, output.receiver, batch))
+            output.queue.resent(batch.next_id)
+        self._flush(got.stream, output, effects)
+
+    # -- receivers --------------------------------------------------------------------------
+
+    def learn(self, node: NodeId, incarnation: Incarnation) -> None:
+        """A receiver has this incarnation."""
+        for output in self._streams.values():
+            if output.node == node:
+                self._learn(output, incarnation)
+
+    def _learn(self, output: Output, incarnation: Incarnation) -> None:
+        if output.receiver is None or incarnation > output.receiver:
+            output.receiver = incarnation
+            output.queue.unsubscribe()
+            output.spill_request = None
+
+    def subscribe(self, got: SubscribeReceived, effects: list[Effect]) -> bool:
+        """Serve a receiver from an id on; False when the frame was refused.
+
+        Raises:
+            RemoteProtocolError: A new receiver needs what was trimmed.
+        """
+        output = self._accepted(got.stream, got.sender, got.receiver)
+        if output is None:
+            return False
+        if output.queue.is_subscribed and got.from_id < output.queue.trimmed_before:
+            self.refused_frames += 1  # An old frame: since then, it has acknowledged more.
+            return False
+        output.spill_request = None
+        output.queue.subscribe(got.from_id)
+        output.queue.reset_credit(got.credit_until)
+        self._trim(output, got.from_id, got.needed_from, effects)
+        return True
+
+    def acknowledge(self, got: AckReceived, effects: list[Effect]) -> bool:
+        """Take over a receiver's positions and credit; False when the frame was refused."""
+        output = self._accepted(got.stream, got.sender, got.receiver)
+        if output is None:
+            return False
+        output.queue.grant(got.credit_until)
+        self._trim(output, got.received_before, got.needed_from, effects)
+        return True
+
+    def flush_stream(self, stream: StreamId, effects: list[Effect]) -> None:
+        """Send what credit allows on one stream."""
+        self._flush(stream, self._streams[stream], effects)
+
+    def _accepted(
+        self, stream: StreamId, sender: Incarnation, receiver: Incarnation
+    ) -> Output | None:
+        """The stream, or None if the frame is of, or for, another incarnation.
+
+        A newer incarnation of the receiver than the coordinator has told of is believed: only the
+        coordinator gives incarnations, and waiting for its word would delay recovery.
+        """
+        output = self._streams.get(stream)
+        if output is None or receiver != self._incarnation:
+            self.refused_frames += 1
+            return None
+        self._learn(output, sender)
+        if sender != output.receiver:
+            self.refused_frames += 1
+            return None
+        return output
+
+    def _trim(
+        self, output: Output, received_before: int, needed_from: int, effects: list[Effect]
+    ) -> None:
+        """Positions beyond what this incarnation has produced again say nothing to it yet."""
+        queue = output.queue
+        queue.acknowledge(min(received_before, queue.next_id), min(needed_from, queue.next_id))
+        if queue.trimmed_before > output.trimmed_told:
+            output.trimmed_told = queue.trimmed_before
+            effects.append(TrimSpill(queue.stream, queue.trimmed_before))
+
+    # -- sinks ------------------------------------------------------------------------------
+
+    def sync_sinks(self, effects: list[Effect]) -> None:
+        """Have what was written made durable."""
+        for stream, sink in self._sinks.items():
+            if sink.is_sync_due:
+                sink.is_sync_due = False
+                effects.append(SyncSink(stream))
+
+    def sink_synced(self, synced: SinkSynced) -> None:
+        """A sink's log is on disk up to an id."""
+        sink = self._sinks[synced.stream]
+        sink.durable_before = max(sink.durable_before, synced.durable_before)
+
+    def end_sinks(self, effects: list[Effect]) -> bool:
+        """End every sink that is durable; False as long as one is not."""
+        for stream, sink in self._sinks.items():
+            if sink.durable_before < sink.next_id:
+                return False
+            if not sink.is_ended:
+                sink.is_ended = True
+                effects.append(EndSink(stream))
+        return True
+
+    # -- restart points -----------------------------------------------------------------------
+
+    @property
+    def next_ids(self) -> dict[str, int]:
+        """Per stream the id of its next tuple."""
+        ids: dict[str, int] = {s: output.queue.next_id for s, output in self._streams.items()}
+        return ids | {stream: sink.next_id for stream, sink in self._sinks.items()}
+
+    def let_go(self, point: RestartPoint) -> bool:
+        """Whether nothing put out before the point is needed from this node any more."""
+        if not self._lets_go(self._unsafe_stream, point):
+            return False  # The stream that was missing the last time still is.
+        for stream in (*self._streams, *self._sinks):
+            if not self._lets_go(stream, point):
+                self._unsafe_stream = stream
+                return False
+        return True
+
+    def _lets_go(self, stream: StreamId | None, point: RestartPoint) -> bool:
+        if stream is None:
+            return True
+        output = self._streams.get(stream)
+        if output is not None:
+            return point.next_ids[stream] <= output.queue.needed_from
+        return point.next_ids[stream] <= self._sinks[stream].durable_before
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def receiver(self, stream: StreamId) -> Incarnation | None:
+        """The incarnation of a stream's receiver, as far as it is known."""
+        return self._streams[stream].receiver
+
+    def receivers(self) -> dict[NodeId, Incarnation]:
+        """The incarnation of every receiver that is known."""
+        return {o.node: o.receiver for o in self._streams.values() if o.receiver is not None}
+
+    def queues(self) -> list[OutputQueue]:
+        """All output queues."""
+        return [output.queue for output in self._streams.values()]
+
+
+def _partition(batch: pa.RecordBatch, spec: OutputSpec) -> list[pa.RecordBatch]:
+    """Split by key hash into one batch per receiver, rows in order."""
+    receivers = len(spec.streams)
+    if receivers == 1:
+        return [batch]
+    part = partition_of([batch.column(key) for key in spec.keys], receivers)
+    order = np.argsort(part, kind="stable")
+    counts = np.bincount(part, minlength=receivers)
+    sorted_batch = batch.take(pa.array(order))
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return [sorted_batch.slice(int(starts[i]), int(counts[i])) for i in range(receivers)]

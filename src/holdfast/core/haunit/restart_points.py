@@ -1,0 +1,79 @@
+"""The restart points of one incarnation on their way: noted, safe, asked for, stored.
+
+A point is noted between two rounds. It is safe once nothing that was put out before it is needed
+from this node any more; then it is sent to the coordinator. Once that has stored it, and never
+before, it may move level-1 positions. Points are handled in the order in which they were noted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.recovery.restart_point import RestartPoint
+
+_NOTED_MAX = 64
+
+
+class RestartPoints:
+    """Volatile: all fields; what is stored is the coordinator's."""
+
+    def __init__(self, sequence: int) -> None:
+        """Go on after the point `sequence` that the incarnation started from."""
+        self._sequence = sequence
+        self._noted: deque[RestartPoint] = deque()  # not yet safe
+        self._asked: deque[RestartPoint] = deque()  # safe, sent to the coordinator
+        self._asked_ms = 0
+
+    def note(
+        self,
+        needed_from: dict[str, int],
+        processed_before: dict[str, int],
+        boundary_us: int,
+        next_ids: dict[str, int],
+    ) -> None:
+        """Note the node's present cut; fields as in `RestartPoint`."""
+        if len(self._noted) >= _NOTED_MAX:
+            del self._noted[_NOTED_MAX // 2]  # Keep the oldest, the first to become safe.
+        self._sequence += 1
+        self._noted.append(
+            RestartPoint(self._sequence, needed_from, processed_before, boundary_us, next_ids)
+        )
+
+    def ask(self, is_safe: Callable[[RestartPoint], bool], now_ms: int) -> RestartPoint | None:
+        """The newest point that has become safe, to be stored; None: no other has."""
+        safe: RestartPoint | None = None
+        while self._noted and is_safe(self._noted[0]):
+            safe = self._noted.popleft()
+        if safe is not None:
+            self._asked.append(safe)
+            self._asked_ms = now_ms
+        return safe
+
+    def ask_again(self, now_ms: int, after_ms: int) -> RestartPoint | None:
+        """The newest point asked for, if the answer has been missing for longer than that."""
+        if not self._asked or now_ms - self._asked_ms <= after_ms:
+            return None
+        self._asked_ms = now_ms
+        return self._asked[-1]
+
+    def stored(self, sequence: int) -> list[RestartPoint]:
+        """The points that are durable now, with all before them, oldest first."""
+        durable: list[RestartPoint] = []
+        while self._asked and self._asked[0].sequence <= sequence:
+            durable.append(self._asked.popleft())
+        return durable
+
+    def check_invariants(self, told: dict[str, int]) -> None:
+        """Raise `InvariantViolation` when a low watermark moves back.
+
+        Args:
+            told: Per input stream the level-1 position that may be told upstream.
+        """
+        before = told
+        for point in (*self._asked, *self._noted):
+            for stream, needed_from in point.needed_from.items():
+                if needed_from < before[stream]:
+                    raise InvariantViolation(f"{stream}: a low watermark moved back")
+            before = point.needed_from

@@ -38,6 +38,8 @@ def test_a_trace_is_a_timeline_with_the_plan_first() -> None:
         (("--seeds", "9:3"), "FROM:TO"),
         (("--keep", "1"), "--seed"),
         (("--seed", "1", "--keep", "one"), "numbers"),
+        (("--seed", "1", "--keep", "99"), "numbered from 0"),
+        (("--real", "--keep", "1"), "--real"),
         (("--dataflow", "q99"), "flights"),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,7 +50,7 @@ def simulate(
 ) -> None:
     """Run dataflows under seeded faults in virtual time and check every invariant.
 
-    Exit code 1 when one was violated. Nothing of it needs Spark or Java.
+    Exit code 1 when one was violated. Only `--real` needs Java.
     """
     from holdfast.sim import campaign
     from holdfast.sim.seeds import DATAFLOWS, Run
@@ -56,14 +58,27 @@ def simulate(
     if dataflow not in DATAFLOWS:
         raise typer.BadParameter(f"no dataflow {dataflow!r}; there are {', '.join(DATAFLOWS)}")
     if real:
+        simulated_only = {
+            "--keep": keep is not None,
+            "--tuples": tuples is not None,
+            "--trace": trace,
+            "--shrink": shrink,
+            "--faults": faults != "all",
+            "--dataflow": dataflow != "mixed",
+        }
+        if refused := [option for option, is_given in simulated_only.items() if is_given]:
+            raise typer.BadParameter(f"{', '.join(refused)} cannot be had with --real")
         wanted = _range(seeds) if seed is None else range(seed, seed + 1)
         raise typer.Exit(_for_real(wanted, as_json=as_json))
     kinds = _kinds(faults)
     if seed is not None:
         run = Run(seed, kinds, dataflow, _numbers(keep), tuples)
+        _check_kept(run)
+        started_s = time.monotonic()
         outcome = _one(run, is_traced=trace, is_full=every_step)
         summary = campaign.Summary()
         summary.add(outcome)
+        summary.real_s = time.monotonic() - started_s
     else:
         for option, given in (("--keep", keep), ("--tuples", tuples), ("--trace", trace or None)):
             if given is not None:
@@ -98,6 +113,15 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(word) for word in text.split(",") if word and word != "none")
     except ValueError:
         raise typer.BadParameter(f"--keep {text!r}: numbers of faults with commas") from None
+
+
+def _check_kept(run: Run) -> None:
+    planned = replace(run, keep=None).faults()
+    unknown = [number for number in run.keep or () if number not in planned]
+    if unknown:
+        raise typer.BadParameter(
+            f"--keep {unknown[0]}: seed {run.seed} plans {len(planned)} faults, numbered from 0"
+        )
 
 
 def _range(text: str) -> range:

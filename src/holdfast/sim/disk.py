@@ -70,7 +70,14 @@ class _Segment:
     header_bytes: int
     next_id: int
     synced_before: int  # ids before it are on disk
-    last_record_at: int = 0
+    records_at: list[int] = field(default_factory=list)  # where records begin, torn ones too
+    size: int = 0  # as it was written
+
+    def last_durable_record_at(self) -> int:
+        """Where the last record that is all on disk begins; 0: there is none."""
+        ends = [*self.records_at, self.size][1:]
+        records = zip(self.records_at, ends, strict=True)
+        return max((at for at, end in records if end <= self.file.synced_bytes), default=0)
 
 
 @dataclass(slots=True)
@@ -104,12 +111,14 @@ class SimulatedLog:
         return next_id
 
     def append(self, incarnation: Incarnation, batch: TupleBatch) -> None:
-        """Append to the segment of a writer, zombie or not."""
+        """Append to the segment of a writer, zombie or not.
+
+        Raises:
+            Damage: The tuples do not continue the log, as it was found.
+        """
         segment = self._of(incarnation)
         if batch.first_id != segment.next_id:
-            raise InvariantViolation(
-                f"{self.stream}: tuple {batch.first_id}, expected {segment.next_id}"
-            )
+            raise Damage(f"{self.stream}: tuple {batch.first_id}, expected {segment.next_id}")
         parts = records.encode_record(
             RecordKind.DATA,
             batch.tuple_type,
@@ -119,9 +128,10 @@ class SimulatedLog:
             0,
             batch.batch,
         )
-        segment.last_record_at = len(segment.file.data)
+        segment.records_at.append(len(segment.file.data))
         for part in parts:
             segment.file.data += bytes(part)
+        segment.size = len(segment.file.data)
         segment.next_id = batch.next_id
 
     def skip_to(self, incarnation: Incarnation, first_id: int) -> None:
@@ -186,15 +196,14 @@ class SimulatedLog:
     def flip(self, pick: Pick) -> bool:
         """Flip one bit of a record, if there is any.
 
-        The last record of a segment is spared: damage there is taken for a torn end.
+        The last durable record of a segment is spared: with what follows it torn off, damage there
+        would be taken for a torn end.
         """
-        full = [s for s in self._segments if s.last_record_at > s.header_bytes]
+        full = [s for s in self._segments if s.last_durable_record_at() > s.header_bytes]
         if not full:
             return False
         segment = full[pick(0, len(full) - 1)]
-        end = min(segment.last_record_at, len(segment.file.data))
-        if end <= segment.header_bytes:
-            return False
+        end = segment.last_durable_record_at()
         segment.file.flip(pick(segment.header_bytes, end - 1), 1 << pick(0, 7))
         return True
 
@@ -287,12 +296,13 @@ class SimulatedJournal:
         self._file.truncate(pick(self._file.synced_bytes, len(self._file.data)))
 
     def flip(self, pick: Pick) -> bool:
-        """Flip one bit before the last line, if there is any."""
+        """Flip one bit before the last durable line, if there is any."""
         data = self._file.data
-        last_line_at = data.rfind(b"\n", 0, max(0, len(data) - 1))
-        if last_line_at <= 0:
+        last_end = data.rfind(b"\n", 0, self._file.synced_bytes)
+        last_at = data.rfind(b"\n", 0, max(0, last_end)) + 1
+        if last_at < 2:
             return False
-        self._file.flip(pick(0, last_line_at - 1), 1 << pick(0, 7))
+        self._file.flip(pick(0, last_at - 2), 1 << pick(0, 7))
         return True
 
     def restore(self) -> bool:

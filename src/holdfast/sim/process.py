@@ -340,8 +340,12 @@ class Process:
         self._answer(events.SourceRead(effect.stream, batches, boundary_us), delay_us)
 
     def _write_sink(self, effect: events.WriteSink) -> None:
-        if not self._is_disk_full():
+        if self._is_disk_full():
+            return
+        try:
             self._world.sinks[effect.stream].append(self.incarnation, effect.batch)
+        except Damage as damage:
+            self._fail(str(damage), is_fatal=True, incarnation=self.incarnation)
 
     def _sync_sink(self, effect: events.SyncSink) -> None:
         log = self._world.sinks[effect.stream]

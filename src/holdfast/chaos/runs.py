@@ -143,7 +143,7 @@ def execute(spark: SparkSession, run: RealRun) -> RealOutcome:
 @contextlib.contextmanager
 def _routed(proxy: Proxy) -> Any:
     """All connections of queries started within the block go through the proxy."""
-    former = Cluster.route
+    former = Cluster.__dict__["route"]
     Cluster.route = staticmethod(proxy.route)  # type: ignore[method-assign]
     try:
         yield

@@ -5,7 +5,9 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.chaos.runs import KINDS, draw_run, execute, warm_up
+from holdfast.chaos.proxy import Proxy
+from holdfast.chaos.runs import KINDS, draw_run, execute, routed, warm_up
+from holdfast.shell.spark.launch import Cluster
 
 KILLS = 15
 
@@ -39,3 +41,15 @@ def test_a_seed_draws_the_same_plan_every_time() -> None:
     assert draw_run(5) != draw_run(6)
     kinds = {fault.kind for seed in range(60) for fault in draw_run(seed).faults}
     assert kinds == set(KINDS)
+
+
+def test_the_proxy_is_gone_afterwards() -> None:
+    before = Cluster.__dict__["route"]
+    proxy = Proxy()
+    try:
+        with routed(proxy):
+            assert Cluster.route("ipc:///tmp/nobody") != "ipc:///tmp/nobody"
+    finally:
+        proxy.close()
+    assert Cluster.__dict__["route"] is before
+    assert object.__new__(Cluster).route("tcp://here:1") == "tcp://here:1"

@@ -13,7 +13,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,7 +120,7 @@ def execute(spark: SparkSession, run: RealRun) -> RealOutcome:
     outcome = RealOutcome(run)
     proxy = Proxy()
     try:
-        with tempfile.TemporaryDirectory(prefix="holdfast-real-") as location, _routed(proxy):
+        with tempfile.TemporaryDirectory(prefix="holdfast-real-") as location, routed(proxy):
             origin_us = now_us() + int(_ALLOWANCE_S * 1e6)
             query = _flow(run, origin_us).start(
                 spark,
@@ -141,7 +141,7 @@ def execute(spark: SparkSession, run: RealRun) -> RealOutcome:
 
 
 @contextlib.contextmanager
-def _routed(proxy: Proxy) -> Any:
+def routed(proxy: Proxy) -> Iterator[None]:
     """All connections of queries started within the block go through the proxy."""
     former = Cluster.__dict__["route"]
     Cluster.route = staticmethod(proxy.route)  # type: ignore[method-assign]

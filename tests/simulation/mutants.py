@@ -91,16 +91,11 @@ def _keep_duplicates(_: Any) -> Any:
     return receive
 
 
-def _accept_gaps(_: Any) -> Any:
+def _accept_gaps(original: Any) -> Any:
     def receive(self: InputQueue, batch: Any) -> bool:
-        if batch.next_id <= self.next_id:
-            return True
-        batch = batch.starting_at(self.next_id)
-        self._batches.append(batch)
-        self.pending_tuples += batch.count
-        self.next_id = batch.next_id
-        self.boundary_us = max(self.boundary_us, batch.boundary_us)
-        return True
+        self.next_id = max(self.next_id, batch.first_id)
+        accepted: bool = original(self, batch)
+        return accepted
 
     return receive
 

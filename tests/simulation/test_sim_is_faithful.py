@@ -68,7 +68,7 @@ class FakeLog:
         self.log.skip_to(Incarnation(incarnation), first_id)
 
     def values(self, from_id: int = 0) -> list[int]:
-        return [v for b in self.log.read(from_id) for v in b.batch.column(0).to_pylist()]
+        return [v for b in self.log.read() for v in b.batch.column(0).to_pylist()]
 
 
 @pytest.fixture

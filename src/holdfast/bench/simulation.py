@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.bench.report import table
 from holdfast.bench.spine import machine
-from holdfast.chaos.runs import RealOutcome, execute_all
+from holdfast.chaos.runs import RealOutcome, draw_run, execute_all
 from holdfast.sim.campaign import run_all
 from holdfast.sim.faults import KINDS
 from holdfast.sim.scale import measure_all
@@ -57,7 +57,6 @@ def run(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
 
 def _real(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
     from holdfast.api.session import session
-    from holdfast.chaos.runs import draw_run
 
     seeds: list[int] = []
     planned = 0

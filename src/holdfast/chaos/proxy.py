@@ -78,26 +78,26 @@ class Proxy:
     async def _forward(
         self, route: _Route, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        ends = [writer]
         try:
             if time.monotonic() < route.refused_until_s:
                 return
             there_reader, there_writer = await _connect(route.target)
+            ends.append(there_writer)
+            route.transports |= {end.transport for end in ends}
+            pumps = [
+                asyncio.ensure_future(_pump(route, reader, there_writer)),
+                asyncio.ensure_future(_pump(route, there_reader, writer)),
+            ]
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            for pump in pumps:
+                pump.cancel()
         except OSError:
-            return
+            return  # Nobody is there any more.
         finally:
-            if time.monotonic() < route.refused_until_s:
-                writer.transport.abort()
-        route.transports |= {writer.transport, there_writer.transport}
-        pumps = [
-            asyncio.ensure_future(_pump(route, reader, there_writer)),
-            asyncio.ensure_future(_pump(route, there_reader, writer)),
-        ]
-        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        for pump in pumps:
-            pump.cancel()
-        for end in (writer, there_writer):
-            end.transport.abort()
-            route.transports.discard(end.transport)
+            for end in ends:
+                end.transport.abort()
+                route.transports.discard(end.transport)
 
     # -- faults -------------------------------------------------------------------------------
 

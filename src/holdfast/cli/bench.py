@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -37,12 +37,7 @@ def simulation(
     sizes = campaign.QUICK if quick else campaign.FULL
     sizes = replace(sizes, seeds=seeds or sizes.seeds, real_faults=real_faults or sizes.real_faults)
     results = campaign.run(sizes, lambda text: console.print(text, markup=False))
-    if report is not None:
-        console.print(f"wrote {campaign.write(results, report)}", markup=False)
-    if as_json:
-        sys.stdout.write(json.dumps(results, indent=2) + "\n")
-    else:
-        Console().print(campaign.render(results), markup=False)
+    _show(results, campaign, report, as_json=as_json)
     raise typer.Exit(1 if campaign.has_violations(results) else 0)
 
 
@@ -70,13 +65,30 @@ def spine(
     console = Console(stderr=True)
     results = run(wanted, QUICK if quick else FULL, lambda text: console.print(text, markup=False))
     results["size"] = "quick" if quick else "full"
-    if report is not None:
-        console.print(f"wrote {reports.write(results, report)}", markup=False)
-    if as_json:
-        sys.stdout.write(json.dumps(results, indent=2) + "\n")
-    else:
-        Console().print(reports.render(results), markup=False)
+    _show(results, reports, report, as_json=as_json)
     has_wrong_output = any(
         target["is_correctness"] and not target["is_met"] for target in results["targets"]
     )
     raise typer.Exit(1 if has_wrong_output else 0)
+
+
+class _Page(Protocol):
+    """What a benchmark's report can do."""
+
+    def write(self, results: dict[str, Any], folder: Path) -> Path:
+        """Write page, figures and plots into a folder; the page's path."""
+        ...
+
+    def render(self, results: dict[str, Any]) -> str:
+        """The page as Markdown."""
+        ...
+
+
+def _show(results: dict[str, Any], page: _Page, report: Path | None, *, as_json: bool) -> None:
+    """Write the report if one is wanted, and print the results as JSON or as its page."""
+    if report is not None:
+        Console(stderr=True).print(f"wrote {page.write(results, report)}", markup=False)
+    if as_json:
+        sys.stdout.write(json.dumps(results, indent=2) + "\n")
+    else:
+        Console().print(page.render(results), markup=False)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.ids import NO_ID, Incarnation
-from holdfast.core.model.tuples import TupleBatch
+from holdfast.core.model.ids import Incarnation
+from holdfast.core.model.tuples import TupleBatch, between
 from holdfast.core.wire import log_records as records
 from holdfast.core.wire.journal_lines import decode_lines, encode_line
 from holdfast.core.wire.log_records import CorruptRecord, LogRecord, RecordKind
@@ -140,11 +140,9 @@ class SimulatedLog:
         self._segments.clear()
         self.open(incarnation, machine, first_id)
 
-    def sync(self, incarnation: Incarnation) -> int:
-        """Make a writer's segment durable; ids before the returned one are on disk."""
-        segment = self._of(incarnation)
-        self._sync(segment)
-        return segment.next_id
+    def sync(self, incarnation: Incarnation) -> None:
+        """Make a writer's segment durable."""
+        self._sync(self._of(incarnation))
 
     def _sync(self, segment: _Segment) -> None:
         segment.file.synced_bytes = len(segment.file.data)
@@ -211,69 +209,47 @@ class SimulatedLog:
         """Mend all damage; whether there was any."""
         return sum(segment.file.restore() for segment in self._segments) > 0
 
-    def read(self, from_id: int | None = None) -> list[TupleBatch]:
-        """All tuples that count, in order of ids, from `from_id` or the log's first on.
+    def read(self) -> list[TupleBatch]:
+        """All tuples that count, in order of ids.
 
         Raises:
-            Damage: A record fails its checksum, and it is no torn end.
+            Damage: A record fails its checksum, and it is no torn end; or ids are missing.
         """
         batches: list[TupleBatch] = []
         live = self._live()
-        next_id = live[0][0].first_id if live and from_id is None else from_id or 0
+        next_id = live[0][0].first_id if live else 0
         for segment, limit in live:
-            for record in self._records(segment):
-                if record.batch is None or record.first_id >= limit:
-                    continue
-                if record.first_id > next_id:
-                    raise Damage(f"{self.stream}: ids {next_id} to {record.first_id} are gone")
-                batch = TupleBatch(
-                    record.first_id,
-                    record.batch,
-                    record.boundary_us,
-                    record.created_us,
-                    record.tuple_type,
-                ).starting_at(next_id)
-                if record.first_id + record.count <= next_id:
-                    continue
-                if batch.next_id > limit:
-                    rows = batch.batch.slice(0, limit - batch.first_id)
-                    batch = TupleBatch(batch.first_id, rows, batch.boundary_us)
-                if batch.count:
-                    batches.append(batch)
-                    next_id = batch.next_id
+            found = between(self._records(segment), next_id, limit)
+            if found and found[0].first_id > next_id:
+                raise Damage(f"{self.stream}: ids {next_id} to {found[0].first_id} are gone")
+            if found:
+                next_id = found[-1].next_id
+            batches += found
         return batches
 
     def _live(self) -> list[tuple[_Segment, int]]:
         """The segments that count, each with the id from which a later one supersedes it."""
-        limit = NO_ID
-        live: list[tuple[_Segment, int]] = []
-        for segment in reversed(self._segments):
-            if segment.first_id < limit or (segment.first_id == limit and not live):
-                live.append((segment, limit))
-                limit = segment.first_id
-        return live[::-1]
+        places = {(s.incarnation, s.first_id): s for s in self._segments}
+        return [(places[place], until) for place, until in records.live_segments(places).items()]
 
-    def _records(self, segment: _Segment) -> list[LogRecord]:
-        found: list[LogRecord] = []
+    def _records(self, segment: _Segment) -> list[TupleBatch]:
+        """The tuples of a segment up to its end, torn or not."""
+        found: list[TupleBatch] = []
         data = memoryview(bytes(segment.file.data))
         at = segment.header_bytes
         while at < len(data):
             record = records.decode_record(data[at:], self.schema)
+            if isinstance(record, CorruptRecord) and records.has_record_beyond(
+                data, at, self.schema
+            ):
+                raise Damage(f"{self.stream}: {record.reason} at byte {at}")
             if not isinstance(record, LogRecord):
-                if isinstance(record, CorruptRecord) and self._has_record_beyond(data, at):
-                    raise Damage(f"{self.stream}: {record.reason} at byte {at}")
                 break  # A torn end.
-            found.append(record)
+            if record.batch is not None:
+                kind, boundary_us = record.tuple_type, record.boundary_us
+                found.append(TupleBatch(record.first_id, record.batch, boundary_us, 0, kind))
             at += record.size
         return found
-
-    def _has_record_beyond(self, data: memoryview, at: int) -> bool:
-        offsets = range(at + records.ALIGNMENT, len(data), records.ALIGNMENT)
-        return any(
-            bytes(data[offset : offset + 4]) == records.RECORD_MAGIC
-            and isinstance(records.decode_record(data[offset:], self.schema), LogRecord)
-            for offset in offsets
-        )
 
 
 @dataclass(slots=True)

@@ -9,17 +9,12 @@ is drawn with it, and what is left does the same.
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final
 
+from holdfast.sim.draw import Draw
 from holdfast.sim.driver import COORDINATOR_STEPS
 from holdfast.sim.process import NODE_STEPS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-_T = TypeVar("_T")
 
 KINDS: Final = {
     "kill": "a node's process dies",
@@ -91,31 +86,6 @@ class Fault:
         if self.at_us is None:
             when = f"at the {self.nth}. {self.step!r}"
         return f"{self.kind} {when}, for {self.length_us} us, size {self.size}{again}"
-
-
-class Draw:
-    """Whole numbers from `Random.random()` alone, which no Python version changes."""
-
-    def __init__(self, name: str) -> None:
-        """An independent stream of draws for every name."""
-        self._random = random.Random(name)
-
-    def number(self, low: int, high: int) -> int:
-        """Uniform in [low, high]."""
-        return low + int(self._random.random() * (high - low + 1))
-
-    def steep(self, low: int, high: int) -> int:
-        """In [low, high], every order of magnitude about as likely: small numbers often."""
-        bits = self.number(0, max(0, (high // max(1, low)).bit_length() - 1))
-        return min(high, self.number(low << bits, (low << (bits + 1)) - 1))
-
-    def percent(self, probability: int) -> bool:
-        """True `probability` times in a hundred."""
-        return self.number(0, 99) < probability
-
-    def one_of(self, values: Sequence[_T]) -> _T:
-        """One of the values."""
-        return values[self.number(0, len(values) - 1)]
 
 
 def plan_faults(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault, ...]:

@@ -84,7 +84,6 @@ class Network:
         self._links: dict[tuple[str, str], _Link] = {}
         self._cuts: list[_Cut] = []
         self._slow_until_us: dict[int, tuple[int, int]] = {}  # machine: (time, factor)
-        self.lost = 0
         self.torn = 0
 
     def send(
@@ -103,7 +102,6 @@ class Network:
         for cut in self._present_cuts():
             if cut.matches(sender, receiver):
                 if not cut.holds:
-                    self.lost += 1
                     return
                 held_until_us = max(held_until_us, cut.until_us)
         at_us = max(link.last_us + 1, max(now_us, held_until_us) + delay_us)
@@ -113,7 +111,6 @@ class Network:
             if now_us > link.broken_us:
                 deliver(False)
                 return
-            self.lost += 1
             if before_us < link.broken_us:  # It was being transferred.
                 self.torn += 1
                 deliver(True)
@@ -153,8 +150,3 @@ class Network:
     def slow_down(self, machine: int, factor: int, until_us: int) -> None:
         """All links of a machine to others are slower by a factor."""
         self._slow_until_us[machine] = (until_us, factor)
-
-    def heal(self) -> None:
-        """End all cuts and slowness."""
-        self._cuts.clear()
-        self._slow_until_us.clear()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from holdfast.core.coordinator import coordinator as c
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
@@ -78,7 +80,6 @@ class Process:
         self.inbox: deque[Stimulus] = deque()
         self.is_dead = False
         self.paused_until_us = 0
-        self.corrupt_frames = 0
         self.peers: dict[NodeId, tuple[Incarnation, Endpoint]] = {}
         self.spills: dict[StreamId, SimulatedLog] = {}
         self._timers: dict[str, int] = {}
@@ -261,12 +262,10 @@ class Process:
         if is_torn or self._world.uses_codec:
             decoded = self._decoded(stimulus, epoch, is_torn=is_torn)
             if isinstance(decoded, CorruptFrame):
-                self.corrupt_frames += 1
                 self._world.count("corrupt frame refused")
                 return
             stimulus = decoded
         elif epoch != self.epoch:
-            self.corrupt_frames += 1
             return
         if isinstance(stimulus, events.SubscribeReceived):
             self._subscriber[(stimulus.stream, stimulus.sender)] = sender
@@ -275,7 +274,7 @@ class Process:
     def _decoded(
         self, stimulus: frames.NodeMessage, epoch: int, *, is_torn: bool
     ) -> frames.NodeMessage | CorruptFrame:
-        parts = [bytes(memoryview(part)) for part in _encoded(stimulus, epoch)]  # type: ignore[arg-type]
+        parts = [bytes(memoryview(part)) for part in _encoded(stimulus, epoch)]
         if is_torn:
             last = parts[-1]
             parts[-1] = last[: self._scheduler.uniform("net/torn", 0, len(last) - 1)]
@@ -418,7 +417,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
 }
 
 
-def _encoded(stimulus: frames.NodeMessage, epoch: int) -> list[object]:
+def _encoded(stimulus: frames.NodeMessage, epoch: int) -> list[bytes | pa.Buffer]:
     """The frame that carries a stimulus."""
     address = FrameAddress(epoch, stimulus.sender, stimulus.receiver)
     if isinstance(stimulus, events.BatchReceived):

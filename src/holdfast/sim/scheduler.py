@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import random
 from collections.abc import Callable
+
+from holdfast.sim.draw import Draw
 
 
 class Scheduler:
@@ -22,7 +23,7 @@ class Scheduler:
         self._trace = trace
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
-        self._streams: dict[str, random.Random] = {}
+        self._draws: dict[str, Draw] = {}
         self._digest = hashlib.blake2b(digest_size=16)
         self.now_us = 0
         self.events = 0
@@ -47,14 +48,17 @@ class Scheduler:
 
     def uniform(self, concern: str, low: int, high: int) -> int:
         """A whole number in [low, high]."""
-        stream = self._streams.get(concern)
-        if stream is None:
-            stream = self._streams[concern] = random.Random(f"{self._seed}/{concern}")
-        return low + int(stream.random() * (high - low + 1))
+        return self._draw(concern).number(low, high)
 
     def percent(self, concern: str, probability: int) -> bool:
         """True `probability` times in a hundred."""
-        return self.uniform(concern, 0, 99) < probability
+        return self._draw(concern).percent(probability)
+
+    def _draw(self, concern: str) -> Draw:
+        draw = self._draws.get(concern)
+        if draw is None:
+            draw = self._draws[concern] = Draw(f"{self._seed}/{concern}")
+        return draw
 
     def note(self, text: str) -> None:
         """Make an event part of the run's digest, and of its trace."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.sim.checkers import Violation, all_checkers
-from holdfast.sim.faults import KINDS, Draw, Fault, plan_faults
+from holdfast.sim.draw import Draw
+from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
 from holdfast.sim.workload.known import KNOWN, known_workload
 from holdfast.sim.workload.random_dataflow import SPAN_US, random_workload

@@ -234,7 +234,7 @@ class Node:
             elif batch.first_id >= cut:
                 rest.append(batch)
             else:
-                kept.append(_before(batch, cut))
+                kept.append(batch.before(cut))
                 rest.append(batch.starting_at(cut))
         for batch in reversed(rest):
             source.queue.put_back(batch)
@@ -479,9 +479,3 @@ def _rows(batches: list[TupleBatch]) -> Rows:
 
 def _without_time(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select(range(batch.num_columns - 1))
-
-
-def _before(batch: TupleBatch, tuple_id: int) -> TupleBatch:
-    """The tuples before `tuple_id`, whose own boundary is not known."""
-    head = batch.batch.slice(0, tuple_id - batch.first_id)
-    return TupleBatch(batch.first_id, head, BEGINNING_US, batch.created_us, batch.tuple_type)

@@ -84,6 +84,16 @@ class TupleBatch:
             return self
         return replace(self, first_id=tuple_id, batch=self.batch.slice(tuple_id - self.first_id))
 
+    def before(self, tuple_id: int) -> TupleBatch:
+        """The same batch without the rows from `tuple_id` on (which must lie within it).
+
+        It promises no boundary: that of the whole holds only once the rest has been sent.
+        """
+        if tuple_id >= self.next_id:
+            return self
+        rows = self.batch.slice(0, tuple_id - self.first_id)
+        return replace(self, batch=rows, boundary_us=BEGINNING_US)
+
 
 def between(batches: Iterable[TupleBatch], from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
     """The tuples with ids in [from_id, to_id); a batch cut short promises no boundary."""
@@ -91,11 +101,7 @@ def between(batches: Iterable[TupleBatch], from_id: int, to_id: int) -> tuple[Tu
     for batch in batches:
         if batch.next_id <= from_id or batch.first_id >= to_id:
             continue
-        whole = batch.starting_at(from_id)
-        if whole.next_id > to_id:
-            rows = whole.batch.slice(0, to_id - whole.first_id)
-            whole = replace(whole, batch=rows, boundary_us=BEGINNING_US)
-        kept.append(whole)
+        kept.append(batch.starting_at(from_id).before(to_id))
     return tuple(kept)
 
 

@@ -155,8 +155,7 @@ class OutputQueue:
         for batch in self._from(self._next_to_send):
             if batch.first_id >= limit:
                 break
-            if batch.next_id > limit:
-                batch = _head(batch, limit - batch.first_id)
+            batch = batch.before(limit)
             taken.append(batch)
             self._next_to_send = batch.next_id
             self._boundary_sent_us = max(self._boundary_sent_us, batch.boundary_us)
@@ -305,10 +304,3 @@ class OutputQueue:
             if self._memory_first > self.trimmed_before
             else 0,
         )
-
-
-def _head(batch: TupleBatch, rows: int) -> TupleBatch:
-    """The first `rows` tuples. Their boundary is not known to hold before the rest is sent."""
-    from dataclasses import replace
-
-    return replace(batch, batch=batch.batch.slice(0, rows), boundary_us=BEGINNING_US)

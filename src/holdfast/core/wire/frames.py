@@ -60,7 +60,9 @@ class FrameAddress:
 NodeMessage = BatchReceived | BoundaryReceived | SubscribeReceived | AckReceived
 
 
-def encode_batch(address: FrameAddress, stream: StreamId, batch: TupleBatch) -> list[object]:
+def encode_batch(
+    address: FrameAddress, stream: StreamId, batch: TupleBatch
+) -> list[bytes | pa.Buffer]:
     """A batch as two parts: the header, and the Arrow message (not copied again)."""
     header = _header(
         FrameKind.BATCH,

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import xxhash
 
+from holdfast.core.model.ids import NO_ID, Incarnation
 from holdfast.core.model.tuples import TupleType
 
 SEGMENT_MAGIC: Final = b"HFSEG\x00\x00\x01"
@@ -204,6 +206,39 @@ def decode_record(data: memoryview, schema: pa.Schema) -> LogRecord | CorruptRec
         created,
         batch,
         whole,
+    )
+
+
+def live_segments(
+    places: Iterable[tuple[Incarnation, int]],
+) -> dict[tuple[Incarnation, int], int]:
+    """Which segments of a log count, by id, and up to where.
+
+    Args:
+        places: (incarnation, first id) of every segment.
+
+    Returns:
+        For those that count the id from which a segment of a later writer supersedes them.
+    """
+    live: dict[tuple[Incarnation, int], int] = {}
+    superseded_from = NO_ID
+    for incarnation, first_id in sorted(places, reverse=True):
+        if first_id < superseded_from:
+            live[(incarnation, first_id)] = superseded_from
+            superseded_from = first_id
+    return dict(reversed(live.items()))
+
+
+def has_record_beyond(data: memoryview, offset: int, schema: pa.Schema) -> bool:
+    """Whether a whole record follows the bytes at `offset` that are none, so that they are damage.
+
+    A crash of the machine tears off what was not durable, and nobody relies on that. Damage with
+    good records behind it is something else.
+    """
+    return any(
+        bytes(data[at : at + len(RECORD_MAGIC)]) == RECORD_MAGIC
+        and isinstance(decode_record(data[at:], schema), LogRecord)
+        for at in range(offset + ALIGNMENT, len(data), ALIGNMENT)
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast.core.wire.journal_lines import decode_lines, encode_line
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.shell.storage.errors import JournalCorrupt
-from holdfast.shell.storage.paths import sync_folder
+from holdfast.shell.storage.paths import sync_path
 
 
 class Journal:
@@ -45,7 +45,7 @@ class Journal:
             newest[(entry.get("node"), kind)] = entry
         self.entries = tuple(newest.values())
         self.write(list(self.entries))
-        sync_folder(self._path.parent)
+        sync_path(self._path.parent)
         for file in files:
             file.unlink(missing_ok=True)
 

@@ -31,9 +31,9 @@ def ingest_path(root: str, source: str) -> Path:
     return Path(root) / "ingest" / checked_name(source)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the creation of the folder's files durable."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Make a file's bytes durable, whoever wrote them, or a folder's list of files."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -17,7 +17,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from holdfast.core.model.ids import BEGINNING_US, NO_ID
+from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.wire import log_records as records
 from holdfast.core.wire.log_records import CorruptRecord, Incomplete, LogRecord, RecordKind
@@ -27,7 +27,7 @@ from holdfast.shell.storage.errors import (
     StreamLogCorrupt,
     TuplesMissing,
 )
-from holdfast.shell.storage.paths import sync_folder
+from holdfast.shell.storage.paths import sync_path
 
 SEGMENT_BYTES = 256 << 20
 _READ_BYTES = 4 << 20
@@ -58,20 +58,15 @@ class Segment:
 
 def segments(folder: Path) -> list[Segment]:
     """All segments whose tuples count, in order of ids."""
-    found = []
+    found: dict[tuple[Incarnation, int], Path] = {}
     for path in folder.glob("*.seg"):
         first, _, writer = path.stem.partition("-")
         if first.isdigit() and writer.isdigit():
-            found.append((int(writer), int(first), path))
-    live: list[Segment] = []
-    superseded_from = NO_ID
-    for incarnation, first_id, path in sorted(found, reverse=True):
-        if first_id < superseded_from:
-            live.append(Segment(path, first_id, incarnation, superseded_from))
-            superseded_from = first_id
-        elif first_id == superseded_from and not live:
-            live.append(Segment(path, first_id, incarnation, NO_ID))
-    return live[::-1]
+            found[(Incarnation(int(writer)), int(first))] = path
+    return [
+        Segment(found[(incarnation, first_id)], first_id, incarnation, superseded_from)
+        for (incarnation, first_id), superseded_from in records.live_segments(found).items()
+    ]
 
 
 _LIMIT_INTERVAL_S = 0.05
@@ -140,18 +135,11 @@ class _SegmentReader:
         return len(self._buffer) >= needed
 
     def has_record_beyond(self) -> bool:
-        """Whether a whole record follows what is corrupt, so that it is no torn end.
-
-        A crash of the machine tears off what was not durable, and nobody relies on that. Damage
-        with good records behind it is something else.
-        """
+        """Whether a whole record follows what is corrupt, so that it is no torn end."""
+        if self.schema is None:
+            return False
         data = memoryview(self.segment.path.read_bytes())
-        for offset in range(self.offset + records.ALIGNMENT, len(data), records.ALIGNMENT):
-            if bytes(data[offset : offset + 4]) != records.RECORD_MAGIC or self.schema is None:
-                continue
-            if isinstance(records.decode_record(data[offset:], self.schema), LogRecord):
-                return True
-        return False
+        return records.has_record_beyond(data, self.offset, self.schema)
 
     def close(self) -> None:
         os.close(self._file)
@@ -376,7 +364,7 @@ class StreamLogWriter:
             self.next_id, self.boundary_us = reader.next_id, reader.boundary_us
             self.has_ended = reader.ended
             reader.close()
-            _sync_file(segment.path)  # Its writer may have died before it did.
+            sync_path(segment.path)  # Its writer may have died before it did.
             if self.has_ended or self.boundary_us > BEGINNING_US:
                 return  # An empty newest segment says nothing; the one before it does.
 
@@ -390,7 +378,7 @@ class StreamLogWriter:
             self._stream, self._incarnation, self.next_id, self._schema
         )
         os.write(self._file, header)
-        sync_folder(self._folder)
+        sync_path(self._folder)
         self._size = len(header)
 
     def append(
@@ -477,11 +465,3 @@ class StreamLogWriter:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _sync_file(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

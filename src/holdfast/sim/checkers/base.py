@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from holdfast.core.model.ids import NodeId
+from holdfast.core.recovery.restart_point import RestartPoint
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.sim.process import Process
     from holdfast.sim.world import RunResult, World
+
+
+Entries = tuple[dict[str, object], ...]
+"""Entries of the coordinator's journal."""
 
 
 class Violation(Exception):
@@ -24,6 +32,22 @@ class Violation(Exception):
         self.invariant = invariant
 
 
+def points_in(entries: Entries) -> Iterator[tuple[NodeId, RestartPoint]]:
+    """The restart points among entries of the journal, with their nodes."""
+    for entry in entries:
+        point = entry.get("point")
+        if isinstance(point, dict):
+            yield NodeId(str(entry["node"])), RestartPoint.from_json(point)
+
+
+def incarnations_in(entries: Entries) -> Iterator[tuple[NodeId, int]]:
+    """The incarnations given out by entries of the journal, with their nodes."""
+    for entry in entries:
+        incarnation = entry.get("incarnation")
+        if isinstance(incarnation, int):
+            yield NodeId(str(entry["node"])), incarnation
+
+
 class Checker:
     """Watches a run; every method may raise `Violation`. Does nothing by itself."""
 
@@ -33,10 +57,10 @@ class Checker:
     def assigned(self, process: Process, assignment: Assignment) -> None:
         """A process begins an incarnation."""
 
-    def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
+    def journalled(self, entries: Entries) -> None:
         """Entries of the journal are durable."""
 
-    def recovered(self, entries: tuple[dict[str, object], ...]) -> None:
+    def recovered(self, entries: Entries) -> None:
         """A new life of the driver found these entries, in order, and made them durable."""
 
     def stepping(self, process: Process, stimulus: Stimulus) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.haunit import events
 from holdfast.core.model.ids import NodeId
-from holdfast.sim.checkers.base import Checker, Violation
+from holdfast.sim.checkers.base import Checker, Entries, Violation, incarnations_in
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment
@@ -36,25 +36,19 @@ class Fencing(Checker):
         self._journalled: dict[NodeId, int] = {}
         self._stale: tuple[NodeMessage, int] | None = None
 
-    def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
+    def journalled(self, entries: Entries) -> None:
         """Note the incarnations that are durable."""
-        for entry in entries:
-            incarnation = entry.get("incarnation")
-            if isinstance(incarnation, int):
-                node = NodeId(str(entry["node"]))
-                if incarnation <= self._journalled.get(node, 0):
-                    newest = self._journalled[node]
-                    raise Violation("I-INC", f"{node} is given {incarnation} after {newest}")
-                self._journalled[node] = incarnation
+        for node, incarnation in incarnations_in(entries):
+            newest = self._journalled.get(node, 0)
+            if incarnation <= newest:
+                raise Violation("I-INC", f"{node} is given {incarnation} after {newest}")
+            self._journalled[node] = incarnation
 
-    def recovered(self, entries: tuple[dict[str, object], ...]) -> None:
+    def recovered(self, entries: Entries) -> None:
         """What was durable is still there."""
         found: dict[NodeId, int] = {}
-        for entry in entries:
-            incarnation = entry.get("incarnation")
-            if isinstance(incarnation, int):
-                node = NodeId(str(entry["node"]))
-                found[node] = max(incarnation, found.get(node, 0))
+        for node, incarnation in incarnations_in(entries):
+            found[node] = max(incarnation, found.get(node, 0))
         for node, incarnation in self._journalled.items():
             if found.get(node, 0) < incarnation:
                 raise Violation("I-COORD", f"the journal has lost {node}'s {incarnation}")

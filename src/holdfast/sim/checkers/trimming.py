@@ -19,9 +19,9 @@ import pyarrow as pa
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodeLimits
-from holdfast.core.model.ids import END_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
-from holdfast.sim.checkers.base import Checker, Violation
+from holdfast.sim.checkers.base import Checker, Entries, Violation, points_in
 
 if TYPE_CHECKING:
     from holdfast.core.machine import Effect
@@ -48,17 +48,14 @@ class Trimming(Checker):
         """Remember the sinks' logs."""
         self._sinks = world.sinks
 
-    def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
+    def journalled(self, entries: Entries) -> None:
         """A restart point is durable: what its node needs from now on."""
-        for entry in entries:
-            point = entry.get("point")
-            if not isinstance(point, dict):
-                continue
-            for stream, needed_from in point["needed_from"].items():
-                if needed_from < self._durable.get(stream, 0):
-                    raise Violation("I-LOW", f"{stream}: a durable point needs {needed_from} again")
-                self._durable[stream] = needed_from
-            self._check_sinks(RestartPoint.from_json(point))
+        for _, point in points_in(entries):
+            for name, needed_from in point.needed_from.items():
+                if needed_from < self._durable.get(StreamId(name), 0):
+                    raise Violation("I-LOW", f"{name}: a durable point needs {needed_from} again")
+                self._durable[StreamId(name)] = needed_from
+            self._check_sinks(point)
 
     def _check_sinks(self, point: RestartPoint) -> None:
         for name, next_id in point.next_ids.items():
@@ -70,13 +67,11 @@ class Trimming(Checker):
                     f"before {log.durable_before()}",
                 )
 
-    def recovered(self, entries: tuple[dict[str, object], ...]) -> None:
+    def recovered(self, entries: Entries) -> None:
         """The newest points found count from now on."""
         found: dict[StreamId, int] = {}
-        for entry in entries:
-            point = entry.get("point")
-            if isinstance(point, dict):
-                found |= point["needed_from"]
+        for _, point in points_in(entries):
+            found |= {StreamId(name): needed for name, needed in point.needed_from.items()}
         for stream, needed_from in self._durable.items():
             if found.get(stream, 0) < needed_from:
                 raise Violation("I-LOW", f"{stream}: the journal has lost a restart point")
@@ -117,12 +112,9 @@ class RestartPoints(Checker):
         """Remember the plans and sources."""
         self._world = world
 
-    def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
-        """Remember the point."""
-        for entry in entries:
-            point = entry.get("point")
-            if isinstance(point, dict):
-                self._points.append((NodeId(str(entry["node"])), RestartPoint.from_json(point)))
+    def journalled(self, entries: Entries) -> None:
+        """Remember the points."""
+        self._points += points_in(entries)
 
     def end(self, result: RunResult) -> None:
         """Audit a few, evenly over the run."""
@@ -167,7 +159,7 @@ class RestartPoints(Checker):
         effects = machine.step(events.PeerIncarnationLearned(NodeId(str(producer)), other), 0)
         next_id = needed_from
         for batch in self._tape.batches(stream, needed_from):
-            silent = replace(batch, boundary_us=-(2**63))
+            silent = replace(batch, boundary_us=BEGINNING_US)
             effects += machine.step(events.BatchReceived(stream, other, own, silent), 0)
             next_id = batch.next_id
         ended = events.BoundaryReceived(stream, other, own, next_id, END_US)
@@ -187,16 +179,15 @@ class RestartPoints(Checker):
             if isinstance(e, events.SendBatch | events.WriteSink) and e.stream == stream
         ]
         wanted = self._tape.batches(stream, first_id)
-        if sum(b.count for b in found) == sum(b.count for b in wanted) == 0:
+        ours, theirs = sum(b.count for b in found), sum(b.count for b in wanted)
+        if ours == theirs == 0:
             return
-        if [b.first_id for b in found[:1]] == [b.first_id for b in wanted[:1]]:
-            ours = pa.Table.from_batches([b.batch for b in found]).combine_chunks()
-            theirs = pa.Table.from_batches([b.batch for b in wanted]).combine_chunks()
-            if ours.equals(theirs):
+        if ours == theirs and found[0].first_id == wanted[0].first_id:
+            tables = [pa.Table.from_batches([b.batch for b in side]) for side in (found, wanted)]
+            if tables[0].equals(tables[1]):
                 return
         raise Violation(
             "I-CUT",
-            f"{node} started at its restart point {point.sequence} puts out "
-            f"{sum(b.count for b in found)} tuples of {stream} from {first_id} on that are not the "
-            f"{sum(b.count for b in wanted)} it put out",
+            f"{node} started at its restart point {point.sequence} puts out {ours} tuples of "
+            f"{stream} from {first_id} on that are not the {theirs} it put out",
         )

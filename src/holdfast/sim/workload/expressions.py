@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from holdfast.sim.faults import Draw
+    from holdfast.sim.draw import Draw
     from holdfast.sim.workload.oracle import Meaning, Values
 
 INT, TEXT, FLAG, REAL, TIME = "bigint", "string", "boolean", "double", "timestamp"
@@ -123,23 +123,7 @@ class Expressions:
         first, second = self.condition(depth - 1), self.condition(depth - 1)
         if shape == 4:
             return _unary(f"(NOT {first.sql})", FLAG, first, lambda a: not a)
-        if shape <= 5:
-
-            def both(row: Values) -> Any:
-                a, b = first.of(row), second.of(row)
-                if a is False or b is False:
-                    return False
-                return None if a is None or b is None else True
-
-            return Expression(f"({first.sql} AND {second.sql})", FLAG, both)
-
-        def either(row: Values) -> Any:
-            a, b = first.of(row), second.of(row)
-            if a is True or b is True:
-                return True
-            return None if a is None or b is None else False
-
-        return Expression(f"({first.sql} OR {second.sql})", FLAG, either)
+        return _junction(first, "AND" if shape <= 5 else "OR", second)
 
 
 def _unary(sql: str, kind: str, inner: Expression, function: Any) -> Expression:
@@ -158,3 +142,16 @@ def _binary(left: Expression, operator: str, right: Expression, function: Any) -
         return None if a is None or b is None else function(a, b)
 
     return Expression(f"({left.sql} {operator} {right.sql})", INT, of)
+
+
+def _junction(left: Expression, operator: str, right: Expression) -> Expression:
+    """AND is decided by one false side, OR by one true one; else an unknown side decides."""
+    decisive = operator == "OR"
+
+    def of(row: Values) -> Any:
+        a, b = left.of(row), right.of(row)
+        if a is decisive or b is decisive:
+            return decisive
+        return None if a is None or b is None else not decisive
+
+    return Expression(f"({left.sql} {operator} {right.sql})", FLAG, of)

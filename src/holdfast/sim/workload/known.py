@@ -12,7 +12,7 @@ from holdfast.flights import dataflow as flights
 from holdfast.flights import sample
 from holdfast.nexmark import generator as nexmark
 from holdfast.nexmark.queries import KINDS, build
-from holdfast.sim.faults import Draw
+from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import Recording, Workload, placed
 from holdfast.sim.workload.oracle import TimedRow
 from holdfast.sim.workload.random_dataflow import SPAN_US, random_limits

@@ -10,7 +10,7 @@ import pyarrow as pa
 from holdfast.api.dataflow import Dataflow, Stream, sliding, tumbling
 from holdfast.api.errors import DataflowError
 from holdfast.core.haunit.plan import NodeLimits
-from holdfast.sim.faults import Draw
+from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import Recording, Workload, placed
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
 from holdfast.sim.workload.oracle import Meaning, TimedRow, Values

@@ -30,17 +30,19 @@ class MapAndListMachine(RuleBasedStateMachine):
 
     @rule(keys=st.lists(st.tuples(words, words), min_size=1, max_size=80))
     def count(self, keys: list[tuple[int, int]]) -> None:
-        slots = self.map.upsert_slots(np.array(keys, dtype=np.int64))
-        np.add.at(self.manager.arena, slots, 1)
         for key in keys:
             self.dict_model[key] = self.dict_model.get(key, 0) + 1
+        values = np.array([[self.dict_model[key]] for key in keys], dtype=np.int64)
+        self.map.write_values(self.map.upsert_slots(np.array(keys, dtype=np.int64)), values)
 
     @rule(keys=st.lists(st.tuples(words, words), min_size=1, max_size=10))
     def look_up(self, keys: list[tuple[int, int]]) -> None:
         slots = self.map.lookup_slots(np.array(keys, dtype=np.int64))
         for key, slot in zip(keys, slots.tolist(), strict=True):
             assert (slot >= 0) == (key in self.dict_model)
-            assert slot < 0 or self.manager.arena[slot] == self.dict_model[key]
+            if slot >= 0:
+                found = self.map.read_values(np.array([slot], dtype=np.int64))
+                assert found.tolist() == [[self.dict_model[key]]]
 
     @rule(rows=st.lists(st.tuples(words, words, words), min_size=1, max_size=60))
     def append(self, rows: list[tuple[int, int, int]]) -> None:

@@ -17,7 +17,7 @@ def test_the_bound_names_the_setting_and_allocates_nothing() -> None:
     manager = PageManager(page_bytes=512, state_bytes_max=2048)
     page_set = manager.create_page_set()
     manager.allocate(page_set, 3)
-    with pytest.raises(StateLimitExceeded, match=r"spark\.holdfast\.state\.maxBytes is 2048"):
+    with pytest.raises(StateLimitExceeded, match=r"spark\.holdfast\.stateBytesMax is 2048"):
         manager.allocate(page_set, 2)
     assert manager.statistics().pages_used == 3
     manager.check_invariants()
@@ -27,7 +27,7 @@ def test_a_released_page_is_zero_when_it_is_allocated_again() -> None:
     manager = PageManager(page_bytes=512)
     first = manager.create_page_set()
     manager.allocate(first)
-    manager.resolve(first, 0)[:] = 7
+    manager.writable(first, 0)[:] = 7
     manager.destroy_page_set(first)
     second = manager.create_page_set()
     manager.allocate(second)

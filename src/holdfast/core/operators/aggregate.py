@@ -37,9 +37,9 @@ from holdfast.core.operators.base import (
     Rows,
     has_rows,
 )
-from holdfast.core.operators.windows import WindowDirectory, WindowSpec
+from holdfast.core.operators.windows import ClosedWindow, WindowDirectory, WindowSpec
 from holdfast.core.state import kernels
-from holdfast.core.state.page_manager import PageManager
+from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.string_pages import StringPages
 from holdfast.core.state.unordered_map import UnorderedMap
 
@@ -58,15 +58,20 @@ class Aggregate:
     name: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Window:
     groups: UnorderedMap
     strings: StringPages | None
-    created_us: int
+
+    @property
+    def page_sets(self) -> tuple[PageSetId, ...]:
+        strings = () if self.strings is None else self.strings.page_sets
+        return self.groups.page_sets + strings
 
     @property
     def page_count(self) -> int:
-        return self.groups.page_count + (self.strings.page_count if self.strings else 0)
+        strings = 0 if self.strings is None else self.strings.page_count
+        return self.groups.page_count + strings
 
     def destroy(self) -> None:
         self.groups.destroy()
@@ -252,7 +257,9 @@ class WindowAggregate(Operator):
         self._needs_strings = self._packing.has_text or any(a.is_text for a in self._accumulators)
         self._key_words = max(1, self._packing.width)
         self._plan, self._value_words, self._argument_words = self._lay_out()
-        self._directory: WindowDirectory[_Window] = WindowDirectory(self._manager, self._spec)
+        self._directory: WindowDirectory[_Window] = WindowDirectory(
+            self._manager, self._spec, 4 if self._needs_strings else 2, self._attach
+        )
         self.output_schema = pa.schema(
             [
                 pa.field("window_start", WINDOW_TIME, nullable=False),
@@ -279,8 +286,8 @@ class WindowAggregate(Operator):
         if not closed:
             return changes
         final = NOTHING if self._is_changes else self._emit(closed)
-        for _, window, _ in closed:
-            window.destroy()
+        for window in closed:
+            window.state.destroy()
         return changes if self._is_changes else final
 
     def oldest_needed(self) -> np.ndarray | None:
@@ -313,9 +320,8 @@ class WindowAggregate(Operator):
         cause = low.copy()
         shared: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
         for start, numbers in self._spec.assign(rows.time_us):
-            window = self._window(start, low)
-            window.created_us = max(window.created_us, rows.created_us)
-            np.minimum(cause, self._directory.touch(start, low), out=cause)
+            window, watermark = self._directory.enter(start, low, rows.created_us)
+            np.minimum(cause, watermark, out=cause)
             if self._needs_strings:
                 taken = None if numbers is None else pa.array(numbers)
                 batch = rows.batch if taken is None else rows.batch.take(taken)
@@ -347,14 +353,13 @@ class WindowAggregate(Operator):
             Rows(batch, rows.time_us[numbers], rows.order[numbers], rows.created_us), cause
         )
 
-    def _window(self, start: int, low: np.ndarray) -> _Window:
-        window = self._directory.find(start)
-        if window is None:
-            groups = UnorderedMap(self._manager, self._key_words, self._value_words)
-            strings = StringPages(self._manager) if self._needs_strings else None
-            window = _Window(groups, strings, 0)
-            self._directory.open(start, window, low)
-        return window
+    def _attach(self, page_sets: tuple[PageSetId, ...] | None) -> _Window:
+        """A window's structures, new or over these page sets."""
+        groups, strings = (page_sets[:2], page_sets[2:]) if page_sets else (None, None)
+        return _Window(
+            UnorderedMap(self._manager, self._key_words, self._value_words, groups),
+            StringPages(self._manager, strings) if self._needs_strings else None,
+        )
 
     def _words(
         self,
@@ -390,11 +395,13 @@ class WindowAggregate(Operator):
         running = np.empty((n if self._is_changes else 0, self._value_words), dtype=np.int64)
         done = 0
         while done < n:
+            manager.make_room()
             done = kernels.aggregate(
                 manager.arena,
                 manager.arena.view(np.float64),
+                manager.marks,
+                manager.free,
                 manager.shift,
-                groups.head,
                 groups.bucket_pages,
                 groups.record_pages,
                 _NO_PAGES if window.strings is None else window.strings.text_pages,
@@ -415,21 +422,33 @@ class WindowAggregate(Operator):
 
     # -- emitting ---------------------------------------------------------------------------
 
-    def _emit(self, closed: list[tuple[int, _Window, np.ndarray]]) -> Output:
+    def _emit(self, closed: list[ClosedWindow[_Window]]) -> Output:
         batches: list[pa.RecordBatch] = []
         ends: list[np.ndarray] = []
-        cause = closed[0][2].copy()
-        for start, window, low in closed:
-            entries = window.groups.entries()
-            starts = np.full(len(entries), start, dtype=np.int64)
-            keys, values = entries[:, : self._key_words], entries[:, self._key_words :]
-            batches.append(self._batch(starts, keys, values, window.strings))
-            ends.append(starts + (self._spec.size_us - 1))
-            np.minimum(cause, low, out=cause)
+        cause = closed[0].low.copy()
+        for window in closed:
+            batch = self._rows_of(window.start, window.state)
+            batches.append(batch)
+            ends.append(
+                np.full(batch.num_rows, window.start + self._spec.size_us - 1, dtype=np.int64)
+            )
+            np.minimum(cause, window.low, out=cause)
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         order = np.full(batch.num_rows, AT_CLOSE, dtype=np.int64)
-        created_us = max(window.created_us for _, window, _ in closed)
+        created_us = max(window.created_us for window in closed)
         return Output(Rows(batch, np.concatenate(ends), order, created_us), cause)
+
+    def _rows_of(self, start: int, window: _Window) -> pa.RecordBatch:
+        """The results of a window, one row per group in order of first arrival."""
+        entries = window.groups.entries()
+        starts = np.full(len(entries), start, dtype=np.int64)
+        keys, values = entries[:, : self._key_words], entries[:, self._key_words :]
+        return self._batch(starts, keys, values, window.strings)
+
+    def state_rows(self) -> pa.Table:
+        """The groups of the open windows with their results so far."""
+        batches = [self._rows_of(start, window) for start, window in self._directory.states()]
+        return pa.Table.from_batches(batches, schema=self.output_schema)
 
     def _batch(
         self,

@@ -131,6 +131,10 @@ class Operator(abc.ABC):
         """Bytes of pages held."""
         return 0
 
+    def state_rows(self) -> pa.Table | None:
+        """The state as rows for people; None: no state."""
+        return None
+
 
 def has_rows(rows: Rows | None) -> bool:
     """Whether there is at least one row."""

@@ -28,8 +28,10 @@ from holdfast.core.operators.join import (
     JoinRows,
     OutputField,
     find_pairs,
+    stored_rows,
 )
 from holdfast.core.state.page_manager import PageManager
+from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.unordered_map import UnorderedMap
 
 
@@ -70,7 +72,7 @@ class IncrementalJoin(Operator):
         )
         self._rows = JoinRows(self._manager, self._layout)
         self._keys = UnorderedMap(self._manager, self._layout.key_words, SLOT_WORDS)
-        self._first: np.ndarray | None = None  # Per stream the first id ever seen.
+        self._first = RawPage(self._manager)  # per stream the first id ever seen
         self.output_schema = pa.schema(self._layout.output_fields)
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
@@ -83,7 +85,9 @@ class IncrementalJoin(Operator):
         present = [(side, rows) for side, rows in present if has_rows(rows)]
         if not present:
             return NOTHING
-        self._first = low.copy() if self._first is None else np.minimum(self._first, low)
+        seen = self._first.read()
+        cause = np.minimum(seen, low) if len(seen) else low.copy()
+        self._first.write(cause)
         keys: list[np.ndarray] = []
         sides: list[np.ndarray] = []
         numbers: list[np.ndarray] = []
@@ -103,6 +107,7 @@ class IncrementalJoin(Operator):
         pairs = find_pairs(
             self._manager,
             self._rows,
+            self._keys.record_pages,
             slots,
             np.concatenate(sides)[permutation],
             np.concatenate(numbers)[permutation],
@@ -113,11 +118,12 @@ class IncrementalJoin(Operator):
         columns, time_us = self._rows.columns_of(pairs[:, 1], pairs[:, 2])
         batch = pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
         created_us = max(rows.created_us for _, rows in present)
-        return Output(Rows(batch, time_us, order[pairs[:, 0]], created_us), self._first.copy())
+        return Output(Rows(batch, time_us, order[pairs[:, 0]], created_us), cause)
 
     def oldest_needed(self) -> np.ndarray | None:
         """The first tuple ever seen per stream; it never moves."""
-        return None if self._first is None else self._first.copy()
+        seen = self._first.read()
+        return seen if len(seen) else None
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` if the map or the lists make no sense."""
@@ -132,4 +138,9 @@ class IncrementalJoin(Operator):
 
     def state_bytes(self) -> int:
         """Bytes of pages held."""
-        return (self._rows.page_count + self._keys.page_count) * self._manager.page_bytes
+        pages = self._rows.page_count + self._keys.page_count + self._first.page_count
+        return pages * self._manager.page_bytes
+
+    def state_rows(self) -> pa.Table:
+        """All rows of both sides."""
+        return stored_rows(self._layout, [self._rows])

@@ -9,19 +9,22 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import LocalProtocolError
-from holdfast.core.model.schema import RecordPacking
+from holdfast.core.model.schema import RecordPacking, column_of
 from holdfast.core.model.stable_hash import is_text
 from holdfast.core.state import kernels
-from holdfast.core.state.page_manager import PageManager
+from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.paged_list import PagedList
 from holdfast.core.state.string_pages import StringPages
 
 Side = Literal["left", "right"]
+_SIDES: Final = ("left", "right")
 OutputField = tuple[Side, str, str]
 """Side, column, output name."""
 
 SLOT_WORDS: Final = 6
 """Value words of a key: per side first record + 1, last record + 1, count."""
+JOIN_PAGE_SETS: Final = 6
+"""Page sets of `JoinRows`: two each for the strings and the two sides."""
 _PAIRS_FIRST: Final = 1 << 10
 
 
@@ -44,6 +47,7 @@ class JoinLayout:
             LocalProtocolError: A column is missing, or the keys' types do not match.
         """
         self.name = name
+        self.schemas = schemas
         if len(keys[0]) != len(keys[1]) or not keys[0]:
             raise LocalProtocolError(f"{name}: as many left as right keys needed, at least one")
         self.key_columns: list[list[int]] = []
@@ -79,11 +83,22 @@ class JoinLayout:
 class JoinRows:
     """The stored rows of both sides, and their strings; all in pages."""
 
-    def __init__(self, manager: PageManager, layout: JoinLayout) -> None:
-        """Empty."""
+    def __init__(
+        self,
+        manager: PageManager,
+        layout: JoinLayout,
+        page_sets: tuple[PageSetId, ...] | None = None,
+    ) -> None:
+        """Empty, or as a checkpoint holds them in `JOIN_PAGE_SETS` page sets."""
+        parts = [page_sets[i : i + 2] if page_sets else None for i in range(0, JOIN_PAGE_SETS, 2)]
         self._layout = layout
-        self.strings = StringPages(manager)
-        self.sides = [PagedList(manager, width) for width in layout.widths]
+        self.strings = StringPages(manager, parts[0])
+        self.sides = [PagedList(manager, layout.widths[i], parts[1 + i]) for i in range(2)]
+
+    @property
+    def page_sets(self) -> tuple[PageSetId, ...]:
+        """Its page sets."""
+        return self.strings.page_sets + self.sides[0].page_sets + self.sides[1].page_sets
 
     @property
     def page_count(self) -> int:
@@ -134,6 +149,7 @@ class JoinRows:
 def find_pairs(
     manager: PageManager,
     rows: JoinRows,
+    key_pages: np.ndarray,
     slots: np.ndarray,
     sides: np.ndarray,
     numbers: np.ndarray,
@@ -145,7 +161,8 @@ def find_pairs(
     Args:
         manager: Of the pages.
         rows: Where the records are.
-        slots: Per row the address of its key's `SLOT_WORDS`, -1 for a null key.
+        key_pages: Page table of the keys' records.
+        slots: Per row the logical address of its key's `SLOT_WORDS`, -1 for a null key.
         sides: uint8, 0 left, 1 right.
         numbers: Record numbers.
         is_outer: Whether a left row without match is paired with -1.
@@ -158,9 +175,13 @@ def find_pairs(
     done = 0
     while True:
         pairs = np.empty((capacity, 3), dtype=np.int64)
+        manager.make_room()
         done, written = kernels.join_pairs(
             manager.arena,
+            manager.marks,
+            manager.free,
             manager.shift,
+            key_pages,
             rows.sides[0].pages,
             rows.sides[1].pages,
             rows.sides[0].width,
@@ -176,6 +197,22 @@ def find_pairs(
         if done == len(slots):
             return found[0] if len(found) == 1 else np.concatenate(found)
         capacity *= 2
+
+
+def stored_rows(layout: JoinLayout, parts: Sequence[JoinRows]) -> pa.Table:
+    """What waits in a join: `side`, tuple time, and the columns of both sides, one of them null."""
+    tables: list[pa.Table] = []
+    for rows in parts:
+        for side, schema in enumerate(layout.schemas):
+            records = rows.sides[side].scan()
+            columns = layout.row_packings[side].unpack(
+                np.ascontiguousarray(records[:, layout.row_at :]), rows.strings
+            )
+            names = [f"{_SIDES[side]}_{name}" for name in schema.names]
+            time = column_of(records[:, 1], None, pa.timestamp("us", tz="UTC"))
+            mark = pa.array([_SIDES[side]] * len(records), type=pa.string())
+            tables.append(pa.table([mark, time, *columns], names=["side", "tuple_time", *names]))
+    return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
 
 
 def _is_comparable(left: pa.DataType, right: pa.DataType) -> bool:

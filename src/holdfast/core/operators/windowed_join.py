@@ -8,7 +8,6 @@ are released. With `how="left"` a left row without match is emitted with nulls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -26,31 +25,17 @@ from holdfast.core.operators.base import (
     has_rows,
 )
 from holdfast.core.operators.join import (
+    JOIN_PAGE_SETS,
     SLOT_WORDS,
     JoinLayout,
     JoinRows,
     OutputField,
     find_pairs,
+    stored_rows,
 )
 from holdfast.core.operators.windows import WindowDirectory, WindowSpec
-from holdfast.core.state.page_manager import PageManager
+from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.unordered_map import UnorderedMap
-
-
-@dataclass(slots=True)
-class _Window:
-    rows: JoinRows
-    created_us: int
-
-    @property
-    def page_count(self) -> int:
-        return self.rows.page_count
-
-    def destroy(self) -> None:
-        self.rows.destroy()
-
-    def check_invariants(self) -> None:
-        self.rows.check_invariants()
 
 
 class WindowedJoin(Operator):
@@ -94,7 +79,9 @@ class WindowedJoin(Operator):
         )
         self._spec = WindowSpec(size_us, size_us)
         self._is_outer = how == "left"
-        self._directory: WindowDirectory[_Window] = WindowDirectory(self._manager, self._spec)
+        self._directory: WindowDirectory[JoinRows] = WindowDirectory(
+            self._manager, self._spec, JOIN_PAGE_SETS, self._attach
+        )
         self.output_schema = pa.schema(
             [
                 pa.field("window_start", WINDOW_TIME, nullable=False),
@@ -119,19 +106,20 @@ class WindowedJoin(Operator):
             return NOTHING
         batches: list[pa.RecordBatch] = []
         ends: list[np.ndarray] = []
-        cause = closed[0][2].copy()
+        cause = closed[0].low.copy()
         created_us = 0
-        for start, window, window_low in closed:
-            batch = self._join(start, window.rows)
-            window.destroy()
+        for window in closed:
+            batch = self._join(window.start, window.state)
+            window.state.destroy()
             if batch.num_rows == 0:
                 continue
             if not batches:
-                cause = window_low.copy()
-            np.minimum(cause, window_low, out=cause)
+                cause = window.low.copy()
+            np.minimum(cause, window.low, out=cause)
             created_us = max(created_us, window.created_us)
             batches.append(batch)
-            ends.append(np.full(batch.num_rows, start + self._spec.size_us - 1, dtype=np.int64))
+            end_us = window.start + self._spec.size_us
+            ends.append(np.full(batch.num_rows, end_us - 1, dtype=np.int64))
         if not batches:
             return NOTHING
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
@@ -152,16 +140,19 @@ class WindowedJoin(Operator):
 
     def _store(self, side: int, rows: Rows, low: np.ndarray) -> None:
         for start, numbers in self._spec.assign(rows.time_us):
-            window = self._directory.find(start)
-            if window is None:
-                window = _Window(JoinRows(self._manager, self._layout), 0)
-                self._directory.open(start, window, low)
-            self._directory.touch(start, low)
-            window.created_us = max(window.created_us, rows.created_us)
+            window, _ = self._directory.enter(start, low, rows.created_us)
             if numbers is None:
-                window.rows.append(side, rows.batch, rows.time_us)
+                window.append(side, rows.batch, rows.time_us)
             else:
-                window.rows.append(side, rows.batch.take(pa.array(numbers)), rows.time_us[numbers])
+                window.append(side, rows.batch.take(pa.array(numbers)), rows.time_us[numbers])
+
+    def _attach(self, page_sets: tuple[PageSetId, ...] | None) -> JoinRows:
+        """A window's rows, new or over these page sets."""
+        return JoinRows(self._manager, self._layout, page_sets)
+
+    def state_rows(self) -> pa.Table:
+        """The rows that wait in the open windows."""
+        return stored_rows(self._layout, [rows for _, rows in self._directory.states()])
 
     def _join(self, start: int, rows: JoinRows) -> pa.RecordBatch:
         """The pairs of one window: link all right rows, then probe with the left ones."""
@@ -174,7 +165,15 @@ class WindowedJoin(Operator):
         slots[usable] = groups.upsert_slots(keys[usable])
         sides = np.repeat(np.array([1, 0], dtype=np.uint8), [len(right), len(left)])
         numbers = np.concatenate([np.arange(len(right)), np.arange(len(left))]).astype(np.int64)
-        pairs = find_pairs(self._manager, rows, slots, sides, numbers, is_outer=self._is_outer)
+        pairs = find_pairs(
+            self._manager,
+            rows,
+            groups.record_pages,
+            slots,
+            sides,
+            numbers,
+            is_outer=self._is_outer,
+        )
         groups.destroy()
         columns, _ = rows.columns_of(pairs[:, 1], pairs[:, 2])
         starts = np.full(len(pairs), start, dtype=np.int64)

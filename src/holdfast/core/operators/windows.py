@@ -6,15 +6,21 @@ what makes aggregates and windowed joins convergent-capable. [HA §3.2]
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.model.ids import BEGINNING_US
-from holdfast.core.state.page_manager import PageManager
+from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.paged_list import PagedList
+from holdfast.core.state.raw_page import RawPage
+
+_CREATED: Final = 1
+_PAGE_SETS_AT: Final = 2
+"""Words of a window's record: start, creation time, page sets, low watermarks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,16 @@ class WindowSpec:
 
 
 class WindowState(Protocol):
-    """The pages of one window."""
+    """The structures of one window."""
+
+    @property
+    def page_sets(self) -> tuple[PageSetId, ...]:
+        """Their page sets, in an order of its own."""
+        ...
 
     @property
     def page_count(self) -> int:
-        """How many pages it takes."""
+        """How many pages they take."""
         ...
 
     def destroy(self) -> None:
@@ -89,57 +100,99 @@ class WindowState(Protocol):
 S = TypeVar("S", bound=WindowState)
 
 
+@dataclass(frozen=True, slots=True)
+class ClosedWindow(Generic[S]):
+    """A window that the boundary has closed; whoever takes it destroys its state.
+
+    Attributes:
+        start: Its start.
+        state: Its structures.
+        low: Its low watermark per input stream, int64.
+        created_us: Creation time of the newest tuple in it.
+    """
+
+    start: int
+    state: S
+    low: np.ndarray
+    created_us: int
+
+
 class WindowDirectory(Generic[S]):
     """The open windows.
 
-    In pages: one record per open window, its start and its low watermark per input stream.
-    Volatile: the handles of the windows' own page sets, and the boundary.
+    In pages: one record per open window with its start, the creation time of its newest tuple, the
+    page sets of its structures and its low watermark per input stream; and the boundary.
+    Volatile: the handles of the windows' structures, made again from the records.
     """
 
-    def __init__(self, manager: PageManager, spec: WindowSpec) -> None:
-        """No window is open."""
+    def __init__(
+        self,
+        manager: PageManager,
+        spec: WindowSpec,
+        structures: int,
+        attach: Callable[[tuple[PageSetId, ...] | None], S],
+    ) -> None:
+        """No window is open, or those that a checkpoint holds.
+
+        Args:
+            manager: Of the pages.
+            spec: Which windows there are.
+            structures: How many page sets a window has.
+            attach: Makes a window's structures: over these page sets, or new ones for None.
+        """
         self._manager = manager
         self._spec = spec
-        self._records: PagedList | None = None  # Made in the first round: it needs len(low).
-        self._open: dict[int, tuple[int, S]] = {}
-        self.boundary_us = BEGINNING_US
+        self._attach = attach
+        self._low_at = _PAGE_SETS_AT + structures
+        self._records = PagedList(manager)
+        self._boundary = RawPage(manager)
+        self._open: dict[int, tuple[int, S]] = {}  # start -> number of its record, structures
+        for number, record in enumerate(self._records.scan().tolist()):
+            page_sets = tuple(PageSetId(word) for word in record[_PAGE_SETS_AT : self._low_at])
+            self._open[record[0]] = (number, attach(page_sets))
 
-    def find(self, start: int) -> S | None:
-        """The open window with this start."""
-        entry = self._open.get(start)
-        return None if entry is None else entry[1]
+    @property
+    def boundary_us(self) -> int:
+        """The boundary that windows were closed up to."""
+        words = self._boundary.read()
+        return int(words[0]) if len(words) else BEGINNING_US
 
-    def open(self, start: int, state: S, low: np.ndarray) -> None:
-        """Add a window."""
-        if self._records is None:
-            self._records = PagedList(self._manager, 1 + len(low))
-        record = np.concatenate([np.array([start], dtype=np.int64), low]).reshape(1, -1)
-        self._open[start] = (self._records.append(record), state)
+    def enter(self, start: int, low: np.ndarray, created_us: int) -> tuple[S, np.ndarray]:
+        """Rows with these oldest contributing tuples enter a window; opens it if need be.
 
-    def touch(self, start: int, low: np.ndarray) -> np.ndarray:
-        """Lower the window's low watermark to `low` where that is older; returns the watermark."""
-        assert self._records is not None
-        number, _ = self._open[start]
-        record = self._records.gather(np.array([number], dtype=np.int64))
-        np.minimum(record[0, 1:], low, out=record[0, 1:])
-        self._records.overwrite(number, record)
-        return record[0, 1:]
-
-    def close(self, boundary_us: int) -> list[tuple[int, S, np.ndarray]]:
-        """Take out the windows that end at or before the boundary: (start, state, low), by start.
-
-        The caller destroys their states.
+        Returns:
+            Its structures, and its low watermark with these rows.
         """
-        self.boundary_us = max(self.boundary_us, boundary_us)
-        last_start = self.boundary_us - self._spec.size_us
+        entry = self._open.get(start)
+        if entry is None:
+            state = self._attach(None)
+            record = np.array([[start, created_us, *state.page_sets, *low]], dtype=np.int64)
+            self._open[start] = (self._records.append(record), state)
+            return state, low.copy()
+        number, state = entry
+        old = self._records.gather(np.array([number], dtype=np.int64))
+        new = old.copy()
+        new[0, _CREATED] = max(int(old[0, _CREATED]), created_us)
+        np.minimum(new[0, self._low_at :], low, out=new[0, self._low_at :])
+        if not np.array_equal(new, old):
+            self._records.overwrite(number, new)
+        watermark: np.ndarray = new[0, self._low_at :]
+        return state, watermark
+
+    def close(self, boundary_us: int) -> list[ClosedWindow[S]]:
+        """Take out the windows that end at or before the boundary, by start."""
+        boundary_us = max(self.boundary_us, boundary_us)
+        self._boundary.write(np.array([boundary_us], dtype=np.int64))
+        last_start = boundary_us - self._spec.size_us
         due = sorted(start for start in self._open if start <= last_start)
         if not due:
             return []
-        assert self._records is not None
         records = self._records.scan()
-        closed = [(start, self._open[start][1], records[self._open[start][0], 1:]) for start in due]
+        closed: list[ClosedWindow[S]] = []
         for start in due:
-            del self._open[start]
+            number, state = self._open.pop(start)
+            record = records[number]
+            closed.append(ClosedWindow(start, state, record[self._low_at :], int(record[_CREATED])))
         kept = sorted((number, start) for start, (number, _) in self._open.items())
         self._records.replace_all(records[[number for number, _ in kept]])
         for position, (_, start) in enumerate(kept):
@@ -156,30 +209,34 @@ class WindowDirectory(Generic[S]):
 
     def oldest_needed(self) -> np.ndarray | None:
         """The oldest of the open windows' low watermarks."""
-        if not self._open or self._records is None:
+        if not self._open:
             return None
-        oldest: np.ndarray = self._records.scan()[:, 1:].min(axis=0)
+        oldest: np.ndarray = self._records.scan()[:, self._low_at :].min(axis=0)
         return oldest
+
+    def states(self) -> list[tuple[int, S]]:
+        """The open windows by start, with their structures."""
+        return sorted((start, state) for start, (_, state) in self._open.items())
 
     def state_bytes(self) -> int:
         """Bytes of the pages of directory and windows."""
         pages = sum(state.page_count for _, state in self._open.values())
-        pages += 0 if self._records is None else self._records.page_count
+        pages += self._records.page_count + self._boundary.page_count
         return pages * self._manager.page_bytes
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` unless directory and windows agree."""
-        for start, (_, state) in self._open.items():
-            if start + self._spec.size_us <= self.boundary_us:
-                raise InvariantViolation(f"window {start} is open after its end")
-            if start % self._spec.slide_us:
-                raise InvariantViolation(f"window {start} is not aligned")
-            state.check_invariants()
-        if self._records is None:
-            return
+        boundary_us = self.boundary_us
         records = self._records.scan()
         if len(records) != len(self._open):
             raise InvariantViolation(f"{len(records)} records of {len(self._open)} open windows")
-        for start, (number, _) in self._open.items():
+        for start, (number, state) in self._open.items():
+            if start + self._spec.size_us <= boundary_us:
+                raise InvariantViolation(f"window {start} is open after its end")
+            if start % self._spec.slide_us:
+                raise InvariantViolation(f"window {start} is not aligned")
             if int(records[number, 0]) != start:
                 raise InvariantViolation(f"record {number} is not that of window {start}")
+            if tuple(records[number, _PAGE_SETS_AT : self._low_at].tolist()) != state.page_sets:
+                raise InvariantViolation(f"record {number} names other page sets than its window")
+            state.check_invariants()

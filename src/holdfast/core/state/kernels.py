@@ -5,12 +5,21 @@ Conventions. `arena` is the page manager's memory, flat, int64. A page has `1 <<
 a page table (`pages`, sequence number -> physical page) resolves it. Links in pages are logical
 addresses plus one, so zero means "none" and pages may be moved or cloned. [SGuard §4, Table 1]
 
+`marks` says per physical page what may be done with it. What is DIRTY has changed since the last
+checkpoint and may be written. What is CLEAN is stored; the first write makes it dirty. What is
+FROZEN belongs to a checkpoint that is being written; the first write clones it to a page from the
+stack `free` (word 0 its height, then the pages). So kernels read through `resolve` and write only
+through `touch`. [SGuard §4.4]
+
 A kernel that runs out of pages changes nothing for the row at hand and returns that row's number;
 its caller allocates and calls again from there. The plain function under each kernel is reachable
 as `<kernel>.py_func`; the tests hold both to dict and list models.
 
-The header of a map or of string pages (in its super page, address `head`): word 0 entries, word 1
-buckets, word 2 the largest power of two not above word 1, word 3 next free logical address.
+The header of a map or of string pages (in its super page): word 0 entries, word 1 buckets, word 2
+the largest power of two not above word 1, word 3 next free logical address.
+
+All kernels are in one file because compiled code is cached by file: an edit must not leave others
+with an old copy of what they inlined.
 """
 
 # Signatures are numba's; to mypy, machine words and Python integers are different types.
@@ -33,6 +42,11 @@ BUCKETS: Final = 1
 LOW_POWER: Final = 2
 NEXT_FREE: Final = 3
 HEADER_WORDS: Final = 8
+
+FREE: Final = 0
+DIRTY: Final = 1
+CLEAN: Final = 2
+FROZEN: Final = 3
 
 COUNT_ALL: Final = 0
 COUNT: Final = 1
@@ -62,8 +76,113 @@ def _kernel(signature: str) -> Callable[[_F], _F]:
 
 @_kernel("int64(int64[::1], int64, int64)")
 def resolve(pages: np.ndarray, logical: int, shift: int) -> int:
-    """Physical word address of a logical one."""
+    """Physical word address of a logical one, to be read."""
     return (pages[logical >> shift] << shift) | (logical & ((1 << shift) - 1))
+
+
+@_kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64)")
+def _unfreeze(
+    arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
+    shift: int,
+    pages: np.ndarray,
+    sequence: int,
+) -> int:
+    """Make a page that is not dirty writable; its physical number, -1 if there is no free page."""
+    page = pages[sequence]
+    if marks[page] == FROZEN:
+        if free[0] == 0:
+            return -1
+        clone = free[free[0]]
+        free[0] -= 1
+        for j in range(1 << shift):
+            arena[(clone << shift) + j] = arena[(page << shift) + j]
+        pages[sequence] = clone
+        page = clone
+    marks[page] = DIRTY
+    return page
+
+
+@_kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64)")
+def touch(
+    arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
+    shift: int,
+    pages: np.ndarray,
+    logical: int,
+) -> int:
+    """Physical word address of a logical one, to be written; -1 if a free page is missing.
+
+    A page that a snapshot holds is cloned first, and the table then leads to the clone. Content
+    and logical addresses stay, so touching what is not written after all does no harm.
+    """
+    page = pages[logical >> shift]
+    if marks[page] != DIRTY:
+        page = _unfreeze(arena, marks, free, shift, pages, logical >> shift)
+        if page < 0:
+            return -1
+    return (page << shift) | (logical & ((1 << shift) - 1))
+
+
+@_kernel("boolean(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64, int64)")
+def touch_range(
+    arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
+    shift: int,
+    pages: np.ndarray,
+    first: int,
+    stop: int,
+) -> bool:
+    """Touch the pages with sequence numbers [first, stop); false if a free page is missing."""
+    for sequence in range(first, stop):
+        if touch(arena, marks, free, shift, pages, sequence << shift) < 0:
+            return False
+    return True
+
+
+@_kernel("void(int64[::1], int64, int64[::1], uint64[::1], uint64[::1])")
+def page_checksums(
+    arena: np.ndarray, shift: int, pages: np.ndarray, seeds: np.ndarray, out: np.ndarray
+) -> None:
+    """A checksum per physical page; `seeds` tells pages of equal content apart.
+
+    Four lanes, so that the processor overlaps their multiplications. Every step of a lane is a
+    bijection of its state for a given word, and of the word for a given state: one damaged word
+    always changes the result.
+    """
+    words = 1 << shift
+    for i in range(len(pages)):
+        at = pages[i] << shift
+        a = seeds[i]
+        b = seeds[i] ^ _C1
+        c = seeds[i] ^ _C2
+        d = seeds[i] + _C1
+        for j in range(0, words, 4):
+            a = (a ^ np.uint64(arena[at + j])) * _C1
+            b = (b ^ np.uint64(arena[at + j + 1])) * _C1
+            c = (c ^ np.uint64(arena[at + j + 2])) * _C1
+            d = (d ^ np.uint64(arena[at + j + 3])) * _C1
+            a ^= a >> _S32
+            b ^= b >> _S32
+            c ^= c >> _S32
+            d ^= d >> _S32
+        h = (a * _C2) ^ (b >> _S31)
+        h = ((h ^ (h >> _S32)) * _C1) ^ (c * _C2)
+        h = ((h ^ (h >> _S32)) * _C1) ^ (d * _C2)
+        out[i] = h ^ (h >> _S31)
+
+
+@_kernel("void(int64[::1], int64, int64[::1], int64[::1])")
+def copy_pages(arena: np.ndarray, shift: int, pages: np.ndarray, out: np.ndarray) -> None:
+    """Copy physical pages, one after another, to `out`."""
+    words = 1 << shift
+    for i in range(len(pages)):
+        at = pages[i] << shift
+        for j in range(words):
+            out[i * words + j] = arena[at + j]
 
 
 @_kernel("uint64(int64[::1], int64, int64)")
@@ -83,11 +202,10 @@ def _bucket_of(h: int, buckets: int, low_power: int) -> int:
     return b
 
 
-@_kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
+@_kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
 def _find(
     arena: np.ndarray,
     shift: int,
-    head: int,
     bucket_pages: np.ndarray,
     record_pages: np.ndarray,
     keys: np.ndarray,
@@ -95,7 +213,7 @@ def _find(
     k: int,
     b: int,
 ) -> int:
-    """Physical address of the record with this key in bucket `b`, or -1."""
+    """Logical address of the record with this key in bucket `b`, or -1."""
     link = arena[resolve(bucket_pages, b + (1 << shift), shift)]
     while link != 0:
         address = resolve(record_pages, link - 1, shift)
@@ -105,42 +223,56 @@ def _find(
                 same = False
                 break
         if same:
-            return address
+            return link - 1
         link = arena[address]
     return -1
 
 
-@_kernel("void(int64[::1], int64, int64, int64[::1], int64[::1], int64)")
+@_kernel("boolean(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64)")
 def _split_bucket(
     arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
     shift: int,
-    head: int,
     bucket_pages: np.ndarray,
     record_pages: np.ndarray,
     k: int,
-) -> None:
+) -> bool:
     """Linear hashing: add one bucket and move to it what now belongs there.
 
     `k` key words follow a record's link; `k == -1` means string pages, which store their hash.
+    False: a free page is missing, and nothing has changed.
     """
+    head = touch(arena, marks, free, shift, bucket_pages, 0)
+    if head < 0:
+        return False
     new = arena[head + BUCKETS]
     low_power = arena[head + LOW_POWER]
     if new == 2 * low_power:
         low_power = new
-        arena[head + LOW_POWER] = low_power
     old = new - low_power
-    arena[head + BUCKETS] = new + 1
+    old_at = touch(arena, marks, free, shift, bucket_pages, old + (1 << shift))
+    if old_at < 0 or touch(arena, marks, free, shift, bucket_pages, new + (1 << shift)) < 0:
+        return False
     old_at = resolve(bucket_pages, old + (1 << shift), shift)
     new_at = resolve(bucket_pages, new + (1 << shift), shift)
+    link = arena[old_at]
+    while link != 0:
+        at = link - 1 if k >= 0 else link + 1
+        address = touch(arena, marks, free, shift, record_pages, at)
+        if address < 0:
+            return False
+        link = arena[address]
+    arena[head + LOW_POWER] = low_power
+    arena[head + BUCKETS] = new + 1
     link = arena[old_at]
     kept = 0
     moved = 0
     while link != 0:
         logical = link - 1
-        address = resolve(record_pages, logical, shift)
         if k >= 0:
-            next_at = address
-            h = _hash_words(arena, address + 1, k)
+            next_at = resolve(record_pages, logical, shift)
+            h = _hash_words(arena, next_at + 1, k)
         else:
             next_at = resolve(record_pages, logical + 2, shift)
             h = np.uint64(arena[resolve(record_pages, logical + 1, shift)])
@@ -154,40 +286,52 @@ def _split_bucket(
         link = following
     arena[old_at] = kept
     arena[new_at] = moved
+    return True
 
 
-@_kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
-def _find_or_insert(
+@_kernel(
+    "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64,"
+    " int64, int64, uint64)"
+)
+def _insert(
     arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
     shift: int,
-    head: int,
     bucket_pages: np.ndarray,
     record_pages: np.ndarray,
     keys: np.ndarray,
     start: int,
     k: int,
     v: int,
+    h: int,
 ) -> int:
-    """Physical address of the record with this key, new and zero if need be; -1: out of pages."""
-    h = _hash_words(keys, start, k)
-    b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
-    address = _find(arena, shift, head, bucket_pages, record_pages, keys, start, k, b)
-    if address >= 0:
-        return address
+    """Logical address of a new record with this key and zero values; -1: pages are missing."""
     width = 1 + k + v
     page_words = 1 << shift
+    head = resolve(bucket_pages, 0, shift)
     logical = arena[head + NEXT_FREE]
     if (logical & (page_words - 1)) + width > page_words:
         logical = ((logical >> shift) + 1) << shift
     if (logical >> shift) >= len(record_pages):
         return -1
-    if arena[head + ENTRIES] >= arena[head + BUCKETS]:
-        if ((arena[head + BUCKETS] >> shift) + 1) >= len(bucket_pages):
+    buckets = arena[head + BUCKETS]
+    if arena[head + ENTRIES] >= buckets:
+        if ((buckets >> shift) + 1) >= len(bucket_pages):
             return -1
-        _split_bucket(arena, shift, head, bucket_pages, record_pages, k)
-        b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
-    address = resolve(record_pages, logical, shift)
-    at = resolve(bucket_pages, b + page_words, shift)
+        if not _split_bucket(arena, marks, free, shift, bucket_pages, record_pages, k):
+            return -1
+        head = resolve(bucket_pages, 0, shift)
+    b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
+    if touch(arena, marks, free, shift, bucket_pages, 0) < 0:
+        return -1
+    at = touch(arena, marks, free, shift, bucket_pages, b + page_words)
+    if at < 0:
+        return -1
+    address = touch(arena, marks, free, shift, record_pages, logical)
+    if address < 0:
+        return -1
+    head = resolve(bucket_pages, 0, shift)
     arena[address] = arena[at]
     arena[at] = logical + 1
     for j in range(k):
@@ -196,17 +340,18 @@ def _find_or_insert(
         arena[address + 1 + k + j] = 0
     arena[head + NEXT_FREE] = logical + width
     arena[head + ENTRIES] += 1
-    return address
+    return logical
 
 
 @_kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[:,::1], int64, int64,"
-    " int64[::1])"
+    "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64[:,::1], int64,"
+    " int64, int64[::1])"
 )
 def map_upsert(
     arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
     shift: int,
-    head: int,
     bucket_pages: np.ndarray,
     record_pages: np.ndarray,
     keys: np.ndarray,
@@ -214,22 +359,28 @@ def map_upsert(
     v: int,
     slots: np.ndarray,
 ) -> int:
-    """Find or insert rows `start..`; `slots[i]` is the physical address of row i's value words."""
+    """Find or insert rows `start..`; `slots[i]` is the logical address of row i's value words."""
     n, k = keys.shape
     flat = keys.reshape(n * k)
     for i in range(start, n):
-        address = _find_or_insert(arena, shift, head, bucket_pages, record_pages, flat, i * k, k, v)
-        if address < 0:
-            return i
-        slots[i] = address + 1 + k
+        head = resolve(bucket_pages, 0, shift)
+        h = _hash_words(flat, i * k, k)
+        b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
+        logical = _find(arena, shift, bucket_pages, record_pages, flat, i * k, k, b)
+        if logical < 0:
+            logical = _insert(
+                arena, marks, free, shift, bucket_pages, record_pages, flat, i * k, k, v, h
+            )
+            if logical < 0:
+                return i
+        slots[i] = logical + 1 + k
     return n
 
 
-@_kernel("void(int64[::1], int64, int64, int64[::1], int64[::1], int64[:,::1], int64[::1])")
+@_kernel("void(int64[::1], int64, int64[::1], int64[::1], int64[:,::1], int64[::1])")
 def map_lookup(
     arena: np.ndarray,
     shift: int,
-    head: int,
     bucket_pages: np.ndarray,
     record_pages: np.ndarray,
     keys: np.ndarray,
@@ -238,11 +389,46 @@ def map_lookup(
     """As `map_upsert`, but absent keys get -1."""
     n, k = keys.shape
     flat = keys.reshape(n * k)
+    head = resolve(bucket_pages, 0, shift)
     for i in range(n):
         h = _hash_words(flat, i * k, k)
         b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
-        address = _find(arena, shift, head, bucket_pages, record_pages, flat, i * k, k, b)
-        slots[i] = address + 1 + k if address >= 0 else -1
+        logical = _find(arena, shift, bucket_pages, record_pages, flat, i * k, k, b)
+        slots[i] = logical + 1 + k if logical >= 0 else -1
+
+
+@_kernel("void(int64[::1], int64, int64[::1], int64[::1], int64[:,::1])")
+def read_words(
+    arena: np.ndarray, shift: int, pages: np.ndarray, slots: np.ndarray, out: np.ndarray
+) -> None:
+    """The words from each logical address on into out[n, w]; they lie within a page."""
+    for i in range(len(slots)):
+        address = resolve(pages, slots[i], shift)
+        for j in range(out.shape[1]):
+            out[i, j] = arena[address + j]
+
+
+@_kernel(
+    "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64[:,::1], int64)"
+)
+def write_words(
+    arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
+    shift: int,
+    pages: np.ndarray,
+    slots: np.ndarray,
+    words: np.ndarray,
+    start: int,
+) -> int:
+    """Store words[n, w] from each logical address on; the first row not done, n if all are."""
+    for i in range(start, len(slots)):
+        address = touch(arena, marks, free, shift, pages, slots[i])
+        if address < 0:
+            return i
+        for j in range(words.shape[1]):
+            arena[address + j] = words[i, j]
+    return len(slots)
 
 
 @_kernel("void(int64[::1], int64, int64[::1], int64, int64, int64, int64[:,::1])")
@@ -265,18 +451,29 @@ def read_records(
             out[i, j] = arena[address + j]
 
 
-@_kernel("void(int64[::1], int64, int64[::1], int64, int64[:,::1])")
+@_kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64, int64[:,::1], int64)")
 def write_records(
-    arena: np.ndarray, shift: int, pages: np.ndarray, first: int, rows: np.ndarray
-) -> None:
-    """Store rows[n, w] as records `first..`."""
+    arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
+    shift: int,
+    pages: np.ndarray,
+    first: int,
+    rows: np.ndarray,
+    start: int,
+) -> int:
+    """Store rows[start.., w] as records `first + start..`; the first row not done."""
     n, w = rows.shape
     per_page = (1 << shift) // w
-    for i in range(n):
+    for i in range(start, n):
         r = first + i
-        address = (pages[r // per_page] << shift) + (r % per_page) * w
+        logical = ((r // per_page) << shift) + (r % per_page) * w
+        address = touch(arena, marks, free, shift, pages, logical)
+        if address < 0:
+            return i
         for j in range(w):
             arena[address + j] = rows[i, j]
+    return n
 
 
 @_kernel("void(int64[::1], int64, int64[::1], int64, int64[::1], int64[:,::1])")
@@ -311,13 +508,14 @@ def _word_at(data: np.ndarray, start: int, stop: int) -> int:
 
 
 @_kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], uint8[::1], uint8[::1],"
-    " int64, int64[::1])"
+    "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1],"
+    " uint8[::1], uint8[::1], int64, int64[::1])"
 )
 def intern_strings(
     arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
     shift: int,
-    head: int,
     bucket_pages: np.ndarray,
     text_pages: np.ndarray,
     offsets: np.ndarray,
@@ -339,6 +537,7 @@ def intern_strings(
         begin = offsets[i]
         end = offsets[i + 1]
         h = hash_bytes(data, begin, end)
+        head = resolve(bucket_pages, 0, shift)
         b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
         link = arena[resolve(bucket_pages, b + page_words, shift)]
         while link != 0:
@@ -363,13 +562,23 @@ def intern_strings(
             continue
         logical = arena[head + NEXT_FREE]
         words = STRING_HEADER_WORDS + (end - begin + 7) // 8
-        if ((logical + words - 1) >> shift) >= len(text_pages):
+        stop = ((logical + words - 1) >> shift) + 1
+        if stop > len(text_pages):
             return i
         if arena[head + ENTRIES] >= arena[head + BUCKETS]:
             if ((arena[head + BUCKETS] >> shift) + 1) >= len(bucket_pages):
                 return i
-            _split_bucket(arena, shift, head, bucket_pages, text_pages, -1)
+            if not _split_bucket(arena, marks, free, shift, bucket_pages, text_pages, -1):
+                return i
+            head = resolve(bucket_pages, 0, shift)
             b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
+        if touch(arena, marks, free, shift, bucket_pages, 0) < 0:
+            return i
+        if touch(arena, marks, free, shift, bucket_pages, b + page_words) < 0:
+            return i
+        if not touch_range(arena, marks, free, shift, text_pages, logical >> shift, stop):
+            return i
+        head = resolve(bucket_pages, 0, shift)
         bucket_at = resolve(bucket_pages, b + page_words, shift)
         arena[resolve(text_pages, logical, shift)] = end - begin
         arena[resolve(text_pages, logical + 1, shift)] = np.int64(h)
@@ -451,15 +660,16 @@ def _is_string_less(
 
 
 @_kernel(
-    "int64(int64[::1], float64[::1], int64, int64, int64[::1], int64[::1], int64[::1],"
-    " int64[:,::1], int64, int64[:,::1], int64[:,::1], float64[:,::1], uint8[:,::1], int64,"
-    " int64[:,::1])"
+    "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1],"
+    " int64[::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], float64[:,::1], uint8[:,::1],"
+    " int64, int64[:,::1])"
 )
 def aggregate(
     arena: np.ndarray,
     arena_floats: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
     shift: int,
-    head: int,
     bucket_pages: np.ndarray,
     record_pages: np.ndarray,
     text_pages: np.ndarray,
@@ -493,15 +703,19 @@ def aggregate(
     with_nulls = is_valid.shape[1] > 0
     with_running = running.shape[0] > 0
     for i in range(start, n):
+        head = resolve(bucket_pages, 0, shift)
         h = _hash_words(flat, i * k, k)
         b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
-        address = _find(arena, shift, head, bucket_pages, record_pages, flat, i * k, k, b)
-        if address < 0:
-            address = _find_or_insert(
-                arena, shift, head, bucket_pages, record_pages, flat, i * k, k, v
+        logical = _find(arena, shift, bucket_pages, record_pages, flat, i * k, k, b)
+        if logical < 0:
+            logical = _insert(
+                arena, marks, free, shift, bucket_pages, record_pages, flat, i * k, k, v, h
             )
-            if address < 0:
+            if logical < 0:
                 return i
+        address = touch(arena, marks, free, shift, record_pages, logical)
+        if address < 0:
+            return i
         base = address + 1 + k
         for p in range(plan.shape[0]):
             operation = plan[p, 0]
@@ -567,12 +781,16 @@ def aggregate(
 
 
 @_kernel(
-    "UniTuple(int64, 2)(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1],"
-    " uint8[::1], int64[::1], int64, boolean, int64[:,::1])"
+    "UniTuple(int64, 2)(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1],"
+    " int64[::1], int64, int64[::1], int64[::1], uint8[::1], int64[::1], int64, boolean,"
+    " int64[:,::1])"
 )
 def join_pairs(
     arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
     shift: int,
+    key_pages: np.ndarray,
     left_pages: np.ndarray,
     right_pages: np.ndarray,
     left_width: int,
@@ -591,22 +809,24 @@ def join_pairs(
 
     Args:
         right_widths: One word: the width of a right record.
-        slots: Per row the address of its key's value words; -1: a null key, which never matches.
+        key_pages: Page table of the keys' records.
+        slots: Per row the logical address of its key's value words; -1: a null key, which never
+            matches.
         sides: Per row 0 (left) or 1 (right).
         numbers: Per row its record number on its side.
         is_outer: A left row that matches nothing is paired with record -1.
         pairs: int64 (capacity, 3), filled with (row, left record, right record).
 
     Returns:
-        The first row not done because `pairs` is full, and how many pairs were written.
+        The first row not done because `pairs` is full or a free page is missing, and how many
+        pairs were written.
     """
     page_words = 1 << shift
     written = 0
     for i in range(start, len(slots)):
-        slot = slots[i]
         side = np.int64(sides[i])
         number = numbers[i]
-        if slot < 0:
+        if slots[i] < 0:
             if is_outer and side == 0:
                 if written >= pairs.shape[0]:
                     return i, written
@@ -615,16 +835,27 @@ def join_pairs(
                 pairs[written, 2] = -1
                 written += 1
             continue
+        slot = resolve(key_pages, slots[i], shift)
         other = slot + 3 * (1 - side)
         matches = arena[other + 2]
         if written + max(matches, 1) > pairs.shape[0]:
             return i, written
-        if side == 0:
-            width = right_widths[0]
-            pages = right_pages
-        else:
-            width = left_width
-            pages = left_pages
+        own_width = right_widths[0] if side == 1 else left_width
+        own_pages = right_pages if side == 1 else left_pages
+        width = left_width if side == 1 else right_widths[0]
+        pages = left_pages if side == 1 else right_pages
+        last_at = np.int64(-1)
+        if arena[slot + 3 * side] != 0:
+            last = arena[slot + 3 * side + 1] - 1
+            per_page = page_words // own_width
+            logical = ((last // per_page) << shift) + (last % per_page) * own_width
+            last_at = touch(arena, marks, free, shift, own_pages, logical)
+            if last_at < 0:
+                return i, written
+        slot = touch(arena, marks, free, shift, key_pages, slots[i])
+        if slot < 0:
+            return i, written
+        other = slot + 3 * (1 - side)
         per_page = page_words // width
         link = arena[other]
         while link != 0:
@@ -640,17 +871,10 @@ def join_pairs(
             pairs[written, 2] = -1
             written += 1
         own = slot + 3 * side
-        if arena[own] == 0:
+        if last_at < 0:
             arena[own] = number + 1
         else:
-            last = arena[own + 1] - 1
-            if side == 0:
-                per_page = page_words // left_width
-                at = (left_pages[last // per_page] << shift) + (last % per_page) * left_width
-            else:
-                per_page = page_words // right_widths[0]
-                at = (right_pages[last // per_page] << shift) + (last % per_page) * right_widths[0]
-            arena[at] = number + 1
+            arena[last_at] = number + 1
         arena[own + 1] = number + 1
         arena[own + 2] += 1
     return len(slots), written

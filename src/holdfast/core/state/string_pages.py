@@ -11,28 +11,36 @@ import pyarrow as pa
 
 from holdfast.core.model.stable_hash import string_parts, validity
 from holdfast.core.state import kernels
-from holdfast.core.state.page_manager import PageManager
+from holdfast.core.state.page_manager import PageManager, PageSetId
+from holdfast.core.state.unordered_map import create_buckets, require_shape
 
-_BUCKETS_FIRST = 16
+_SHAPE = (-1, -1)
+"""What the header has where a map's says how wide its records are."""
 _INT32_MAX = 2**31 - 1
 
 
 class StringPages:
     """Deduplicated byte strings of any length."""
 
-    def __init__(self, manager: PageManager) -> None:
-        """Create it empty; it takes two pages at once.
+    def __init__(
+        self, manager: PageManager, page_sets: tuple[PageSetId, ...] | None = None
+    ) -> None:
+        """Create it empty, taking two pages at once, or find it as a checkpoint holds it.
+
+        Args:
+            manager: Of the pages.
+            page_sets: Its two page sets, when a record elsewhere names them; else it makes them.
 
         Raises:
             StateLimitExceeded: No page is left.
         """
         self._manager = manager
-        self._bucket_set = manager.create_page_set()
-        self._text_set = manager.create_page_set()
-        manager.allocate(self._bucket_set, 2)
-        header = manager.resolve(self._bucket_set, 0)
-        header[kernels.BUCKETS] = _BUCKETS_FIRST
-        header[kernels.LOW_POWER] = _BUCKETS_FIRST
+        self.page_sets = page_sets or (manager.create_page_set(), manager.create_page_set())
+        self._bucket_set, self._text_set = self.page_sets
+        if len(manager.pages_of(self._bucket_set)):
+            require_shape(manager, self._bucket_set, _SHAPE)
+        else:
+            create_buckets(manager, self._bucket_set, _SHAPE)
 
     def __len__(self) -> int:
         return int(self._manager.resolve(self._bucket_set, 0)[kernels.ENTRIES])
@@ -59,12 +67,13 @@ class StringPages:
         manager = self._manager
         done = 0
         while done < len(references):
-            buckets = manager.pages_of(self._bucket_set)
+            manager.make_room()
             done = kernels.intern_strings(
                 manager.arena,
+                manager.marks,
+                manager.free,
                 manager.shift,
-                int(buckets[0]) << manager.shift,
-                buckets,
+                manager.pages_of(self._bucket_set),
                 self.text_pages,
                 offsets,
                 data,

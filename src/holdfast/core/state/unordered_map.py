@@ -11,19 +11,34 @@ import numpy as np
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.state import kernels
-from holdfast.core.state.page_manager import PageManager
+from holdfast.core.state.page_manager import PageManager, PageSetId
 
 _BUCKETS_FIRST = 16
+_SHAPE_AT = 4
 
 
 class UnorderedMap:
     """A map of fixed-width keys and values. Iteration is in insertion order."""
 
-    def __init__(self, manager: PageManager, key_words: int, value_words: int) -> None:
-        """Create it empty; it takes two pages at once and a third with the first key.
+    def __init__(
+        self,
+        manager: PageManager,
+        key_words: int,
+        value_words: int,
+        page_sets: tuple[PageSetId, ...] | None = None,
+    ) -> None:
+        """Create it empty, or find it as a checkpoint holds it.
+
+        Empty, it takes two pages at once and a third with the first key.
+
+        Args:
+            manager: Of the pages.
+            key_words: Words of a key.
+            value_words: Words of a value.
+            page_sets: Its two page sets, when a record elsewhere names them; else it makes them.
 
         Raises:
-            LocalProtocolError: A record does not fit in a page.
+            LocalProtocolError: A record does not fit in a page, or the checkpoint's are others.
             StateLimitExceeded: No page is left.
         """
         self.width = 1 + key_words + value_words
@@ -32,14 +47,14 @@ class UnorderedMap:
                 f"a record of {self.width} words does not fit in a page of {manager.page_words}"
             )
         self.key_words = key_words
-        self.value_words = value_words
+        self._value_words = value_words
         self._manager = manager
-        self._bucket_set = manager.create_page_set()
-        self._record_set = manager.create_page_set()
-        manager.allocate(self._bucket_set, 2)
-        header = manager.resolve(self._bucket_set, 0)
-        header[kernels.BUCKETS] = _BUCKETS_FIRST
-        header[kernels.LOW_POWER] = _BUCKETS_FIRST
+        self.page_sets = page_sets or (manager.create_page_set(), manager.create_page_set())
+        self._bucket_set, self._record_set = self.page_sets
+        if len(self.bucket_pages):
+            require_shape(manager, self._bucket_set, (key_words, value_words))
+            return
+        create_buckets(manager, self._bucket_set, (key_words, value_words))
 
     def __len__(self) -> int:
         return int(self._manager.resolve(self._bucket_set, 0)[kernels.ENTRIES])
@@ -55,11 +70,6 @@ class UnorderedMap:
         return self._manager.pages_of(self._record_set)
 
     @property
-    def head(self) -> int:
-        """Physical address of the header."""
-        return int(self.bucket_pages[0]) << self._manager.shift
-
-    @property
     def page_count(self) -> int:
         """How many pages it takes."""
         return len(self.bucket_pages) + len(self.record_pages)
@@ -68,8 +78,7 @@ class UnorderedMap:
         """Find or insert keys, int64 (n, k); new ones get zero values.
 
         Returns:
-            Physical word addresses of the value words in the manager's arena, int64 (n,), valid
-            until pages move; page = address >> shift.
+            Logical addresses of the value words in the record pages, int64 (n,).
 
         Raises:
             StateLimitExceeded: No page is left; earlier rows were inserted.
@@ -77,16 +86,19 @@ class UnorderedMap:
         keys = np.ascontiguousarray(keys)
         slots = np.empty(len(keys), dtype=np.int64)
         done = 0
+        manager = self._manager
         while done < len(keys):
+            manager.make_room()
             done = kernels.map_upsert(
-                self._manager.arena,
-                self._manager.shift,
-                self.head,
+                manager.arena,
+                manager.marks,
+                manager.free,
+                manager.shift,
                 self.bucket_pages,
                 self.record_pages,
                 keys,
                 done,
-                self.value_words,
+                self._value_words,
                 slots,
             )
             if done < len(keys):
@@ -100,13 +112,40 @@ class UnorderedMap:
         kernels.map_lookup(
             self._manager.arena,
             self._manager.shift,
-            self.head,
             self.bucket_pages,
             self.record_pages,
             keys,
             slots,
         )
         return slots
+
+    def read_values(self, slots: np.ndarray) -> np.ndarray:
+        """The value words at these addresses, int64 (n, v)."""
+        values = np.empty((len(slots), self._value_words), dtype=np.int64)
+        manager = self._manager
+        kernels.read_words(manager.arena, manager.shift, self.record_pages, slots, values)
+        return values
+
+    def write_values(self, slots: np.ndarray, values: np.ndarray) -> None:
+        """Store value words, int64 (n, v), at these addresses, in this order.
+
+        Raises:
+            StateLimitExceeded: No page is left; earlier rows were stored.
+        """
+        manager = self._manager
+        done = 0
+        while done < len(slots):
+            manager.make_room()
+            done = kernels.write_words(
+                manager.arena,
+                manager.marks,
+                manager.free,
+                manager.shift,
+                self.record_pages,
+                slots,
+                np.ascontiguousarray(values),
+                done,
+            )
 
     def entries(self) -> np.ndarray:
         """Keys and values in insertion order, int64 (entries, k + v)."""
@@ -117,7 +156,7 @@ class UnorderedMap:
         return out
 
     def grow(self) -> None:
-        """Allocate what the next insertion lacks, half as many pages again as there are.
+        """Allocate what the next insertion lacks in tables, half as many pages again as there are.
 
         Raises:
             StateLimitExceeded: No page is left.
@@ -148,3 +187,21 @@ class UnorderedMap:
         low_power, buckets = int(header[kernels.LOW_POWER]), int(header[kernels.BUCKETS])
         if not low_power <= buckets <= 2 * low_power:
             raise InvariantViolation(f"{buckets} buckets at level {low_power}")
+
+
+def create_buckets(manager: PageManager, page_set: PageSetId, shape: tuple[int, int]) -> None:
+    """Lay out the super page and the first page of buckets."""
+    manager.allocate(page_set, 2)
+    header = manager.writable(page_set, 0)
+    header[kernels.BUCKETS] = _BUCKETS_FIRST
+    header[kernels.LOW_POWER] = _BUCKETS_FIRST
+    header[_SHAPE_AT : _SHAPE_AT + 2] = shape
+
+
+def require_shape(manager: PageManager, page_set: PageSetId, shape: tuple[int, int]) -> None:
+    """Raise `LocalProtocolError` unless a recovered set has key and value words like these."""
+    found = tuple(manager.resolve(page_set, 0)[_SHAPE_AT : _SHAPE_AT + 2].tolist())
+    if found != shape:
+        raise LocalProtocolError(
+            f"page set {page_set} holds records of {found} key and value words, expected {shape}"
+        )

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.api.dataflow import Dataflow, Stream, duration_us, sliding, tumbling
-from holdfast.api.errors import DataflowError, UnsupportedError
-from holdfast.api.protections import UpstreamBackup, parse_protection
+from holdfast.api.errors import DataflowError, OptionError, UnsupportedError
+from holdfast.api.protections import Checkpointed, UpstreamBackup, parse_protection
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
 
@@ -112,8 +112,22 @@ def test_a_source_needs_a_partition() -> None:
 
 
 def test_protections_say_what_they_can_give() -> None:
-    assert parse_protection("upstream-backup", "precise") == UpstreamBackup()
+    assert parse_protection("upstream-backup", "precise", "1 second") == UpstreamBackup()
+    wanted = Checkpointed(interval="1 second")
+    assert parse_protection("checkpointed", "precise", "1 second") == wanted
+    assert wanted.plan().interval_ms == 1000
     with pytest.raises(UnsupportedError, match="guarantee='gap'"):
         UpstreamBackup("gap").check(Dataflow("test"))
     with pytest.raises(UnsupportedError, match="'magic'"):
-        parse_protection("magic", "precise")
+        parse_protection("magic", "precise", "1 second")
+    flow = Dataflow("test")
+    with pytest.raises(UnsupportedError, match="guarantee='gap'"):
+        Checkpointed("gap").check(flow)
+    with pytest.raises(OptionError, match="kept=1"):
+        Checkpointed(kept=1).check(flow)
+    with pytest.raises(OptionError, match="workers=0"):
+        Checkpointed(workers=0).check(flow)
+    with pytest.raises(DataflowError, match="soon"):
+        Checkpointed(interval="soon").check(flow)
+    with pytest.raises(OptionError, match="at least 1 millisecond"):
+        Checkpointed(interval="5 microseconds").check(flow)

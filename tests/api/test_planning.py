@@ -9,6 +9,7 @@ from holdfast.api.dataflow import Dataflow, Stream, tumbling
 from holdfast.api.description import claim, describe
 from holdfast.api.errors import DataflowChangedError, DataflowError
 from holdfast.api.planning import Plan, plan_dataflow
+from holdfast.api.protections import UpstreamBackup
 from holdfast.core.haunit.plan import NodeLimits
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
@@ -87,10 +88,10 @@ def test_the_incremental_join_is_named_as_one_that_never_trims() -> None:
 
 def test_a_location_belongs_to_one_dataflow(tmp_path: Path) -> None:
     first, other = nexmark("q12"), nexmark("q12", partitions=2)
-    claim(str(tmp_path), describe(first, place(first)))
-    claim(str(tmp_path), describe(nexmark("q12"), place(nexmark("q12"))))
+    claim(str(tmp_path), describe(first, place(first), UpstreamBackup()))
+    claim(str(tmp_path), describe(nexmark("q12"), place(nexmark("q12")), UpstreamBackup()))
     with pytest.raises(DataflowChangedError, match=re.escape("+unit bids: 2 instances")):
-        claim(str(tmp_path), describe(other, place(other)))
+        claim(str(tmp_path), describe(other, place(other), UpstreamBackup()))
 
 
 def test_units_that_read_from_each_other_in_a_circle_are_refused() -> None:

@@ -18,9 +18,9 @@ import pyarrow as pa
 from holdfast.core.coordinator import coordinator as c
 from holdfast.core.haunit import events
 from holdfast.core.haunit import node as node_module
-from holdfast.core.haunit.inputs import Inputs
+from holdfast.core.haunit.ha_input import HAInput
+from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.outputs import Outputs
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.operators.aggregate import WindowAggregate
@@ -32,6 +32,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
 from holdfast.sim import process as process_module
 from holdfast.sim.disk import SimulatedLog
+from holdfast.sim.faults import KINDS
 from holdfast.sim.process import Process
 
 
@@ -43,11 +44,13 @@ class Mutant:
         owner: The class or module that has it.
         method: What is replaced.
         bug: Makes the replacement from the original.
+        kinds: The faults to look with, where few others could show it.
     """
 
     owner: Any
     method: str
     bug: Callable[[Any], Any]
+    kinds: tuple[str, ...] = tuple(KINDS)
 
     @contextmanager
     def switched_in(self) -> Iterator[None]:
@@ -122,14 +125,14 @@ def _every_point_is_safe(_: Any) -> Any:
 
 
 def _need_only_what_comes(original: Any) -> Any:
-    def note(self: RestartPoints, needed_from: Any, processed_before: Any, *rest: Any) -> None:
-        original(self, dict(processed_before), processed_before, *rest)
+    def note(self: RestartPoints, point: RestartPoint) -> None:
+        original(self, replace(point, needed_from=dict(point.processed_before)))
 
     return note
 
 
 def _accept_an_old_sender(_: Any) -> Any:
-    def accepted(self: Inputs, stream: Any, sender: Any, receiver: Any, now_ms: int) -> Any:
+    def accepted(self: HAInput, stream: Any, sender: Any, receiver: Any, now_ms: int) -> Any:
         source = self._streams.get(stream)
         if source is not None:
             source.heard_ms = now_ms
@@ -139,7 +142,7 @@ def _accept_an_old_sender(_: Any) -> Any:
 
 
 def _accept_an_old_receiver(_: Any) -> Any:
-    def accepted(self: Outputs, stream: Any, sender: Any, receiver: Any) -> Any:
+    def accepted(self: HAOutput, stream: Any, sender: Any, receiver: Any) -> Any:
         output = self._streams.get(stream)
         if output is not None and output.receiver is None:
             output.receiver = sender
@@ -166,7 +169,7 @@ def _merge_in_order_of_arrival(original: Any) -> Any:
 
 
 def _write_sinks_again(original: Any) -> Any:
-    def open_output(self: Outputs, spec: Any, point: RestartPoint, sink_next_ids: Any) -> None:
+    def open_output(self: HAOutput, spec: Any, point: RestartPoint, sink_next_ids: Any) -> None:
         original(self, spec, point, sink_next_ids)
         for sink in self._sinks.values():
             sink.next_id = max(sink.next_id, sink.written_before)
@@ -267,7 +270,7 @@ def _believe_what_was_not_synced(original: Any) -> Any:
 
 
 def _hash_by_incarnation(original: Any) -> Any:
-    def put_out(self: Outputs, spec: Any, *arguments: Any) -> None:
+    def put_out(self: HAOutput, spec: Any, *arguments: Any) -> None:
         turn = self._incarnation % max(1, len(spec.streams))
         streams = (*spec.streams[turn:], *spec.streams[:turn])
         original(self, replace(spec, streams=streams), *arguments)
@@ -308,7 +311,7 @@ def _join_misses_a_row(original: Any) -> Any:
 
 
 def _never_subscribe_again(original: Any) -> Any:
-    def subscribe(self: Inputs, source: Any, now_ms: int, effects: list[Any]) -> None:
+    def subscribe(self: HAInput, source: Any, now_ms: int, effects: list[Any]) -> None:
         if source.subscribed_ms < 0:
             original(self, source, now_ms, effects)
 
@@ -343,22 +346,22 @@ MUTANTS: dict[str, Mutant] = {
         InputQueue, "promise", _ignore_the_last_id_of_keep_alives
     ),
     "acknowledges before durable": Mutant(Node, "_ask_to_store", _ack_before_durable),
-    "takes every restart point for safe": Mutant(Outputs, "let_go", _every_point_is_safe),
+    "takes every restart point for safe": Mutant(HAOutput, "let_go", _every_point_is_safe),
     "needs only what comes": Mutant(RestartPoints, "note", _need_only_what_comes),
-    "accepts an old sender": Mutant(Inputs, "_accepted", _accept_an_old_sender),
-    "accepts an old receiver": Mutant(Outputs, "_accepted", _accept_an_old_receiver),
+    "accepts an old sender": Mutant(HAInput, "_accepted", _accept_an_old_sender),
+    "accepts an old receiver": Mutant(HAOutput, "_accepted", _accept_an_old_receiver),
     "forgets the slowest boundary": Mutant(
-        Inputs, "_slowest_boundary_us", _forget_the_slowest_boundary
+        HAInput, "_slowest_boundary_us", _forget_the_slowest_boundary
     ),
     "releases too early": Mutant(SUnion, "release", _window_boundary_too_early),
-    "writes sinks again": Mutant(Outputs, "_open", _write_sinks_again),
+    "writes sinks again": Mutant(HAOutput, "_open", _write_sinks_again),
     "speaks while it replays": Mutant(Node, "_process", _speak_while_replaying),
     "replays one too few": Mutant(Node, "_keep_before", _replay_one_too_few),
-    "never subscribes again": Mutant(Inputs, "_subscribe", _never_subscribe_again),
+    "never subscribes again": Mutant(HAInput, "_subscribe", _never_subscribe_again),
     "ignores credit": Mutant(OutputQueue, "take_sendable", _ignore_credit),
     "promises before it sends": Mutant(OutputQueue, "take_boundary", _promise_before_sending),
     "skips what was spilled": Mutant(OutputQueue, "missing_for_send", _skip_what_was_spilled),
-    "partitions by incarnation": Mutant(Outputs, "put_out", _hash_by_incarnation),
+    "partitions by incarnation": Mutant(HAOutput, "put_out", _hash_by_incarnation),
     "reuses incarnations": Mutant(c.Coordinator, "_on_hello_received", _reuse_incarnations),
     "assigns before the journal": Mutant(
         c.Coordinator, "_on_hello_received", _assign_before_the_journal

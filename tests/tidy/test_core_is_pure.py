@@ -32,6 +32,7 @@ ROWS = {
     "state": 3,
     "operators": 4,
     "queues": 4,
+    "checkpoint": 4,
     "recovery": 4,
     "approaches": 5,
     "replication": 5,

@@ -21,6 +21,7 @@ from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import CompiledExpression, compile_expression, compile_projection
 from holdfast.api.operators import build_operator
 from holdfast.core.errors import LocalProtocolError
+from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.storage.paths import checked_name
 
 if TYPE_CHECKING:
@@ -290,7 +291,8 @@ class Stream:
         """A stateful operator: in a unit of its own unless told otherwise."""
         name = self.flow._unique(_checked(name))
         try:
-            operator = build_operator(kind, name, tuple(s.schema for s in inputs), settings)
+            schemas = tuple(step.schema for step in inputs)
+            operator = build_operator(kind, name, schemas, settings, PageManager())
         except LocalProtocolError as error:
             raise DataflowError(str(error)) from None
         schema = operator.output_schema

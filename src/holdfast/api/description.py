@@ -15,19 +15,21 @@ from holdfast.api.errors import DataflowChangedError
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Step
     from holdfast.api.planning import Plan
+    from holdfast.api.protections import Protection
 
 FILE_NAME = "dataflow.txt"
 
 
-def describe(flow: Dataflow, plan: Plan) -> str:
-    """One line for each step, sink and unit."""
+def describe(flow: Dataflow, plan: Plan, protection: Protection) -> str:
+    """One line for each step, sink and unit, and how nodes are brought back."""
     steps = [_step_line(step) for step in flow.steps]
     sinks = [f"sink {name} <- {step.name}" for name, step in flow.sinks.items()]
     instances: dict[str, int] = {}
     for node in plan.nodes:
         instances[node.unit] = instances.get(node.unit, 0) + 1
     units = [f"unit {unit}: {count} instances" for unit, count in instances.items()]
-    return "\n".join([f"dataflow {flow.name}", *steps, *sinks, *units, ""])
+    how = f"protection {type(protection).__name__}"
+    return "\n".join([f"dataflow {flow.name}", *steps, *sinks, *units, how, ""])
 
 
 def claim(location: str, text: str) -> None:

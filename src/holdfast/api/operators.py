@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.core.operators.base import Operator
+    from holdfast.core.state.page_manager import PageManager
 
 
 def build_operator(
@@ -22,14 +23,16 @@ def build_operator(
     name: str,
     inputs: tuple[pa.Schema, ...],
     settings: dict[str, Any],
+    manager: PageManager,
 ) -> Operator:
-    """The operator of a step, with empty state.
+    """The operator of a step, with the state that the page manager holds.
 
     Args:
         kind: As in `Step.kind`.
         name: The step's name.
         inputs: Schemas of its inputs, without the time column.
         settings: As in `Step.settings`.
+        manager: Where its state lives.
     """
     match kind:
         case "filter":
@@ -48,6 +51,7 @@ def build_operator(
                 size_us=windows.size_us,
                 slide_us=windows.slide_us,
                 emit=settings["emit"],
+                manager=manager,
             )
         case "window_join":
             return WindowedJoin(
@@ -59,6 +63,7 @@ def build_operator(
                 settings["fields"],
                 size_us=settings["windows"].size_us,
                 how=settings["how"],
+                manager=manager,
             )
         case "join":
             return IncrementalJoin(
@@ -68,6 +73,7 @@ def build_operator(
                 settings["left_keys"],
                 settings["right_keys"],
                 settings["fields"],
+                manager=manager,
             )
         case _:
             raise AssertionError(f"no operator for a step of kind {kind!r}")

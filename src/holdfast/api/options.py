@@ -41,6 +41,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("outputQueueTuples", 1 << 18, 1, 1 << 30, "unsent tuples per output stream"),
     Option("outputQueueBytes", 256 << 20, 1 << 10, 1 << 40, "retained bytes before spilling"),
     Option("roundTuples", 1 << 15, 1, 1 << 24, "tuples a node processes at a time"),
+    Option("pageBytes", 8 << 10, 512, 1 << 20, "size of a page of state; a power of two"),
+    Option("stateBytesMax", 4 << 30, 1 << 20, 1 << 44, "pages of one node, clones included; bytes"),
     Option("allowInsecureCluster", 0, 0, 1, "1 starts without Spark's authentication"),
 )
 _BY_NAME = {option.name: option for option in OPTIONS}

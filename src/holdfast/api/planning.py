@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.errors import DataflowError
 from holdfast.api.operators import build_operator
-from holdfast.core.haunit.plan import InputSpec, NodeLimits, NodePlan, OperatorSpec, OutputSpec
+from holdfast.core.haunit.plan import (
+    CheckpointPlan,
+    InputSpec,
+    NodeLimits,
+    NodePlan,
+    OperatorSpec,
+    OutputSpec,
+)
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage.paths import ingest_path, stream_path
@@ -60,8 +67,13 @@ def plan_dataflow(
     parallelism: int | dict[str, int],
     is_protected: bool,
     limits: NodeLimits,
+    checkpoints: CheckpointPlan | None = None,
 ) -> Plan:
-    """Place a dataflow. Raises `DataflowError` for what cannot be placed."""
+    """Place a dataflow; units with state are checkpointed as `checkpoints` says, if it does.
+
+    Raises:
+        DataflowError: It cannot be placed.
+    """
     if not flow.sinks:
         raise DataflowError(f"{flow.name} has no sink; end it with stream.sink(name)")
     steps = _needed(flow)
@@ -76,7 +88,7 @@ def plan_dataflow(
     _refuse_cycles(units)
     planner = _Planner(flow, location, steps, units, counts)
     nodes = tuple(
-        planner.node(unit, index, is_protected=is_protected, limits=limits)
+        planner.node(unit, index, is_protected=is_protected, limits=limits, checkpoints=checkpoints)
         for unit in units
         for index in range(counts[unit])
     )
@@ -202,8 +214,16 @@ class _Planner:
             if e.producer is step.inputs[position] and e.keys == edge_keys
         )
 
-    def node(self, unit: str, index: int, *, is_protected: bool, limits: NodeLimits) -> NodePlan:
-        """One instance of a unit."""
+    def node(
+        self,
+        unit: str,
+        index: int,
+        *,
+        is_protected: bool,
+        limits: NodeLimits,
+        checkpoints: CheckpointPlan | None,
+    ) -> NodePlan:
+        """One instance of a unit; without state there is nothing to checkpoint."""
         members = self._units[unit]
         sources = [step for step in members if step.kind == "source"]
         operators = [step for step in members if step.kind != "source"]
@@ -229,6 +249,7 @@ class _Planner:
             outputs=tuple(self._outputs(unit, index, sources, operators)),
             is_protected=is_protected,
             limits=limits,
+            checkpoints=checkpoints if any(s.kind in _STATEFUL for s in operators) else None,
         )
 
     def _origin(

@@ -6,13 +6,22 @@ More approaches of the paper follow; each is a class here, chosen per dataflow.
 from __future__ import annotations
 
 import enum
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.api.errors import UnsupportedError
+from holdfast.api.errors import OptionError, UnsupportedError
+from holdfast.core.haunit.plan import CheckpointPlan
+from holdfast.shell.stores.base import StoreSpec
+from holdfast.shell.stores.file_system import FileSystemStoreSpec
+from holdfast.shell.stores.folder import FolderStoreSpec
 
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow
+
+
+CHECKPOINT_FOLDER = "checkpoint"
+"""Below the checkpoint location. [SGuard §5]"""
 
 
 class Guarantee(enum.Enum):
@@ -51,16 +60,77 @@ class UpstreamBackup(Protection):
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpointed(Protection):
+    """Operators' state is checkpointed while they go on; a replacement loads it. [SGuard §3]
+
+    Every unit checkpoints on its own, incrementally, and is recovered precisely: it loads its
+    newest checkpoint and replays what came after. Should that be damaged, the one before is used.
+    Units without state need no checkpoint. Survives any number of simultaneous failures, the
+    driver's included, as long as the store does.
+
+    Attributes:
+        interval: Period of checkpoints, as `tumbling` takes it; what a failure may have to replay.
+        store: Where checkpoints are kept: a path or URL as fsspec takes it (`s3://…`,
+            `webhdfs://…`), or a `StoreSpec`; by default below the checkpoint location.
+        kept: How many checkpoints of a unit are kept, 2 to 10.
+        workers: Files per checkpoint, written and read side by side, 1 to 32.
+    """
+
+    interval: str = "10 seconds"
+    store: str | StoreSpec | None = None
+    kept: int = 2
+    workers: int = 2
+
+    def check(self, flow: Dataflow) -> None:
+        """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
+        if self.guarantee != Guarantee.PRECISE.value:
+            raise UnsupportedError(
+                f"Checkpointed(guarantee={self.guarantee!r}); only 'precise', which costs nothing "
+                "more here"
+            )
+        for name, value, low, high in (
+            ("kept", self.kept, 2, 10),
+            ("workers", self.workers, 1, 32),
+        ):
+            if not low <= value <= high:
+                raise OptionError(f"Checkpointed({name}={value}); it lies between {low} and {high}")
+        self.plan()
+
+    def plan(self) -> CheckpointPlan:
+        """What nodes are told. Raises `DataflowError` when the interval is no duration."""
+        from holdfast.api.dataflow import duration_us
+
+        interval_ms = duration_us(self.interval) // 1000
+        if interval_ms < 1:
+            raise OptionError(f"Checkpointed(interval={self.interval!r}); at least 1 millisecond")
+        return CheckpointPlan(interval_ms, self.kept, self.workers)
+
+    def store_spec(self, location: str) -> StoreSpec:
+        """The store that checkpoints go to."""
+        if self.store is None:
+            return FolderStoreSpec(os.path.join(location, CHECKPOINT_FOLDER))
+        if not isinstance(self.store, str):
+            return self.store
+        if "://" in self.store and not self.store.startswith("file://"):
+            return FileSystemStoreSpec(self.store)
+        return FolderStoreSpec(self.store.removeprefix("file://"))
+
+
+@dataclass(frozen=True, slots=True)
 class Unprotected(Protection):
     """Nothing is kept; a failed node fails the query. Only to measure what protection costs."""
 
     guarantee: str = Guarantee.GAP.value
 
 
-def parse_protection(name: str, guarantee: str) -> Protection:
+def parse_protection(name: str, guarantee: str, interval: str) -> Protection:
     """A protection by its command-line name. Raises `UnsupportedError` for unknown ones."""
     if name == "upstream-backup":
         return UpstreamBackup(guarantee)
+    if name == "checkpointed":
+        return Checkpointed(guarantee, interval)
     if name == "none":
         return Unprotected()
-    raise UnsupportedError(f"protection {name!r}; there are 'upstream-backup' and 'none'")
+    raise UnsupportedError(
+        f"protection {name!r}; there are 'upstream-backup', 'checkpointed' and 'none'"
+    )

@@ -18,7 +18,7 @@ from holdfast.api.errors import (
 )
 from holdfast.api.options import PREFIX, read_options
 from holdfast.api.planning import Plan, plan_dataflow
-from holdfast.api.protections import Protection, Unprotected, UpstreamBackup
+from holdfast.api.protections import Checkpointed, Protection, Unprotected, UpstreamBackup
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits
 from holdfast.core.model.ids import NodeId
@@ -26,12 +26,16 @@ from holdfast.shell.spark.data_source import register
 from holdfast.shell.spark.ingest import Ingest
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
 from holdfast.shell.storage.lock import LocationLock
+from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.dataflow import Dataflow
+
+
+_CHECKPOINTS_IN_PROGRESS = 20
 
 
 def start(
@@ -56,6 +60,7 @@ def start(
             parallelism=parallelism,
             is_protected=is_protected,
             limits=_node_limits(values),
+            checkpoints=protection.plan() if isinstance(protection, Checkpointed) else None,
         )
 
     ingests = [
@@ -68,10 +73,11 @@ def start(
     os.makedirs(location, exist_ok=True)
     lock = LocationLock(location)
     try:
-        claim(location, describe(flow, place()))
+        claim(location, describe(flow, place(), protection))
         _start_ingests(spark, ingests)
         plan = place()  # Again: a replay begins when its recording is complete.
-        cluster = _cluster(flow, spark, location, plan, values)
+        store = protection.store_spec(location) if isinstance(protection, Checkpointed) else None
+        cluster = _cluster(flow, spark, location, plan, values, store)
     except BaseException:
         for ingest in ingests:
             ingest.stop()
@@ -81,7 +87,12 @@ def start(
 
 
 def _cluster(
-    flow: Dataflow, spark: SparkSession, location: str, plan: Plan, values: dict[str, int]
+    flow: Dataflow,
+    spark: SparkSession,
+    location: str,
+    plan: Plan,
+    values: dict[str, int],
+    store: StoreSpec | None,
 ) -> Cluster:
     return Cluster(
         spark,
@@ -98,6 +109,7 @@ def _cluster(
                 failures_max=values["failuresMax"],
                 failure_window_ms=values["failureWindowMs"],
             ),
+            store,
         ),
     )
 
@@ -144,6 +156,8 @@ def _session_options(spark: SparkSession) -> dict[str, str]:
 def _node_limits(values: dict[str, int]) -> NodeLimits:
     if values["roundTuples"] > values["inputQueueTuples"]:
         raise OptionError(f"{PREFIX}roundTuples is larger than {PREFIX}inputQueueTuples")
+    if values["pageBytes"].bit_count() != 1:
+        raise OptionError(f"{PREFIX}pageBytes={values['pageBytes']} is no power of two")
     return NodeLimits(
         input_queue_tuples=values["inputQueueTuples"],
         output_queue_tuples=values["outputQueueTuples"],
@@ -152,6 +166,8 @@ def _node_limits(values: dict[str, int]) -> NodeLimits:
         ack_interval_ms=values["ackIntervalMs"],
         keep_alive_ms=values["keepAliveMs"],
         resubscribe_ms=3 * values["keepAliveMs"],
+        page_bytes=values["pageBytes"],
+        state_bytes=values["stateBytesMax"],
     )
 
 
@@ -306,6 +322,8 @@ class Query:
             "outputRowsPerSecond": round((written - previous[2]) / seconds, 1),
             "lateRows": sum(report.late_tuples for report in reports),
             "latencyMs": self.latency().summary(),
+            "checkpoints": list(self._cluster.checkpoints)[-_CHECKPOINTS_IN_PROGRESS:],
+            "damagedCheckpoints": list(self._cluster.damages),
             "failures": list(self._cluster.failures),
             "recovery": list(self._cluster.recoveries),
         }
@@ -327,6 +345,16 @@ class Query:
     def pid(self, node: str) -> int:
         """The process id of a node, e.g. `counts[0]`."""
         return self._cluster.reports[NodeId(node)].pid
+
+    @property
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """The last checkpoints that were stored, or failed: node, times, bytes, reason."""
+        return list(self._cluster.checkpoints)
+
+    @property
+    def damaged_checkpoints(self) -> list[dict[str, Any]]:
+        """Checkpoints that could not be read, so that older ones were taken."""
+        return list(self._cluster.damages)
 
     @property
     def failures(self) -> list[dict[str, Any]]:

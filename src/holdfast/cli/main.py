@@ -71,7 +71,10 @@ def nexmark(
     seconds: Annotated[float, typer.Option(help="Length of the run at that rate.")] = 20,
     events: Annotated[int, typer.Option(help="With --rate max: how many events.")] = 5_000_000,
     parallelism: Annotated[int, typer.Option(help="Instances of every unit.")] = 1,
-    protection: Annotated[str, typer.Option(help="upstream-backup or none.")] = "upstream-backup",
+    protection: Annotated[
+        str, typer.Option(help="upstream-backup, checkpointed or none.")
+    ] = "upstream-backup",
+    interval: Annotated[str, typer.Option(help="Period of checkpoints.")] = "10 seconds",
     guarantee: Annotated[str, typer.Option(help="precise.")] = "precise",
     emit: Annotated[str, typer.Option(help="q12: final or changes.")] = "final",
     hot_ratio: Annotated[float, typer.Option(help="Share of hot items.")] = 0.0,
@@ -103,7 +106,7 @@ def nexmark(
         events,
         None if rate == "max" else float(rate),
         parallelism,
-        parse_protection(protection, guarantee),
+        parse_protection(protection, guarantee, interval),
         emit,
         hot_ratio=hot_ratio,
     )

@@ -25,6 +25,9 @@ SITUATIONS = (
     "unsynced tuples torn off a log",
     "damage found",
     "query restarted by its user",
+    "checkpoint loaded",
+    "checkpoint failed",
+    "damaged checkpoint passed over",
 )
 """What a campaign must have met, or it has not looked at it."""
 

@@ -33,10 +33,14 @@ KINDS: Final = {
     "full-disk": "a machine's disk takes nothing; the user makes room and starts the query again",
     "bit-flip": "a bit of a log or of the journal flips",
     "clock-jump": "a machine's clock jumps ahead",
+    "store-outage": "the checkpoint store answers nobody for a while",
+    "lost-object": "an object of the checkpoint store disappears",
+    "store-rot": "a sector of an object of the checkpoint store goes bad",
 }
 
 _NODE_KINDS: Final = ("kill", "pause", "machine-crash", "driver-crash", "break", "isolate")
 _COORDINATOR_KINDS: Final = ("driver-crash", "driver-pause", "kill", "pause")
+_STORE_KINDS: Final = ("lost-object", "store-rot")
 _STEPS: Final = (*NODE_STEPS, *COORDINATOR_STEPS)
 _RECOVERY_STEPS: Final = (
     "assigned",
@@ -47,6 +51,9 @@ _RECOVERY_STEPS: Final = (
     "first output",
     "acknowledged",
     "restart point asked for",
+    "checkpoint loaded",
+    "checkpoint prepared",
+    "checkpoint written",
 )
 _SENDING_STEPS: Final = ("batch sent", "acknowledged", "subscription sent")
 
@@ -135,6 +142,8 @@ def _fault(draw: Draw, allowed: list[str], span_us: int) -> Fault:
             steps = _SENDING_STEPS
         step = draw.one_of(steps or COORDINATOR_STEPS)
         nth = draw.steep(1, 100)
+    if kind in _STORE_KINDS and draw.percent(50):
+        at_us, step, nth = None, "assigned", draw.steep(1, 30)  # Its next step is to read.
     return Fault(
         kind,
         at_us,

@@ -15,13 +15,25 @@ from holdfast.core.coordinator import coordinator as c
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment
+from holdfast.core.haunit.restoration import (
+    BeginFrom,
+    CheckpointLoaded,
+    CheckpointsLost,
+    CheckpointUnreadable,
+    LoadCheckpoint,
+    ReportDamage,
+    Restoration,
+    RestoredState,
+)
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
-from holdfast.core.model.ids import Incarnation, NodeId, StreamId
-from holdfast.core.model.tuples import between, with_time
+from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.model.tuples import TupleBatch, between, with_time
+from holdfast.core.recovery.restart_point import CheckpointRef
 from holdfast.core.wire import frames
 from holdfast.core.wire.frames import CorruptFrame, FrameAddress, FrameKind
 from holdfast.sim.disk import Damage, SimulatedLog, Superseded
 from holdfast.sim.network import Endpoint
+from holdfast.sim.store import CheckpointWriting, Unreadable, load_checkpoint
 
 if TYPE_CHECKING:
     from holdfast.sim.driver import Life
@@ -32,6 +44,7 @@ _MESSAGES_PER_TURN = 16
 _KEEP_ALIVE_US = 100_000
 _HELLO_AGAIN_US = 500_000
 _FRAME_BYTES = 64
+_STORE_RETRY_US = 50_000
 
 _STEPS: dict[type[Stimulus], str] = {
     events.BatchReceived: "batch received",
@@ -41,6 +54,9 @@ _STEPS: dict[type[Stimulus], str] = {
     events.RestartPointStored: "restart point stored",
     events.SpillRead: "spill read",
     events.Proceed: "round due",
+    events.PagesCopied: "pages copied",
+    events.CheckpointWritten: "checkpoint written",
+    events.CheckpointFailed: "checkpoint failed",
 }
 """Steps passed before a stimulus is handled."""
 
@@ -55,10 +71,12 @@ _EFFECT_STEPS: dict[type[Effect], str] = {
     events.ReportCaughtUp: "caught up",
     events.ReportFirstOutput: "first output",
     events.ReportFinished: "node finished",
+    events.WriteCheckpoint: "checkpoint prepared",
+    events.ForgetCheckpoints: "checkpoints forgotten",
 }
 """Steps passed after an effect is performed."""
 
-NODE_STEPS = (*_STEPS.values(), *_EFFECT_STEPS.values(), "assigned")
+NODE_STEPS = (*_STEPS.values(), *_EFFECT_STEPS.values(), "assigned", "checkpoint loaded")
 
 
 class Process:
@@ -76,6 +94,7 @@ class Process:
             f"{node}|{launch}|{number}", world.scheduler.uniform("spark/place", 1, world.machines)
         )
         self.machine: Node | None = None
+        self.incarnation = Incarnation(0)  # 0 before the assignment
         self.epoch = 0
         self.inbox: deque[Stimulus] = deque()
         self.is_dead = False
@@ -88,11 +107,10 @@ class Process:
         self._producer_of = {s.stream: s.producer for s in self.plan.inputs if s.producer}
         self.degree = len(self.plan.inputs) + sum(len(o.streams) for o in self.plan.outputs)
         self._schemas = {s.stream: with_time(s.schema) for s in self.plan.inputs}
-
-    @property
-    def incarnation(self) -> Incarnation:
-        """Of its machine; 0 before the assignment."""
-        return Incarnation(0) if self.machine is None else self.machine.incarnation
+        self._output_schemas: dict[str, pa.Schema] = {
+            stream: with_time(o.schema) for o in self.plan.outputs for stream in o.streams
+        }
+        self._writing: CheckpointId | None = None  # the checkpoint being written
 
     def _now_ms(self) -> int:
         return self._world.clocks[self.endpoint.machine].now_ms()
@@ -101,7 +119,7 @@ class Process:
 
     def hello(self) -> None:
         """Say hello to the driver until the assignment comes."""
-        if self.is_dead or self.machine is not None or self.life.is_over:
+        if self.is_dead or self.incarnation or self.life.is_over:
             return
         if self._scheduler.now_us >= self.paused_until_us:
             self.life.receive_hello(self)
@@ -109,7 +127,7 @@ class Process:
 
     def assign(self, given: Assignment, peers: dict[NodeId, tuple[Incarnation, Endpoint]]) -> None:
         """The driver's word has arrived: open the sinks and make the machine."""
-        if self.is_dead or self.machine is not None:
+        if self.is_dead or self.incarnation:
             return
         if self._dies_at("assigned"):
             return
@@ -122,14 +140,68 @@ class Process:
             self._fail(str(reason), is_fatal=True, incarnation=given.incarnation)
             return
         self.epoch = given.epoch
+        self.incarnation = given.incarnation
         assignment = Assignment(given.epoch, given.incarnation, given.restart_point, next_ids)
         self._scheduler.note(f"{self.endpoint.name} is incarnation {given.incarnation}")
         self._world.assigned(self, assignment)
-        self.machine = Node(self.plan, assignment, self._now_ms())
-        self._perform(self.machine.start(self._now_ms()))
         for peer, (incarnation, endpoint) in peers.items():
             self.meet(peer, incarnation, endpoint)
+        point, limits = given.restart_point, self.plan.limits
+        if point is None or self.plan.checkpoints is None:
+            self._begin(assignment, None)
+        else:
+            found = self._world.store.found(self.node)
+            machine = Restoration(point, limits.page_bytes, limits.state_bytes, found)
+            self._restore(machine, machine.start(), assignment)
         self._keep_alive()
+
+    def _restore(self, machine: Restoration, effects: list[Effect], assignment: Assignment) -> None:
+        """Perform the effects of a restoration."""
+        for effect in effects:
+            if isinstance(effect, BeginFrom):
+                self._begin(assignment, effect.state)
+            elif isinstance(effect, ReportDamage):
+                self._scheduler.note(f"{effect.checkpoint} is damaged: {effect.reason}")
+                self._world.count("damaged checkpoint passed over")
+            elif isinstance(effect, LoadCheckpoint):
+                self._load(machine, effect.ref, assignment)
+
+    def _load(self, machine: Restoration, ref: CheckpointRef, assignment: Assignment) -> None:
+        def loaded() -> None:
+            if self.is_dead:
+                return
+            paused_us = self.paused_until_us - self._scheduler.now_us
+            if paused_us > 0 or self._world.is_store_away():
+                self._scheduler.after(max(paused_us, _STORE_RETRY_US), loaded)
+                return
+            if self._dies_at("checkpoint loaded"):
+                return
+            limits = self.plan.limits
+            answer: Stimulus
+            try:
+                found = load_checkpoint(
+                    self._world.store, self.node, ref, self._output_schemas, limits.state_bytes
+                )
+                answer = CheckpointLoaded(found)
+                self._world.count("checkpoint loaded")
+            except Unreadable as reason:
+                answer = CheckpointUnreadable(str(reason))
+            try:
+                effects = machine.step(answer, self._now_ms())
+            except CheckpointsLost as lost:
+                self._fail(str(lost), is_fatal=True, incarnation=self.incarnation)
+                return
+            self._restore(machine, effects, assignment)
+
+        self._scheduler.after(self._store_us(), loaded)
+
+    def _begin(self, assignment: Assignment, restored: RestoredState | None) -> None:
+        """Make the machine; what has arrived so far is waiting for it."""
+        if restored is not None:
+            self._world.restored(self, restored)
+        self.machine = Node(self.plan, assignment, self._now_ms(), restored)
+        self._perform(self.machine.start(self._now_ms()))
+        self._turn_soon()
 
     def _dies_at(self, step: str) -> bool:
         """Pass a named step; whether that was the end."""
@@ -142,6 +214,8 @@ class Process:
 
     def meet(self, peer: NodeId, incarnation: Incarnation, endpoint: Endpoint) -> None:
         """A neighbour has this incarnation now, and is there."""
+        if self.peers.get(peer) == (incarnation, endpoint):
+            return
         self.peers[peer] = (incarnation, endpoint)
         self.take(events.PeerIncarnationLearned(peer, incarnation))
 
@@ -168,12 +242,12 @@ class Process:
 
     def _keep_alive(self) -> None:
         machine = self.machine
-        if self.is_dead or machine is None or self.life.is_over:
+        if self.is_dead or self.life.is_over:
             return
         if self._scheduler.now_us >= self.paused_until_us:
-            known = machine.known_peers()
-            alive = c.KeepAliveReceived(self.node, machine.incarnation, known)
-            self.life.receive(self, alive, machine.incarnation)
+            known = {} if machine is None else machine.known_peers()
+            alive = c.KeepAliveReceived(self.node, self.incarnation, known)
+            self.life.receive(self, alive, self.incarnation)
         self._scheduler.after(_KEEP_ALIVE_US, self._keep_alive)
 
     # -- the loop ---------------------------------------------------------------------------
@@ -238,6 +312,51 @@ class Process:
             return False
         self._fail("no space left on device", is_fatal=True, incarnation=self.incarnation)
         return True
+
+    # -- checkpoints ------------------------------------------------------------------------
+
+    def _store_us(self) -> int:
+        return self._scheduler.uniform("store", 100, self._world.disk_us)
+
+    def _write_checkpoint(self, effect: events.WriteCheckpoint) -> None:
+        writing = CheckpointWriting(self._world.store, effect.prepared, self._spilled)
+        checkpoint = effect.prepared.checkpoint
+        self._writing = checkpoint
+
+        def step() -> None:
+            if self.is_dead or self._writing != checkpoint:
+                return
+            if self._world.is_store_away() or self._world.is_disk_full(self.endpoint.machine):
+                self._world.count("checkpoint failed")
+                self.take(events.CheckpointFailed(checkpoint, "the store takes nothing"))
+                return
+            try:
+                answer = writing.step()
+            except Damage as damage:
+                answer = events.CheckpointFailed(checkpoint, str(damage))
+            self.take(answer)
+            if isinstance(answer, events.PagesCopied):
+                self._scheduler.after(self._store_us(), step)
+
+        self._scheduler.after(self._store_us(), step)
+
+    def _cancel_checkpoint(self, effect: events.CancelCheckpoint) -> None:
+        if self._writing == effect.checkpoint:
+            self._writing = None
+        self._world.count("checkpoint cancelled")
+
+    def _forget_checkpoints(self, effect: events.ForgetCheckpoints) -> None:
+        for checkpoint in effect.checkpoints:
+            self._world.store.forget(self.node, checkpoint)
+
+    def _spilled(self, stream: StreamId, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
+        """What an output queue has spilled. Raises `Damage` if it is gone."""
+        log = self.spills.get(stream)
+        batches = between(log.read(), from_id, to_id) if log is not None else ()
+        found = sum(batch.count for batch in batches)
+        if found != to_id - from_id:
+            raise Damage(f"{stream}: {found} of {to_id - from_id} spilled tuples")
+        return batches
 
     # -- frames -----------------------------------------------------------------------------
 
@@ -371,10 +490,7 @@ class Process:
             log.append(self.incarnation, batch)
 
     def _read_spill(self, effect: events.ReadSpill) -> None:
-        batches = between(self.spills[effect.stream].read(), effect.from_id, effect.to_id)
-        found = sum(batch.count for batch in batches)
-        if found != effect.to_id - effect.from_id:
-            raise Damage(f"{effect.stream}: {found} of {effect.to_id - effect.from_id} tuples")
+        batches = self._spilled(effect.stream, effect.from_id, effect.to_id)
         self._world.count("spill read")
         read = events.SpillRead(effect.stream, effect.request_id, batches)
         self._answer(read, self._disk_us())
@@ -414,6 +530,10 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.ReportCaughtUp: Process._caught_up,
     events.ReportFirstOutput: Process._first_output,
     events.ReportFinished: Process._finished,
+    events.WriteCheckpoint: Process._write_checkpoint,
+    events.CancelCheckpoint: Process._cancel_checkpoint,
+    events.ForgetCheckpoints: Process._forget_checkpoints,
+    events.ReportCheckpoint: Process._nothing,
 }
 
 

@@ -22,10 +22,12 @@ from holdfast.sim.driver import DRIVER, Life
 from holdfast.sim.network import Network, NetworkProfile
 from holdfast.sim.process import Process
 from holdfast.sim.scheduler import Clock, Scheduler
+from holdfast.sim.store import SimulatedStore
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.node import Node
     from holdfast.core.haunit.plan import Assignment, NodePlan
+    from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.core.wire.frames import NodeMessage
     from holdfast.sim.checkers.base import Checker
@@ -130,6 +132,7 @@ class World:
             for stream in output.streams
         }
         self.journal = SimulatedJournal()
+        self.store = SimulatedStore()
         self.processes: dict[str, Process] = {}
         self.reached: dict[str, int] = {}
         self.struck: dict[str, int] = {}
@@ -204,7 +207,7 @@ class World:
         return [*self.sinks.values(), *spills, self.journal]
 
     def _restore_files(self) -> bool:
-        return sum(file.restore() for file in self._files()) > 0
+        return sum(file.restore() for file in (*self._files(), self.store)) > 0
 
     def _result(self) -> RunResult:
         self._restore_files()
@@ -272,6 +275,11 @@ class World:
         for checker in self._checkers:
             checker.assigned(process, assignment)
 
+    def restored(self, process: Process, state: RestoredState) -> None:
+        """A process has loaded a checkpoint."""
+        for checker in self._checkers:
+            checker.restored(process, state)
+
     def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
         """Entries of the journal are durable."""
         for checker in self._checkers:
@@ -319,6 +327,10 @@ class World:
     def is_disk_full(self, machine: int) -> bool:
         """Whether a machine's disk takes nothing now."""
         return self._factor("full-disk", machine) != 1
+
+    def is_store_away(self) -> bool:
+        """Whether the checkpoint store answers nobody now."""
+        return self._factor("store-outage", DRIVER) != 1
 
     # -- faults -------------------------------------------------------------------------------
 
@@ -479,6 +491,25 @@ class World:
         files = self._files()
         return files[fault.pick % len(files)].flip(self._pick)
 
+    def _strike_store(self, _: Fault, __: Process | None, ___: int, until_us: int) -> None:
+        self._slow[("store-outage", DRIVER)] = (until_us, 2)
+
+    def _strike_lost_object(self, fault: Fault, target: Process | None, *_: object) -> bool:
+        node = None if target is None else target.node
+        return self._kill_owner(fault, self.store.lose(self._pick, node))
+
+    def _strike_rot(self, fault: Fault, target: Process | None, *_: object) -> bool:
+        node = None if target is None else target.node
+        return self._kill_owner(fault, self.store.flip(self._pick, node))
+
+    def _kill_owner(self, fault: Fault, node: NodeId | None) -> bool:
+        """Often the node dies too: damage that nobody reads does no harm."""
+        if node is not None and fault.at_us is not None and fault.size > _PICK_WORST_FROM // 2:
+            for process in [p for p in self.processes.values() if p.node == node]:
+                if not process.is_dead:
+                    self._kill(process)
+        return node is not None
+
     def _strike_jump(self, fault: Fault, _: Process | None, machine: int, __: int) -> None:
         self.clocks[machine].jump(fault.size * 100)
 
@@ -500,6 +531,9 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
     "full-disk": World._strike_slow,
     "bit-flip": World._strike_flip,
     "clock-jump": World._strike_jump,
+    "store-outage": World._strike_store,
+    "lost-object": World._strike_lost_object,
+    "store-rot": World._strike_rot,
 }
 
 

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.machine import Effect, Stimulus
-from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -111,6 +114,34 @@ class SpillRead(Stimulus):
     stream: StreamId
     request_id: int
     batches: tuple[TupleBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PagesCopied(Stimulus):
+    """Some pages of the checkpoint being written have been copied out.
+
+    Attributes:
+        checkpoint: Which one.
+        positions: Their places in its snapshot, int64.
+    """
+
+    checkpoint: CheckpointId
+    positions: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWritten(Stimulus):
+    """All parts of a checkpoint are durable in the store, its manifest last."""
+
+    stored: StoredCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed(Stimulus):
+    """A checkpoint could not be written; nothing of it counts."""
+
+    checkpoint: CheckpointId
+    reason: str
 
 
 # -- effects --------------------------------------------------------------------------------
@@ -219,6 +250,50 @@ class StoreRestartPoint(Effect):
     """Have the coordinator store a restart point; answered by `RestartPointStored`."""
 
     point: RestartPoint
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCheckpoint(Effect):
+    """Write a prepared checkpoint to the store while the node goes on. [SGuard §4.4]
+
+    Answered by `PagesCopied` now and then, and in the end by `CheckpointWritten` or
+    `CheckpointFailed`.
+    """
+
+    prepared: PreparedCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCheckpoint(Effect):
+    """Stop writing a checkpoint; no answer is needed."""
+
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetCheckpoints(Effect):
+    """Delete the files of checkpoints that no restart point leads to any more."""
+
+    checkpoints: tuple[CheckpointId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCheckpoint(Effect):
+    """A checkpoint has been stored, or has failed.
+
+    Attributes:
+        checkpoint: Which one.
+        failure: Why it failed; None: it is stored.
+        written_bytes: Bytes of pages and output tuples written.
+        state_bytes: Bytes of pages that it holds.
+        duration_ms: From its preparation until it was stored.
+    """
+
+    checkpoint: CheckpointId
+    failure: str | None
+    written_bytes: int
+    state_bytes: int
+    duration_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A node: one running instance of an HA unit under upstream backup. [HA §4.3, §5.2, §6]
+"""A node: one running instance of an HA unit. [HA §4.3, §5.2, §6; SGuard §3]
 
 Theory of operation. A node works in rounds. Between rounds stimuli fill its input queues and move
 the positions of its output queues; `Proceed` runs one round:
@@ -22,6 +22,9 @@ Every `ack_interval_ms` (the paper's M):
 When the coordinator has stored a point (`RestartPointStored`, never before), its `needed_from`
 becomes the level-1 position told upstream, and upstream trims.
 
+A node whose plan has checkpoints notes restart points only with them, every `interval_ms`; they
+hold its state and the outputs still needed, so that they wait for no receiver (chkpt_mngr.py).
+
 Invariants: restart points and level-1 positions never move back; a tuple that a stored restart
 point needs is never trimmed upstream; ids of an output stream have no gap and no repeat; frames of
 an earlier incarnation, or meant for one, change nothing.
@@ -41,10 +44,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.haunit.chkpt_mngr import ChkptMngr
 from holdfast.core.haunit.events import (
     AckReceived,
     BatchReceived,
     BoundaryReceived,
+    CheckpointFailed,
+    CheckpointWritten,
+    PagesCopied,
     PeerIncarnationLearned,
     Proceed,
     ReportCaughtUp,
@@ -56,16 +63,18 @@ from holdfast.core.haunit.events import (
     StoreRestartPoint,
     SubscribeReceived,
 )
-from holdfast.core.haunit.inputs import Input, Inputs
-from holdfast.core.haunit.outputs import Outputs
+from holdfast.core.haunit.ha_input import HAInput, Input
+from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.plan import Assignment, NodePlan
 from holdfast.core.haunit.restart_points import RestartPoints
+from holdfast.core.haunit.restoration import RestoredState
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.operators.base import Rows
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
+from holdfast.core.state.page_manager import PageManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,7 @@ class NodeStatistics:
         retained_bytes: Their size.
         spilled_tuples: Tuples in spill logs.
         state_bytes: Size of the operators' pages.
+        held_bytes: The same with the clones for a checkpoint; bounded by `stateBytesMax`.
         boundary_us: The boundary reached.
         is_silent: Whether it is still replaying.
         is_finished: Whether all inputs have ended and all outputs are safe.
@@ -102,6 +112,7 @@ class NodeStatistics:
     retained_bytes: int
     spilled_tuples: int
     state_bytes: int
+    held_bytes: int
     boundary_us: int
     is_silent: bool
     is_finished: bool
@@ -114,19 +125,51 @@ class Node:
     and sources are logs. Volatile: all fields.
     """
 
-    def __init__(self, plan: NodePlan, assignment: Assignment, now_ms: int) -> None:
-        """Bring up an incarnation at its restart point; call `start` for the first effects."""
+    def __init__(
+        self,
+        plan: NodePlan,
+        assignment: Assignment,
+        now_ms: int,
+        restored: RestoredState | None = None,
+    ) -> None:
+        """Bring up an incarnation at its restart point; call `start` for the first effects.
+
+        Args:
+            plan: Its part of the dataflow.
+            assignment: What the coordinator says.
+            now_ms: The time.
+            restored: What a `Restoration` has found, if the restart point has a checkpoint or one
+                behind it; its point counts then.
+        """
         self.plan = plan
         self.incarnation = assignment.incarnation
+        limits = plan.limits
         point = assignment.restart_point or RestartPoint()
+        self._pages = PageManager(limits.page_bytes, limits.state_bytes)
+        outputs: dict[StreamId, tuple[TupleBatch, ...]] = {}
+        newest = point.sequence
+        if restored is not None:
+            point, self._pages, outputs = restored.point, restored.pages, restored.outputs
+            newest = restored.newest_sequence
         self._point = point  # where the incarnation begins
-        self._inputs = Inputs(plan, self.incarnation, point, now_ms)
-        self._outputs = Outputs(plan, self.incarnation, point, assignment.sink_next_ids)
-        self._operators = [spec.build() for spec in plan.operators]
+        self._inputs = HAInput(plan, self.incarnation, point, now_ms)
+        self._outputs = HAOutput(plan, self.incarnation, point, assignment.sink_next_ids, outputs)
+        self._operators = [spec.build(self._pages) for spec in plan.operators]
+        self._pages.recovered()
         self._boundary_us = BEGINNING_US  # what the operators have acted on
-        self._points = RestartPoints(point.sequence)
+        self._chkpt_mngr: ChkptMngr | None = None
+        kept = 1
+        if plan.checkpoints is not None:
+            kept = plan.checkpoints.kept
+            self._chkpt_mngr = ChkptMngr(
+                plan, plan.checkpoints, self.incarnation, self._pages, restored
+            )
+        self._points = RestartPoints(newest, kept, point.candidates())
         self._is_dirty = False  # a round ran since the last restart point was noted
-        self._is_silent = assignment.restart_point is not None
+        self._is_silent = restored is None and assignment.restart_point is not None
+        if point.checkpoint is not None:
+            self._boundary_us = point.boundary_us
+            self._outputs.promise(point.boundary_us)
         self._is_finished = False
         self._input_tuples = 0
         self._replayed_tuples = 0
@@ -140,6 +183,10 @@ class Node:
             SetTimer("ack", now_ms + limits.ack_interval_ms),
             SetTimer("keep-alive", now_ms + limits.keep_alive_ms),
         ]
+        if self.plan.checkpoints is not None:
+            effects.append(SetTimer("checkpoint", now_ms + self.plan.checkpoints.interval_ms))
+            if self._point.checkpoint is not None:
+                effects.append(ReportCaughtUp(0))
         self._leave_silence_if_due(effects)
         self._inputs.read_sources(now_ms, effects)
         return effects
@@ -323,12 +370,17 @@ class Node:
             self._on_ack_timer(now_ms, effects)
         elif timer.name == "keep-alive":
             self._on_keep_alive_timer(now_ms, effects)
+        elif timer.name == "checkpoint":
+            self._on_checkpoint_timer(now_ms, effects)
         else:
             self._inputs.read_timer_fired(now_ms, effects)
 
     def _on_ack_timer(self, now_ms: int, effects: list[Effect]) -> None:
         effects.append(SetTimer("ack", now_ms + self.plan.limits.ack_interval_ms))
-        self._note_point()
+        if self._chkpt_mngr is not None:
+            self._chkpt_mngr.give_up_if_cancelled(now_ms, effects)
+        elif self._may_note():
+            self._points.note(self._cut())
         self._outputs.sync_sinks(effects)
         self._ask_to_store(now_ms, effects)
         self._inputs.acknowledge_all(effects)
@@ -350,16 +402,19 @@ class Node:
 
     # -- restart points -----------------------------------------------------------------------
 
-    def _note_point(self) -> None:
-        """Note the node's present cut as a restart point, unless nothing has changed."""
-        if not self.plan.is_protected or self._is_silent or not self._is_dirty:
-            return
+    def _may_note(self) -> bool:
+        """Whether a restart point would say anything new."""
+        return self.plan.is_protected and not self._is_silent and self._is_dirty
+
+    def _cut(self) -> RestartPoint:
+        """The node's present cut."""
         self._is_dirty = False
         low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
-        for operator in self._operators:
-            needed = operator.oldest_needed()
-            if needed is not None:
-                low = np.minimum(low, needed)
+        if self._chkpt_mngr is None:  # Else operators need no tuple again.
+            for operator in self._operators:
+                needed = operator.oldest_needed()
+                if needed is not None:
+                    low = np.minimum(low, needed)
         if self._inputs.sunion is not None:
             low = np.minimum(low, self._inputs.sunion.oldest_held())
         needed_from: dict[str, int] = {}
@@ -369,7 +424,45 @@ class Node:
             next_id = source.queue.next_id - source.queue.pending_tuples
             needed_from[stream] = max(min(int(low[source.number]), next_id), source.needed_from)
             processed[stream] = next_id
-        self._points.note(needed_from, processed, self._boundary_us, self._outputs.next_ids)
+        return RestartPoint(
+            self._points.next_sequence(),
+            needed_from,
+            processed,
+            self._boundary_us,
+            self._outputs.next_ids,
+        )
+
+    # -- checkpoints ------------------------------------------------------------------------
+
+    def _on_checkpoint_timer(self, now_ms: int, effects: list[Effect]) -> None:
+        """Take a checkpoint, unless the last one is still being written."""
+        if self._chkpt_mngr is None or self.plan.checkpoints is None:
+            return
+        effects.append(SetTimer("checkpoint", now_ms + self.plan.checkpoints.interval_ms))
+        if self._may_note() and not self._chkpt_mngr.is_writing:
+            self._chkpt_mngr.prepare(self._cut(), self._outputs, now_ms, effects)
+
+    def _on_pages_copied(self, copied: PagesCopied, now_ms: int, effects: list[Effect]) -> None:
+        del now_ms, effects
+        if self._chkpt_mngr is not None:
+            self._chkpt_mngr.pages_copied(copied)
+
+    def _on_checkpoint_written(
+        self, written: CheckpointWritten, now_ms: int, effects: list[Effect]
+    ) -> None:
+        if self._chkpt_mngr is None:
+            return
+        point = self._chkpt_mngr.written(written.stored, now_ms, effects)
+        if point is not None:
+            self._points.note(point)
+            self._ask_to_store(now_ms, effects)
+
+    def _on_checkpoint_failed(
+        self, failed: CheckpointFailed, now_ms: int, effects: list[Effect]
+    ) -> None:
+        if self._chkpt_mngr is not None:
+            self._chkpt_mngr.failed(failed, now_ms, effects)
+            self._is_dirty = True
 
     def _ask_to_store(self, now_ms: int, effects: list[Effect]) -> None:
         """Send the newest safe restart point to the coordinator."""
@@ -381,8 +474,11 @@ class Node:
         self, stored: RestartPointStored, now_ms: int, effects: list[Effect]
     ) -> None:
         """Level-1 positions may move now, and not before: a replacement will start here."""
-        for point in self._points.stored(stored.sequence):
-            self._inputs.let_go(point)
+        if not self._points.stored(stored.sequence):
+            return
+        self._inputs.let_go(self._points.retained[-1])
+        if self._chkpt_mngr is not None:
+            self._chkpt_mngr.collect(self._points.retained, effects)
 
     def _on_sink_synced(self, synced: SinkSynced, now_ms: int, effects: list[Effect]) -> None:
         self._outputs.sink_synced(synced)
@@ -418,6 +514,7 @@ class Node:
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when queues, operators or restart points make no sense."""
         self._inputs.check_invariants()
+        self._pages.check_invariants()
         for queue in self._outputs.queues():
             queue.check_invariants()
         for operator in self._operators:
@@ -430,6 +527,7 @@ class Node:
         counters = [queue.statistics() for queue in queues]
         inputs = list(self._inputs.all())
         sunion = self._inputs.sunion
+        pages = self._pages.statistics()
         return NodeStatistics(
             input_tuples=self._input_tuples,
             output_tuples=self._outputs.tuples,
@@ -442,7 +540,8 @@ class Node:
             retained_tuples=sum(c.retained_tuples for c in counters),
             retained_bytes=sum(c.retained_bytes for c in counters),
             spilled_tuples=sum(c.spilled_tuples for c in counters),
-            state_bytes=sum(operator.state_bytes() for operator in self._operators),
+            state_bytes=pages.pages_used * pages.page_bytes,
+            held_bytes=pages.pages_held * pages.page_bytes,
             boundary_us=self._boundary_us,
             is_silent=self._is_silent,
             is_finished=self._is_finished,
@@ -459,6 +558,9 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
     SinkSynced: Node._on_sink_synced,
     SpillRead: Node._on_spill_read,
     RestartPointStored: Node._on_restart_point_stored,
+    PagesCopied: Node._on_pages_copied,
+    CheckpointWritten: Node._on_checkpoint_written,
+    CheckpointFailed: Node._on_checkpoint_failed,
     TimerFired: Node._on_timer_fired,
     Proceed: Node._on_proceed,
 }

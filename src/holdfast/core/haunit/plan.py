@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.state.page_manager import PAGE_BYTES_DEFAULT, STATE_BYTES_MAX_DEFAULT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.core.operators.base import Operator
     from holdfast.core.recovery.restart_point import RestartPoint
+    from holdfast.core.state.page_manager import PageManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +40,13 @@ class OperatorSpec:
 
     Attributes:
         name: Unique in the dataflow.
-        build: Makes the operator, with empty state.
+        build: Makes the operator over a page manager, with the state that this holds.
         inputs: Per port of the operator where its rows come from: `("port", p)` a port of the
             node, `("operator", k)` the k-th operator of the node, which comes before this one.
     """
 
     name: str
-    build: Callable[[], Operator]
+    build: Callable[[PageManager], Operator]
     inputs: tuple[tuple[str, int], ...]
 
 
@@ -81,6 +83,8 @@ class NodeLimits:
         ack_interval_ms: M of [HA §5.2]: period of acknowledgements and restart points.
         keep_alive_ms: Period of keep-alives on every stream.
         resubscribe_ms: How long to wait for a sender before subscribing again.
+        page_bytes: Size of the pages of operators' state.
+        state_bytes: Most bytes of pages.
     """
 
     input_queue_tuples: int = 1 << 18
@@ -90,6 +94,24 @@ class NodeLimits:
     ack_interval_ms: int = 50
     keep_alive_ms: int = 100
     resubscribe_ms: int = 300
+    page_bytes: int = PAGE_BYTES_DEFAULT
+    state_bytes: int = STATE_BYTES_MAX_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """How a node's state is checkpointed. [SGuard §3]
+
+    Attributes:
+        interval_ms: Period of checkpoints.
+        kept: How many restart points a replacement may start from; at least 2, as any may be
+            damaged.
+        workers: Files per checkpoint, written and read side by side.
+    """
+
+    interval_ms: int
+    kept: int = 2
+    workers: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +128,7 @@ class NodePlan:
         outputs: All outputs.
         is_protected: Whether output queues retain tuples and restart points are taken.
         limits: Bounds and periods.
+        checkpoints: How its state is checkpointed; None: it has none, or it is replayed.
     """
 
     node: NodeId
@@ -117,6 +140,7 @@ class NodePlan:
     outputs: tuple[OutputSpec, ...]
     is_protected: bool = True
     limits: NodeLimits = field(default_factory=NodeLimits)
+    checkpoints: CheckpointPlan | None = None
 
     def producers(self) -> tuple[NodeId, ...]:
         """The nodes this one receives from, each once."""

@@ -1,14 +1,18 @@
-"""The restart points of one incarnation on their way: noted, safe, asked for, stored.
+"""The restart points of one incarnation on their way: noted, safe, asked for, stored, retained.
 
 A point is noted between two rounds. It is safe once nothing that was put out before it is needed
 from this node any more; then it is sent to the coordinator. Once that has stored it, and never
 before, it may move level-1 positions. Points are handled in the order in which they were noted.
+
+Of the stored ones the newest `kept` are retained, so that a replacement may start from any of them:
+one where the state is replayed, two or more where it is loaded and could turn out to be damaged.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.recovery.restart_point import RestartPoint
@@ -19,27 +23,31 @@ _NOTED_MAX = 64
 class RestartPoints:
     """Volatile: all fields; what is stored is the coordinator's."""
 
-    def __init__(self, sequence: int) -> None:
-        """Go on after the point `sequence` that the incarnation started from."""
+    def __init__(self, sequence: int, kept: int, retained: tuple[RestartPoint, ...]) -> None:
+        """Go on after the point `sequence`.
+
+        Args:
+            sequence: The newest number that a point of the node has.
+            kept: How many points a replacement may start from.
+            retained: Those it may start from now, newest first; never empty.
+        """
         self._sequence = sequence
+        self._kept = kept
+        self.retained = retained
         self._noted: deque[RestartPoint] = deque()  # not yet safe
         self._asked: deque[RestartPoint] = deque()  # safe, sent to the coordinator
         self._asked_ms = 0
 
-    def note(
-        self,
-        needed_from: dict[str, int],
-        processed_before: dict[str, int],
-        boundary_us: int,
-        next_ids: dict[str, int],
-    ) -> None:
-        """Note the node's present cut; fields as in `RestartPoint`."""
+    def next_sequence(self) -> int:
+        """A number for a point; numbers of points that come to nothing are not used again."""
+        self._sequence += 1
+        return self._sequence
+
+    def note(self, point: RestartPoint) -> None:
+        """Note a cut of the node, later than all noted before."""
         if len(self._noted) >= _NOTED_MAX:
             del self._noted[_NOTED_MAX // 2]  # Keep the oldest, the first to become safe.
-        self._sequence += 1
-        self._noted.append(
-            RestartPoint(self._sequence, needed_from, processed_before, boundary_us, next_ids)
-        )
+        self._noted.append(point)
 
     def ask(self, is_safe: Callable[[RestartPoint], bool], now_ms: int) -> RestartPoint | None:
         """The newest point that has become safe, to be stored; None: no other has."""
@@ -47,6 +55,7 @@ class RestartPoints:
         while self._noted and is_safe(self._noted[0]):
             safe = self._noted.popleft()
         if safe is not None:
+            safe = replace(safe, older=self.retained[: self._kept - 1])
             self._asked.append(safe)
             self._asked_ms = now_ms
         return safe
@@ -58,12 +67,15 @@ class RestartPoints:
         self._asked_ms = now_ms
         return self._asked[-1]
 
-    def stored(self, sequence: int) -> list[RestartPoint]:
-        """The points that are durable now, with all before them, oldest first."""
-        durable: list[RestartPoint] = []
+    def stored(self, sequence: int) -> bool:
+        """The points up to this one are durable; whether any of them was not known to be."""
+        newest: RestartPoint | None = None
         while self._asked and self._asked[0].sequence <= sequence:
-            durable.append(self._asked.popleft())
-        return durable
+            newest = self._asked.popleft()
+        if newest is None:
+            return False
+        self.retained = newest.candidates()
+        return True
 
     def check_invariants(self, told: dict[str, int]) -> None:
         """Raise `InvariantViolation` when a low watermark moves back.
@@ -74,6 +86,6 @@ class RestartPoints:
         before = told
         for point in (*self._asked, *self._noted):
             for stream, needed_from in point.needed_from.items():
-                if needed_from < before[stream]:
+                if needed_from < before.get(stream, 0):
                     raise InvariantViolation(f"{stream}: a low watermark moved back")
             before = point.needed_from

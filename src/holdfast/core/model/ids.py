@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, NewType
 
 StreamId = NewType("StreamId", str)
@@ -12,6 +13,20 @@ NodeId = NewType("NodeId", str)
 
 Incarnation = NewType("Incarnation", int)
 """Counts the lives of a node. Only the newest one counts; frames of earlier ones are refused."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CheckpointId:
+    """Names a checkpoint of a node.
+
+    Attributes:
+        sequence: Counts the checkpoints of the node, over all its incarnations.
+        incarnation: Which one wrote it; a zombie may use a number that its successor uses too.
+    """
+
+    sequence: int
+    incarnation: Incarnation
+
 
 NO_ID: Final = 2**63 - 1
 """Stands for "no tuple": larger than any id."""

@@ -263,6 +263,10 @@ class OutputQueue:
             spilled.append(batch)
         return spilled
 
+    def held_from(self, tuple_id: int) -> list[TupleBatch]:
+        """The tuples from `tuple_id` on that are in memory; what is missing before is spilled."""
+        return self._from(tuple_id)
+
     # -- looking ----------------------------------------------------------------------------
 
     def _from(self, tuple_id: int) -> list[TupleBatch]:

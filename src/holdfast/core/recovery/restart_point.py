@@ -9,15 +9,57 @@ it numbers its outputs from `next_ids`, so that they carry the very ids they wou
 The cut: for a node with one input stream the tuples before `processed_before`; for a node whose
 inputs are merged by time, the tuples older than `boundary_us`.
 
+A point with a checkpoint needs no replay in silence: the state of the cut is loaded, with what was
+put out before it and may still be needed. Tuples that the cut has processed are dropped by id, and,
+where inputs are merged by time, by time. Behind it stand the older points that its node could still
+start from, should this one's checkpoint turn out to be damaged; the last of them may be the very
+beginning. So level-1 acknowledgements follow the oldest. [SGuard §3]
+
 A point becomes *safe* when every output stream's receiver no longer needs anything before
-`next_ids`. Only a safe point that the coordinator has stored may move level-1 acknowledgements.
+`next_ids` (a checkpoint holds that itself, except for what is in sinks' logs). Only a safe point
+that the coordinator has stored may move level-1 acknowledgements.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.ids import BEGINNING_US, CheckpointId, Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRef:
+    """Leads to a checkpoint in the store.
+
+    Attributes:
+        checkpoint: Its name.
+        checksum: Of its manifest, which holds those of all other parts.
+        bases: The earlier checkpoints that unchanged parts are stored with.
+    """
+
+    checkpoint: CheckpointId
+    checksum: int
+    bases: tuple[CheckpointId, ...] = ()
+
+    def parts(self) -> tuple[CheckpointId, ...]:
+        """All checkpoints whose files it needs."""
+        return (self.checkpoint, *self.bases)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values for messages and the catalogue."""
+        return {
+            "checkpoints": [[c.sequence, c.incarnation] for c in self.parts()],
+            "checksum": self.checksum,
+        }
+
+    @staticmethod
+    def from_json(value: object) -> CheckpointRef:
+        """The inverse of `to_json`. Raises `ValueError` on anything else."""
+        match value:
+            case {"checkpoints": [_, *_] as parts, "checksum": int(checksum)}:
+                checkpoint, *bases = (_checkpoint(part) for part in parts)
+                return CheckpointRef(checkpoint, checksum, tuple(bases))
+        raise ValueError("a checkpoint needs `checkpoints` and an integer `checksum`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +72,8 @@ class RestartPoint:
         processed_before: Per input stream the id up to which tuples were processed (exclusive).
         boundary_us: The boundary the node had acted on.
         next_ids: Per output stream the id of the next output.
+        checkpoint: The state of the cut; None: it is rebuilt by replaying in silence.
+        older: Points to fall back on, newest first, without points of their own.
     """
 
     sequence: int = 0
@@ -37,16 +81,31 @@ class RestartPoint:
     processed_before: dict[str, int] = field(default_factory=dict)
     boundary_us: int = BEGINNING_US
     next_ids: dict[str, int] = field(default_factory=dict)
+    checkpoint: CheckpointRef | None = None
+    older: tuple[RestartPoint, ...] = ()
+
+    def candidates(self) -> tuple[RestartPoint, ...]:
+        """All points that its node can start from, best first, each without the others."""
+        return (replace(self, older=()), *self.older)
+
+    def oldest(self) -> RestartPoint:
+        """The one whose needs upstream must keep."""
+        return self.candidates()[-1]
 
     def to_json(self) -> dict[str, object]:
         """Plain values for messages and the catalogue."""
-        return {
+        value: dict[str, object] = {
             "sequence": self.sequence,
             "needed_from": self.needed_from,
             "processed_before": self.processed_before,
             "boundary_us": self.boundary_us,
             "next_ids": self.next_ids,
         }
+        if self.checkpoint is not None:
+            value["checkpoint"] = self.checkpoint.to_json()
+        if self.older:
+            value["older"] = [point.to_json() for point in self.older]
+        return value
 
     @staticmethod
     def from_json(value: dict[str, object]) -> RestartPoint:
@@ -54,13 +113,29 @@ class RestartPoint:
         sequence, boundary = value.get("sequence"), value.get("boundary_us")
         if not isinstance(sequence, int) or not isinstance(boundary, int):
             raise ValueError("a restart point needs integers `sequence` and `boundary_us`")
+        checkpoint = value.get("checkpoint")
         return RestartPoint(
             sequence,
             _ids(value.get("needed_from")),
             _ids(value.get("processed_before")),
             boundary,
             _ids(value.get("next_ids")),
+            None if checkpoint is None else CheckpointRef.from_json(checkpoint),
+            tuple(RestartPoint.from_json(point) for point in _list(value.get("older", []))),
         )
+
+
+def _checkpoint(value: object) -> CheckpointId:
+    match value:
+        case [int(sequence), int(incarnation)]:
+            return CheckpointId(sequence, Incarnation(incarnation))
+    raise ValueError("a checkpoint is named by two integers")
+
+
+def _list(value: object) -> list[dict[str, object]]:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError("the older restart points are no list of objects")
+    return value
 
 
 def _ids(value: object) -> dict[str, int]:

@@ -98,6 +98,18 @@ class SUnion:
         self._held: list[list[_Piece]] = [[] for _ in ports]
         self.held_tuples = [0] * len(self._ports)
         self._released_before = BEGINNING_US
+        self._processed_before = [0] * len(self._ports)
+
+    def resume(self, boundary_us: int, processed_before: Sequence[int]) -> None:
+        """Go on where everything older than the boundary has been released.
+
+        Args:
+            boundary_us: Of the last release.
+            processed_before: Per stream the id before which its tuples had been added by then.
+                They come again if they were held; those that were released are dropped.
+        """
+        self._released_before = boundary_us
+        self._processed_before = list(processed_before)
 
     def add(self, stream: int, batch: TupleBatch) -> None:
         """Hold a batch of stream number `stream` until its time has come.
@@ -105,18 +117,26 @@ class SUnion:
         Raises:
             RemoteProtocolError: A tuple is older than a boundary that was already acted on.
         """
-        time_us = batch.time_us
-        if len(time_us) == 0:
+        if batch.count == 0:
             return
-        if int(time_us.min()) < self._released_before:
+        piece = _Piece(batch.batch, batch.time_us, batch.first_id, None, batch.created_us)
+        seen = min(self._processed_before[stream] - batch.first_id, batch.count)
+        if seen > 0:
+            _, held = _split(piece.slice(0, seen), self._released_before)
+            self._hold(stream, held)
+            piece = piece.slice(seen, batch.count)
+        self._hold(stream, piece)
+
+    def _hold(self, stream: int, piece: _Piece | None) -> None:
+        if piece is None or len(piece.time_us) == 0:
+            return
+        if int(piece.time_us.min()) < self._released_before:
             raise RemoteProtocolError(
-                f"stream {stream}: tuple {batch.first_id} or later is older than its boundary "
+                f"stream {stream}: tuple {piece.low} or later is older than its boundary "
                 f"{self._released_before}"
             )
-        self._held[stream].append(
-            _Piece(batch.batch, time_us, batch.first_id, None, batch.created_us)
-        )
-        self.held_tuples[stream] += batch.count
+        self._held[stream].append(piece)
+        self.held_tuples[stream] += len(piece.time_us)
 
     def release(self, boundary_us: int) -> Release:
         """Everything older than `boundary_us`, which all streams have passed."""

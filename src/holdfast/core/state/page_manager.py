@@ -314,6 +314,14 @@ class PageManager:
 
     # -- checkpoint and recovery ------------------------------------------------------------
 
+    def page_counts(self) -> dict[PageSetId, int]:
+        """Pages per set."""
+        return {page_set: len(table) for page_set, table in self._tables.items()}
+
+    def dirty_pages(self) -> int:
+        """How many pages have changed since the last finished checkpoint."""
+        return int(np.count_nonzero(self.marks[: self._fresh] == DIRTY))
+
     def checkpoint(self, also: np.ndarray | None = None) -> Snapshot:
         """Freeze all pages that have changed since the last finished checkpoint. [Table 4: chkpt]
 

@@ -50,6 +50,7 @@ class PagedList:
             raise LocalProtocolError(f"a list of records of {found} words, expected {width}")
         if found or width is not None:
             self._set_width(found or width or 0)
+        self.check_invariants()
 
     def _set_width(self, width: int) -> None:
         if not 0 < width <= self._manager.page_words:

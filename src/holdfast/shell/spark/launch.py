@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.journal import Journal
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.task import KEEP_ALIVE_SUFFIX, TaskSpec, run_node
+from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.transport.channels import Channels, RunKeys
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _ANSWER_INTERVAL_S = 1.0
 _STOP_TIMEOUT_S = 5.0
+_CHECKPOINTS_SHOWN = 1_000
 
 
 @dataclass(slots=True)
@@ -60,6 +63,7 @@ class LaunchSpec:
         sink_paths: The log folder of each sink stream.
         root: The checkpoint location.
         limits: Failure detection.
+        store: Where checkpoints are kept; None: there are none.
     """
 
     name: str
@@ -68,6 +72,7 @@ class LaunchSpec:
     sink_paths: dict[StreamId, str]
     root: str
     limits: c.CoordinatorLimits
+    store: StoreSpec | None = None
 
 
 class Cluster:
@@ -103,6 +108,8 @@ class Cluster:
         self.reports = {plan.node: NodeReport() for plan in spec.plans}
         self.failures: list[dict[str, Any]] = []
         self.recoveries: list[dict[str, Any]] = []
+        self.checkpoints: deque[dict[str, Any]] = deque(maxlen=_CHECKPOINTS_SHOWN)
+        self.damages: list[dict[str, Any]] = []
         self.done = threading.Event()
         self.error: str | None = None
         self.started_s = time.time()
@@ -238,7 +245,9 @@ class Cluster:
             return
         self._answer(identity)
         self._note(word)
-        self._step(_stimulus(word, node, incarnation))
+        stimulus = _stimulus(word, node, incarnation)
+        if stimulus is not None:
+            self._step(stimulus)
 
     def _newest_launch(self, node: NodeId) -> int:
         return max((launch for name, launch in self._threads if name == node), default=0)
@@ -252,6 +261,8 @@ class Cluster:
 
     def _note(self, word: dict[str, Any]) -> None:
         report = self.reports.get(NodeId(word["node"]))
+        if word["kind"] in ("checkpoint", "damage"):
+            self._note_checkpoint(word)
         if report is None or "statistics" not in word:
             return
         report.statistics = word["statistics"]
@@ -259,6 +270,18 @@ class Cluster:
         report.latency_max_us = word["latency_max_us"]
         report.late_tuples = word["late_tuples"]
         report.corrupt_frames = word["corrupt_frames"]
+
+    def _note_checkpoint(self, word: dict[str, Any]) -> None:
+        """What a node says of its checkpoints, for progress reports and logs."""
+        said = {key: value for key, value in word.items() if key not in ("kind", "incarnation")}
+        said["at_s"] = round(time.time() - self.started_s, 3)
+        if word["kind"] == "damage":
+            self.damages.append(said)
+            _LOG.warning("checkpoint passed over: %s", said)
+            return
+        self.checkpoints.append(said)
+        if said["failure"] is not None:
+            _LOG.warning("no checkpoint this time: %s", said)
 
     def _say(self, identity: bytes, word: dict[str, Any]) -> None:
         self._router.send_multipart([identity, json.dumps(word).encode()])
@@ -366,6 +389,7 @@ class Cluster:
             sources={s: source for s, source in self._spec.sources.items() if s in streams},
             sink_paths={s: path for s, path in self._spec.sink_paths.items() if s in sinks},
             spill_path=os.path.join(self._spec.root, "spill", node),
+            store=self._spec.store,
             is_local=self._is_local,
         )
         reason = "its task ended"
@@ -378,8 +402,11 @@ class Cluster:
             self._inbox.put(c.TaskEnded(node, launch, reason))
 
 
-def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> Stimulus:
+def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> Stimulus | None:
+    """What a word of a node means to the coordinator; None: it is for people only."""
     match word["kind"]:
+        case "checkpoint" | "damage":
+            return None
         case "point":
             point = RestartPoint.from_json(word["point"])
             return c.RestartPointReceived(node, incarnation, point)

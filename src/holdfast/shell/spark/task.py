@@ -22,20 +22,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import zmq
 
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodePlan
+from holdfast.core.haunit.restoration import (
+    BeginFrom,
+    LoadCheckpoint,
+    ReportDamage,
+    Restoration,
+    RestoredState,
+    StoreAway,
+)
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
-from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType, between, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import frames
 from holdfast.core.wire.frames import CorruptFrame, FrameAddress, FrameKind
+from holdfast.shell.io_service import IOService
 from holdfast.shell.sources.base import SourceReader, SourceSpec
 from holdfast.shell.storage.errors import SpillLost, StorageError, TuplesMissing
 from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
+from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.channels import Channels, RunKeys
 
@@ -64,6 +75,7 @@ class TaskSpec:
         sources: How to open each source stream.
         sink_paths: The log folder of each sink stream.
         spill_path: Folder for spill logs.
+        store: Where checkpoints are kept; None: there are none.
         is_local: All nodes share a host, so that channels can be `ipc`.
         lease_s: Without word from the coordinator for so long, the node ends.
         stall_s: A node whose loop has not turned for so long no longer says that it lives.
@@ -76,6 +88,7 @@ class TaskSpec:
     sources: dict[StreamId, SourceSpec]
     sink_paths: dict[StreamId, str]
     spill_path: str
+    store: StoreSpec | None
     is_local: bool
     lease_s: float = 10.0
     stall_s: float = 10.0
@@ -86,8 +99,6 @@ def warm_up() -> None:
 
     Arrow imports pandas, if it is there, at its first conversion: better now than in a node.
     """
-    import pyarrow as pa
-
     from holdfast.api import expressions, operators
     from holdfast.core.state import kernels
 
@@ -140,7 +151,7 @@ class NodeTask:
         # subscribes again must not draw away what is meant for its successor.
         self._identity_of: dict[tuple[StreamId, Incarnation], bytes] = {}
         self._schemas = {s.stream: with_time(s.schema) for s in spec.plan.inputs}
-        self._output_schemas = {
+        self._output_schemas: dict[str, pa.Schema] = {
             stream: with_time(o.schema) for o in spec.plan.outputs for stream in o.streams
         }
         self._sources: dict[StreamId, SourceReader] = {}
@@ -153,6 +164,11 @@ class NodeTask:
         self._sync_wake = threading.Event()
         self._is_closing = False
         self._node: Node | None = None
+        self._incarnation = Incarnation(0)  # 0 before the assignment
+        self._assignment: Assignment | None = None
+        self._restoration: Restoration | None = None
+        self._io: IOService | None = None
+        self._prepared_us: dict[CheckpointId, int] = {}
         self._epoch = 0
         self._latency = LatencyHistogram()
         self._late_tuples = 0
@@ -224,12 +240,14 @@ class NodeTask:
         for channel, _ in self._poller.poll(timeout_ms):
             self._drain(channel)
         self._check_lease()
-        node = self._node
-        if node is None:
+        if self._assignment is None:
             self._hello_again()
             return
         while self._synced:
-            self._pending.append(self._synced.popleft())
+            self._take(self._synced.popleft())
+        node = self._node
+        if node is None:
+            return
         now_ms = _now_ms()
         for name in [name for name, at_ms in self._timers.items() if at_ms <= now_ms]:
             del self._timers[name]
@@ -237,8 +255,27 @@ class NodeTask:
         if node.has_work:
             self._pending.append(events.Proceed())
         for _ in range(len(self._pending)):
-            self._perform(node.step(self._pending.popleft(), now_ms))
+            self._perform(self._stepped(node, self._pending.popleft(), now_ms))
         self._report(now_ms)
+
+    def _stepped(self, node: Node, stimulus: Stimulus, now_ms: int) -> list[Effect]:
+        """Step the machine; for a checkpoint, note how long the unit stood still."""
+        if type(stimulus) is not TimerFired:
+            return node.step(stimulus, now_ms)
+        began_ns = time.monotonic_ns()
+        effects = node.step(stimulus, now_ms)
+        for effect in effects:
+            if isinstance(effect, events.WriteCheckpoint):
+                took_us = (time.monotonic_ns() - began_ns) // 1000
+                self._prepared_us[effect.prepared.checkpoint] = took_us
+        return effects
+
+    def _take(self, answer: Stimulus) -> None:
+        """What another thread says: to the machine, or to the one that brings up its state."""
+        if self._restoration is not None and self._node is None:
+            self._restore(self._restoration.step(answer, _now_ms()))
+        else:
+            self._pending.append(answer)
 
     def _until_next_timer_ms(self) -> int:
         due = min([*self._timers.values(), self._keep_alive_due_ms], default=0)
@@ -283,8 +320,7 @@ class NodeTask:
         self._coordinator.send(json.dumps(word).encode())
 
     def _tell(self, kind: str, **more: Any) -> None:
-        incarnation = self._node.incarnation if self._node is not None else 0
-        self._say({"kind": kind, "node": self._name, "incarnation": incarnation, **more})
+        self._say({"kind": kind, "node": self._name, "incarnation": self._incarnation, **more})
 
     def _on_word(self, word: dict[str, Any]) -> None:
         self._coordinator_heard_s = time.monotonic()
@@ -303,28 +339,53 @@ class NodeTask:
             self._pending.append(events.RestartPointStored(word["sequence"]))
 
     def _begin(self, word: dict[str, Any]) -> None:
-        """The assignment is here: open sinks, make the machine, meet the neighbours."""
+        """The assignment is here: open sinks, bring up the state, meet the neighbours."""
         self._epoch = word["epoch"]
-        incarnation = Incarnation(word["incarnation"])
+        incarnation = self._incarnation = Incarnation(word["incarnation"])
         for stream, path in self._spec.sink_paths.items():
             self._sinks[stream] = StreamLogWriter(
                 path, self._output_schemas[stream], stream, incarnation
             )
         for stream, source in self._spec.sources.items():
             self._sources[stream] = source.open()
-        point = word["point"]
-        assignment = Assignment(
-            self._epoch,
-            incarnation,
-            None if point is None else RestartPoint.from_json(point),
-            {stream: writer.next_id for stream, writer in self._sinks.items()},
+        point = None if word["point"] is None else RestartPoint.from_json(word["point"])
+        next_ids = {stream: writer.next_id for stream, writer in self._sinks.items()}
+        self._assignment = Assignment(self._epoch, incarnation, point, next_ids)
+        self._alive_word = self._alive({})
+        for name, (peer_incarnation, endpoint) in word["peers"].items():
+            self._meet(NodeId(name), Incarnation(peer_incarnation), endpoint)
+        checkpoints, limits = self._spec.plan.checkpoints, self._spec.plan.limits
+        if checkpoints is not None and self._spec.store is not None:
+            store, workers = self._spec.store.open(), checkpoints.workers
+            answer = self._synced.append
+            self._io = IOService(store, NodeId(self._name), workers, answer, self._spilled)
+        if point is None or self._io is None:
+            self._make_node(None)
+            return
+        self._restoration = Restoration(
+            point, limits.page_bytes, limits.state_bytes, self._io.found()
         )
-        node = Node(self._spec.plan, assignment, _now_ms())
+        self._restore(self._restoration.start())
+
+    def _restore(self, effects: list[Effect]) -> None:
+        """Perform the effects of the restoration."""
+        for effect in effects:
+            if isinstance(effect, BeginFrom):
+                self._make_node(effect.state)
+            elif isinstance(effect, ReportDamage):
+                self._tell("damage", checkpoint=effect.checkpoint.sequence, reason=effect.reason)
+            elif isinstance(effect, LoadCheckpoint) and self._io is not None:
+                limits = self._spec.plan.limits
+                self._io.load(effect.ref, self._output_schemas, limits.state_bytes)
+
+    def _make_node(self, restored: RestoredState | None) -> None:
+        """Make the machine; what has arrived so far is waiting for it."""
+        if self._assignment is None:
+            return
+        node = Node(self._spec.plan, self._assignment, _now_ms(), restored)
         self._node = node
         self._keep_alive_due_ms = 0
         self._perform(node.start(_now_ms()))
-        for name, (peer_incarnation, endpoint) in word["peers"].items():
-            self._meet(NodeId(name), Incarnation(peer_incarnation), endpoint)
 
     def _meet(self, peer: NodeId, incarnation: Incarnation, endpoint: str) -> None:
         """A neighbour has (another) incarnation: connect to it if it produces for us."""
@@ -336,8 +397,7 @@ class NodeTask:
             if former is not None:
                 self._poller.unregister(former)
                 former.close(linger=0)
-            node = self._node
-            identity = f"{self._name}|{node.incarnation if node else 0}|{incarnation}"
+            identity = f"{self._name}|{self._incarnation}|{incarnation}"
             channel = self._channels.client(identity.encode(), endpoint)
             self._producers[peer] = channel
             self._poller.register(channel, zmq.POLLIN)
@@ -359,6 +419,10 @@ class NodeTask:
             time.sleep(interval_s)
         channel.close(linger=0)
 
+    def _alive(self, peers: dict[NodeId, Incarnation]) -> bytes:
+        word = {"kind": "alive", "node": self._name, "incarnation": self._incarnation}
+        return json.dumps({**word, "peers": peers}).encode()
+
     def _report(self, now_ms: int, *, is_last: bool = False) -> None:
         """Say what the keep-alive thread repeats, and now and then the statistics."""
         node = self._node
@@ -367,8 +431,7 @@ class NodeTask:
         self._keep_alive_due_ms = now_ms + self._spec.plan.limits.keep_alive_ms
         now_s = time.monotonic()
         peers = node.known_peers()
-        word = {"kind": "alive", "node": self._name, "incarnation": node.incarnation}
-        self._alive_word = json.dumps({**word, "peers": peers}).encode()
+        self._alive_word = self._alive(peers)
         if now_s < self._statistics_due_s and not is_last:
             return
         self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
@@ -387,7 +450,7 @@ class NodeTask:
         from holdfast.core.errors import InvariantViolation
 
         reason = f"{type(error).__name__}: {error}"
-        recoverable = (InvariantViolation, SpillLost, zmq.ZMQError, MemoryError)
+        recoverable = (InvariantViolation, SpillLost, StoreAway, zmq.ZMQError, MemoryError)
         is_fatal = not isinstance(error, recoverable)
         self._tell("failed", reason=reason[:4000], is_fatal=is_fatal)
         time.sleep(0.05)  # Let the word leave before the sockets close.
@@ -402,8 +465,7 @@ class NodeTask:
         self._timers[effect.name] = effect.at_ms
 
     def _address(self, peer: Incarnation) -> FrameAddress:
-        node = self._node
-        return FrameAddress(self._epoch, node.incarnation if node else Incarnation(0), peer)
+        return FrameAddress(self._epoch, self._incarnation, peer)
 
     def _send_down(self, stream: StreamId, receiver: Incarnation, parts: list[Any]) -> None:
         identity = self._identity_of.get((stream, receiver))
@@ -477,14 +539,12 @@ class NodeTask:
     def _spill(self, effect: events.SpillBatches) -> None:
         writer = self._spills.get(effect.stream)
         if writer is None:
-            node = self._node
-            incarnation = node.incarnation if node else Incarnation(0)
             path = self._spill_folder(effect.stream)
             writer = StreamLogWriter(
                 path,
                 self._output_schemas[effect.stream],
                 effect.stream,
-                incarnation,
+                self._incarnation,
                 first_id=effect.batches[0].first_id,
             )
             self._spills[effect.stream] = writer
@@ -495,13 +555,15 @@ class NodeTask:
 
     def _spill_folder(self, stream: StreamId) -> str:
         number = list(self._output_schemas).index(stream)
-        incarnation = self._node.incarnation if self._node else 0
-        return os.path.join(self._spec.spill_path, f"{number}-{incarnation}")
+        return os.path.join(self._spec.spill_path, f"{number}-{self._incarnation}")
+
+    def _spilled(self, stream: StreamId, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
+        """What an output queue has spilled. Raises `StorageError` if it is gone."""
+        return _read_range(self._spill_folder(stream), from_id, to_id)
 
     def _read_spill(self, effect: events.ReadSpill) -> None:
-        folder = self._spill_folder(effect.stream)
         try:
-            batches = _read_range(folder, effect.from_id, effect.to_id)
+            batches = self._spilled(effect.stream, effect.from_id, effect.to_id)
         except StorageError as error:
             raise SpillLost(f"{effect.stream}: {error}") from error
         self._pending.append(events.SpillRead(effect.stream, effect.request_id, batches))
@@ -514,6 +576,29 @@ class NodeTask:
     def _store_point(self, effect: events.StoreRestartPoint) -> None:
         self._tell("point", point=effect.point.to_json())
 
+    def _write_checkpoint(self, effect: events.WriteCheckpoint) -> None:
+        if self._io is not None:
+            self._io.write(effect.prepared)
+
+    def _cancel_checkpoint(self, effect: events.CancelCheckpoint) -> None:
+        if self._io is not None:
+            self._io.cancel(effect.checkpoint)
+
+    def _forget_checkpoints(self, effect: events.ForgetCheckpoints) -> None:
+        if self._io is not None:
+            self._io.forget(effect.checkpoints)
+
+    def _report_checkpoint(self, effect: events.ReportCheckpoint) -> None:
+        self._tell(
+            "checkpoint",
+            checkpoint=effect.checkpoint.sequence,
+            failure=effect.failure,
+            prepared_us=self._prepared_us.pop(effect.checkpoint, 0),
+            written_bytes=effect.written_bytes,
+            state_bytes=effect.state_bytes,
+            duration_ms=effect.duration_ms,
+        )
+
     def _caught_up(self, effect: events.ReportCaughtUp) -> None:
         self._tell("caught-up", replayed_tuples=effect.replayed_tuples)
 
@@ -525,6 +610,8 @@ class NodeTask:
 
     def close(self) -> None:
         """Release everything; the process may serve another task afterwards."""
+        if self._io is not None:
+            self._io.close()
         for source in self._sources.values():
             source.close()
         for writer in [*self._sinks.values(), *self._spills.values()]:
@@ -578,4 +665,8 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.ReportCaughtUp: NodeTask._caught_up,
     events.ReportFirstOutput: NodeTask._first_output,
     events.ReportFinished: NodeTask._finished,
+    events.WriteCheckpoint: NodeTask._write_checkpoint,
+    events.CancelCheckpoint: NodeTask._cancel_checkpoint,
+    events.ForgetCheckpoints: NodeTask._forget_checkpoints,
+    events.ReportCheckpoint: NodeTask._report_checkpoint,
 }

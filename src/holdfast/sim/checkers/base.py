@@ -10,6 +10,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment
+    from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.sim.process import Process
     from holdfast.sim.world import RunResult, World
@@ -56,6 +57,9 @@ class Checker:
 
     def assigned(self, process: Process, assignment: Assignment) -> None:
         """A process begins an incarnation."""
+
+    def restored(self, process: Process, state: RestoredState) -> None:
+        """A process has loaded a checkpoint, or begins anew because none could be read."""
 
     def journalled(self, entries: Entries) -> None:
         """Entries of the journal are durable."""

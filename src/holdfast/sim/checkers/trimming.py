@@ -7,6 +7,8 @@ I-LOW   level-1 positions and durable restart points never move back. [HA §5.2]
 I-CUT   a node that starts at a durable restart point puts out what was put out after its cut: the
         state it rebuilds equals the state at the cut, and it asks for all it needs. Found by
         running a second node from the point over the recorded input, not by comparing watermarks.
+I-STORE a checkpoint that a node may be told to start from can be read, in all its parts, and a node
+        starts from no other. [SGuard §4.4]
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ import pyarrow as pa
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodeLimits
+from holdfast.core.haunit.restoration import RestoredState
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.tuples import with_time
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.sim.checkers.base import Checker, Entries, Violation, points_in
+from holdfast.sim.store import Unreadable, load_checkpoint
 
 if TYPE_CHECKING:
+    from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect
     from holdfast.sim.checkers.output import Tape
     from holdfast.sim.disk import SimulatedLog
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.sim.world import RunResult, World
 
 _PLENTY = 1 << 40
+_STATE_BYTES = 1 << 30
 _AUDITS = 4
 _ROUNDS_MAX = 10_000
 
@@ -51,7 +58,7 @@ class Trimming(Checker):
     def journalled(self, entries: Entries) -> None:
         """A restart point is durable: what its node needs from now on."""
         for _, point in points_in(entries):
-            for name, needed_from in point.needed_from.items():
+            for name, needed_from in point.oldest().needed_from.items():
                 if needed_from < self._durable.get(StreamId(name), 0):
                     raise Violation("I-LOW", f"{name}: a durable point needs {needed_from} again")
                 self._durable[StreamId(name)] = needed_from
@@ -71,7 +78,8 @@ class Trimming(Checker):
         """The newest points found count from now on."""
         found: dict[StreamId, int] = {}
         for _, point in points_in(entries):
-            found |= {StreamId(name): needed for name, needed in point.needed_from.items()}
+            needs = point.oldest().needed_from
+            found |= {StreamId(name): needed for name, needed in needs.items()}
         for stream, needed_from in self._durable.items():
             if found.get(stream, 0) < needed_from:
                 raise Violation("I-LOW", f"{stream}: the journal has lost a restart point")
@@ -106,6 +114,7 @@ class RestartPoints(Checker):
         """`tape` holds what was really put out."""
         self._tape = tape
         self._points: list[tuple[NodeId, RestartPoint]] = []
+        self._newest: dict[NodeId, RestartPoint] = {}
         self._world: World | None = None
 
     def begin(self, world: World) -> None:
@@ -113,14 +122,53 @@ class RestartPoints(Checker):
         self._world = world
 
     def journalled(self, entries: Entries) -> None:
-        """Remember the points."""
-        self._points += points_in(entries)
+        """Remember the points that are replayed, and of the others the newest of each node."""
+        for node, point in points_in(entries):
+            if point.checkpoint is None:
+                self._points.append((node, point))
+            else:
+                self._newest[node] = point
+
+    def recovered(self, entries: Entries) -> None:
+        """A point may be durable although its writer died before it could say so."""
+        for node, point in points_in(entries):
+            if point.checkpoint is not None:
+                self._newest[node] = point
+
+    def restored(self, process: Process, state: RestoredState) -> None:
+        """I-STORE: a node starts only from a point that was told to it."""
+        newest = self._newest.get(process.node)
+        sequences = [] if newest is None else [p.sequence for p in newest.candidates()]
+        if newest is not None and state.point.sequence > newest.sequence:
+            raise Violation("I-STORE", f"{process.node} starts from {state.point.sequence}")
+        if state.point.checkpoint is None and 0 not in sequences:
+            raise Violation("I-STORE", f"{process.node} begins anew, which was given up")
 
     def end(self, result: RunResult) -> None:
-        """Audit a few, evenly over the run."""
+        """Audit a few, evenly over the run, and of the checkpoints all that are retained."""
         stride = max(1, len(self._points) // _AUDITS)
         for node, point in self._points[stride // 2 :: stride][:_AUDITS]:
             self._audit(node, point)
+        for node, newest in list(self._newest.items())[:_AUDITS]:
+            for point in newest.candidates():
+                if point.checkpoint is not None:
+                    self._audit(node, point)
+
+    def _restored(self, plan: NodePlan, point: RestartPoint) -> RestoredState | None:
+        """The state of a point's checkpoint. I-STORE: it can be read as long as it is retained."""
+        if self._world is None or point.checkpoint is None:
+            return None
+        store = self._world.store
+        schemas: dict[str, pa.Schema] = {
+            s: with_time(o.schema) for o in plan.outputs for s in o.streams
+        }
+        try:
+            loaded = load_checkpoint(store, plan.node, point.checkpoint, schemas, _STATE_BYTES)
+        except Unreadable as reason:
+            raise Violation("I-STORE", f"{plan.node}: a retained checkpoint: {reason}") from reason
+        return RestoredState(
+            point, 0, loaded.pages, loaded.image, loaded.segments, loaded.outputs, ()
+        )
 
     def _audit(self, node: NodeId, point: RestartPoint) -> None:
         if self._world is None:
@@ -129,7 +177,8 @@ class RestartPoints(Checker):
         plan = replace(plan, limits=NodeLimits())
         incarnation = Incarnation(1 << 30)
         sinks = {s: point.next_ids[s] for o in plan.outputs if o.is_sink for s in o.streams}
-        machine = Node(plan, Assignment(1, incarnation, point, sinks), 0)
+        restored = self._restored(plan, point)
+        machine = Node(plan, Assignment(1, incarnation, point, sinks), 0, restored)
         effects = machine.start(0)
         for output in plan.outputs:
             for stream, receiver in zip(output.streams, output.receivers, strict=False):

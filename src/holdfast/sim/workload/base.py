@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.dataflow import Dataflow
-    from holdfast.core.haunit.plan import NodeLimits, NodePlan
+    from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, NodePlan
     from holdfast.core.model.ids import StreamId
     from holdfast.sim.workload.oracle import Meaning
 
@@ -94,9 +94,17 @@ def placed(
     meanings: dict[str, Meaning],
     parallelism: int | dict[str, int],
     limits: NodeLimits,
+    checkpoints: CheckpointPlan | None,
 ) -> Workload:
     """Plan a dataflow whose sources are recordings, and evaluate it."""
-    plan = plan_dataflow(flow, "", parallelism=parallelism, is_protected=True, limits=limits)
+    plan = plan_dataflow(
+        flow,
+        "",
+        parallelism=parallelism,
+        is_protected=True,
+        limits=limits,
+        checkpoints=checkpoints,
+    )
     inputs = {
         step.name: step.settings["generator"].on_time()
         for step in flow.steps

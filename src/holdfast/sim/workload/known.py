@@ -15,7 +15,7 @@ from holdfast.nexmark.queries import KINDS, build
 from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import Recording, Workload, placed
 from holdfast.sim.workload.oracle import TimedRow
-from holdfast.sim.workload.random_dataflow import SPAN_US, random_limits
+from holdfast.sim.workload.random_dataflow import SPAN_US, random_limits, random_protection
 
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Stream
@@ -49,7 +49,9 @@ def known_workload(name: str, seed: int, tuples_max: int | None = None) -> Workl
         return flow.source_generator(recording, name=stream, unit=unit, partitions=partitions)
 
     flow = flights.build(source) if name == "flights" else build(name, source)
-    return placed(flow, _MEANINGS, parallelism, random_limits(draw))
+    protection = Draw(f"{seed}/protection")
+    limits, checkpoints = random_protection(random_limits(draw), protection)
+    return placed(flow, _MEANINGS, parallelism, limits, checkpoints)
 
 
 def _events(query: str, kind: str, seed: int) -> tuple[list[TimedRow], pa.Schema]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 
 from holdfast.api.dataflow import Dataflow, Stream, sliding, tumbling
 from holdfast.api.errors import DataflowError
-from holdfast.core.haunit.plan import NodeLimits
+from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits
 from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import Recording, Workload, placed
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
@@ -52,6 +52,20 @@ def random_limits(draw: Draw) -> NodeLimits:
     )
 
 
+def random_protection(limits: NodeLimits, draw: Draw) -> tuple[NodeLimits, CheckpointPlan | None]:
+    """Upstream backup, or checkpoints of small pages at any rate."""
+    if draw.percent(30):
+        return limits, None
+    limits = replace(
+        limits,
+        page_bytes=draw.one_of((2048, 2048, 8192)),
+    )
+    plan = CheckpointPlan(
+        interval_ms=draw.steep(10, 200), kept=draw.number(2, 3), workers=draw.number(1, 3)
+    )
+    return limits, plan
+
+
 def random_workload(seed: int, tuples_max: int | None = None) -> Workload:
     """The dataflow of a seed.
 
@@ -61,7 +75,8 @@ def random_workload(seed: int, tuples_max: int | None = None) -> Workload:
     """
     for attempt in range(_ATTEMPTS):
         try:
-            return _Builder(f"{seed}/workload/{attempt}", tuples_max).build()
+            name = f"{seed}/workload/{attempt}"
+            return _Builder(name, tuples_max, Draw(f"{seed}/protection")).build()
         except DataflowError:
             continue  # What the API refuses, e.g. forward edges between other parallelisms.
     raise AssertionError(f"seed {seed} draws only dataflows that are refused")
@@ -70,8 +85,9 @@ def random_workload(seed: int, tuples_max: int | None = None) -> Workload:
 class _Builder:
     """Draws one dataflow."""
 
-    def __init__(self, name: str, tuples_max: int | None) -> None:
+    def __init__(self, name: str, tuples_max: int | None, protection: Draw) -> None:
         self._draw = Draw(name)
+        self._protection = protection
         self._tuples_max = tuples_max
         self._flow = Dataflow("random")
         self._meanings: dict[str, Meaning] = {}
@@ -95,7 +111,8 @@ class _Builder:
         parallelism = {
             unit: draw.one_of((1, 1, 2, 2, 3, 4)) for unit in sorted(units - self._sources())
         }
-        return placed(self._flow, self._meanings, parallelism, random_limits(draw))
+        limits, checkpoints = random_protection(random_limits(draw), self._protection)
+        return placed(self._flow, self._meanings, parallelism, limits, checkpoints)
 
     def _sources(self) -> set[str]:
         return {step.unit for step in self._flow.steps if step.kind == "source"}

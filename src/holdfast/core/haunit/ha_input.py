@@ -48,24 +48,32 @@ class Input:
     idle_polls: int = 0
 
 
-class Inputs:
-    """All input streams of one incarnation. Volatile: all fields."""
+class HAInput:
+    """The HAInput of a unit: all input streams of one incarnation. [SGuard §3]
+
+    Volatile: all fields.
+    """
 
     def __init__(
         self, plan: NodePlan, incarnation: Incarnation, point: RestartPoint, now_ms: int
     ) -> None:
-        """Expect what the restart point needs."""
+        """Expect what the restart point needs; keep upstream what the oldest behind it needs."""
         self._plan = plan
+        kept = point.oldest()
         self._incarnation = incarnation
         self._streams: dict[StreamId, Input] = {}
         for number, spec in enumerate(plan.inputs):
             first_id = point.needed_from.get(spec.stream, 0)
             limit = plan.limits.input_queue_tuples
             queue = InputQueue(spec.stream, next_id=first_id, max_tuples=limit)
-            self._streams[spec.stream] = Input(spec, number, queue, first_id, heard_ms=now_ms)
+            needed_from = kept.needed_from.get(spec.stream, 0)
+            self._streams[spec.stream] = Input(spec, number, queue, needed_from, heard_ms=now_ms)
         self.sunion: SUnion | None = None
         if len(plan.inputs) > 1:
             self.sunion = SUnion([spec.port for spec in plan.inputs], plan.port_count)
+            if point.checkpoint is not None:
+                processed = [point.processed_before[spec.stream] for spec in plan.inputs]
+                self.sunion.resume(point.boundary_us, processed)
         # Rounds must not cost by the input stream but by what came on them.
         self._fresh: dict[StreamId, Input] = {}  # those with something that no round has taken
         self.slowest_us = BEGINNING_US  # boundary of the slowest stream, as of the last round
@@ -280,7 +288,7 @@ class Inputs:
     def let_go(self, point: RestartPoint) -> None:
         """A restart point is durable: what comes before its needs may be forgotten upstream."""
         for stream, source in self._streams.items():
-            source.needed_from = max(source.needed_from, point.needed_from[stream])
+            source.needed_from = max(source.needed_from, point.needed_from.get(stream, 0))
 
     @property
     def needed_from(self) -> dict[str, int]:

@@ -24,6 +24,7 @@ from holdfast.core.haunit.events import (
     TrimSpill,
     WriteSink,
 )
+from holdfast.core.haunit.prepared import OutputTuples
 from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.model.tuples import TupleBatch, with_time
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         SubscribeReceived,
     )
     from holdfast.core.haunit.plan import NodePlan, OutputSpec
+    from holdfast.core.haunit.prepared import OutputSegment
     from holdfast.core.machine import Effect
     from holdfast.core.operators.base import Rows
     from holdfast.core.recovery.restart_point import RestartPoint
@@ -64,8 +66,11 @@ class Sink:
     is_ended: bool = False
 
 
-class Outputs:
-    """All outputs of one incarnation. Volatile: all fields."""
+class HAOutput:
+    """The HAOutput of a unit: all output streams and sinks of one incarnation. [SGuard §3]
+
+    Volatile: all fields.
+    """
 
     def __init__(
         self,
@@ -73,14 +78,25 @@ class Outputs:
         incarnation: Incarnation,
         point: RestartPoint,
         sink_next_ids: dict[StreamId, int],
+        restored: dict[StreamId, tuple[TupleBatch, ...]] | None = None,
     ) -> None:
-        """Number from the restart point on; `sink_next_ids`: what the sinks' logs hold."""
+        """Number from the restart point on.
+
+        Args:
+            plan: The node's.
+            incarnation: The node's.
+            point: Where it begins.
+            sink_next_ids: What the sinks' logs hold.
+            restored: What a checkpoint holds of each stream, up to the point's `next_ids`.
+        """
         self._plan = plan
         self._incarnation = incarnation
         self._streams: dict[StreamId, Output] = {}
         self._sinks: dict[StreamId, Sink] = {}
         for spec in plan.outputs:
             self._open(spec, point, sink_next_ids)
+        for stream, batches in (restored or {}).items():
+            self._restore(self._streams[stream], batches)
         self._requests = 0
         self._has_put_out = False
         self._unsafe_stream: StreamId | None = None  # the one that kept a point from being safe
@@ -103,6 +119,20 @@ class Outputs:
                     memory_limit_bytes=self._plan.limits.output_queue_bytes,
                 )
                 self._streams[stream] = Output(queue, spec.receivers[i], trimmed_told=next_id)
+
+    def _restore(self, output: Output, batches: tuple[TupleBatch, ...]) -> None:
+        """Hold again what was put out before the point and may still be needed."""
+        if not batches:
+            return
+        output.queue = OutputQueue(
+            output.queue.stream,
+            first_id=batches[0].first_id,
+            retain=True,
+            memory_limit_bytes=self._plan.limits.output_queue_bytes,
+        )
+        output.trimmed_told = batches[0].first_id
+        for batch in batches:
+            output.queue.append(batch)
 
     # -- putting out --------------------------------------------------------------------------
 
@@ -303,6 +333,37 @@ class Outputs:
                 effects.append(EndSink(stream))
         return True
 
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def to_be_stored(
+        self, stored: tuple[OutputSegment, ...], segments_max: int
+    ) -> tuple[tuple[OutputSegment, ...], tuple[OutputTuples, ...]]:
+        """What a checkpoint has to hold of the tuples that receivers may still need.
+
+        Args:
+            stored: Where earlier checkpoints have stored some of them.
+            segments_max: With more segments than that, all is to be written again.
+
+        Returns:
+            The segments that go on to count, and the tuples to be written.
+        """
+        kept = tuple(
+            segment
+            for segment in stored
+            if segment.to_id > self._streams[segment.stream].queue.trimmed_before
+        )
+        if len(kept) > segments_max:
+            kept = ()
+        stored_before = {segment.stream: segment.to_id for segment in kept}
+        wanted: list[OutputTuples] = []
+        for stream, output in self._streams.items():
+            queue = output.queue
+            from_id = stored_before.get(stream, queue.trimmed_before)
+            if from_id < queue.next_id:
+                batches = tuple(queue.held_from(from_id))
+                wanted.append(OutputTuples(stream, from_id, queue.next_id, batches))
+        return kept, tuple(wanted)
+
     # -- restart points -----------------------------------------------------------------------
 
     @property
@@ -326,7 +387,8 @@ class Outputs:
             return True
         output = self._streams.get(stream)
         if output is not None:
-            return point.next_ids[stream] <= output.queue.needed_from
+            is_held = point.checkpoint is not None
+            return is_held or point.next_ids[stream] <= output.queue.needed_from
         return point.next_ids[stream] <= self._sinks[stream].durable_before
 
     # -- looking ----------------------------------------------------------------------------

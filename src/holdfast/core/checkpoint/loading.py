@@ -1,0 +1,89 @@
+"""Loading the pages of a checkpoint into a page manager. [SGuard §4.4]
+
+Physical pages are given out in the order in which pages lie in their files, so that a run of pages
+is read straight into the arena. Page tables need no page to be there: they are ready at once, and
+pages may arrive in any order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from holdfast.core.checkpoint.page_image import checksums
+from holdfast.core.state.page_manager import PageManager
+
+if TYPE_CHECKING:
+    from holdfast.core.checkpoint.page_image import PageFile, PageImage
+
+RUN_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PageRun:
+    """Pages that lie one after another both in a file and in the arena.
+
+    Attributes:
+        file: The file.
+        offset: Where the first begins in the file, in bytes.
+        words: Where they go; a view of the arena.
+        first: Number of the first in reading order.
+        count: How many there are.
+    """
+
+    file: PageFile
+    offset: int
+    words: np.ndarray
+    first: int
+    count: int
+
+
+class PageLoader:
+    """Fills a new page manager with the pages of an image."""
+
+    def __init__(self, image: PageImage, state_bytes_max: int) -> None:
+        """Make the manager and its page tables.
+
+        Raises:
+            StateLimitExceeded: The pages are more than the bound.
+        """
+        self.image = image
+        self.pages = PageManager(image.page_bytes, state_bytes_max)
+        self._order = image.reading_order
+        self._physical = self.pages.load(
+            image.page_sets, image.counts, self._order, image.next_set
+        )[self._order]
+        self._seeds = image.seeds()[self._order]
+        self._checksums = image.checksum[self._order]
+
+    def runs(self) -> list[PageRun]:
+        """What is to be read, in runs of at most `RUN_BYTES`."""
+        image, order = self.image, self._order
+        total = len(order)
+        if total == 0:
+            return []
+        file, position = image.file[order], image.position[order]
+        is_next = (file[1:] == file[:-1]) & (position[1:] == position[:-1] + 1)
+        breaks = [0, *(np.flatnonzero(~is_next) + 1).tolist(), total]
+        longest = max(1, RUN_BYTES // image.page_bytes)
+        runs: list[PageRun] = []
+        shift = self.pages.shift
+        for begin, end in itertools.pairwise(breaks):
+            for first in range(begin, end, longest):
+                count = min(longest, end - first)
+                at = int(self._physical[first]) << shift
+                words = self.pages.arena[at : at + (count << shift)]
+                offset = int(position[first]) * image.page_bytes
+                runs.append(PageRun(image.files[int(file[first])], offset, words, first, count))
+        return runs
+
+    def is_whole(self, run: PageRun) -> bool:
+        """Whether the pages of a run, now in the arena, have the checksums that they should."""
+        part = slice(run.first, run.first + run.count)
+        found = checksums(
+            self.pages.arena, self.pages.shift, self._physical[part], self._seeds[part]
+        )
+        return bool(np.array_equal(found, self._checksums[part]))

@@ -1,0 +1,207 @@
+"""Where every page of a checkpoint is stored. [SGuard §4.4]
+
+Checkpoints are incremental: pages that have not changed stay where an earlier checkpoint has put
+them. An image names for every PageID the file, the place in it and the checksum. Files of which
+few pages are still in use are emptied, so that the store never holds much more than the state:
+`rewrites` picks pages to be written again although they have not changed, the more the fewer of
+their file's pages count, and at most half as many as have changed, so that checkpoints stay small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.ids import CheckpointId
+from holdfast.core.state import kernels
+from holdfast.core.state.page_manager import PageSetId
+
+if TYPE_CHECKING:
+    from holdfast.core.state.page_manager import Snapshot
+
+_WORTH_KEEPING_PERCENT: Final = 25
+"""A file is emptied when fewer of its pages than that are in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """One file of pages.
+
+    Attributes:
+        checkpoint: The checkpoint that wrote it.
+        worker: Which of its files it is, from 0 on.
+        pages: How many pages it holds, those no longer in use included.
+    """
+
+    checkpoint: CheckpointId
+    worker: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageImage:
+    """All pages of a checkpoint, in the order of its snapshot.
+
+    Attributes:
+        page_bytes: Size of a page.
+        page_sets: Ids, ascending.
+        counts: int64, pages per set.
+        next_set: The id that the next page set gets.
+        files: The files with a page in use.
+        file: int32 (n,), per page the number of its file.
+        position: int64 (n,), its number within the file.
+        checksum: uint64 (n,).
+    """
+
+    page_bytes: int
+    page_sets: tuple[PageSetId, ...]
+    counts: np.ndarray
+    next_set: int
+    files: tuple[PageFile, ...]
+    file: np.ndarray
+    position: np.ndarray
+    checksum: np.ndarray
+
+    @property
+    def reading_order(self) -> np.ndarray:
+        """The pages as they lie in their files, int64 permutation."""
+        order: np.ndarray = np.lexsort((self.position, self.file))
+        return order
+
+    def seeds(self) -> np.ndarray:
+        """What tells pages of equal content apart in checksums, uint64 (n,)."""
+        return page_seeds(self.page_sets, self.counts)
+
+    def rewrites(self, snapshot_counts: dict[PageSetId, int], changed: int) -> np.ndarray | None:
+        """Which pages to write again, to empty a file; None: nothing is worth it.
+
+        Args:
+            snapshot_counts: Pages per set now.
+            changed: How many pages are to be written anyway.
+
+        Returns:
+            bool, one per page of the state now, in the order of a snapshot.
+        """
+        in_use = np.bincount(self.file, minlength=len(self.files))
+        worth = [
+            (int(used) / file.pages, number)
+            for number, (used, file) in enumerate(zip(in_use, self.files, strict=True))
+            if 100 * int(used) < _WORTH_KEEPING_PERCENT * file.pages
+        ]
+        if not worth or changed < 2:
+            return None
+        _, number = min(worth)
+        chosen = self.file == number
+        chosen[np.flatnonzero(chosen)[changed // 2 :]] = False
+        parts: list[np.ndarray] = []
+        starts = dict(zip(self.page_sets, np.cumsum([0, *self.counts.tolist()]), strict=False))
+        counts = dict(zip(self.page_sets, self.counts.tolist(), strict=True))
+        for page_set, count in sorted(snapshot_counts.items()):
+            part = np.zeros(count, dtype=np.bool_)
+            shared = min(count, counts.get(page_set, 0))
+            if shared:
+                start = starts[page_set]
+                part[:shared] = chosen[start : start + shared]
+            parts.append(part)
+        return np.concatenate(parts) if parts else None
+
+
+def page_seeds(page_sets: tuple[PageSetId, ...], counts: np.ndarray) -> np.ndarray:
+    """Per page its PageID as one word, uint64 (n,)."""
+    ids = np.array(page_sets, dtype=np.uint64)
+    total = int(counts.sum())
+    firsts = np.repeat(np.cumsum(counts) - counts, counts)
+    sequences = (np.arange(total, dtype=np.int64) - firsts).astype(np.uint64)
+    seeds: np.ndarray = (np.repeat(ids, counts) << np.uint64(32)) | sequences
+    return seeds
+
+
+def checksums(arena: np.ndarray, shift: int, pages: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+    """Of physical pages, uint64 (n,); compiled, without the interpreter's lock."""
+    out = np.empty(len(pages), dtype=np.uint64)
+    kernels.page_checksums(arena, shift, pages, seeds, out)
+    return out
+
+
+def split_among_workers(snapshot: Snapshot, workers: int) -> list[np.ndarray]:
+    """Positions to be written, cut into at most so many runs of about the same length."""
+    parts = np.array_split(snapshot.changed, workers)
+    return [part for part in parts if len(part)]
+
+
+def next_image(
+    snapshot: Snapshot,
+    base: PageImage | None,
+    page_bytes: int,
+    checkpoint: CheckpointId,
+    written: list[tuple[np.ndarray, np.ndarray]],
+) -> PageImage:
+    """The image of a snapshot of which the changed pages have been written.
+
+    Args:
+        snapshot: The snapshot.
+        base: The image that the unchanged pages are taken from.
+        page_bytes: Size of a page.
+        checkpoint: Names the new files.
+        written: Per worker the positions it wrote, in the file's order, and their checksums.
+
+    Raises:
+        InvariantViolation: An unchanged page is not in the base, or a changed one not written.
+    """
+    total = len(snapshot.pages)
+    file = np.full(total, -1, dtype=np.int32)
+    position = np.zeros(total, dtype=np.int64)
+    checksum = np.zeros(total, dtype=np.uint64)
+    files: list[PageFile] = []
+    if base is not None:
+        files += base.files
+        _copy_base(snapshot, base, file, position, checksum)
+    file[snapshot.is_changed] = -1
+    for worker, (positions, sums) in enumerate(written):
+        file[positions] = len(files)
+        position[positions] = np.arange(len(positions), dtype=np.int64)
+        checksum[positions] = sums
+        files.append(PageFile(checkpoint, worker, len(positions)))
+    if total and int(file.min()) < 0:
+        raise InvariantViolation("a page of the checkpoint is stored nowhere")
+    in_use = np.unique(file)
+    renumbered = np.zeros(len(files) + 1, dtype=np.int32)
+    renumbered[in_use] = np.arange(len(in_use), dtype=np.int32)
+    return PageImage(
+        page_bytes,
+        snapshot.page_sets,
+        snapshot.counts,
+        snapshot.next_set,
+        tuple(files[number] for number in in_use.tolist()),
+        renumbered[file],
+        position,
+        checksum,
+    )
+
+
+def _copy_base(
+    snapshot: Snapshot,
+    base: PageImage,
+    file: np.ndarray,
+    position: np.ndarray,
+    checksum: np.ndarray,
+) -> None:
+    """Take over the places of the pages that both have."""
+    ends = np.cumsum(base.counts)
+    firsts = dict(zip(base.page_sets, (ends - base.counts).tolist(), strict=True))
+    counts = dict(zip(base.page_sets, base.counts.tolist(), strict=True))
+    at = 0
+    for page_set, count in zip(snapshot.page_sets, snapshot.counts.tolist(), strict=True):
+        shared = min(count, counts.get(page_set, 0))
+        if shared:
+            first = firsts[page_set]
+            for mine, theirs in (
+                (file, base.file),
+                (position, base.position),
+                (checksum, base.checksum),
+            ):
+                mine[at : at + shared] = theirs[first : first + shared]
+        at += count

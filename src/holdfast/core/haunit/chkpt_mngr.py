@@ -1,0 +1,191 @@
+"""The ChkptMngr: takes the checkpoints of one HA unit, one at a time. [SGuard §3, §4.4]
+
+Theory of operation. A checkpoint takes five steps:
+
+1. The HAInput says up to where it has handed on its tuples: the cut of the restart point.
+2. Prepare: the page manager freezes the pages that have changed, and the HAOutput names the tuples
+   that its receivers may still need. Only now the unit stands still.
+3. The shell writes both to the store while the unit goes on, thawing pages as it copies them.
+4. When all is durable, and the sinks' logs are on disk up to the cut, the coordinator is told, and
+   writes the restart point to its journal. Before that, nothing leads to the checkpoint.
+5. When the journal holds it, the HAInput acknowledges upstream at level 1 what the oldest retained
+   checkpoint no longer needs, and files that no retained checkpoint refers to are deleted.
+
+    IDLE --prepare--> WRITING --written--> IDLE (the point waits for steps 4 and 5)
+                      WRITING --failed, or the pages are needed--> IDLE (written again next time)
+
+Invariants: a file is deleted only when neither a retained point nor the image that the next
+checkpoint builds on refers to it (what a point on its way needs besides its own files, the newest
+retained one needs too); pages count as clean only after all of them are durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from holdfast.core.haunit.events import (
+    CancelCheckpoint,
+    ForgetCheckpoints,
+    ReportCheckpoint,
+    WriteCheckpoint,
+)
+from holdfast.core.haunit.prepared import PreparedCheckpoint
+from holdfast.core.model.ids import CheckpointId
+from holdfast.core.recovery.restart_point import CheckpointRef
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from holdfast.core.haunit.events import CheckpointFailed, PagesCopied
+    from holdfast.core.haunit.ha_output import HAOutput
+    from holdfast.core.haunit.plan import CheckpointPlan, NodePlan
+    from holdfast.core.haunit.prepared import StoredCheckpoint
+    from holdfast.core.haunit.restoration import RestoredState
+    from holdfast.core.machine import Effect
+    from holdfast.core.model.ids import Incarnation
+    from holdfast.core.recovery.restart_point import RestartPoint
+    from holdfast.core.state.page_manager import PageManager
+
+_SEGMENTS_MAX = 64
+"""With more segments of output tuples than that, all of them are written again."""
+
+
+@dataclass(slots=True)
+class _Writing:
+    """The checkpoint under way."""
+
+    prepared: PreparedCheckpoint
+    began_ms: int
+
+
+class ChkptMngr:
+    """The checkpoints of one incarnation of a node.
+
+    Durable: what is in the store. Volatile: all fields.
+    """
+
+    def __init__(
+        self,
+        plan: NodePlan,
+        checkpoints: CheckpointPlan,
+        incarnation: Incarnation,
+        pages: PageManager,
+        restored: RestoredState | None,
+    ) -> None:
+        """Build on the checkpoint that the node was restored from, if it was."""
+        self._plan = plan
+        self._workers = checkpoints.workers
+        self._incarnation = incarnation
+        self._pages = pages
+        self._base = restored.image if restored is not None else None
+        self._segments = restored.segments if restored is not None else ()
+        self._stored: dict[CheckpointId, None] = {}  # whose files may be in the store
+        if restored is not None:
+            self._stored = dict.fromkeys(restored.found)
+        self._writing: _Writing | None = None
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._writing is not None
+
+    # -- steps 2 and 3 ----------------------------------------------------------------------
+
+    def prepare(
+        self, point: RestartPoint, output: HAOutput, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """Freeze the state at a cut, and have it written."""
+        checkpoint = CheckpointId(point.sequence, self._incarnation)
+        kept, wanted = output.to_be_stored(self._segments, _SEGMENTS_MAX)
+        prepared = PreparedCheckpoint(
+            node=self._plan.node,
+            checkpoint=checkpoint,
+            point=point,
+            snapshot=self._pages.checkpoint(self._rewrites()),
+            arena=self._pages.arena,
+            page_bytes=self._pages.page_bytes,
+            base=self._base,
+            outputs=wanted,
+            kept_outputs=kept,
+            workers=self._workers,
+        )
+        self._stored[checkpoint] = None
+        self._writing = _Writing(prepared, now_ms)
+        effects.append(WriteCheckpoint(prepared))
+
+    def _rewrites(self) -> np.ndarray | None:
+        """Pages to be written again, so that old files can go."""
+        if self._base is None:
+            return None
+        return self._base.rewrites(self._pages.page_counts(), self._pages.dirty_pages())
+
+    def pages_copied(self, copied: PagesCopied) -> None:
+        """These may be written again."""
+        if self._writing is not None and self._is_current(copied.checkpoint):
+            self._pages.thaw(self._writing.prepared.snapshot, copied.positions)
+
+    def written(
+        self, stored: StoredCheckpoint, now_ms: int, effects: list[Effect]
+    ) -> RestartPoint | None:
+        """All of it is durable; the restart point that leads to it, None if it was given up."""
+        writing = self._writing
+        if writing is None or not self._is_current(stored.checkpoint):
+            return None
+        if self.give_up_if_cancelled(now_ms, effects):
+            return None
+        self._writing = None
+        self._pages.finish(writing.prepared.snapshot)
+        self._base = stored.image
+        self._segments = stored.outputs
+        state_bytes = len(stored.image.file) * stored.image.page_bytes
+        took_ms = now_ms - writing.began_ms
+        effects.append(
+            ReportCheckpoint(stored.checkpoint, None, stored.written_bytes, state_bytes, took_ms)
+        )
+        ref = CheckpointRef(stored.checkpoint, stored.checksum, stored.bases())
+        return replace(writing.prepared.point, checkpoint=ref)
+
+    def failed(self, failed: CheckpointFailed, now_ms: int, effects: list[Effect]) -> None:
+        """The store did not take it: the pages are writable again, and the job goes on."""
+        if self._is_current(failed.checkpoint):
+            self._give_up(failed.reason, now_ms, effects)
+
+    def give_up_if_cancelled(self, now_ms: int, effects: list[Effect]) -> bool:
+        """Whether the page manager has needed the pages for the job itself."""
+        writing = self._writing
+        if writing is None or not writing.prepared.snapshot.is_cancelled:
+            return False
+        effects.append(CancelCheckpoint(writing.prepared.checkpoint))
+        self._give_up("the state needed the memory of its clones", now_ms, effects)
+        return True
+
+    def _give_up(self, reason: str, now_ms: int, effects: list[Effect]) -> None:
+        writing = self._writing
+        if writing is None:
+            return
+        self._writing = None
+        self._pages.cancel(writing.prepared.snapshot)
+        checkpoint, took_ms = writing.prepared.checkpoint, now_ms - writing.began_ms
+        effects.append(ReportCheckpoint(checkpoint, reason, 0, 0, took_ms))
+
+    def _is_current(self, checkpoint: CheckpointId) -> bool:
+        return self._writing is not None and self._writing.prepared.checkpoint == checkpoint
+
+    # -- step 5 -----------------------------------------------------------------------------
+
+    def collect(self, retained: tuple[RestartPoint, ...], effects: list[Effect]) -> None:
+        """Have the files deleted that nothing refers to any more."""
+        needed: dict[CheckpointId, None] = {}
+        for point in retained:
+            if point.checkpoint is not None:
+                needed |= dict.fromkeys(point.checkpoint.parts())
+        if self._base is not None:
+            needed |= {file.checkpoint: None for file in self._base.files}
+        needed |= {segment.checkpoint: None for segment in self._segments}
+        newest = retained[0].sequence  # Later ones may still become restart points.
+        garbage = tuple(c for c in sorted(self._stored) if c not in needed and c.sequence <= newest)
+        if garbage:
+            effects.append(ForgetCheckpoints(garbage))
+        for checkpoint in garbage:
+            del self._stored[checkpoint]

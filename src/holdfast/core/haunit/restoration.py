@@ -1,0 +1,200 @@
+"""Choosing the checkpoint that a replacement starts from. [SGuard §4.4]
+
+Theory of operation. The assignment names the restart points that the node can start from, newest
+first. The newest is loaded; should any part of it be missing or damaged, the fact is reported and
+the next older one is loaded. The last may be the very beginning, which needs nothing. When none is
+left the query fails: state that nobody can vouch for is never used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from holdfast.core.machine import Effect, Stimulus
+from holdfast.core.state.page_manager import PageManager
+
+if TYPE_CHECKING:
+    from holdfast.core.checkpoint.page_image import PageImage
+    from holdfast.core.haunit.prepared import OutputSegment
+    from holdfast.core.model.ids import CheckpointId, StreamId
+    from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
+
+
+class CheckpointsLost(RuntimeError):
+    """No checkpoint of the node can be read."""
+
+
+class StoreAway(RuntimeError):
+    """The store does not answer; the next incarnation asks it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedCheckpoint:
+    """What a checkpoint holds.
+
+    Attributes:
+        pages: All pages.
+        image: Where they are stored.
+        segments: Where the output tuples are stored.
+        outputs: The output tuples per stream, up to the cut.
+    """
+
+    pages: PageManager
+    image: PageImage
+    segments: tuple[OutputSegment, ...]
+    outputs: dict[StreamId, tuple[TupleBatch, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredState:
+    """From what a node goes on.
+
+    Attributes:
+        point: The restart point, with those that remain behind it.
+        newest_sequence: The newest number that a point of the node has.
+        pages: All pages of the operators.
+        image: Where they are stored; None at the very beginning.
+        segments: Where the output tuples are stored.
+        outputs: The output tuples per stream.
+        found: All checkpoints of the node that may have files in the store.
+    """
+
+    point: RestartPoint
+    newest_sequence: int
+    pages: PageManager
+    image: PageImage | None
+    segments: tuple[OutputSegment, ...]
+    outputs: dict[StreamId, tuple[TupleBatch, ...]]
+    found: tuple[CheckpointId, ...]
+
+
+# -- stimuli --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointLoaded(Stimulus):
+    """The answer to `LoadCheckpoint`: every part is there and has its checksum."""
+
+    loaded: LoadedCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointUnreadable(Stimulus):
+    """The answer to `LoadCheckpoint`: a part is missing or damaged."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed(Stimulus):
+    """The answer to `LoadCheckpoint`: the store does not answer, which says nothing of damage."""
+
+    reason: str
+
+
+# -- effects --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCheckpoint(Effect):
+    """Load a checkpoint from the store."""
+
+    ref: CheckpointRef
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDamage(Effect):
+    """A checkpoint cannot be used; an older one is tried."""
+
+    checkpoint: CheckpointId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginFrom(Effect):
+    """Make the node over this state."""
+
+    state: RestoredState
+
+
+class Restoration:
+    """The machine that brings one incarnation to its state. Volatile: all fields."""
+
+    def __init__(
+        self,
+        point: RestartPoint,
+        page_bytes: int,
+        state_bytes_max: int,
+        found: tuple[CheckpointId, ...],
+    ) -> None:
+        """Start from the best of the point's candidates.
+
+        Args:
+            point: As the assignment has it.
+            page_bytes: Size of pages, for the very beginning.
+            state_bytes_max: Bound of the state.
+            found: The checkpoints of the node whose files are in the store.
+        """
+        self._candidates = list(point.candidates())
+        self._newest_sequence = point.sequence
+        self._page_bytes = page_bytes
+        self._state_bytes_max = state_bytes_max
+        named = (c for p in self._candidates if p.checkpoint for c in p.checkpoint.parts())
+        self._found = tuple(dict.fromkeys((*found, *named)))
+        self._reasons: list[str] = []
+
+    def start(self) -> list[Effect]:
+        """Load the first candidate.
+
+        Raises:
+            CheckpointsLost: There is none left.
+        """
+        if not self._candidates:
+            raise CheckpointsLost(
+                "no checkpoint can be read: "
+                + "; ".join(self._reasons)
+                + ". Restore the files from a copy, or begin in a new checkpointLocation"
+            )
+        ref = self._candidates[0].checkpoint
+        if ref is not None:
+            return [LoadCheckpoint(ref)]
+        pages = PageManager(self._page_bytes, self._state_bytes_max)
+        return [BeginFrom(self._state(pages, None, (), {}))]
+
+    def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
+        """Take an answer.
+
+        Raises:
+            CheckpointsLost: No candidate is left.
+            StoreAway: The store does not answer.
+        """
+        del now_ms
+        if isinstance(stimulus, CheckpointLoaded):
+            loaded = stimulus.loaded
+            return [
+                BeginFrom(self._state(loaded.pages, loaded.image, loaded.segments, loaded.outputs))
+            ]
+        if isinstance(stimulus, CheckpointUnreadable):
+            ref = self._candidates.pop(0).checkpoint
+            if ref is None:
+                return []
+            self._reasons.append(stimulus.reason)
+            return [ReportDamage(ref.checkpoint, stimulus.reason), *self.start()]
+        if isinstance(stimulus, StoreFailed):
+            raise StoreAway(stimulus.reason)
+        return []
+
+    def _state(
+        self,
+        pages: PageManager,
+        image: PageImage | None,
+        segments: tuple[OutputSegment, ...],
+        outputs: dict[StreamId, tuple[TupleBatch, ...]],
+    ) -> RestoredState:
+        chosen, *older = self._candidates
+        point = replace(chosen, older=tuple(older))
+        return RestoredState(
+            point, self._newest_sequence, pages, image, segments, outputs, self._found
+        )

@@ -1,0 +1,268 @@
+"""The IOService: writes and reads checkpoints with several workers side by side. [SGuard §5]
+
+Every worker writes its pages into one file of its own; then come the output tuples, and last the
+manifest. A worker copies a piece, says so, writes it, and only then copies the next: a slow store
+holds up the checkpoint, never the memory or the job. The bytes are made and checked by
+core/wire/checkpoint_files and core/checkpoint/loading.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from holdfast.core.checkpoint.loading import PageLoader
+from holdfast.core.haunit import events
+from holdfast.core.haunit.restoration import (
+    CheckpointLoaded,
+    CheckpointUnreadable,
+    LoadedCheckpoint,
+    StoreFailed,
+)
+from holdfast.core.wire import manifests
+from holdfast.core.wire.checkpoint_files import CheckpointFiles, read_outputs
+from holdfast.core.wire.log_records import CorruptRecord
+from holdfast.shell.storage.errors import StorageError
+from holdfast.shell.stores.base import CheckpointStore, ObjectMissing, StoreUnavailable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.core.checkpoint.loading import PageRun
+    from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
+    from holdfast.core.machine import Stimulus
+    from holdfast.core.model.ids import CheckpointId, NodeId, StreamId
+    from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.recovery.restart_point import CheckpointRef
+
+ReadSpill = Callable[["StreamId", int, int], "tuple[TupleBatch, ...]"]
+_READ_ATTEMPTS = 5
+_READ_RETRY_S = 0.2
+
+
+class _Cancelled(Exception):
+    """Nobody wants the checkpoint any more."""
+
+
+class _Damaged(Exception):
+    """A part of a checkpoint is missing, or is not what its checksum says."""
+
+
+class IOService:
+    """Performs a node's checkpoint effects; one checkpoint is written at a time."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        node: NodeId,
+        workers: int,
+        tell: Callable[[Stimulus], None],
+        read_spill: ReadSpill,
+    ) -> None:
+        """Start without work.
+
+        Args:
+            store: Where checkpoints are kept.
+            node: Whose they are.
+            workers: How many pages files are written, or read, side by side.
+            tell: Takes the answers; called from other threads.
+            read_spill: Reads what an output queue has spilled; called from other threads.
+        """
+        self._store = store
+        self._node = node
+        self._tell = tell
+        self._read_spill = read_spill
+        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="checkpoint-pages")
+        self._jobs = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._cancelled = threading.Event()
+        self._writing: CheckpointId | None = None
+
+    # -- writing ----------------------------------------------------------------------------
+
+    def write(self, prepared: PreparedCheckpoint) -> None:
+        """Write a checkpoint; answered by `tell`."""
+        self._cancelled = threading.Event()
+        self._writing = prepared.checkpoint
+        self._jobs.submit(self._write, prepared, self._cancelled)
+
+    def cancel(self, checkpoint: CheckpointId) -> None:
+        """Stop writing it as soon as may be; there is no answer."""
+        if self._writing == checkpoint:
+            self._cancelled.set()
+
+    def _write(self, prepared: PreparedCheckpoint, cancelled: threading.Event) -> None:
+        try:
+            stored = self._write_all(prepared, cancelled)
+        except _Cancelled:
+            self._forget(prepared.checkpoint)
+        except Exception as error:  # Whatever it is, the job goes on without this checkpoint.
+            self._forget(prepared.checkpoint)
+            reason = f"{type(error).__name__}: {error}"
+            self._tell(events.CheckpointFailed(prepared.checkpoint, reason))
+        else:
+            self._tell(events.CheckpointWritten(stored))
+
+    def _write_all(
+        self, prepared: PreparedCheckpoint, cancelled: threading.Event
+    ) -> StoredCheckpoint:
+        files = CheckpointFiles(prepared)
+        jobs = [
+            self._workers.submit(self._write_pages, files, worker, cancelled)
+            for worker in range(len(files.parts))
+        ]
+        _wait_for_all(jobs, cancelled)
+        parts, segments = files.outputs(self._spilled(prepared))
+        if segments:
+            name = manifests.outputs_name(prepared.node, prepared.checkpoint)
+            self._write_object(name, [memoryview(part) for part in parts])
+        manifest, stored = files.finish(segments, created_ms=time.time_ns() // 1_000_000)
+        if cancelled.is_set():
+            raise _Cancelled
+        name = manifests.manifest_name(prepared.node, prepared.checkpoint)
+        self._write_object(name, [memoryview(manifest)])
+        return stored
+
+    def _write_pages(self, files: CheckpointFiles, worker: int, cancelled: threading.Event) -> None:
+        prepared = files.prepared
+        name = manifests.pages_name(prepared.node, prepared.checkpoint, worker)
+        writer = self._store.create(name)
+        try:
+            for positions in files.pieces(worker):
+                if cancelled.is_set():
+                    raise _Cancelled
+                words = files.pages(worker, positions)
+                self._tell(events.PagesCopied(prepared.checkpoint, positions))
+                writer.write(words.data.cast("B"))
+        except BaseException:
+            writer.abort()
+            raise
+        writer.close()
+
+    def _write_object(self, name: str, parts: list[memoryview]) -> None:
+        writer = self._store.create(name)
+        try:
+            for part in parts:
+                writer.write(part)
+        except BaseException:
+            writer.abort()
+            raise
+        writer.close()
+
+    def _spilled(self, prepared: PreparedCheckpoint) -> dict[StreamId, tuple[TupleBatch, ...]]:
+        spilled = {}
+        for wanted in prepared.outputs:
+            in_memory = wanted.batches[0].first_id if wanted.batches else wanted.to_id
+            if wanted.from_id < in_memory:
+                spilled[wanted.stream] = self._read_spill(wanted.stream, wanted.from_id, in_memory)
+        return spilled
+
+    # -- forgetting -------------------------------------------------------------------------
+
+    def forget(self, checkpoints: tuple[CheckpointId, ...]) -> None:
+        """Delete the files of checkpoints, in the background."""
+        self._jobs.submit(self._forget, *checkpoints)
+
+    def _forget(self, *checkpoints: CheckpointId) -> None:
+        """What cannot be deleted now is found by the node's next incarnation."""
+        try:
+            for name in self._store.names(f"{self._node}-"):
+                parsed = manifests.parse_name(name)
+                if parsed is not None and parsed[0] == self._node and parsed[1] in checkpoints:
+                    self._store.delete(name)
+        except StorageError:
+            return
+
+    def found(self) -> tuple[CheckpointId, ...]:
+        """The node's checkpoints that have files in the store; none if it does not answer."""
+        try:
+            names = self._store.names(f"{self._node}-")
+        except StorageError:
+            return ()
+        parsed = (manifests.parse_name(name) for name in names)
+        return tuple(dict.fromkeys(p[1] for p in parsed if p is not None and p[0] == self._node))
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def load(
+        self, ref: CheckpointRef, schemas: Mapping[str, pa.Schema], state_bytes_max: int
+    ) -> None:
+        """Load a checkpoint; answered by `tell`."""
+        self._jobs.submit(self._load, ref, schemas, state_bytes_max)
+
+    def _load(
+        self, ref: CheckpointRef, schemas: Mapping[str, pa.Schema], state_bytes_max: int
+    ) -> None:
+        for attempt in range(_READ_ATTEMPTS):
+            try:
+                loaded = self.load_now(ref, schemas, state_bytes_max)
+            except (_Damaged, ObjectMissing) as error:
+                self._tell(CheckpointUnreadable(str(error)))
+                return
+            except StoreUnavailable as error:  # Not damage: the same files may be there later.
+                if attempt == _READ_ATTEMPTS - 1:
+                    self._tell(StoreFailed(str(error)))
+                    return
+                time.sleep(_READ_RETRY_S * 2**attempt)
+            except Exception as error:
+                self._tell(StoreFailed(f"{type(error).__name__}: {error}"))
+                return
+            else:
+                self._tell(CheckpointLoaded(loaded))
+                return
+
+    def load_now(
+        self, ref: CheckpointRef, schemas: Mapping[str, pa.Schema], state_bytes_max: int
+    ) -> LoadedCheckpoint:
+        """A checkpoint with all its parts.
+
+        Raises:
+            ObjectMissing: A part is missing.
+            StoreUnavailable: The store does not answer.
+            StateLimitExceeded: It is larger than the bound.
+        """
+        name = manifests.manifest_name(self._node, ref.checkpoint)
+        manifest = manifests.decode_manifest(bytes(self._store.read(name)), ref.checksum)
+        if isinstance(manifest, CorruptRecord):
+            raise _Damaged(f"{name}: {manifest.reason}")
+        loader = PageLoader(manifest.image, state_bytes_max)
+        jobs = [self._workers.submit(self._read_run, loader, run) for run in loader.runs()]
+        _wait_for_all(jobs, threading.Event())
+        files = {
+            segment.checkpoint: self._store.read(
+                manifests.outputs_name(self._node, segment.checkpoint)
+            )
+            for segment in manifest.outputs
+        }
+        outputs = read_outputs(manifest, files, schemas)
+        if isinstance(outputs, CorruptRecord):
+            raise _Damaged(f"{name}: {outputs.reason}")
+        return LoadedCheckpoint(loader.pages, manifest.image, manifest.outputs, outputs)
+
+    def _read_run(self, loader: PageLoader, run: PageRun) -> None:
+        name = manifests.pages_name(self._node, run.file.checkpoint, run.file.worker)
+        self._store.read_into(name, run.offset, run.words.data.cast("B"))
+        if not loader.is_whole(run):
+            raise _Damaged(f"{name}: a page behind byte {run.offset} fails its checksum")
+
+    def close(self) -> None:
+        """Stop what is being written, finish the rest, and let go of the store."""
+        self._cancelled.set()
+        self._jobs.shutdown()
+        self._workers.shutdown()
+        self._store.close()
+
+
+def _wait_for_all(jobs: list[Future[None]], cancelled: threading.Event) -> None:
+    """Wait; the first error ends the others and is raised."""
+    error: BaseException | None = None
+    for job in jobs:
+        try:
+            job.result()
+        except BaseException as raised:
+            cancelled.set()
+            error = error if error is not None and not isinstance(error, _Cancelled) else raised
+    if error is not None:
+        raise error

@@ -1,0 +1,84 @@
+"""What a checkpoint store must do. [SGuard §5]
+
+A store holds named objects. Names are relative, unique, and written once: whoever writes a
+checkpoint names its parts after its incarnation. An object counts only when something durable that
+was written later leads to it, so a store need not hide what is being written.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Protocol
+
+from holdfast.shell.storage.errors import StorageError
+
+
+class StoreUnavailable(StorageError):
+    """The store does not answer, is full, or refuses; the job goes on without it for now."""
+
+
+class ObjectMissing(StorageError):
+    """The store has no such object, or less of it than was asked for."""
+
+
+class ObjectWriter(Protocol):
+    """Writes one object from its beginning to its end."""
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append. Raises `StoreUnavailable`."""
+        ...
+
+    def close(self) -> None:
+        """Make the object durable. Raises `StoreUnavailable`; then it does not count."""
+        ...
+
+    def abort(self) -> None:
+        """Give up; never raises. What was written may stay until it is deleted by name."""
+        ...
+
+
+class CheckpointStore(abc.ABC):
+    """Named objects. Methods may be called from several threads side by side."""
+
+    @abc.abstractmethod
+    def create(self, name: str) -> ObjectWriter:
+        """Begin an object. Raises `StoreUnavailable`, also when the name is taken."""
+
+    @abc.abstractmethod
+    def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
+        """Fill `buffer` with the object's bytes from `offset` on.
+
+        Raises:
+            ObjectMissing: There is no such object, or it is shorter.
+            StoreUnavailable: The store does not answer.
+        """
+
+    @abc.abstractmethod
+    def size(self, name: str) -> int:
+        """Bytes of an object. Raises `ObjectMissing` and `StoreUnavailable`."""
+
+    @abc.abstractmethod
+    def names(self, folder_prefix: str = "") -> list[str]:
+        """All names in folders whose name begins so, sorted. Raises `StoreUnavailable`."""
+
+    @abc.abstractmethod
+    def delete(self, name: str) -> None:
+        """Delete an object; that it is gone already is no error. Raises `StoreUnavailable`."""
+
+    def read(self, name: str) -> memoryview:
+        """A whole object. Raises as `read_into`."""
+        buffer = memoryview(bytearray(self.size(name)))
+        if len(buffer):
+            self.read_into(name, 0, buffer)
+        return buffer
+
+    def close(self) -> None:  # noqa: B027  (most stores hold nothing open)
+        """Let go of connections."""
+
+
+class StoreSpec(Protocol):
+    """How to reach a store; travels to tasks."""
+
+    def open(self) -> CheckpointStore:
+        """Connect. Raises `StoreUnavailable`."""
+        ...

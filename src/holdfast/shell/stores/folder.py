@@ -1,0 +1,140 @@
+"""A folder of a local or mounted file system as checkpoint store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.shell.storage.errors import StorageError
+from holdfast.shell.storage.paths import sync_path
+from holdfast.shell.stores.base import (
+    CheckpointStore,
+    ObjectMissing,
+    ObjectWriter,
+    StoreUnavailable,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderStoreSpec:
+    """The folder's path."""
+
+    path: str
+
+    def open(self) -> FolderStore:
+        """Use the folder; it is made if need be."""
+        return FolderStore(self.path)
+
+
+class FolderStore(CheckpointStore):
+    """One file per object. Files are created exclusively and synced before they count."""
+
+    def __init__(self, path: str) -> None:
+        """Use a folder. Raises `StoreUnavailable` when it cannot be made."""
+        self._root = Path(path)
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+
+    def create(self, name: str) -> ObjectWriter:
+        """See the base."""
+        return _FileWriter(self._path(name))
+
+    def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
+        """See the base."""
+        path = self._path(name)
+        try:
+            file = os.open(path, os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise ObjectMissing(f"{path} is missing") from error
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+        try:
+            done = 0
+            while done < len(buffer):
+                count = os.preadv(file, [buffer[done:]], offset + done)
+                if count == 0:
+                    raise ObjectMissing(f"{path} is cut short at byte {offset + done}")
+                done += count
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+        finally:
+            os.close(file)
+
+    def size(self, name: str) -> int:
+        """See the base."""
+        path = self._path(name)
+        try:
+            return path.stat().st_size
+        except FileNotFoundError as error:
+            raise ObjectMissing(f"{path} is missing") from error
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+
+    def names(self, folder_prefix: str = "") -> list[str]:
+        """See the base."""
+        try:
+            folders = [f for f in os.scandir(self._root) if f.name.startswith(folder_prefix)]
+            found = [
+                f"{folder.name}/{file.name}"
+                for folder in folders
+                if folder.is_dir()
+                for file in os.scandir(folder)
+            ]
+        except OSError as error:
+            raise StoreUnavailable(f"{self._root}: {error.strerror}") from error
+        return sorted(found)
+
+    def delete(self, name: str) -> None:
+        """See the base; an empty folder goes too."""
+        path = self._path(name)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+        with contextlib.suppress(OSError):  # Others are still in it.
+            path.parent.rmdir()
+
+    def _path(self, name: str) -> Path:
+        parts = name.split("/")
+        if any(part in ("", ".", "..") for part in parts):
+            raise StorageError(f"{name!r} is no name of an object")
+        return self._root.joinpath(*parts)
+
+
+class _FileWriter:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.parent.mkdir(exist_ok=True)
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+            self._file = os.open(path, flags, 0o600)
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+
+    def write(self, data: bytes | memoryview) -> None:
+        view = memoryview(data).cast("B")
+        try:
+            while len(view):
+                view = view[os.write(self._file, view) :]
+        except OSError as error:
+            raise StoreUnavailable(f"{self._path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        try:
+            os.fdatasync(self._file)
+            sync_path(self._path.parent)
+            sync_path(self._path.parent.parent)
+        except OSError as error:
+            raise StoreUnavailable(f"{self._path}: {error.strerror}") from error
+        finally:
+            os.close(self._file)
+
+    def abort(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._file)
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)

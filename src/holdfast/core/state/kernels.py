@@ -63,24 +63,32 @@ MAX_STRING: Final = 10
 STRING_HEADER_WORDS: Final = 3
 """Length in bytes, hash, link to the next string of the bucket; the bytes follow."""
 
+_BLOCK: Final = 64
+"""Rows whose groups are looked up together."""
+
 _C1: Final = np.uint64(0xBF58476D1CE4E5B9)
 _C2: Final = np.uint64(0x94D049BB133111EB)
 _S31: Final = np.uint64(31)
 _S32: Final = np.uint64(32)
 
 
-def _kernel(signature: str) -> Callable[[_F], _F]:
+def kernel(signature: str) -> Callable[[_F], _F]:
     """Compile for exactly this signature, now, or load what an earlier process compiled."""
     return cast("Callable[[_F], _F]", numba.njit(signature, cache=True, nogil=True))
 
 
-@_kernel("int64(int64[::1], int64, int64)")
+def _inlined(function: _F) -> _F:
+    """Put the function's code into every kernel that calls it."""
+    return cast("_F", numba.njit(inline="always")(function))
+
+
+@_inlined
 def resolve(pages: np.ndarray, logical: int, shift: int) -> int:
     """Physical word address of a logical one, to be read."""
     return (pages[logical >> shift] << shift) | (logical & ((1 << shift) - 1))
 
 
-@_kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64)")
+@kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64)")
 def _unfreeze(
     arena: np.ndarray,
     marks: np.ndarray,
@@ -104,7 +112,7 @@ def _unfreeze(
     return page
 
 
-@_kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64)")
+@_inlined
 def touch(
     arena: np.ndarray,
     marks: np.ndarray,
@@ -126,7 +134,13 @@ def touch(
     return (page << shift) | (logical & ((1 << shift) - 1))
 
 
-@_kernel("boolean(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64, int64)")
+@_inlined
+def is_dirty(marks: np.ndarray, shift: int, address: int) -> bool:
+    """Whether what is at this physical word address may be written as it is."""
+    return marks[address >> shift] == DIRTY
+
+
+@kernel("boolean(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64, int64)")
 def touch_range(
     arena: np.ndarray,
     marks: np.ndarray,
@@ -143,7 +157,7 @@ def touch_range(
     return True
 
 
-@_kernel("void(int64[::1], int64, int64[::1], uint64[::1], uint64[::1])")
+@kernel("void(int64[::1], int64, int64[::1], uint64[::1], uint64[::1])")
 def page_checksums(
     arena: np.ndarray, shift: int, pages: np.ndarray, seeds: np.ndarray, out: np.ndarray
 ) -> None:
@@ -175,8 +189,10 @@ def page_checksums(
         out[i] = h ^ (h >> _S31)
 
 
-@_kernel("void(int64[::1], int64, int64[::1], int64[::1])")
-def copy_pages(arena: np.ndarray, shift: int, pages: np.ndarray, out: np.ndarray) -> None:
+@kernel("void(int64[::1], int64, int64[::1], int64[::1])")
+def copy_pages(
+    arena: np.ndarray, shift: int, pages: np.ndarray, out: np.ndarray
+) -> None:
     """Copy physical pages, one after another, to `out`."""
     words = 1 << shift
     for i in range(len(pages)):
@@ -185,7 +201,7 @@ def copy_pages(arena: np.ndarray, shift: int, pages: np.ndarray, out: np.ndarray
             out[i * words + j] = arena[at + j]
 
 
-@_kernel("uint64(int64[::1], int64, int64)")
+@kernel("uint64(int64[::1], int64, int64)")
 def _hash_words(words: np.ndarray, start: int, count: int) -> int:
     h = np.uint64(0)
     for j in range(count):
@@ -194,7 +210,7 @@ def _hash_words(words: np.ndarray, start: int, count: int) -> int:
     return (h * _C2) ^ (h >> _S31)
 
 
-@_kernel("int64(uint64, int64, int64)")
+@kernel("int64(uint64, int64, int64)")
 def _bucket_of(h: int, buckets: int, low_power: int) -> int:
     b = np.int64(h & np.uint64(2 * low_power - 1))
     if b >= buckets:
@@ -202,7 +218,9 @@ def _bucket_of(h: int, buckets: int, low_power: int) -> int:
     return b
 
 
-@_kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
+@kernel(
+    "int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)"
+)
 def _find(
     arena: np.ndarray,
     shift: int,
@@ -228,7 +246,9 @@ def _find(
     return -1
 
 
-@_kernel("boolean(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64)")
+@kernel(
+    "boolean(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64)"
+)
 def _split_bucket(
     arena: np.ndarray,
     marks: np.ndarray,
@@ -252,7 +272,10 @@ def _split_bucket(
         low_power = new
     old = new - low_power
     old_at = touch(arena, marks, free, shift, bucket_pages, old + (1 << shift))
-    if old_at < 0 or touch(arena, marks, free, shift, bucket_pages, new + (1 << shift)) < 0:
+    if (
+        old_at < 0
+        or touch(arena, marks, free, shift, bucket_pages, new + (1 << shift)) < 0
+    ):
         return False
     old_at = resolve(bucket_pages, old + (1 << shift), shift)
     new_at = resolve(bucket_pages, new + (1 << shift), shift)
@@ -289,7 +312,7 @@ def _split_bucket(
     return True
 
 
-@_kernel(
+@kernel(
     "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64,"
     " int64, int64, uint64)"
 )
@@ -343,7 +366,7 @@ def _insert(
     return logical
 
 
-@_kernel(
+@kernel(
     "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64[:,::1], int64,"
     " int64, int64[::1])"
 )
@@ -369,7 +392,17 @@ def map_upsert(
         logical = _find(arena, shift, bucket_pages, record_pages, flat, i * k, k, b)
         if logical < 0:
             logical = _insert(
-                arena, marks, free, shift, bucket_pages, record_pages, flat, i * k, k, v, h
+                arena,
+                marks,
+                free,
+                shift,
+                bucket_pages,
+                record_pages,
+                flat,
+                i * k,
+                k,
+                v,
+                h,
             )
             if logical < 0:
                 return i
@@ -377,7 +410,7 @@ def map_upsert(
     return n
 
 
-@_kernel("void(int64[::1], int64, int64[::1], int64[::1], int64[:,::1], int64[::1])")
+@kernel("void(int64[::1], int64, int64[::1], int64[::1], int64[:,::1], int64[::1])")
 def map_lookup(
     arena: np.ndarray,
     shift: int,
@@ -397,7 +430,7 @@ def map_lookup(
         slots[i] = logical + 1 + k if logical >= 0 else -1
 
 
-@_kernel("void(int64[::1], int64, int64[::1], int64[::1], int64[:,::1])")
+@kernel("void(int64[::1], int64, int64[::1], int64[::1], int64[:,::1])")
 def read_words(
     arena: np.ndarray, shift: int, pages: np.ndarray, slots: np.ndarray, out: np.ndarray
 ) -> None:
@@ -408,7 +441,7 @@ def read_words(
             out[i, j] = arena[address + j]
 
 
-@_kernel(
+@kernel(
     "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64[:,::1], int64)"
 )
 def write_words(
@@ -431,7 +464,7 @@ def write_words(
     return len(slots)
 
 
-@_kernel("void(int64[::1], int64, int64[::1], int64, int64, int64, int64[:,::1])")
+@kernel("void(int64[::1], int64, int64[::1], int64, int64, int64, int64[:,::1])")
 def read_records(
     arena: np.ndarray,
     shift: int,
@@ -451,7 +484,9 @@ def read_records(
             out[i, j] = arena[address + j]
 
 
-@_kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64, int64[:,::1], int64)")
+@kernel(
+    "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64, int64[:,::1], int64)"
+)
 def write_records(
     arena: np.ndarray,
     marks: np.ndarray,
@@ -476,7 +511,7 @@ def write_records(
     return n
 
 
-@_kernel("void(int64[::1], int64, int64[::1], int64, int64[::1], int64[:,::1])")
+@kernel("void(int64[::1], int64, int64[::1], int64, int64[::1], int64[:,::1])")
 def gather_records(
     arena: np.ndarray,
     shift: int,
@@ -498,7 +533,7 @@ def gather_records(
             out[i, j] = arena[address + j]
 
 
-@_kernel("uint64(uint8[::1], int64, int64)")
+@kernel("uint64(uint8[::1], int64, int64)")
 def _word_at(data: np.ndarray, start: int, stop: int) -> int:
     """Up to eight bytes, little-endian, as a word."""
     word = np.uint64(0)
@@ -507,7 +542,7 @@ def _word_at(data: np.ndarray, start: int, stop: int) -> int:
     return word
 
 
-@_kernel(
+@kernel(
     "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1],"
     " uint8[::1], uint8[::1], int64, int64[::1])"
 )
@@ -568,7 +603,9 @@ def intern_strings(
         if arena[head + ENTRIES] >= arena[head + BUCKETS]:
             if ((arena[head + BUCKETS] >> shift) + 1) >= len(bucket_pages):
                 return i
-            if not _split_bucket(arena, marks, free, shift, bucket_pages, text_pages, -1):
+            if not _split_bucket(
+                arena, marks, free, shift, bucket_pages, text_pages, -1
+            ):
                 return i
             head = resolve(bucket_pages, 0, shift)
             b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
@@ -576,7 +613,9 @@ def intern_strings(
             return i
         if touch(arena, marks, free, shift, bucket_pages, b + page_words) < 0:
             return i
-        if not touch_range(arena, marks, free, shift, text_pages, logical >> shift, stop):
+        if not touch_range(
+            arena, marks, free, shift, text_pages, logical >> shift, stop
+        ):
             return i
         head = resolve(bucket_pages, 0, shift)
         bucket_at = resolve(bucket_pages, b + page_words, shift)
@@ -595,7 +634,7 @@ def intern_strings(
     return n
 
 
-@_kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1])")
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1])")
 def string_offsets(
     arena: np.ndarray,
     shift: int,
@@ -613,7 +652,7 @@ def string_offsets(
     return total
 
 
-@_kernel("void(int64[::1], int64, int64[::1], int64[::1], int64[::1], uint8[::1])")
+@kernel("void(int64[::1], int64, int64[::1], int64[::1], int64[::1], uint8[::1])")
 def read_strings(
     arena: np.ndarray,
     shift: int,
@@ -635,7 +674,7 @@ def read_strings(
             at += 1
 
 
-@_kernel("boolean(int64[::1], int64, int64[::1], int64, int64)")
+@kernel("boolean(int64[::1], int64, int64[::1], int64, int64)")
 def _is_string_less(
     arena: np.ndarray, shift: int, text_pages: np.ndarray, left: int, right: int
 ) -> bool:
@@ -659,62 +698,82 @@ def _is_string_less(
     return left_length < right_length
 
 
-@_kernel(
-    "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1],"
-    " int64[::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], float64[:,::1], uint8[:,::1],"
-    " int64, int64[:,::1])"
+@kernel(
+    "void(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])"
 )
-def aggregate(
+def _find_block(
     arena: np.ndarray,
-    arena_floats: np.ndarray,
-    marks: np.ndarray,
-    free: np.ndarray,
     shift: int,
     bucket_pages: np.ndarray,
     record_pages: np.ndarray,
-    text_pages: np.ndarray,
     keys: np.ndarray,
+    first: int,
+    stop: int,
+    k: int,
+    found: np.ndarray,
+) -> None:
+    """Physical addresses of the rows' records, or -1, for the rows [first, stop).
+
+    Step by step for all rows: what one row waits for in memory, the processor fetches for many.
+    """
+    head = resolve(bucket_pages, 0, shift)
+    buckets = arena[head + BUCKETS]
+    low_power = arena[head + LOW_POWER]
+    for i in range(stop - first):
+        h = _hash_words(keys, (first + i) * k, k)
+        found[i] = resolve(
+            bucket_pages, _bucket_of(h, buckets, low_power) + (1 << shift), shift
+        )
+    for i in range(stop - first):
+        found[i] = arena[found[i]]
+    for i in range(stop - first):
+        link = found[i]
+        address = np.int64(-1)
+        while link != 0:
+            address = resolve(record_pages, link - 1, shift)
+            same = True
+            for j in range(k):
+                if arena[address + 1 + j] != keys[(first + i) * k + j]:
+                    same = False
+                    break
+            if same:
+                break
+            link = arena[address]
+        found[i] = address if link != 0 else -1
+
+
+@kernel(
+    "int64(int64[::1], float64[::1], uint8[::1], int64, int64[::1], int64, int64,"
+    " int64[:,::1], int64[:,::1], float64[:,::1], uint8[:,::1], int64, int64, int64[::1],"
+    " int64[:,::1])"
+)
+def _update_found(
+    arena: np.ndarray,
+    arena_floats: np.ndarray,
+    marks: np.ndarray,
+    shift: int,
+    text_pages: np.ndarray,
+    k: int,
     v: int,
     plan: np.ndarray,
     arguments: np.ndarray,
     float_arguments: np.ndarray,
     is_valid: np.ndarray,
-    start: int,
+    first: int,
+    stop: int,
+    found: np.ndarray,
     running: np.ndarray,
 ) -> int:
-    """Find or insert each row's group and update its accumulators, in row order.
+    """Update the groups of rows [first, stop), as long as they exist and their pages are dirty.
 
-    Args:
-        arena_floats: The arena seen as float64.
-        keys: int64 (n, k).
-        v: Accumulator words per group.
-        plan: int64 (m, 3): operation, first accumulator word, first row of `arguments`.
-        arguments: int64 (words, n); a decimal takes two rows, low word first.
-        float_arguments: The same memory seen as float64.
-        is_valid: uint8 (words, n); (words, 0) if no argument is null.
-        running: int64 (n, v): the accumulators after each row; (0, v) if not wanted.
-
-    Returns:
-        The first row not done for want of pages, n if all are done, or -1 - p if the
-        aggregate p of the plan overflowed.
+    Here the time goes, so here nothing else is done: the first row that needs more is returned;
+    `stop` if none does, -1 - p if aggregate p overflowed.
     """
-    n, k = keys.shape
-    flat = keys.reshape(n * k)
     with_nulls = is_valid.shape[1] > 0
     with_running = running.shape[0] > 0
-    for i in range(start, n):
-        head = resolve(bucket_pages, 0, shift)
-        h = _hash_words(flat, i * k, k)
-        b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
-        logical = _find(arena, shift, bucket_pages, record_pages, flat, i * k, k, b)
-        if logical < 0:
-            logical = _insert(
-                arena, marks, free, shift, bucket_pages, record_pages, flat, i * k, k, v, h
-            )
-            if logical < 0:
-                return i
-        address = touch(arena, marks, free, shift, record_pages, logical)
-        if address < 0:
+    for i in range(first, stop):
+        address = found[i - first]
+        if address < 0 or not is_dirty(marks, shift, address):
             return i
         base = address + 1 + k
         for p in range(plan.shape[0]):
@@ -768,19 +827,115 @@ def aggregate(
                     arena[at + 1] = value
                     arena[at + 2] = high
             elif operation == MIN_STRING:
-                if seen == 0 or _is_string_less(arena, shift, text_pages, value, arena[at + 1]):
+                if seen == 0 or _is_string_less(
+                    arena, shift, text_pages, value, arena[at + 1]
+                ):
                     arena[at + 1] = value
             elif operation == MAX_STRING and (
-                seen == 0 or _is_string_less(arena, shift, text_pages, arena[at + 1], value)
+                seen == 0
+                or _is_string_less(arena, shift, text_pages, arena[at + 1], value)
             ):
                 arena[at + 1] = value
         if with_running:
             for j in range(v):
                 running[i, j] = arena[base + j]
+    return stop
+
+
+@kernel(
+    "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1],"
+    " int64[::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], float64[:,::1], uint8[:,::1],"
+    " int64, int64[:,::1])"
+)
+def aggregate(
+    arena: np.ndarray,
+    arena_floats: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
+    shift: int,
+    bucket_pages: np.ndarray,
+    record_pages: np.ndarray,
+    text_pages: np.ndarray,
+    keys: np.ndarray,
+    v: int,
+    plan: np.ndarray,
+    arguments: np.ndarray,
+    float_arguments: np.ndarray,
+    is_valid: np.ndarray,
+    start: int,
+    running: np.ndarray,
+) -> int:
+    """Find or insert each row's group and update its accumulators, in row order.
+
+    Args:
+        arena_floats: The arena seen as float64.
+        keys: int64 (n, k).
+        v: Accumulator words per group.
+        plan: int64 (m, 3): operation, first accumulator word, first row of `arguments`.
+        arguments: int64 (words, n); a decimal takes two rows, low word first.
+        float_arguments: The same memory seen as float64.
+        is_valid: uint8 (words, n); (words, 0) if no argument is null.
+        running: int64 (n, v): the accumulators after each row; (0, v) if not wanted.
+
+    Returns:
+        The first row not done for want of pages, n if all are done, or -1 - p if the
+        aggregate p of the plan overflowed.
+    """
+    n, k = keys.shape
+    flat = keys.reshape(n * k)
+    found = np.empty(_BLOCK, dtype=np.int64)
+    rows = _BLOCK
+    i = start
+    while i < n:
+        stop = min(n, i + rows)
+        _find_block(arena, shift, bucket_pages, record_pages, flat, i, stop, k, found)
+        i = _update_found(
+            arena,
+            arena_floats,
+            marks,
+            shift,
+            text_pages,
+            k,
+            v,
+            plan,
+            arguments,
+            float_arguments,
+            is_valid,
+            i,
+            stop,
+            found,
+            running,
+        )
+        if i < 0:
+            return i
+        if i == stop:
+            rows = min(_BLOCK, 2 * rows)
+            continue
+        rows = 1  # Where one group is new or frozen, others are: look no further ahead for now.
+        head = resolve(bucket_pages, 0, shift)
+        h = _hash_words(flat, i * k, k)
+        b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
+        logical = _find(arena, shift, bucket_pages, record_pages, flat, i * k, k, b)
+        if logical < 0:
+            logical = _insert(
+                arena,
+                marks,
+                free,
+                shift,
+                bucket_pages,
+                record_pages,
+                flat,
+                i * k,
+                k,
+                v,
+                h,
+            )
+        if logical < 0 or touch(arena, marks, free, shift, record_pages, logical) < 0:
+            return i
     return n
 
 
-@_kernel(
+@kernel(
     "UniTuple(int64, 2)(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1],"
     " int64[::1], int64, int64[::1], int64[::1], uint8[::1], int64[::1], int64, boolean,"
     " int64[:,::1])"

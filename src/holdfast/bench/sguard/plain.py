@@ -1,0 +1,51 @@
+"""The kernels over plain arrays: the same code without pages, to see what pages cost.
+
+A kernel's source is compiled a second time with other meanings for the two functions through which
+it reaches its state: a logical address is the place itself, and there are no marks to look at.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+import numba
+import numpy as np
+
+from holdfast.core.state import kernels
+
+_INNER = ("resolve", "touch", "is_dirty", "_find", "_split_bucket", "_insert", "_find_block", "_update_found", "aggregate")
+_AGGREGATE = (
+    "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1],"
+    " int64[::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], float64[:,::1], uint8[:,::1],"
+    " int64, int64[:,::1])"
+)
+
+
+def _resolve(pages: np.ndarray, logical: int, shift: int) -> int:
+    """The logical address is the place; `pages` holds where the part begins."""
+    return pages[0] + logical  # type: ignore[no-any-return]
+
+
+def _touch(
+    arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
+    shift: int,
+    pages: np.ndarray,
+    logical: int,
+) -> int:
+    return pages[0] + logical  # type: ignore[no-any-return]
+
+
+def plain_aggregate() -> Any:
+    """`kernels.aggregate` over plain arrays: page tables are of one word, where the part begins."""
+    scope: dict[str, Any] = dict(vars(kernels))
+    scope["resolve"] = numba.njit(_resolve, nogil=True)
+    scope["touch"] = numba.njit(_touch, nogil=True)
+    for name in _INNER[3:]:
+        source = getattr(kernels, name).py_func
+        copy = FunctionType(source.__code__, scope, name, source.__defaults__)
+        signature = _AGGREGATE if name == "aggregate" else None
+        scope[name] = numba.njit(signature, nogil=True)(copy)
+    return scope["aggregate"]

@@ -33,3 +33,7 @@ class DataflowChangedError(HoldfastError):
 
 class InsecureClusterError(HoldfastError):
     """The cluster would hand this run's keys over without authentication."""
+
+
+class InspectionError(HoldfastError):
+    """What was asked for is not in the checkpoint location."""

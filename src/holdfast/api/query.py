@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.batch_twin import Verification
@@ -16,6 +17,8 @@ from holdfast.api.errors import (
     OptionError,
     QueryFailedError,
 )
+from holdfast.api.inspection import FILE_NAME as OPERATORS_FILE
+from holdfast.api.inspection import describe_operators
 from holdfast.api.options import PREFIX, read_options
 from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.protections import Checkpointed, Protection, Unprotected, UpstreamBackup
@@ -77,6 +80,8 @@ def start(
         _start_ingests(spark, ingests)
         plan = place()  # Again: a replay begins when its recording is complete.
         store = protection.store_spec(location) if isinstance(protection, Checkpointed) else None
+        if store is not None:
+            Path(location, OPERATORS_FILE).write_text(describe_operators(flow, store))
         cluster = _cluster(flow, spark, location, plan, values, store)
     except BaseException:
         for ingest in ingests:

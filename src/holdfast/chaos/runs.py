@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.protections import Checkpointed
 from holdfast.chaos.proxy import Proxy
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import KINDS as SOURCES
@@ -43,6 +44,7 @@ KINDS: Final = {
 _RATE: Final = 10_000.0
 _SECONDS: Final = 2.5
 _ALLOWANCE_S: Final = 1.5
+_INTERVAL: Final = "200 milliseconds"
 _TIMEOUT_S: Final = 60.0
 _OPTIONS: Final = {"spark.holdfast.failuresMax": "1000"}
 
@@ -66,6 +68,7 @@ class RealRun:
     emit: str
     parallelism: int
     faults: tuple[RealFault, ...]
+    is_checkpointed: bool = False
 
 
 @dataclass(slots=True)
@@ -79,6 +82,7 @@ class RealOutcome:
         failures: How many losses of nodes were detected.
         output_tuples: Tuples in the sink.
         struck: The kinds of faults that had a target.
+        checkpoints: How many checkpoints were stored.
     """
 
     run: RealRun
@@ -87,6 +91,7 @@ class RealOutcome:
     failures: int = 0
     output_tuples: int = 0
     struck: list[str] = field(default_factory=list)
+    checkpoints: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -108,7 +113,8 @@ def draw_run(seed: int) -> RealRun:
             RealFault(kind, round(at_s, 3), draw.number(0, 1 << 30), draw.number(20, 1_200) / 1e3)
         )
     emit = draw.one_of(("final", "changes")) if query == "q12" else "final"
-    return RealRun(seed, query, emit, draw.number(1, 2), tuple(faults))
+    is_checkpointed = Draw(f"{seed}/real/protection").percent(60)
+    return RealRun(seed, query, emit, draw.number(1, 2), tuple(faults), is_checkpointed)
 
 
 def warm_up(spark: SparkSession) -> None:
@@ -126,6 +132,7 @@ def execute(spark: SparkSession, run: RealRun) -> RealOutcome:
             query = _flow(run, origin_us).start(
                 spark,
                 checkpointLocation=location,
+                protection=Checkpointed(interval=_INTERVAL) if run.is_checkpointed else None,
                 parallelism=run.parallelism,
                 options=_OPTIONS,
             )
@@ -253,6 +260,8 @@ def _check(query: Query, outcome: RealOutcome) -> None:
             outcome.violations.append(f"I-INC: {failure}")
         newest[failure["node"]] = failure["incarnation"]
     outcome.failures = len(query.failures)
+    outcome.checkpoints = sum(c["failure"] is None for c in query.checkpoints)
+    outcome.violations += [f"I-STORE: {damage}" for damage in query.damaged_checkpoints]
     outcome.recovered_ms = [recovery["recovered_ms"] for recovery in query.recoveries]
     has_killed_early = any(
         fault.kind in ("kill", "kill-all") and fault.at_s < _SECONDS / 2
@@ -286,6 +295,8 @@ class RealSummary:
             "failures_detected": sum(outcome.failures for outcome in self.outcomes),
             "recovered_ms": {"median": middle, "max": recovered[-1] if recovered else None},
             "output_tuples": sum(outcome.output_tuples for outcome in self.outcomes),
+            "checkpointed_runs": sum(outcome.run.is_checkpointed for outcome in self.outcomes),
+            "checkpoints": sum(outcome.checkpoints for outcome in self.outcomes),
             "real_seconds": round(self.real_s, 1),
             "violations": [{"seed": seed, "text": text} for seed, text in self.violations],
         }

@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -125,7 +125,37 @@ def nexmark(
     raise typer.Exit(1 if report["verified"] is False else 0)
 
 
-def _print_json(value: dict[str, Any]) -> None:
+@app.command()
+def inspect(
+    location: Annotated[str, typer.Argument(help="A query's checkpointLocation.")],
+    *,
+    state: Annotated[str | None, typer.Option(help="Show the state of this operator.")] = None,
+    limit: Annotated[int, typer.Option(help="With --state: so many rows at most.")] = 20,
+    store: Annotated[str | None, typer.Option(help="Where checkpoints are, if moved.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """List the checkpoints of a query, or show the state that the newest ones hold."""
+    from holdfast.api.inspection import Inspection
+    from holdfast.api.protections import Checkpointed
+    from holdfast.cli import views
+
+    spec = None if store is None else Checkpointed(store=store).store_spec(location)
+    inspection = Inspection(location, spec)
+    if state is None:
+        found = inspection.checkpoints()
+        if as_json:
+            _print_json([checkpoint.to_json() for checkpoint in found])
+        else:
+            views.print_checkpoints(Console(), found, inspection.operators)
+        return
+    rows = inspection.state(state)
+    if as_json:
+        _print_json(rows.slice(0, limit).to_pylist())
+    else:
+        views.print_rows(Console(), state, rows, limit)
+
+
+def _print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 

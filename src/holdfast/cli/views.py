@@ -1,4 +1,4 @@
-"""What the demo shows in a terminal."""
+"""What commands show in a terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.api.inspection import CheckpointInfo
     from holdfast.api.query import Query
     from holdfast.flights.demo import DemoResult
 
@@ -79,3 +82,47 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     for row in rows:
         table.add_row(*(f"{v:,}" if isinstance(v, (int, float)) else str(v) for v in row.values()))
     return table
+
+
+def print_checkpoints(
+    console: Console, found: list[CheckpointInfo], operators: dict[str, str]
+) -> None:
+    """All checkpoints of a location as a table, and which operators have state."""
+    table = Table(title="Checkpoints")
+    table.add_column("node", overflow="fold")
+    table.add_column("checkpoint", overflow="fold")
+    for name in ("age", "state", "pages", "changed", "written", "outputs"):
+        table.add_column(name, justify="right")
+    for c in found:
+        number = f"{c.checkpoint} {c.role}" + (f": {c.problem}" if c.problem else "")
+        table.add_row(
+            c.node,
+            number,
+            f"{c.age_s:,.0f} s",
+            _size(c.state_bytes),
+            f"{c.pages:,}",
+            f"{c.changed_pages:,}",
+            _size(c.written_bytes),
+            f"{c.output_tuples:,}",
+        )
+    console.print(table)
+    for name, unit in operators.items():
+        console.print(f"operator {name} of unit {unit}: --state {name}", highlight=False)
+
+
+def print_rows(console: Console, title: str, rows: pa.Table, limit: int) -> None:
+    """The first rows of a table."""
+    table = Table(title=f"{title}: {len(rows):,} rows")
+    for name in rows.column_names:
+        table.add_column(name, overflow="fold")
+    for row in rows.slice(0, limit).to_pylist():
+        table.add_row(*("null" if value is None else str(value) for value in row.values()))
+    console.print(table)
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} GiB"

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from holdfast.core.model.ids import CheckpointId, NodeId, StreamId
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import CheckpointRef
+    from holdfast.core.state.page_manager import PageManager
+    from holdfast.core.wire.manifests import Manifest
 
 ReadSpill = Callable[["StreamId", int, int], "tuple[TupleBatch, ...]"]
 _READ_ATTEMPTS = 5
@@ -223,13 +225,8 @@ class IOService:
             StoreUnavailable: The store does not answer.
             StateLimitExceeded: It is larger than the bound.
         """
-        name = manifests.manifest_name(self._node, ref.checkpoint)
-        manifest = manifests.decode_manifest(bytes(self._store.read(name)), ref.checksum)
-        if isinstance(manifest, CorruptRecord):
-            raise _Damaged(f"{name}: {manifest.reason}")
-        loader = PageLoader(manifest.image, state_bytes_max)
-        jobs = [self._workers.submit(self._read_run, loader, run) for run in loader.runs()]
-        _wait_for_all(jobs, threading.Event())
+        manifest = self._manifest(ref)
+        pages = self._load_pages(manifest, state_bytes_max)
         files = {
             segment.checkpoint: self._store.read(
                 manifests.outputs_name(self._node, segment.checkpoint)
@@ -238,8 +235,25 @@ class IOService:
         }
         outputs = read_outputs(manifest, files, schemas)
         if isinstance(outputs, CorruptRecord):
-            raise _Damaged(f"{name}: {outputs.reason}")
-        return LoadedCheckpoint(loader.pages, manifest.image, manifest.outputs, outputs)
+            raise _Damaged(f"checkpoint {ref.checkpoint.sequence}: {outputs.reason}")
+        return LoadedCheckpoint(pages, manifest.image, manifest.outputs, outputs)
+
+    def load_pages_now(self, ref: CheckpointRef, state_bytes_max: int) -> PageManager:
+        """The pages of a checkpoint alone. Raises as `load_now`."""
+        return self._load_pages(self._manifest(ref), state_bytes_max)
+
+    def _manifest(self, ref: CheckpointRef) -> Manifest:
+        name = manifests.manifest_name(self._node, ref.checkpoint)
+        manifest = manifests.decode_manifest(bytes(self._store.read(name)), ref.checksum)
+        if isinstance(manifest, CorruptRecord):
+            raise _Damaged(f"{name}: {manifest.reason}")
+        return manifest
+
+    def _load_pages(self, manifest: Manifest, state_bytes_max: int) -> PageManager:
+        loader = PageLoader(manifest.image, state_bytes_max)
+        jobs = [self._workers.submit(self._read_run, loader, run) for run in loader.runs()]
+        _wait_for_all(jobs, threading.Event())
+        return loader.pages
 
     def _read_run(self, loader: PageLoader, run: PageRun) -> None:
         name = manifests.pages_name(self._node, run.file.checkpoint, run.file.worker)

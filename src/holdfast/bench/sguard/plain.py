@@ -1,7 +1,7 @@
 """The kernels over plain arrays: the same code without pages, to see what pages cost.
 
-A kernel's source is compiled a second time with other meanings for the two functions through which
-it reaches its state: a logical address is the place itself, and there are no marks to look at.
+A kernel's source is compiled a second time with other meanings for the functions through which it
+reaches its state: a logical address is the place itself, and there are no marks to look at.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 
 from holdfast.core.state import kernels
 
-_INNER = ("resolve", "touch", "is_dirty", "_find", "_split_bucket", "_insert", "_find_block", "_update_found", "aggregate")
+_OTHER = ("resolve", "touch", "is_dirty")
+_SAME = ("_find", "_split_bucket", "_insert", "_find_block", "_update_found", "aggregate")
 _AGGREGATE = (
     "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1],"
     " int64[::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], float64[:,::1], uint8[:,::1],"
@@ -38,12 +39,16 @@ def _touch(
     return pages[0] + logical  # type: ignore[no-any-return]
 
 
+def _is_dirty(marks: np.ndarray, shift: int, address: int) -> bool:
+    return True
+
+
 def plain_aggregate() -> Any:
     """`kernels.aggregate` over plain arrays: page tables are of one word, where the part begins."""
     scope: dict[str, Any] = dict(vars(kernels))
-    scope["resolve"] = numba.njit(_resolve, nogil=True)
-    scope["touch"] = numba.njit(_touch, nogil=True)
-    for name in _INNER[3:]:
+    for name, function in zip(_OTHER, (_resolve, _touch, _is_dirty), strict=True):
+        scope[name] = numba.njit(inline="always")(function)
+    for name in _SAME:
         source = getattr(kernels, name).py_func
         copy = FunctionType(source.__code__, scope, name, source.__defaults__)
         signature = _AGGREGATE if name == "aggregate" else None

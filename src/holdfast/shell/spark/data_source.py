@@ -5,6 +5,8 @@ Reading takes a checkpoint location and `stream`, or the folder of one log. Opti
 - `stream`: a sink, or a source, of the query that wrote the location.
 - `metadata`: `true` adds `_partition`, `_tuple_id` and `_time`.
 - `types`: `stable` (default) or `all`, which adds `_type`.
+- `state`: an operator with state; gives what its newest checkpoints hold (a checkpoint location is
+  needed).
 - `late`: `true` gives a source's late tuples instead.
 
 Writing, batch or streaming, appends to an ingest log exactly once by batch id. Options: `time` (the
@@ -92,6 +94,12 @@ def _find(options: dict[str, str]) -> _Log:
     raise UnknownStream(f"{path} holds no log{hint}")
 
 
+def _state(options: dict[str, str]) -> pa.Table:
+    from holdfast.api.inspection import Inspection
+
+    return Inspection(options["path"]).state(options["state"])
+
+
 def _is_true(options: dict[str, str], name: str) -> bool:
     return options.get(name, "false").lower() == "true"
 
@@ -127,6 +135,8 @@ class HoldfastSource(DataSource):
 
     def schema(self) -> StructType:
         options = _checked(self.options)
+        if "state" in options:
+            return from_arrow_schema(_state(options).schema)
         log = _find(options)
         fields = list(log.schema)
         if _is_true(options, "metadata"):
@@ -151,7 +161,7 @@ class HoldfastSource(DataSource):
 
 
 _OPTIONS = frozenset(
-    ("path", "stream", "metadata", "types", "late", "partitions", "time", "delayms", "end")
+    ("path", "stream", "state", "metadata", "types", "late", "partitions", "time", "delayms", "end")
 )
 _SPARK_OPTIONS = frozenset(("checkpointlocation", "queryname", "outputmode"))
 
@@ -212,10 +222,15 @@ class _Reader(DataSourceReader):
         self._options, self._schema = options, schema
 
     def partitions(self) -> Sequence[InputPartition]:
+        if "state" in self._options:
+            return [_Range(0, 0, None)]
         return [_Range(partition, 0, None) for partition in _find(self._options).partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Range)
+        if "state" in self._options:
+            yield from _state(self._options).cast(self._schema).to_batches()
+            return
         yield from _Rows(self._options, self._schema).read(partition)
 
 

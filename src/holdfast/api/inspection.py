@@ -1,0 +1,274 @@
+"""Looking into a checkpoint location: which checkpoints there are, and what state they hold.
+
+Works while the query runs and after it has died: nothing is written, nothing is locked. So that
+state can be read without the program that made it, a query leaves a file `operators.json` that says
+how each operator with state lays it out. It is data: expressions are text and compiled anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.api.dataflow import Aggregate, Window
+from holdfast.api.errors import InspectionError
+from holdfast.api.expressions import compile_expression
+from holdfast.api.operators import build_operator
+from holdfast.api.protections import CHECKPOINT_FOLDER
+from holdfast.core.model.ids import CheckpointId, NodeId
+from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.wire import manifests
+from holdfast.core.wire.log_records import CorruptRecord
+from holdfast.core.wire.manifests import Manifest
+from holdfast.shell.io_service import IOService
+from holdfast.shell.spark.journal import read_entries
+from holdfast.shell.stores.base import CheckpointStore, StoreSpec
+from holdfast.shell.stores.file_system import FileSystemStoreSpec
+from holdfast.shell.stores.folder import FolderStoreSpec
+
+if TYPE_CHECKING:
+    from holdfast.api.dataflow import Dataflow, Step
+    from holdfast.core.operators.base import Operator
+    from holdfast.core.state.page_manager import PageManager
+
+FILE_NAME = "operators.json"
+_STATEFUL = ("aggregate", "window_join", "join")
+_STATE_BYTES = 1 << 44
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """One checkpoint in the store.
+
+    Attributes:
+        unit: The HA unit.
+        node: The instance.
+        checkpoint: Its number.
+        incarnation: Which life of the node wrote it.
+        role: `newest` or `older`: a replacement may start from it; `unused`: nothing leads to it.
+        age_s: Seconds since it was written.
+        pages: Pages of state.
+        state_bytes: Their size.
+        changed_pages: Pages that it stores itself; the others are where earlier ones put them.
+        written_bytes: Bytes of pages and output tuples written for it.
+        output_tuples: Output tuples that receivers may still need.
+        problem: Why it cannot be read; empty: its manifest is whole.
+    """
+
+    unit: str
+    node: str
+    checkpoint: int
+    incarnation: int
+    role: str
+    age_s: float
+    pages: int = 0
+    state_bytes: int = 0
+    changed_pages: int = 0
+    written_bytes: int = 0
+    output_tuples: int = 0
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def describe_operators(flow: Dataflow, store: StoreSpec | None) -> str:
+    """What `operators.json` says; of a store only what is no secret."""
+    units: dict[str, list[dict[str, Any]]] = {}
+    for step in flow.steps:
+        if step.kind in _STATEFUL:
+            units.setdefault(step.unit, []).append(_described(step))
+    where: dict[str, str] = {}
+    if isinstance(store, FolderStoreSpec):
+        where = {"folder": store.path}
+    elif isinstance(store, FileSystemStoreSpec):
+        where = {"url": store.url}
+    return json.dumps({"format": 1, "store": where, "units": units}, indent=1)
+
+
+def _described(step: Step) -> dict[str, Any]:
+    settings = step.settings
+    plain: dict[str, Any] = {
+        key: settings[key]
+        for key in ("keys", "emit", "left_keys", "right_keys", "fields", "how")
+        if key in settings
+    }
+    if settings.get("windows") is not None:
+        plain["windows"] = [settings["windows"].size_us, settings["windows"].slide_us]
+    if "aggregates" in settings:
+        plain["aggregates"] = [
+            [a.function, None if a.expression is None else a.expression.sql, a.name]
+            for a in settings["aggregates"]
+        ]
+    inputs = [base64.b64encode(s.schema.serialize().to_pybytes()).decode() for s in step.inputs]
+    return {"name": step.name, "kind": step.kind, "inputs": inputs, "settings": plain}
+
+
+def _built(described: dict[str, Any], pages: PageManager) -> Operator:
+    """The operator over the pages of a checkpoint."""
+    schemas = tuple(
+        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in described["inputs"]
+    )
+    settings = dict(described["settings"])
+    if "windows" in settings:
+        settings["windows"] = Window(*settings["windows"])
+    if "aggregates" in settings:
+        settings["aggregates"] = [
+            Aggregate(
+                function, None if sql is None else compile_expression(sql, schemas[0]), name, ""
+            )
+            for function, sql, name in settings["aggregates"]
+        ]
+    settings["fields"] = [tuple(field) for field in settings.get("fields", ())]
+    return build_operator(described["kind"], described["name"], schemas, settings, pages)
+
+
+class Inspection:
+    """A checkpoint location, read only."""
+
+    def __init__(self, location: str, store: StoreSpec | None = None) -> None:
+        """Open it.
+
+        Args:
+            location: As given to `start`.
+            store: Where its checkpoints are, if the location does not say: a store that needs
+                credentials.
+
+        Raises:
+            InspectionError: No checkpointed query has run there.
+        """
+        self._location = location
+        path = Path(location, FILE_NAME)
+        if not path.is_file():
+            raise InspectionError(
+                f"{location} holds no checkpoints: no query with protection=Checkpointed(...) has "
+                "run there"
+            )
+        described = json.loads(path.read_text())
+        self._units: dict[str, list[dict[str, Any]]] = described["units"]
+        self._store_spec = store or _store_of(described["store"], location)
+
+    @property
+    def operators(self) -> dict[str, str]:
+        """Every operator with state, and its unit."""
+        return {o["name"]: unit for unit, members in self._units.items() for o in members}
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """All checkpoints in the store, by node, newest first."""
+        points = self._points()
+        roles = {
+            (node, point.checkpoint.checkpoint): "newest" if place == 0 else "older"
+            for node, newest in points.items()
+            for place, point in enumerate(newest.candidates())
+            if point.checkpoint is not None
+        }
+        store = self._store_spec.open()
+        try:
+            found = [
+                _info(store, name, *parsed, roles.get(parsed, "unused"))
+                for name in store.names()
+                if name.endswith(".manifest") and (parsed := manifests.parse_name(name))
+            ]
+        finally:
+            store.close()
+        return sorted(found, key=lambda c: (c.node, -c.checkpoint, -c.incarnation))
+
+    def state(self, operator: str) -> pa.Table:
+        """What an operator's newest checkpoints hold, over all instances.
+
+        Raises:
+            InspectionError: There is no such operator with state, or no checkpoint that can be
+                read.
+        """
+        unit = self.operators.get(operator)
+        if unit is None:
+            raise InspectionError(
+                f"no operator with state is named {operator!r}; there are "
+                f"{', '.join(self.operators) or 'none'}"
+            )
+        tables = [
+            self._state_of(node, point, unit, operator)
+            for node, point in sorted(self._points().items())
+            if node.rpartition("[")[0] == unit and point.checkpoint is not None
+        ]
+        if not tables:
+            raise InspectionError(f"unit {unit!r} has no checkpoint yet")
+        return pa.concat_tables(tables)
+
+    def _points(self) -> dict[NodeId, RestartPoint]:
+        """The newest restart point of every node."""
+        points: dict[NodeId, RestartPoint] = {}
+        for entry in read_entries(os.path.join(self._location, "coordinator")):
+            point = entry.get("point")
+            if isinstance(point, dict):
+                points[NodeId(str(entry["node"]))] = RestartPoint.from_json(point)
+        return points
+
+    def _state_of(self, node: NodeId, point: RestartPoint, unit: str, operator: str) -> pa.Table:
+        reasons: list[str] = []
+        for candidate in point.candidates():
+            if candidate.checkpoint is None:
+                continue
+            store = self._store_spec.open()
+            io = IOService(store, node, 2, lambda _: None, lambda *_: ())
+            try:
+                pages = io.load_pages_now(candidate.checkpoint, _STATE_BYTES)
+            except Exception as error:  # Whatever is wrong with it, the older one may be whole.
+                reasons.append(f"checkpoint {candidate.sequence}: {error}")
+                continue
+            finally:
+                io.close()
+            built = {d["name"]: _built(d, pages) for d in self._units[unit]}
+            rows = built[operator].state_rows()
+            if rows is None:
+                raise InspectionError(f"{operator} keeps no rows")
+            return rows.append_column("_node", pa.array([node] * len(rows), pa.string()))
+        raise InspectionError(f"no checkpoint of {node} can be read: {'; '.join(reasons)}")
+
+
+def _store_of(where: dict[str, str], location: str) -> StoreSpec:
+    if "folder" in where:
+        moved = os.path.join(location, CHECKPOINT_FOLDER)  # The location may have been copied.
+        return FolderStoreSpec(where["folder"] if os.path.isdir(where["folder"]) else moved)
+    if "url" in where:
+        return FileSystemStoreSpec(where["url"])
+    raise InspectionError(f"{location} does not say where its checkpoints are; name the store")
+
+
+def _info(
+    store: CheckpointStore, name: str, node: NodeId, checkpoint: CheckpointId, role: str
+) -> CheckpointInfo:
+    named = partial(
+        CheckpointInfo,
+        node.rpartition("[")[0],
+        node,
+        checkpoint.sequence,
+        checkpoint.incarnation,
+        role,
+    )
+    manifest: Manifest | CorruptRecord
+    try:
+        manifest = manifests.decode_manifest(bytes(store.read(name)))
+    except Exception as error:  # Whatever is wrong with one, the others are to be shown.
+        manifest = CorruptRecord(str(error))
+    if isinstance(manifest, CorruptRecord):
+        return named(0.0, problem=manifest.reason)
+    image = manifest.image
+    own = [i for i, file in enumerate(image.files) if file.checkpoint == checkpoint]
+    return named(
+        round(max(0.0, time.time() - manifest.created_ms / 1000), 1),
+        pages=len(image.file),
+        state_bytes=len(image.file) * image.page_bytes,
+        changed_pages=int(sum(int((image.file == i).sum()) for i in own)),
+        written_bytes=manifest.written_bytes,
+        output_tuples=sum(s.to_id - s.from_id for s in manifest.outputs),
+    )

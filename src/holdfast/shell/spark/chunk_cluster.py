@@ -1,0 +1,179 @@
+"""Runs the embedded chunk store: the master in the driver, each data node as a Spark job."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import xxhash
+
+from holdfast.api.embedded_store import EmbeddedStore
+from holdfast.api.errors import OptionError
+from holdfast.shell.spark.reasons import reason_of
+from holdfast.shell.stores.chunks.data_node_task import DataNodeSpec, run_data_node
+from holdfast.shell.stores.chunks.master_service import MasterService
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.core.chunks.chunk_master import ChunkMasterStatistics
+    from holdfast.core.chunks.settings import ChunkSettings
+    from holdfast.core.machine import Machine
+    from holdfast.shell.stores.chunks.client import ChunkStoreSpec
+
+_LOG = logging.getLogger(__name__)
+_STOP_TIMEOUT_S: Final = 5.0
+_RELAUNCH_S: Final = 0.1
+_RELAUNCH_MAX_S: Final = 5.0
+_POLL_S: Final = 0.02
+
+
+class ChunkCluster:
+    """The data nodes of one checkpoint location, launched again whenever they end."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        location: str,
+        store: EmbeddedStore,
+        *,
+        name: str = "chunks",
+        settings: ChunkSettings | None = None,
+        placement: Machine | None = None,
+    ) -> None:
+        """Open the store's journal at a checkpoint location; `start` launches the data nodes.
+
+        Args:
+            spark: Where they run.
+            location: The checkpoint location; `chunks/` there belongs to the store.
+            store: What the user wants.
+            name: The query's name, for job groups.
+            settings: If other than `store.settings()`.
+            placement: Peace, if it is to place and time the writes.
+
+        Raises:
+            OptionError: On a cluster, without a local directory.
+            JournalCorrupt: The store's journal is damaged.
+        """
+        self._sc = spark.sparkContext
+        self._is_local = self._sc.master.startswith("local")
+        if not (self._is_local or store.local_directory):
+            raise OptionError(
+                "EmbeddedStore() on a cluster needs local_directory, a folder on every host"
+            )
+        self._store = store
+        self._name = name
+        self._folder = os.path.join(location, "chunks")
+        if store.local_directory:
+            place = xxhash.xxh3_64_hexdigest(os.path.abspath(location).encode())
+            self._folder = os.path.join(store.local_directory, f"holdfast-chunks-{place}")
+        self._service = MasterService(
+            location, settings or store.settings(), address=self._address(), placement=placement
+        )
+        self._is_stopping = threading.Event()
+        self._launches: dict[str, int] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        self.ends: list[str] = []
+        """Why data nodes ended, for people."""
+
+    def _address(self) -> str:
+        if self._is_local:
+            return "127.0.0.1"
+        host = self._sc.getConf().get("spark.driver.host", "") or socket.gethostname()
+        return socket.gethostbyname(host)
+
+    @property
+    def slots_needed(self) -> int:
+        """How many of Spark's slots the data nodes hold for as long as the store runs."""
+        return self._store.data_nodes
+
+    @property
+    def statistics(self) -> ChunkMasterStatistics:
+        """What the store is like."""
+        return self._service.statistics
+
+    def processes(self) -> dict[str, int]:
+        """The process id of every data node that has come up, as of its own host."""
+        return self._service.processes()
+
+    # -- life -------------------------------------------------------------------------------
+
+    def start(self) -> ChunkStoreSpec:
+        """Launch all data nodes; returns at once. What is asked before they are up, waits."""
+        spec = self._service.start()
+        for number in range(self._store.data_nodes):
+            node = f"data-{number}"
+            thread = threading.Thread(
+                target=self._keep_running, args=(node,), name=f"chunks/{node}", daemon=True
+            )
+            self._threads[node] = thread
+            thread.start()
+        return spec
+
+    def wait_until_up(self, timeout_s: float) -> bool:
+        """Wait for all data nodes; whether they came up in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.statistics.data_nodes < self._store.data_nodes:
+            if time.monotonic() >= deadline_s or self._is_stopping.is_set():
+                return False
+            self._is_stopping.wait(_POLL_S)
+        return True
+
+    def stop(self) -> None:
+        """End all data nodes; returns when their slots are free again."""
+        self._is_stopping.set()
+        self._service.stop()
+        deadline_s = time.monotonic() + _STOP_TIMEOUT_S
+        for thread in self._threads.values():
+            thread.join(max(0.0, deadline_s - time.monotonic()))
+        for node, thread in self._threads.items():
+            if thread.is_alive() and not self._is_spark_stopped():
+                self._sc.cancelJobGroup(self._group(node))
+                thread.join(_STOP_TIMEOUT_S)
+
+    def _is_spark_stopped(self) -> bool:
+        jsc: Any = self._sc._jsc
+        return jsc is None or bool(jsc.sc().isStopped())
+
+    # -- Spark jobs -------------------------------------------------------------------------
+
+    def _group(self, node: str) -> str:
+        return f"holdfast/{self._name}/{node}#{self._launches[node]}"
+
+    def _keep_running(self, node: str) -> None:
+        """Launch a data node again and again; one that ends at once, after a growing while."""
+        wait_s = _RELAUNCH_S
+        while not (self._is_stopping.is_set() or self._is_spark_stopped()):
+            began_s = time.monotonic()
+            reason = self._run_job(node)
+            if self._is_stopping.is_set():
+                return
+            self.ends.append(f"{node}: {reason}")
+            _LOG.warning("data node %s ended: %s", node, reason)
+            is_long_ago = time.monotonic() - began_s > _RELAUNCH_MAX_S
+            wait_s = _RELAUNCH_S if is_long_ago else min(2 * wait_s, _RELAUNCH_MAX_S)
+            self._is_stopping.wait(wait_s)
+
+    def _run_job(self, node: str) -> str:
+        """Submit a data node's job and wait for its end; why it ended."""
+        launch = self._launches[node] = self._launches.get(node, 0) + 1
+        spec = self._service.data_node(
+            node, os.path.join(self._folder, node), launch=launch, is_local=self._is_local
+        )
+        try:
+            self._sc.setJobGroup(self._group(node), f"Holdfast data node {node}", True)
+            self._sc.parallelize([0], 1).mapPartitions(lambda _: _serve(spec)).collect()
+        except Exception as error:  # Whatever Spark says ended the task is the reason to report.
+            return reason_of(error)
+        return "its task ended"
+
+
+def _serve(spec: DataNodeSpec) -> Iterator[str]:
+    """The body of a data node's Spark task."""
+    run_data_node(spec)
+    yield spec.node

@@ -1,0 +1,808 @@
+"""Peace schedules the writes of checkpoints so that few contend. [SGuard §5, Algorithm 1]
+
+Theory of operation. Nodes ask to write: (writer, copies, chunks). Time is cut into timesteps. At
+the beginning of one the network is taken as empty; then, request by request, every chunk gets a
+chain of servers, copy by copy: the nearest server that the copy's constraint allows and that the
+residual network still reaches, equals by chance. That is done a few times; the draft with the most
+chunks is granted. A timestep ends when a share of its chunks is reported written. A request is in
+one of three states:
+
+    WAITING --first chunks granted--> BEGUN --last chunks granted--> GRANTED --all written--> (end)
+
+- `WriteRequested`: tried at once on what the current timestep has left. A request that gets nothing
+  is refused (the writer cancels and lets its pages be written again) and stays queued. The same id
+  asked with another size, before any chunk is written, replaces the former and keeps its place.
+- A timestep's order: the requests it continues, then all others by arrival. A request that does not
+  fit is passed over, but at most `passed_over_max` younger ones may begin before it; then all
+  younger ones stand back until it has begun.
+- A portion is all or nothing. The portion of a request is what a trial placed of it on an empty
+  network: usually all its chunks. If it is less, the request can never fit in one timestep; it gets
+  one portion in each of consecutive timesteps until its last chunk.
+- Both promises hold whatever chance does: the first request of an empty timestep falls back on the
+  chains of its trial, and the continued ones, which fitted together in the last timestep, fall back
+  on their chains of that one.
+- `ServerLost`: chunks not yet written whose chain held it are granted again, elsewhere. `FailWrite`
+  goes to requests that can never be placed, whose writer is lost, or that went silent.
+- `copies=0`: admission without placement, for a store that places data itself. Only what leaves the
+  writer and what the store takes is counted, and the chains are empty.
+
+So a request waits at most as many timesteps as the requests before it and `passed_over_max` others
+have chunks, whatever comes after it. All state is volatile: after a crash, writers ask again.
+
+Invariants: no edge carries more than its capacity in a timestep; the servers of a chain are
+distinct; something is granted in every timestep that begins; done <= awaited.
+
+Departures from the paper:
+- Algorithm 1 leaves a request scheduled in part when a later chunk does not fit. Here the residual
+  network is rolled back and the request is refused whole, as its checkpoint is cancelled whole.
+- Algorithm 1 may pass over a request for ever; here a bound is kept.
+- A timestep is drafted several times and the fullest draft kept: what the greedy search gives away,
+  most often by passing chunks on through servers that wait to send their own, chance finds again.
+  With `drafts_max` 1 it is the paper's.
+- A constraint that no server of the network could meet is dropped for that copy: a network of one
+  rack can store checkpoints.
+- A timestep also ends after `timestep_timeout_ms`, so that a writer that died stops nobody.
+- As in the paper, a timestep takes the network as empty though some writes of the last one still
+  run: the share says how much of that overlap is wanted.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NewType
+
+from holdfast.core.coordinator.network_model import (
+    Chance,
+    NetworkGraph,
+    NetworkModel,
+    ResidualNetwork,
+    ServerName,
+)
+from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
+from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
+
+WriteRequestId = NewType("WriteRequestId", str)
+"""Names a request to write, uniquely over all writers."""
+
+_TIMER: Final = "timestep"
+_TRIES: Final = 32  # for the first chunk on an empty network, before it counts as unplaceable
+
+
+class CopyConstraint(enum.Enum):
+    """Where a copy of a chunk may lie, besides never twice on one server. [SGuard §5]"""
+
+    ANY_SERVER = "any server"
+    SAME_RACK_AS_WRITER = "same rack as the writer"
+    SAME_RACK_AS_PREVIOUS = "same rack as the previous copy"
+    OTHER_RACK_THAN_PREVIOUS = "other rack than the previous copy"
+
+
+@dataclass(frozen=True, slots=True)
+class PeaceSettings:
+    """Settings of the scheduler.
+
+    Attributes:
+        constraints: For the first copy, the second, ...; later copies may lie on any server.
+        can_writer_hold_copy: Whether the writer's own server may be in a chain (paper: never).
+        timestep_done_percent: A timestep ends when so much of it is written (paper: 80).
+        timestep_timeout_ms: It ends after this time in any case; who was silent as long, is out.
+        drafts_max: So many schedules are made for a timestep when not all fits (paper: 1).
+        passed_over_max: So many younger requests may begin before one that waits.
+        requests_max: Requests that are queued or being written.
+        chunks_max: Chunks of one request.
+        copies_max: Copies of one chunk.
+    """
+
+    constraints: tuple[CopyConstraint, ...] = (
+        CopyConstraint.SAME_RACK_AS_WRITER,
+        CopyConstraint.OTHER_RACK_THAN_PREVIOUS,
+    )
+    can_writer_hold_copy: bool = False
+    timestep_done_percent: int = 80
+    timestep_timeout_ms: int = 60_000
+    drafts_max: int = 16
+    passed_over_max: int = 16
+    requests_max: int = 4_096
+    chunks_max: int = 4_096
+    copies_max: int = 8
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if not 1 <= self.timestep_done_percent <= 100:
+            raise LocalProtocolError(
+                f"timestep_done_percent is {self.timestep_done_percent}, not from 1 to 100"
+            )
+        if self.passed_over_max < 0:
+            raise LocalProtocolError(f"passed_over_max is {self.passed_over_max}, below 0")
+        for name in (
+            "timestep_timeout_ms",
+            "drafts_max",
+            "requests_max",
+            "chunks_max",
+            "copies_max",
+        ):
+            if getattr(self, name) < 1:
+                raise LocalProtocolError(f"{name} is {getattr(self, name)}, below 1")
+
+
+# -- stimuli --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequested(Stimulus):
+    """A node has a checkpoint to write.
+
+    Attributes:
+        request_id: Names the request. Sent again unchanged, it is answered again.
+        writer: The server that the node runs on.
+        copies: Copies of every chunk; 0: to the outside store.
+        chunks: How many chunks; they are numbered from 0.
+    """
+
+    request_id: WriteRequestId
+    writer: ServerName
+    copies: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkWritten(Stimulus):
+    """All copies of a chunk are stored."""
+
+    request_id: WriteRequestId
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteWithdrawn(Stimulus):
+    """A writer no longer wants to write, or is gone."""
+
+    request_id: WriteRequestId
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLost(Stimulus):
+    """A server is dead: nothing is written from or to it."""
+
+    server: ServerName
+
+
+@dataclass(frozen=True, slots=True)
+class ServerJoined(Stimulus):
+    """A server is there; it counts from the next timestep on."""
+
+    server: ServerName
+    rack: str
+
+
+# -- effects --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPlacement:
+    """A chunk and its chain: the writer sends to the first server, which passes it on."""
+
+    chunk: int
+    servers: tuple[ServerName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GrantWrite(Effect):
+    """Let the writer write these chunks now; a later grant of a chunk replaces an earlier one."""
+
+    request_id: WriteRequestId
+    placements: tuple[ChunkPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseWrite(Effect):
+    """Tell the writer to cancel for now. It is queued, and will be granted later."""
+
+    request_id: WriteRequestId
+
+
+@dataclass(frozen=True, slots=True)
+class FailWrite(Effect):
+    """Tell the writer that nothing will come of its request."""
+
+    request_id: WriteRequestId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeaceStatistics:
+    """What the scheduler does and has done.
+
+    Attributes:
+        timestep: Number of the current timestep, or of the last one.
+        waiting_requests: Queued, and nothing granted yet.
+        begun_requests: Some chunks granted, some not.
+        granted_requests: All chunks granted, not all written.
+        awaited_chunks: Chunks of the current timestep; withdrawn ones do not count.
+        done_chunks: Those of them that are written.
+        refusals: Requests refused so far.
+        failures: Requests failed so far.
+        repeated_timesteps: Timesteps in which the continued requests kept their chains.
+        expired_timesteps: Timesteps that ended by time.
+        ignored_reports: Stimuli about what is no longer known.
+    """
+
+    timestep: int
+    waiting_requests: int
+    begun_requests: int
+    granted_requests: int
+    awaited_chunks: int
+    done_chunks: int
+    refusals: int
+    failures: int
+    repeated_timesteps: int
+    expired_timesteps: int
+    ignored_reports: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """The servers that hold a chunk, and the edges it takes to them."""
+
+    servers: tuple[ServerName, ...]
+    edges: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Grant:
+    """A chunk granted and not yet reported written."""
+
+    chain: _Chain
+    is_awaited: bool = True  # whether the current timestep waits for it
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request. WAITING: `granted_in` is 0; BEGUN: `to_grant` is not empty; GRANTED: it is."""
+
+    asked: WriteRequested
+    to_grant: list[int]  # chunks, ascending
+    grants: dict[int, _Grant] = field(default_factory=dict)  # by chunk
+    voided: set[int] = field(default_factory=set)  # of `to_grant`: were granted on a lost server
+    granted_in: int = 0  # timestep of the newest grant
+    last_chains: tuple[_Chain, ...] = ()  # of the newest grant, while the graph is the same
+    heard_ms: int = 0  # newest grant or report
+    passed_over: int = 0  # younger requests that began before it
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A schedule for a timestep that may be carried out.
+
+    Its portions are in the order in which they were placed, continued requests first.
+    """
+
+    residual: ResidualNetwork
+    portions: list[tuple[_Request, tuple[_Chain, ...]]] = field(default_factory=list)
+    is_repeated: bool = False  # whether the continued requests keep their chains
+
+    def chunks(self) -> int:
+        return sum(len(chains) for _, chains in self.portions)
+
+
+class Peace:
+    """The machine of the chunk scheduler. Volatile as a whole."""
+
+    def __init__(self, model: NetworkModel, *, settings: PeaceSettings, random: Chance) -> None:
+        """Begin idle over a network. The same stimuli and chance give the same effects."""
+        self._settings = settings
+        self._random = random
+        self._given_model = model  # a server that comes back has its capacities of this one
+        self._model = model  # without the servers that are lost
+        self._graph = NetworkGraph(model)
+        self._residual = ResidualNetwork(self._graph)  # of this timestep; maybe over an older graph
+        self._trials: dict[tuple[ServerName, int], tuple[_Chain, ...]] = {}  # by writer and copies
+        self._requests: dict[WriteRequestId, _Request] = {}  # by arrival
+        self._timestep = 0
+        self._deadline_ms = 0
+        self._awaited = 0  # chunks of this timestep
+        self._done = 0  # of them, written
+        self._refusals = 0
+        self._failures = 0
+        self._repeated_timesteps = 0
+        self._expired_timesteps = 0
+        self._ignored_reports = 0
+
+    def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
+        """Take one stimulus. Raises `RemoteProtocolError` when a writer breaks the protocol."""
+        return _HANDLERS[type(stimulus)](self, stimulus, now_ms)
+
+    # -- asking -----------------------------------------------------------------------------
+
+    def _on_write_requested(self, asked: WriteRequested, now_ms: int) -> list[Effect]:
+        if asked.copies < 0 or asked.chunks < 1:
+            raise RemoteProtocolError(
+                f"{asked.request_id} asks for {asked.chunks} chunks and {asked.copies} copies"
+            )
+        known = self._requests.get(asked.request_id)
+        if known is not None:
+            if known.asked == asked:
+                return self._answered_again(known)
+            if len(known.to_grant) + len(known.grants) < known.asked.chunks:
+                raise RemoteProtocolError(
+                    f"{asked.request_id} asks for another size after writing some of its chunks"
+                )
+            self._take_back(known)
+        elif len(self._requests) >= self._settings.requests_max:
+            reason = f"{len(self._requests)} requests are queued; requests_max allows no more"
+            return [self._failed(asked.request_id, reason)]
+        reason = self._why_impossible(asked)
+        if reason:
+            self._requests.pop(asked.request_id, None)
+            return [self._failed(asked.request_id, reason), *self._advance(now_ms)]
+        request = _Request(asked, list(range(asked.chunks)))
+        if known is not None:
+            request.passed_over = known.passed_over
+        self._requests[asked.request_id] = request  # A known id keeps its place in the dict.
+        effects = [*self._join_timestep(request, now_ms), *self._advance(now_ms)]
+        if request.granted_in == 0:
+            self._refusals += 1
+            effects.append(RefuseWrite(asked.request_id))
+        return effects
+
+    def _answered_again(self, request: _Request) -> list[Effect]:
+        """The request came again, say after a reconnect: so may the answer have been lost."""
+        if request.granted_in == 0:
+            return [RefuseWrite(request.asked.request_id)]
+        if not request.grants:
+            return []
+        placements = (ChunkPlacement(n, g.chain.servers) for n, g in request.grants.items())
+        return [GrantWrite(request.asked.request_id, tuple(placements))]
+
+    def _take_back(self, request: _Request) -> None:
+        """Nothing of the request is written, and nothing will be as it was granted."""
+        for grant in request.grants.values():
+            if grant.is_awaited:
+                self._awaited -= 1
+                self._residual.give_back(grant.chain.edges)
+
+    def _why_impossible(self, asked: WriteRequested) -> str:
+        """Why a request can never be granted in the network as it is; empty if it can."""
+        settings = self._settings
+        if asked.chunks > settings.chunks_max:
+            return f"{asked.chunks} chunks are more than chunks_max allows, {settings.chunks_max}"
+        if asked.copies > settings.copies_max:
+            return f"{asked.copies} copies are more than copies_max allows, {settings.copies_max}"
+        if asked.writer not in self._graph.servers:
+            return f"the writer's server {asked.writer} is not in the network"
+        if asked.copies == 0 and self._model.store_capacity == 0:
+            return "the network has no store"
+        candidates = self._candidates(self._graph, asked.writer, ())
+        if asked.copies > len(candidates):
+            return f"{asked.copies} copies need as many servers; there are {len(candidates)}"
+        if not self._trial(asked.writer, asked.copies):
+            return f"even the empty network has no way from {asked.writer} to {asked.copies} copies"
+        return ""
+
+    def _failed(self, request_id: WriteRequestId, reason: str) -> FailWrite:
+        self._failures += 1
+        return FailWrite(request_id, reason)
+
+    def _join_timestep(self, request: _Request, now_ms: int) -> list[Effect]:
+        """Grant a request what the current timestep has left, if nobody older stands before it."""
+        if self._is_over() or request.asked.writer not in self._residual.graph.servers:
+            return []
+        bound = self._settings.passed_over_max
+        if any(older.passed_over >= bound for older in self._waiting_before(request)):
+            return []
+        chains = self._fit(self._residual, request)
+        if chains is None:
+            return []
+        self._count_passed_over(request)
+        return [self._grant(request, chains, now_ms)]
+
+    # -- writing ----------------------------------------------------------------------------
+
+    def _on_chunk_written(self, written: ChunkWritten, now_ms: int) -> list[Effect]:
+        request = self._requests.get(written.request_id)
+        if request is None:
+            self._ignored_reports += 1  # Withdrawn or failed in the meantime, or all is written.
+            return []
+        chunk = written.chunk
+        if not 0 <= chunk < request.asked.chunks:
+            raise RemoteProtocolError(f"{written.request_id} has no chunk {chunk}")
+        if chunk in request.grants:
+            self._done += request.grants.pop(chunk).is_awaited
+        elif chunk in request.voided:  # It was complete before a server of its chain was lost.
+            request.voided.remove(chunk)
+            request.to_grant.remove(chunk)
+        elif chunk in request.to_grant:
+            raise RemoteProtocolError(f"chunk {chunk} of {written.request_id} was not granted")
+        else:
+            self._ignored_reports += 1  # Reported before.
+        request.heard_ms = now_ms
+        if not request.grants and not request.to_grant:
+            del self._requests[written.request_id]
+        return self._advance(now_ms)
+
+    def _on_write_withdrawn(self, withdrawn: WriteWithdrawn, now_ms: int) -> list[Effect]:
+        request = self._requests.get(withdrawn.request_id)
+        if request is None:
+            self._ignored_reports += 1
+            return []
+        self._remove(request)
+        return self._advance(now_ms)
+
+    def _remove(self, request: _Request) -> None:
+        """Forget a request. What it may be writing still loads this timestep's edges."""
+        self._awaited -= sum(grant.is_awaited for grant in request.grants.values())
+        del self._requests[request.asked.request_id]
+
+    def _on_timer_fired(self, timer: TimerFired, now_ms: int) -> list[Effect]:
+        if timer.name != _TIMER or now_ms < self._deadline_ms:
+            return []
+        if not self._is_over():
+            self._expired_timesteps += 1
+            self._await_nothing()
+        effects = self._advance(now_ms)
+        if self._is_over() and any(request.grants for request in self._requests.values()):
+            effects.append(self._set_timer(now_ms))
+        return effects
+
+    # -- the network changes ----------------------------------------------------------------
+
+    def _on_server_lost(self, lost: ServerLost, now_ms: int) -> list[Effect]:
+        if lost.server not in self._graph.servers:
+            self._ignored_reports += 1
+            return []
+        self._change_network(self._model.without_server(lost.server))
+        self._residual.close(lost.server)
+        for request in self._requests.values():
+            self._void_grants(request, lost.server)
+        return [*self._fail_impossible(), *self._advance(now_ms)]
+
+    def _void_grants(self, request: _Request, server: ServerName) -> None:
+        """Chunks that a lost server was to hold are granted again in another timestep."""
+        for chunk, grant in list(request.grants.items()):
+            if server in grant.chain.servers:
+                del request.grants[chunk]
+                self._awaited -= grant.is_awaited
+                request.voided.add(chunk)
+                request.to_grant.append(chunk)
+        request.to_grant.sort()
+
+    def _on_server_joined(self, joined: ServerJoined, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        present = self._graph.servers.get(joined.server)
+        if present is not None:
+            if present.rack == joined.rack:
+                return []
+            effects = self._on_server_lost(ServerLost(joined.server), now_ms)
+        server = self._given_model.server(joined.server)
+        if server is None or server.rack != joined.rack:
+            server = self._model.joining(joined.server, joined.rack)
+        self._change_network(self._model.with_server(server))
+        return [*effects, *self._fail_impossible(), *self._advance(now_ms)]
+
+    def _change_network(self, model: NetworkModel) -> None:
+        """Chains found so far say nothing about the next timesteps."""
+        self._model = model
+        self._graph = NetworkGraph(model)
+        self._trials.clear()
+        for request in self._requests.values():
+            request.last_chains = ()
+
+    def _fail_impossible(self) -> list[Effect]:
+        effects: list[Effect] = []
+        for request in list(self._requests.values()):
+            reason = self._why_impossible(request.asked)
+            if reason:
+                self._remove(request)
+                effects.append(self._failed(request.asked.request_id, reason))
+        return effects
+
+    # -- timesteps --------------------------------------------------------------------------
+
+    def _is_over(self) -> bool:
+        """Whether the timestep has ended; so it has when nothing is scheduled at all."""
+        return self._done * 100 >= self._awaited * self._settings.timestep_done_percent
+
+    def _advance(self, now_ms: int) -> list[Effect]:
+        """Begin the next timestep if this one is over and somebody waits."""
+        if not self._is_over():
+            return []
+        effects = self._drop_silent(now_ms)
+        if any(request.to_grant for request in self._requests.values()):
+            effects += self._begin_timestep(now_ms)
+        return effects
+
+    def _drop_silent(self, now_ms: int) -> list[Effect]:
+        timeout_ms = self._settings.timestep_timeout_ms
+        effects: list[Effect] = []
+        for request in list(self._requests.values()):
+            if request.grants and request.heard_ms + timeout_ms <= now_ms:
+                self._remove(request)
+                reason = f"no chunk was reported written for {timeout_ms} ms"
+                effects.append(self._failed(request.asked.request_id, reason))
+        return effects
+
+    def _begin_timestep(self, now_ms: int) -> list[Effect]:
+        """Schedule a timestep: the requests it continues, then the others. [Algorithm 1]
+
+        Cost per draft: O(chunks x copies x edges), for those granted and one more per request.
+        """
+        self._await_nothing()
+        self._timestep += 1
+        self._awaited = self._done = 0
+        continued = [
+            request
+            for request in self._requests.values()
+            if request.to_grant and request.last_chains and request.granted_in == self._timestep - 1
+        ]
+        draft = self._best_draft(continued)
+        self._residual = draft.residual
+        self._repeated_timesteps += draft.is_repeated
+        effects: list[Effect] = []
+        for place, (request, chains) in enumerate(draft.portions):
+            if place >= len(continued):
+                self._count_passed_over(request)
+            effects.append(self._grant(request, chains, now_ms))
+        return [*effects, self._set_timer(now_ms)]
+
+    def _best_draft(self, continued: list[_Request]) -> _Draft:
+        """The first of the drafts with the most chunks; one is enough if it holds all."""
+        wanted = [request for request in self._requests.values() if request.to_grant]
+        best = self._draft(continued, wanted)
+        for _ in range(1, self._settings.drafts_max):
+            if len(best.portions) == len(wanted):
+                break
+            draft = self._draft(continued, wanted)
+            if draft.chunks() > best.chunks():
+                best = draft
+        return best
+
+    def _draft(self, continued: list[_Request], wanted: list[_Request]) -> _Draft:
+        """Make a schedule and change nothing else."""
+        draft = self._continuation(continued)
+        kept = dict.fromkeys(request.asked.request_id for request in continued)
+        may_begin = len(wanted)  # so many more, before somebody was passed over too often
+        for request in wanted:
+            if request.asked.request_id in kept:
+                continue
+            if may_begin == 0:
+                break
+            chains = self._fit(draft.residual, request)
+            if chains is None and draft.residual.carried == 0:
+                chains = self._trial_of(request)[: self._portion(request)]
+                _take_all(draft.residual, chains)
+            if chains is None:
+                may_begin = min(may_begin, self._settings.passed_over_max - request.passed_over)
+            else:
+                draft.portions.append((request, chains))
+                may_begin -= 1
+        return draft
+
+    def _continuation(self, continued: list[_Request]) -> _Draft:
+        """A draft with the next portions of all requests that had one in the last timestep."""
+        draft = _Draft(ResidualNetwork(self._graph))
+        for request in continued:
+            chains = self._fit(draft.residual, request)
+            if chains is None:
+                draft = _Draft(ResidualNetwork(self._graph), is_repeated=True)
+                for other in continued:
+                    chains = other.last_chains[: self._portion(other)]
+                    _take_all(draft.residual, chains)
+                    draft.portions.append((other, chains))
+                return draft
+            draft.portions.append((request, chains))
+        return draft
+
+    def _await_nothing(self) -> None:
+        """What is not written yet belongs to no timestep any more."""
+        for request in self._requests.values():
+            for grant in request.grants.values():
+                grant.is_awaited = False
+        self._awaited = self._done
+
+    def _set_timer(self, now_ms: int) -> SetTimer:
+        self._deadline_ms = now_ms + self._settings.timestep_timeout_ms
+        return SetTimer(_TIMER, self._deadline_ms)
+
+    def _is_waiting(self, request: _Request) -> bool:
+        return bool(request.to_grant) and request.granted_in != self._timestep
+
+    def _waiting_before(self, request: _Request) -> list[_Request]:
+        """Older requests that get nothing in this timestep so far."""
+        older: list[_Request] = []
+        for other in self._requests.values():
+            if other is request:
+                break
+            if self._is_waiting(other):
+                older.append(other)
+        return older
+
+    def _count_passed_over(self, request: _Request) -> None:
+        for older in self._waiting_before(request):
+            older.passed_over += 1
+
+    def _grant(self, request: _Request, chains: tuple[_Chain, ...], now_ms: int) -> GrantWrite:
+        """Hand out the request's next chunks along chains that are taken already."""
+        chunks = request.to_grant[: len(chains)]
+        del request.to_grant[: len(chains)]
+        for chunk, chain in zip(chunks, chains, strict=True):
+            request.grants[chunk] = _Grant(chain)
+            request.voided.discard(chunk)
+        self._awaited += len(chains)
+        request.granted_in = self._timestep
+        request.last_chains = chains if self._residual.graph is self._graph else ()
+        request.heard_ms = now_ms
+        placements = zip(chunks, chains, strict=True)
+        return GrantWrite(
+            request.asked.request_id,
+            tuple(ChunkPlacement(chunk, chain.servers) for chunk, chain in placements),
+        )
+
+    # -- placing ----------------------------------------------------------------------------
+
+    def _trial_of(self, request: _Request) -> tuple[_Chain, ...]:
+        return self._trial(request.asked.writer, request.asked.copies)
+
+    def _trial(self, writer: ServerName, copies: int) -> tuple[_Chain, ...]:
+        """Chains that fit an empty network together, as many as were found; none: unplaceable.
+
+        Cost: one search per copy of each, the first time since the network changed.
+        """
+        known = self._trials.get((writer, copies))
+        if known is not None:
+            return known
+        empty = ResidualNetwork(self._graph)
+        chains: list[_Chain] = []
+        for _ in range(_TRIES):
+            while len(chains) < self._settings.chunks_max:
+                chain = self._place(empty, writer, copies)
+                if chain is None:
+                    break
+                chains.append(chain)
+            if chains:
+                break
+        self._trials[writer, copies] = tuple(chains)
+        return self._trials[writer, copies]
+
+    def _portion(self, request: _Request) -> int:
+        """How many chunks the request is to get in one timestep: all at once or none."""
+        return min(len(request.to_grant), len(self._trial_of(request)))
+
+    def _fit(self, residual: ResidualNetwork, request: _Request) -> tuple[_Chain, ...] | None:
+        """Take chains for a request's portion, or leave the residual network as it was."""
+        chains: list[_Chain] = []
+        for _ in range(self._portion(request)):
+            chain = self._place(residual, request.asked.writer, request.asked.copies)
+            if chain is None:
+                for taken in chains:
+                    residual.give_back(taken.edges)
+                return None
+            chains.append(chain)
+        return tuple(chains)
+
+    def _place(self, residual: ResidualNetwork, writer: ServerName, copies: int) -> _Chain | None:
+        """Take a chain for one chunk, copy by copy, or nothing. [Algorithm 1, lines 7 to 28]"""
+        graph = residual.graph
+        if copies == 0:
+            path = residual.shortest_path([graph.send[writer]], (graph.store,), self._random)
+            if path is not None:
+                residual.take(path)
+            return None if path is None else _Chain((), path)
+        servers: tuple[ServerName, ...] = ()
+        edges: tuple[int, ...] = ()
+        for _ in range(copies):
+            sources = [graph.send[servers[-1] if servers else writer]]
+            if not servers and self._settings.can_writer_hold_copy:
+                sources.append(graph.down[writer])  # A copy of its own only loads its disk.
+            targets = self._allowed(graph, writer, servers)
+            path = residual.shortest_path(sources, targets, self._random)
+            if path is None:
+                residual.give_back(edges)
+                return None
+            residual.take(path)
+            edges += path
+            servers += (targets[graph.edges[path[-1]].head],)
+        return _Chain(servers, edges)
+
+    def _allowed(
+        self, graph: NetworkGraph, writer: ServerName, chain: Sequence[ServerName]
+    ) -> dict[int, ServerName]:
+        """Servers, by receive vertex, that the constraint of the chain's next copy allows."""
+        constraints = self._settings.constraints
+        if len(chain) >= len(constraints):
+            return self._candidates(graph, writer, chain)
+        constraint = constraints[len(chain)]
+        own_rack = graph.servers[writer].rack
+        previous_rack = graph.servers[chain[-1]].rack if chain else own_rack
+        candidates = self._candidates(graph, writer, chain)
+        met = {
+            vertex: name
+            for vertex, name in candidates.items()
+            if _is_met(constraint, graph.servers[name].rack, own_rack, previous_rack)
+        }
+        return met or candidates
+
+    def _candidates(
+        self, graph: NetworkGraph, writer: ServerName, chain: Sequence[ServerName]
+    ) -> dict[int, ServerName]:
+        """Servers, by receive vertex, that store chunks and are not in the chain yet."""
+        return {
+            graph.receive[name]: name
+            for name, server in graph.servers.items()
+            if server.capacities.receive > 0
+            and name not in chain
+            and (name != writer or self._settings.can_writer_hold_copy)
+        }
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when the scheduler's own state makes no sense."""
+        outstanding = 0
+        used = [0] * len(self._residual.left)
+        for name, request in self._requests.items():
+            if not request.to_grant and not request.grants:
+                raise InvariantViolation(f"{name} has nothing left to write and is kept")
+            if request.passed_over > self._settings.passed_over_max:
+                raise InvariantViolation(f"{name} was passed over {request.passed_over} times")
+            for grant in request.grants.values():
+                servers = grant.chain.servers
+                if len(dict.fromkeys(servers)) != len(servers):
+                    raise InvariantViolation(f"{name} has two copies of a chunk on one server")
+                outstanding += grant.is_awaited
+                for number in grant.chain.edges if grant.is_awaited else ():
+                    used[number] += 1
+        if outstanding != self._awaited - self._done:
+            raise InvariantViolation(f"{outstanding} chunks are being written, not as counted")
+        for number, edge in enumerate(self._residual.graph.edges):
+            if self._residual.left[number] < 0:
+                raise InvariantViolation(f"edge {number} carries more than its capacity")
+            if used[number] + self._residual.left[number] > edge.capacity:
+                raise InvariantViolation(f"edge {number} carries chunks it was not charged for")
+        if self._is_over() and any(request.to_grant for request in self._requests.values()):
+            raise InvariantViolation("a request waits while no timestep runs")
+
+    def statistics(self) -> PeaceStatistics:
+        """What the scheduler does and has done."""
+        requests = self._requests.values()
+        waiting = sum(request.granted_in == 0 for request in requests)
+        granted = sum(not request.to_grant for request in requests)
+        return PeaceStatistics(
+            self._timestep,
+            waiting,
+            len(self._requests) - waiting - granted,
+            granted,
+            self._awaited,
+            self._done,
+            self._refusals,
+            self._failures,
+            self._repeated_timesteps,
+            self._expired_timesteps,
+            self._ignored_reports,
+        )
+
+
+def _take_all(residual: ResidualNetwork, chains: Sequence[_Chain]) -> None:
+    for chain in chains:
+        residual.take(chain.edges)
+
+
+def _is_met(constraint: CopyConstraint, rack: str, own_rack: str, previous_rack: str) -> bool:
+    if constraint is CopyConstraint.SAME_RACK_AS_WRITER:
+        return rack == own_rack
+    if constraint is CopyConstraint.SAME_RACK_AS_PREVIOUS:
+        return rack == previous_rack
+    if constraint is CopyConstraint.OTHER_RACK_THAN_PREVIOUS:
+        return rack != previous_rack
+    return True
+
+
+_HANDLERS: dict[type[Stimulus], Callable[[Peace, Any, int], list[Effect]]] = {
+    WriteRequested: Peace._on_write_requested,
+    ChunkWritten: Peace._on_chunk_written,
+    WriteWithdrawn: Peace._on_write_withdrawn,
+    ServerLost: Peace._on_server_lost,
+    ServerJoined: Peace._on_server_joined,
+    TimerFired: Peace._on_timer_fired,
+}

@@ -201,3 +201,13 @@ def test_every_flipped_bit_of_a_page_changes_its_checksum(page: int, word: int, 
     arena.view(np.uint64)[page * 64 + word] ^= np.uint64(1 << bit)
     kernels.page_checksums(arena, 6, pages, seeds, after)
     assert (before != after).tolist() == [i == page for i in range(4)]
+
+
+def test_more_memory_than_there_is_may_be_allowed() -> None:
+    manager = PageManager(page_bytes=8192, state_bytes_max=1 << 50)
+    page_set = manager.create_page_set()
+    for _ in range(9):
+        manager.allocate(page_set, 64)
+    manager.writable(page_set, 575)[:] = 7
+    assert int(manager.resolve(page_set, 575).sum()) == 7 * 1024
+    manager.check_invariants()

@@ -8,6 +8,8 @@ core/wire/checkpoint_files and core/checkpoint/loading.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 ReadSpill = Callable[["StreamId", int, int], "tuple[TupleBatch, ...]"]
 _READ_ATTEMPTS = 5
 _READ_RETRY_S = 0.2
+_NICENESS = 10
 
 
 class _Cancelled(Exception):
@@ -77,8 +80,8 @@ class IOService:
         self._node = node
         self._tell = tell
         self._read_spill = read_spill
-        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="checkpoint-pages")
-        self._jobs = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._workers = ThreadPoolExecutor(workers, "checkpoint-pages", _yield_to_the_node)
+        self._jobs = ThreadPoolExecutor(1, "checkpoint", _yield_to_the_node)
         self._cancelled = threading.Event()
         self._writing: CheckpointId | None = None
 
@@ -267,6 +270,12 @@ class IOService:
         self._jobs.shutdown()
         self._workers.shutdown()
         self._store.close()
+
+
+def _yield_to_the_node() -> None:
+    """Threads that write give way to the one that works, wherever they want the same processor."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _wait_for_all(jobs: list[Future[None]], cancelled: threading.Event) -> None:

@@ -303,14 +303,25 @@ class PageManager:
         if pages <= capacity:
             return
         larger = max(pages, 2 * capacity)
-        if larger * self.page_bytes > _SMALL_ARENA_BYTES:
-            larger = max(pages, self.pages_max)
-        arena = np.zeros(larger * self.page_words, dtype=np.int64)
+        arena = self._new_arena(larger)
+        larger = len(arena) >> self.shift
         arena[: len(self.arena)] = self.arena
         self.arena = arena
         marks = np.zeros(larger, dtype=np.uint8)
         marks[:capacity] = self.marks
         self.marks = marks
+
+    def _new_arena(self, pages: int) -> np.ndarray:
+        """Zeroed memory for so many pages; beyond a megabyte for all there may ever be.
+
+        Where the system does not give out that much address space, the arena grows by copying.
+        """
+        if pages * self.page_bytes > _SMALL_ARENA_BYTES and pages < self.pages_max:
+            try:
+                return np.zeros(self.pages_max * self.page_words, dtype=np.int64)
+            except MemoryError:
+                pass
+        return np.zeros(pages * self.page_words, dtype=np.int64)
 
     # -- checkpoint and recovery ------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""SGuard's experiments, the paper's figures beside ours. [SGuard §6]"""

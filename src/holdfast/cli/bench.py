@@ -72,6 +72,29 @@ def spine(
     raise typer.Exit(1 if has_wrong_output else 0)
 
 
+@app.command()
+def sguard(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="About two minutes; rough.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[list[str] | None, typer.Option(help="An experiment; repeatable.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write sguard.md, sguard.json and plots here.")
+    ] = None,
+) -> None:
+    """Checkpoints: what pages cost, preparing, writing, loading, latency meanwhile, Peace."""
+    from holdfast.bench.sguard import report as page
+
+    wanted = tuple(only or page.EXPERIMENTS)
+    for name in wanted:
+        if name not in page.EXPERIMENTS:
+            raise typer.BadParameter(f"{name!r}; there are {', '.join(page.EXPERIMENTS)}")
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = page.run(page.QUICK if quick else page.FULL, say, only=wanted)
+    _show(results, page, report, as_json=as_json)
+
+
 class _Page(Protocol):
     """What a benchmark's report can do."""
 

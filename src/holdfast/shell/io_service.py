@@ -238,7 +238,7 @@ class IOService:
         }
         outputs = read_outputs(manifest, files, schemas)
         if isinstance(outputs, CorruptRecord):
-            raise _Damaged(f"checkpoint {ref.checkpoint.sequence}: {outputs.reason}")
+            raise _Damaged(f"outputs of checkpoint {ref.checkpoint.sequence}: {outputs.reason}")
         return LoadedCheckpoint(pages, manifest.image, manifest.outputs, outputs)
 
     def load_pages_now(self, ref: CheckpointRef, state_bytes_max: int) -> PageManager:

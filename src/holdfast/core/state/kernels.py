@@ -18,8 +18,9 @@ as `<kernel>.py_func`; the tests hold both to dict and list models.
 The header of a map or of string pages (in its super page): word 0 entries, word 1 buckets, word 2
 the largest power of two not above word 1, word 3 next free logical address.
 
-All kernels are in one file because compiled code is cached by file: an edit must not leave others
-with an old copy of what they inlined.
+The kernels of hash structures are in one file because compiled code is cached by file: an edit
+must not leave others with an old copy of what they inlined. After an edit of `touch` or `resolve`,
+the caches of tree_kernels.py and deque_kernels.py have to go.
 """
 
 # Signatures are numba's; to mypy, machine words and Python integers are different types.
@@ -190,9 +191,7 @@ def page_checksums(
 
 
 @kernel("void(int64[::1], int64, int64[::1], int64[::1])")
-def copy_pages(
-    arena: np.ndarray, shift: int, pages: np.ndarray, out: np.ndarray
-) -> None:
+def copy_pages(arena: np.ndarray, shift: int, pages: np.ndarray, out: np.ndarray) -> None:
     """Copy physical pages, one after another, to `out`."""
     words = 1 << shift
     for i in range(len(pages)):
@@ -218,9 +217,7 @@ def _bucket_of(h: int, buckets: int, low_power: int) -> int:
     return b
 
 
-@kernel(
-    "int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)"
-)
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
 def _find(
     arena: np.ndarray,
     shift: int,
@@ -246,9 +243,7 @@ def _find(
     return -1
 
 
-@kernel(
-    "boolean(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64)"
-)
+@kernel("boolean(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64)")
 def _split_bucket(
     arena: np.ndarray,
     marks: np.ndarray,
@@ -272,10 +267,7 @@ def _split_bucket(
         low_power = new
     old = new - low_power
     old_at = touch(arena, marks, free, shift, bucket_pages, old + (1 << shift))
-    if (
-        old_at < 0
-        or touch(arena, marks, free, shift, bucket_pages, new + (1 << shift)) < 0
-    ):
+    if old_at < 0 or touch(arena, marks, free, shift, bucket_pages, new + (1 << shift)) < 0:
         return False
     old_at = resolve(bucket_pages, old + (1 << shift), shift)
     new_at = resolve(bucket_pages, new + (1 << shift), shift)
@@ -484,9 +476,7 @@ def read_records(
             out[i, j] = arena[address + j]
 
 
-@kernel(
-    "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64, int64[:,::1], int64)"
-)
+@kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64, int64[:,::1], int64)")
 def write_records(
     arena: np.ndarray,
     marks: np.ndarray,
@@ -603,9 +593,7 @@ def intern_strings(
         if arena[head + ENTRIES] >= arena[head + BUCKETS]:
             if ((arena[head + BUCKETS] >> shift) + 1) >= len(bucket_pages):
                 return i
-            if not _split_bucket(
-                arena, marks, free, shift, bucket_pages, text_pages, -1
-            ):
+            if not _split_bucket(arena, marks, free, shift, bucket_pages, text_pages, -1):
                 return i
             head = resolve(bucket_pages, 0, shift)
             b = _bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
@@ -613,9 +601,7 @@ def intern_strings(
             return i
         if touch(arena, marks, free, shift, bucket_pages, b + page_words) < 0:
             return i
-        if not touch_range(
-            arena, marks, free, shift, text_pages, logical >> shift, stop
-        ):
+        if not touch_range(arena, marks, free, shift, text_pages, logical >> shift, stop):
             return i
         head = resolve(bucket_pages, 0, shift)
         bucket_at = resolve(bucket_pages, b + page_words, shift)
@@ -721,9 +707,7 @@ def _find_block(
     low_power = arena[head + LOW_POWER]
     for i in range(stop - first):
         h = _hash_words(keys, (first + i) * k, k)
-        found[i] = resolve(
-            bucket_pages, _bucket_of(h, buckets, low_power) + (1 << shift), shift
-        )
+        found[i] = resolve(bucket_pages, _bucket_of(h, buckets, low_power) + (1 << shift), shift)
     for i in range(stop - first):
         found[i] = arena[found[i]]
     for i in range(stop - first):
@@ -827,13 +811,10 @@ def _update_found(
                     arena[at + 1] = value
                     arena[at + 2] = high
             elif operation == MIN_STRING:
-                if seen == 0 or _is_string_less(
-                    arena, shift, text_pages, value, arena[at + 1]
-                ):
+                if seen == 0 or _is_string_less(arena, shift, text_pages, value, arena[at + 1]):
                     arena[at + 1] = value
             elif operation == MAX_STRING and (
-                seen == 0
-                or _is_string_less(arena, shift, text_pages, arena[at + 1], value)
+                seen == 0 or _is_string_less(arena, shift, text_pages, arena[at + 1], value)
             ):
                 arena[at + 1] = value
         if with_running:

@@ -275,6 +275,7 @@ class Cluster:
         """What a node says of its checkpoints, for progress reports and logs."""
         said = {key: value for key, value in word.items() if key not in ("kind", "incarnation")}
         said["at_s"] = round(time.time() - self.started_s, 3)
+        said["at_unix_s"] = round(time.time(), 3)
         if word["kind"] == "damage":
             self.damages.append(said)
             _LOG.warning("checkpoint passed over: %s", said)

@@ -17,6 +17,11 @@ from holdfast.shell.stores.base import (
 )
 
 
+_SYNC_BYTES = 8 << 20
+"""So much is on its way to the disk at most: with more, the system makes every writer wait, and
+the node that puts out results is one."""
+
+
 @dataclass(frozen=True, slots=True)
 class FolderStoreSpec:
     """The folder's path."""
@@ -108,6 +113,7 @@ class FolderStore(CheckpointStore):
 class _FileWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._unsynced = 0
         try:
             path.parent.mkdir(exist_ok=True)
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
@@ -118,8 +124,12 @@ class _FileWriter:
     def write(self, data: bytes | memoryview) -> None:
         view = memoryview(data).cast("B")
         try:
+            self._unsynced += len(view)
             while len(view):
                 view = view[os.write(self._file, view) :]
+            if self._unsynced >= _SYNC_BYTES:
+                os.fdatasync(self._file)
+                self._unsynced = 0
         except OSError as error:
             raise StoreUnavailable(f"{self._path}: {error.strerror}") from error
 

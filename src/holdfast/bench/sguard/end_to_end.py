@@ -31,6 +31,8 @@ _FILL_BATCH: Final = 1 << 14
 _FILL_S: Final = 20.0
 _POLL_S: Final = 0.0005
 _MARGIN_S: Final = 0.1
+_WARM_UP_S: Final = 2.0
+_SETTLE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,12 @@ def _follow(query: Query, path: str, groups: int, seconds: float) -> np.ndarray:
 def _summary(
     seen: np.ndarray, checkpoints: list[dict[str, Any]], origin_s: float
 ) -> dict[str, Any]:
-    is_warm = seen[:, 0] > origin_s + 2.0
+    first_end_s = min(
+        (c["at_unix_s"] for c in checkpoints if c["at_unix_s"] > origin_s + _WARM_UP_S),
+        default=origin_s + _WARM_UP_S,
+    )
+    is_first = (seen[:, 0] > origin_s + _WARM_UP_S) & (seen[:, 0] <= first_end_s + _SETTLE_S)
+    is_warm = seen[:, 0] > first_end_s + _SETTLE_S
     is_during = np.zeros(len(seen), dtype=np.bool_)
     for checkpoint in checkpoints:
         end_s = checkpoint["at_unix_s"]
@@ -181,6 +188,7 @@ def _summary(
         "all": _figures(seen[is_warm]),
         "during": _figures(seen[is_warm & is_during]),
         "between": _figures(seen[is_warm & ~is_during]),
+        "first": _figures(seen[is_first]),
         "checkpoints": [
             {k: c[k] for k in ("prepared_us", "written_bytes", "state_bytes", "duration_ms")}
             for c in checkpoints

@@ -16,7 +16,6 @@ from holdfast.shell.stores.base import (
     StoreUnavailable,
 )
 
-
 _SYNC_BYTES = 8 << 20
 """So much is on its way to the disk at most: with more, the system makes every writer wait, and
 the node that puts out results is one."""

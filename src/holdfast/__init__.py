@@ -9,6 +9,7 @@ query = flow.start(spark, checkpointLocation="/tmp/bids")
 """
 
 from holdfast.api.dataflow import Dataflow, Stream, sliding, tumbling
+from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import (
     DataflowError,
     HoldfastError,
@@ -27,6 +28,7 @@ __all__ = [
     "Checkpointed",
     "Dataflow",
     "DataflowError",
+    "EmbeddedStore",
     "HoldfastError",
     "NotEnoughSlotsError",
     "OptionError",

@@ -1,5 +1,7 @@
 """Building a dataflow: what makes no sense is refused at once, with its name."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -131,3 +133,11 @@ def test_protections_say_what_they_can_give() -> None:
         Checkpointed(interval="soon").check(flow)
     with pytest.raises(OptionError, match="at least 1 millisecond"):
         Checkpointed(interval="5 microseconds").check(flow)
+
+
+def test_every_location_has_a_folder_of_its_own_in_a_shared_store(tmp_path: Path) -> None:
+    protection = Checkpointed(store=tmp_path / "store")
+    specs = [protection.store_spec(str(tmp_path / name)) for name in ("a", "b", "a")]
+    assert specs[0] == specs[2] != specs[1]
+    remote = Checkpointed(store="s3://bucket/checkpoints/")
+    assert "s3://bucket/checkpoints/" in repr(remote.store_spec(str(tmp_path / "a")))

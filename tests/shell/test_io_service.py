@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from holdfast.core.haunit.prepared import OutputTuples, PreparedCheckpoint, Stor
 from holdfast.core.haunit.restoration import (
     CheckpointLoaded,
     CheckpointUnreadable,
+    LoadingFailed,
     StoreFailed,
 )
 from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
-from holdfast.core.state.page_manager import PageManager
+from holdfast.core.state.page_manager import PageManager, StateLimitExceeded
 from holdfast.core.state.paged_list import PagedList
 from holdfast.shell.io_service import IOService
 from holdfast.shell.stores.base import CheckpointStore, ObjectWriter, StoreUnavailable
@@ -244,3 +246,44 @@ def test_a_cancelled_checkpoint_is_neither_answered_nor_left(tmp_path: Path) -> 
     bench.io.close()
     assert bench.answers.empty()
     assert store.names() == []
+
+
+def test_what_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+    first = Bench(FolderStore(str(tmp_path)))
+    first.list.append(_rows(0, 100))
+    stored = first.write().stored
+    second = Bench(FolderStore(str(tmp_path)))
+    second.list.append(_rows(5, 100))
+    failed = second.write()
+    assert isinstance(failed, events.CheckpointFailed)
+    assert "exists already" in failed.reason
+    assert isinstance(first.load(stored), CheckpointLoaded)
+    first.io.close()
+    second.io.close()
+
+
+def test_a_bad_sector_is_damage_and_no_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(FolderStore(str(tmp_path)))
+    bench.list.append(_rows(0, 100))
+    stored = bench.write().stored
+
+    def preadv(file: int, buffers: object, offset: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("holdfast.shell.stores.folder.os.preadv", preadv)
+    assert isinstance(bench.load(stored), CheckpointUnreadable)
+    bench.io.close()
+
+
+def test_too_small_a_bound_is_neither_damage_nor_outage(tmp_path: Path) -> None:
+    bench = Bench(FolderStore(str(tmp_path)))
+    bench.list.append(_rows(0, 5000))
+    stored = bench.write().stored
+    ref = CheckpointRef(stored.checkpoint, stored.checksum, stored.bases())
+    bench.io.load(ref, {STREAM: SCHEMA}, 20 * 512)
+    answer = bench.answer()
+    assert isinstance(answer, LoadingFailed)
+    assert isinstance(answer.error, StateLimitExceeded)
+    bench.io.close()

@@ -53,26 +53,34 @@ def _acknowledge_what_the_newest_needs(_: Any) -> Any:
             return
         self._inputs.let_go(self._points.retained[0])
         if self._chkpt_mngr is not None:
-            self._chkpt_mngr.collect(self._points.retained, effects)
+            points = self._points
+            self._chkpt_mngr.collect(points.retained, points.on_their_way(), effects)
 
     return on_stored
 
 
 def _delete_bases(original: Any) -> Any:
-    def collect(self: ChkptMngr, retained: Any, effects: list[Any]) -> None:
+    def collect(self: ChkptMngr, retained: Any, on_their_way: Any, effects: list[Any]) -> None:
         bare = tuple(
             replace(p, checkpoint=p.checkpoint and replace(p.checkpoint, bases=()))
             for p in retained
         )
         self._base = self._base and replace(self._base, files=())
-        original(self, bare, effects)
+        original(self, bare, (), effects)
 
     return collect
 
 
 def _delete_the_older_one(original: Any) -> Any:
-    def collect(self: ChkptMngr, retained: Any, effects: list[Any]) -> None:
-        original(self, retained[:1], effects)
+    def collect(self: ChkptMngr, retained: Any, on_their_way: Any, effects: list[Any]) -> None:
+        original(self, retained[:1], on_their_way, effects)
+
+    return collect
+
+
+def _forget_what_is_on_its_way(original: Any) -> Any:
+    def collect(self: ChkptMngr, retained: Any, on_their_way: Any, effects: list[Any]) -> None:
+        original(self, retained, (), effects)
 
     return collect
 
@@ -159,14 +167,15 @@ CHECKPOINT_MUTANTS: dict[str, Mutant] = {
     ),
     "deletes files of unchanged pages": Mutant(ChkptMngr, "collect", _delete_bases),
     "deletes the older checkpoint": Mutant(ChkptMngr, "collect", _delete_the_older_one),
+    "deletes what a point on its way needs": Mutant(
+        ChkptMngr, "collect", _forget_what_is_on_its_way
+    ),
     "leaves outputs out": Mutant(HAOutput, "to_be_stored", _leave_outputs_out),
     "leaves spilled outputs out": Mutant(HAOutput, "to_be_stored", _leave_spilled_outputs_out),
     "loses the last outputs": Mutant(HAOutput, "_restore", _number_outputs_from_zero),
     "processes again what was released": Mutant(SUnion, "resume", _process_again_what_was_released),
     "drops what was held": Mutant(SUnion, "resume", _drop_what_was_held),
-    "trusts every page": Mutant(
-        PageLoader, "is_whole", _trust_every_page, ("store-rot", "kill", "driver-crash")
-    ),
+    "trusts every page": Mutant(PageLoader, "is_whole", _trust_every_page, ("store-rot", "kill")),
     "resumes one tuple too late": Mutant(HAInput, "__init__", _resume_one_too_late),
     "begins anew instead of falling back": Mutant(
         Restoration, "step", _begin_anew, ("store-rot", "lost-object", "kill", "driver-crash")

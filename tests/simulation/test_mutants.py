@@ -26,6 +26,7 @@ BY_ITS_NAME = {
     "never subscribes again": {"I-LIVE"},
     "acknowledges what only the newest needs": {"I-ACK", "I-TRIM"},
     "deletes the older checkpoint": {"I-STORE"},
+    "deletes what a point on its way needs": {"I-STORE"},
     "stores before sinks are synced": {"I-ACK"},
 }
 """Invariants that must be the one found, where only they make sense."""

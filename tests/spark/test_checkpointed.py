@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from test_protocol import has_put_in, nexmark, wait_for
 
+from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import DataflowChangedError, InspectionError
 from holdfast.api.inspection import Inspection
 from holdfast.api.protections import Checkpointed
@@ -107,7 +108,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_reported(
     slowly = Checkpointed(interval="700 milliseconds", store=str(store))
     query = nexmark("q12").start(spark, checkpointLocation=str(tmp_path / "q"), protection=slowly)
     wait_for(query, lambda: stored(query, "counts[0]") >= 2)
-    manifests = sorted(store.glob("counts*/*.manifest"))
+    manifests = sorted(store.rglob("counts*/*.manifest"), key=lambda p: p.stat().st_mtime_ns)
     newest = bytearray(manifests[-1].read_bytes())
     newest[len(newest) // 2] ^= 1
     manifests[-1].write_bytes(newest)
@@ -156,3 +157,20 @@ def test_state_can_be_looked_into_while_it_runs_and_as_a_dataframe(
         inspection.state("nothing")
     with pytest.raises(InspectionError, match="no checkpoints"):
         Inspection(str(tmp_path / "streams"))
+
+
+def test_nodes_and_data_nodes_of_the_embedded_store_may_be_killed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    embedded = Checkpointed(interval="100 milliseconds", store=EmbeddedStore(chunk_bytes=1 << 20))
+    query = nexmark("q12", now_us() + 6_000_000).start(
+        spark, checkpointLocation=str(tmp_path), protection=embedded
+    )
+    wait_for(query, lambda: stored(query, "counts[0]") >= 2)
+    data_nodes = query.status["dataNodes"]
+    assert sorted(data_nodes) == ["data-0", "data-1", "data-2"]
+    os.kill(data_nodes["data-1"], signal.SIGKILL)
+    os.kill(query.pid("counts[0]"), signal.SIGKILL)
+    assert query.awaitTermination(90)
+    assert query.verify().is_identical
+    assert not query.damaged_checkpoints

@@ -38,7 +38,8 @@ ROWS = {
     "replication": 5,
     "haunit": 6,
     "coordinator": 7,
-    "wire": 8,
+    "chunks": 8,
+    "wire": 9,
 }
 STANDARD = {
     "abc",

@@ -28,7 +28,7 @@ def describe(flow: Dataflow, plan: Plan, protection: Protection) -> str:
     for node in plan.nodes:
         instances[node.unit] = instances.get(node.unit, 0) + 1
     units = [f"unit {unit}: {count} instances" for unit, count in instances.items()]
-    how = f"protection {type(protection).__name__}"
+    how = f"protection {protection.describe()}"
     return "\n".join([f"dataflow {flow.name}", *steps, *sinks, *units, how, ""])
 
 

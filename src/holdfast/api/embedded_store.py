@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from holdfast.api.errors import OptionError
 from holdfast.core.chunks.settings import ChunkSettings
+from holdfast.core.coordinator.network_model import NetworkModel
+from holdfast.core.coordinator.peace import Peace, PeaceSettings
+from holdfast.shell.storage.network_file import read_network_file
 
 _BOUNDS = {
     "copies": (1, 8),
@@ -25,12 +29,15 @@ class EmbeddedStore:
         chunk_bytes: Size of a chunk; also what a writer keeps in memory.
         local_directory: Where data nodes keep their chunks on their hosts. Needed on a cluster; in
             local mode they lie in the checkpoint location.
+        network: A YAML file that describes the network for Peace, its servers named `data-0` and so
+            on; empty: every data node's host is a rack of its own.
     """
 
     copies: int = 2
     data_nodes: int = 3
     chunk_bytes: int = 8 << 20
     local_directory: str = ""
+    network: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense. Raises `OptionError`."""
@@ -49,3 +56,9 @@ class EmbeddedStore:
     def settings(self) -> ChunkSettings:
         """All settings of the store."""
         return ChunkSettings(copies=self.copies, chunk_bytes=self.chunk_bytes)
+
+    def placement(self) -> Peace:
+        """Who places and times the writes. Raises `NetworkFileInvalid`."""
+        model = read_network_file(self.network) if self.network else NetworkModel.of_racks({})
+        settings = PeaceSettings(can_writer_hold_copy=self.data_nodes <= self.copies)
+        return Peace(model, settings=settings, random=random.Random())

@@ -36,6 +36,7 @@ from holdfast.shell.stores.folder import FolderStoreSpec
 
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Step
+    from holdfast.api.planning import Plan
     from holdfast.core.operators.base import Operator
     from holdfast.core.state.page_manager import PageManager
 
@@ -81,12 +82,17 @@ class CheckpointInfo:
         return asdict(self)
 
 
-def describe_operators(flow: Dataflow, store: StoreSpec | None) -> str:
-    """What `operators.json` says; of a store only what is no secret."""
+def describe_operators(flow: Dataflow, plan: Plan, store: StoreSpec | None) -> str:
+    """What `operators.json` says; of a store only what is no secret.
+
+    Operators stand in the order in which a node makes them, and with them their page sets.
+    """
+    steps = {step.name: step for step in flow.steps}
     units: dict[str, list[dict[str, Any]]] = {}
-    for step in flow.steps:
-        if step.kind in _STATEFUL:
-            units.setdefault(step.unit, []).append(_described(step))
+    for node in plan.nodes:
+        made = [steps[spec.name] for spec in node.operators if steps[spec.name].kind in _STATEFUL]
+        if made:
+            units[node.unit] = [_described(step) for step in made]
     where: dict[str, str] = {}
     if isinstance(store, FolderStoreSpec):
         where = {"folder": store.path}

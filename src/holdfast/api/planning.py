@@ -92,7 +92,8 @@ def plan_dataflow(
         for unit in units
         for index in range(counts[unit])
     )
-    never_trims = tuple(step.name for step in steps if step.kind == "join")
+    joins = (step.name for step in steps if step.kind == "join")
+    never_trims = tuple(joins) if checkpoints is None else ()
     return Plan(nodes, planner.sources, planner.sink_paths, never_trims)
 
 

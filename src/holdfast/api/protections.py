@@ -10,8 +10,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import OptionError, UnsupportedError
 from holdfast.core.haunit.plan import CheckpointPlan
+from holdfast.shell.storage.paths import location_id
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.stores.file_system import FileSystemStoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
@@ -40,6 +42,10 @@ class Protection:
 
     def check(self, flow: Dataflow) -> None:
         """Refuse what this protection cannot give. Raises `UnsupportedError`."""
+
+    def describe(self) -> str:
+        """What of it must be the same when a query goes on at a location."""
+        return type(self).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +77,15 @@ class Checkpointed(Protection):
     Attributes:
         interval: Period of checkpoints, as `tumbling` takes it; what a failure may have to replay.
         store: Where checkpoints are kept: a path or URL as fsspec takes it (`s3://…`,
-            `webhdfs://…`), or a `StoreSpec`; by default below the checkpoint location.
+            `webhdfs://…`), a `StoreSpec`, or `EmbeddedStore(...)`: data nodes of Holdfast's own; by
+            default a folder below the checkpoint location. In a given path or URL every checkpoint
+            location has a folder of its own, so that queries may share it.
         kept: How many checkpoints of a unit are kept, 2 to 10.
         workers: Files per checkpoint, written and read side by side, 1 to 32.
     """
 
     interval: str = "10 seconds"
-    store: str | StoreSpec | None = None
+    store: str | os.PathLike[str] | StoreSpec | EmbeddedStore | None = None
     kept: int = 2
     workers: int = 2
 
@@ -96,6 +104,13 @@ class Checkpointed(Protection):
                 raise OptionError(f"Checkpointed({name}={value}); it lies between {low} and {high}")
         self.plan()
 
+    def describe(self) -> str:
+        """Where checkpoints are, for the description of a location; no secrets."""
+        if isinstance(self.store, str | os.PathLike):
+            return f"Checkpointed in {os.fspath(self.store)}"
+        where = "" if self.store is None else f" in {type(self.store).__name__}"
+        return f"Checkpointed{where}"
+
     def plan(self) -> CheckpointPlan:
         """What nodes are told. Raises `DataflowError` when the interval is no duration."""
         from holdfast.api.dataflow import duration_us
@@ -106,14 +121,17 @@ class Checkpointed(Protection):
         return CheckpointPlan(interval_ms, self.kept, self.workers)
 
     def store_spec(self, location: str) -> StoreSpec:
-        """The store that checkpoints go to."""
+        """The store that checkpoints go to, unless it is an embedded one."""
+        if isinstance(self.store, EmbeddedStore):
+            raise OptionError("an embedded store is reached while its query runs, by the query")
         if self.store is None:
-            return FolderStoreSpec(os.path.join(location, CHECKPOINT_FOLDER))
-        if not isinstance(self.store, str):
+            return FolderStoreSpec(os.path.abspath(os.path.join(location, CHECKPOINT_FOLDER)))
+        if not isinstance(self.store, str | os.PathLike):
             return self.store
-        if "://" in self.store and not self.store.startswith("file://"):
-            return FileSystemStoreSpec(self.store)
-        return FolderStoreSpec(self.store.removeprefix("file://"))
+        place, own = os.fspath(self.store), location_id(location)
+        if "://" in place and not place.startswith("file://"):
+            return FileSystemStoreSpec(f"{place.rstrip('/')}/{own}")
+        return FolderStoreSpec(os.path.abspath(os.path.join(place.removeprefix("file://"), own)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.batch_twin import Verification
 from holdfast.api.batch_twin import verify as verify_sink
 from holdfast.api.description import claim, describe
+from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import (
     InsecureClusterError,
     NotEnoughSlotsError,
@@ -25,6 +27,7 @@ from holdfast.api.protections import Checkpointed, Protection, Unprotected, Upst
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits
 from holdfast.core.model.ids import NodeId
+from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.data_source import register
 from holdfast.shell.spark.ingest import Ingest
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
@@ -38,7 +41,9 @@ if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow
 
 
+_LOG = logging.getLogger(__name__)
 _CHECKPOINTS_IN_PROGRESS = 20
+_DATA_NODES_UP_S = 30.0
 
 
 def start(
@@ -71,24 +76,45 @@ def start(
         for step in flow.steps
         if step.kind == "source" and "df" in step.settings
     ]
-    _check_slots(spark, place(), ingests)
+    embedded = protection.store if isinstance(protection, Checkpointed) else None
+    embedded = embedded if isinstance(embedded, EmbeddedStore) else None
+    _check_slots(spark, place(), ingests, embedded)
     register(spark)
     os.makedirs(location, exist_ok=True)
     lock = LocationLock(location)
+    chunks: ChunkCluster | None = None
     try:
         claim(location, describe(flow, place(), protection))
         _start_ingests(spark, ingests)
         plan = place()  # Again: a replay begins when its recording is complete.
-        store = protection.store_spec(location) if isinstance(protection, Checkpointed) else None
+        store: StoreSpec | None = None
+        if embedded is not None:
+            chunks = _start_chunks(spark, location, embedded, flow.name)
+            store = chunks.spec
+        elif isinstance(protection, Checkpointed):
+            store = protection.store_spec(location)
         if store is not None:
-            Path(location, OPERATORS_FILE).write_text(describe_operators(flow, store))
+            Path(location, OPERATORS_FILE).write_text(describe_operators(flow, plan, store))
         cluster = _cluster(flow, spark, location, plan, values, store)
     except BaseException:
         for ingest in ingests:
             ingest.stop()
+        if chunks is not None:
+            chunks.stop()
         lock.release()
         raise
-    return Query(flow, spark, location, plan, cluster, ingests, lock)
+    return Query(flow, spark, location, plan, cluster, ingests, lock, chunks)
+
+
+def _start_chunks(
+    spark: SparkSession, location: str, wanted: EmbeddedStore, name: str
+) -> ChunkCluster:
+    """Launch the data nodes; nodes that come up first ask them again until they answer."""
+    chunks = ChunkCluster(spark, location, wanted, name=name, placement=wanted.placement())
+    chunks.start()
+    if not chunks.wait_until_up(_DATA_NODES_UP_S):
+        _LOG.warning("not all data nodes came up within %s s", _DATA_NODES_UP_S)
+    return chunks
 
 
 def _cluster(
@@ -176,15 +202,21 @@ def _node_limits(values: dict[str, int]) -> NodeLimits:
     )
 
 
-def _check_slots(spark: SparkSession, plan: Plan, ingests: list[Ingest]) -> None:
-    """Every node holds a task slot for as long as it lives."""
+def _check_slots(
+    spark: SparkSession, plan: Plan, ingests: list[Ingest], embedded: EmbeddedStore | None
+) -> None:
+    """Every node, and every data node, holds a task slot for as long as it lives."""
     slots = spark.sparkContext.defaultParallelism
     writers = 1 if any(ingest.is_streaming for ingest in ingests) else 0
-    needed = len(plan.nodes) + writers
+    data_nodes = 0 if embedded is None else embedded.data_nodes
+    needed = len(plan.nodes) + writers + data_nodes
     if needed > slots:
+        others = ["one for the streaming DataFrames"] if writers else []
+        others += [f"{data_nodes} for data nodes"] if data_nodes else []
+        also = f" ({', '.join(others)})" if others else ""
         raise NotEnoughSlotsError(
             f"{len(plan.nodes)} nodes need {needed} task slots at the same time"
-            f"{' (one for the streaming DataFrames)' if writers else ''}, Spark has {slots}: "
+            f"{also}, Spark has {slots}: "
             f"use a master with at least {needed} slots, e.g. local[{needed}], "
             "or less parallelism"
         )
@@ -202,6 +234,7 @@ class Query:
         cluster: Cluster,
         ingests: list[Ingest],
         lock: LocationLock,
+        chunks: ChunkCluster | None = None,
     ) -> None:
         """Launch; use `Dataflow.start`."""
         self._flow = flow
@@ -211,6 +244,7 @@ class Query:
         self._cluster = cluster
         self._ingests = ingests
         self._location_lock = lock
+        self._chunks = chunks
         self._stop_lock = threading.Lock()
         self._is_stopped = False
         self._progress: list[dict[str, Any]] = []
@@ -269,6 +303,8 @@ class Query:
         """Nothing runs any more: Spark may stop writing, and the location is free."""
         for ingest in self._ingests:
             ingest.stop()
+        if self._chunks is not None:
+            self._chunks.stop()
         self._location_lock.release()
 
     @property
@@ -291,6 +327,7 @@ class Query:
                 "spilled for as long as the query runs"
                 for name in self._plan.never_trims
             ],
+            "dataNodes": {} if self._chunks is None else self._chunks.processes(),
         }
 
     @property

@@ -22,13 +22,20 @@ from holdfast.core.haunit.restoration import (
     CheckpointLoaded,
     CheckpointUnreadable,
     LoadedCheckpoint,
+    LoadingFailed,
     StoreFailed,
 )
 from holdfast.core.wire import manifests
 from holdfast.core.wire.checkpoint_files import CheckpointFiles, read_outputs
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.shell.storage.errors import StorageError
-from holdfast.shell.stores.base import CheckpointStore, ObjectMissing, StoreUnavailable
+from holdfast.shell.stores.base import (
+    CheckpointStore,
+    NameTaken,
+    ObjectDamaged,
+    ObjectMissing,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +88,9 @@ class IOService:
         self._tell = tell
         self._read_spill = read_spill
         self._workers = ThreadPoolExecutor(workers, "checkpoint-pages", _yield_to_the_node)
-        self._jobs = ThreadPoolExecutor(1, "checkpoint", _yield_to_the_node)
+        self._jobs = ThreadPoolExecutor(1, "checkpoint")
+        self._readers = ThreadPoolExecutor(workers, "checkpoint-read")
+        self._undeleted: set[CheckpointId] = set()
         self._cancelled = threading.Event()
         self._writing: CheckpointId | None = None
 
@@ -103,6 +112,8 @@ class IOService:
             stored = self._write_all(prepared, cancelled)
         except _Cancelled:
             self._forget(prepared.checkpoint)
+        except NameTaken as error:  # What is there is somebody else's.
+            self._tell(events.CheckpointFailed(prepared.checkpoint, str(error)))
         except Exception as error:  # Whatever it is, the job goes on without this checkpoint.
             self._forget(prepared.checkpoint)
             reason = f"{type(error).__name__}: {error}"
@@ -114,15 +125,16 @@ class IOService:
         self, prepared: PreparedCheckpoint, cancelled: threading.Event
     ) -> StoredCheckpoint:
         files = CheckpointFiles(prepared)
+        parts, segments = files.outputs(self._spilled(prepared))  # Before it can be trimmed.
+        if segments:
+            name = manifests.outputs_name(prepared.node, prepared.checkpoint)
+            self._write_object(name, [memoryview(part) for part in parts])
+        del parts
         jobs = [
             self._workers.submit(self._write_pages, files, worker, cancelled)
             for worker in range(len(files.parts))
         ]
         _wait_for_all(jobs, cancelled)
-        parts, segments = files.outputs(self._spilled(prepared))
-        if segments:
-            name = manifests.outputs_name(prepared.node, prepared.checkpoint)
-            self._write_object(name, [memoryview(part) for part in parts])
         manifest, stored = files.finish(segments, created_ms=time.time_ns() // 1_000_000)
         if cancelled.is_set():
             raise _Cancelled
@@ -171,14 +183,16 @@ class IOService:
         self._jobs.submit(self._forget, *checkpoints)
 
     def _forget(self, *checkpoints: CheckpointId) -> None:
-        """What cannot be deleted now is found by the node's next incarnation."""
+        """What cannot be deleted now is tried again with the next, or by the next incarnation."""
+        self._undeleted.update(checkpoints)
         try:
             for name in self._store.names(f"{self._node}-"):
                 parsed = manifests.parse_name(name)
-                if parsed is not None and parsed[0] == self._node and parsed[1] in checkpoints:
+                if parsed is not None and parsed[0] == self._node and parsed[1] in self._undeleted:
                     self._store.delete(name)
         except StorageError:
             return
+        self._undeleted.clear()
 
     def found(self) -> tuple[CheckpointId, ...]:
         """The node's checkpoints that have files in the store; none if it does not answer."""
@@ -203,7 +217,7 @@ class IOService:
         for attempt in range(_READ_ATTEMPTS):
             try:
                 loaded = self.load_now(ref, schemas, state_bytes_max)
-            except (_Damaged, ObjectMissing) as error:
+            except (_Damaged, ObjectDamaged, ObjectMissing) as error:
                 self._tell(CheckpointUnreadable(str(error)))
                 return
             except StoreUnavailable as error:  # Not damage: the same files may be there later.
@@ -211,8 +225,8 @@ class IOService:
                     self._tell(StoreFailed(str(error)))
                     return
                 time.sleep(_READ_RETRY_S * 2**attempt)
-            except Exception as error:
-                self._tell(StoreFailed(f"{type(error).__name__}: {error}"))
+            except Exception as error:  # The node fails by it, as by an error of its own.
+                self._tell(LoadingFailed(error))
                 return
             else:
                 self._tell(CheckpointLoaded(loaded))
@@ -254,7 +268,7 @@ class IOService:
 
     def _load_pages(self, manifest: Manifest, state_bytes_max: int) -> PageManager:
         loader = PageLoader(manifest.image, state_bytes_max)
-        jobs = [self._workers.submit(self._read_run, loader, run) for run in loader.runs()]
+        jobs = [self._readers.submit(self._read_run, loader, run) for run in loader.runs()]
         _wait_for_all(jobs, threading.Event())
         return loader.pages
 
@@ -269,6 +283,7 @@ class IOService:
         self._cancelled.set()
         self._jobs.shutdown()
         self._workers.shutdown()
+        self._readers.shutdown()
         self._store.close()
 
 

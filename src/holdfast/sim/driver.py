@@ -226,7 +226,7 @@ class Life:
                 self._step(c.JournalWritten(request.request_id))
             self._write_journal()
 
-        delay_us = self._scheduler.uniform("journal", 100, 5_000)
+        delay_us = self._scheduler.uniform("journal", 100, self._world.disk_us)
         self._scheduler.after(delay_us * self._world.disk_slowness(DRIVER), written)
 
     def _assign(self, effect: c.SendAssignment) -> None:

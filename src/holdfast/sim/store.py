@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from holdfast.core.haunit.prepared import PreparedCheckpoint
+    from holdfast.core.haunit.prepared import OutputSegment, PreparedCheckpoint
     from holdfast.core.machine import Stimulus
     from holdfast.core.model.ids import CheckpointId, NodeId, StreamId
     from holdfast.core.model.tuples import TupleBatch
@@ -130,16 +130,25 @@ class CheckpointWriting:
             if len(piece)
         ]
         self._read_spill = read_spill
+        self._segments: tuple[OutputSegment, ...] | None = None
 
     def step(self) -> Stimulus:
         """The next piece, or the end; what to tell the node."""
         prepared = self._prepared
+        if self._segments is None:
+            self._segments = self._write_outputs()
         if self._pieces:
             worker, positions = self._pieces.pop(0)
             words = self._files.pages(worker, positions)
             name = manifests.pages_name(prepared.node, prepared.checkpoint, worker)
             self._store.append(name, words.tobytes())
             return events.PagesCopied(prepared.checkpoint, positions)
+        manifest, stored = self._files.finish(self._segments, created_ms=0)
+        self._store.append(manifests.manifest_name(prepared.node, prepared.checkpoint), manifest)
+        return events.CheckpointWritten(stored)
+
+    def _write_outputs(self) -> tuple[OutputSegment, ...]:
+        prepared = self._prepared
         spilled = {}
         for wanted in prepared.outputs:
             in_memory = wanted.batches[0].first_id if wanted.batches else wanted.to_id
@@ -149,9 +158,7 @@ class CheckpointWriting:
         if segments:
             name = manifests.outputs_name(prepared.node, prepared.checkpoint)
             self._store.append(name, b"".join(bytes(part) for part in parts))
-        manifest, stored = self._files.finish(segments, created_ms=0)
-        self._store.append(manifests.manifest_name(prepared.node, prepared.checkpoint), manifest)
-        return events.CheckpointWritten(stored)
+        return segments
 
 
 def load_checkpoint(

@@ -19,6 +19,7 @@ from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import ArithmeticOverflow, Operator, Rows
 from holdfast.core.operators.filter import Filter
 from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.join import OutputField
 from holdfast.core.operators.map import Map
 from holdfast.core.operators.union import Union
 from holdfast.core.operators.windowed_join import WindowedJoin
@@ -323,3 +324,27 @@ def test_a_union_places_closed_windows_by_tuple_time_whatever_the_cuts() -> None
         return result
 
     assert both([]) == both([2, 3, 7]) == both(list(range(1, len(rows))))
+
+
+def test_a_join_that_touches_many_frozen_pages_needs_no_more_memory_for_it() -> None:
+    manager = PageManager(page_bytes=512)
+    schema = pa.schema([("k", pa.int64())])
+    fields: list[OutputField] = [("left", "k", "k")]
+    join = IncrementalJoin("j", schema, schema, ["k"], ["k"], fields, manager=manager)
+    keys = np.arange(20_000, dtype=np.int64)
+
+    def rows(side: int) -> list[Rows | None]:
+        batch = pa.RecordBatch.from_arrays([pa.array(keys)], schema=schema)
+        given = Rows(batch, np.zeros(len(keys), np.int64), np.arange(len(keys)), 0)
+        return [given, None] if side == 0 else [None, given]
+
+    low = np.zeros(1, np.int64)
+    join.process(rows(0), low, 0)
+    snapshot = manager.checkpoint()
+    output = join.process(rows(1), low, 0)
+    assert output.rows is not None
+    assert output.rows.batch.column(0).to_numpy().tolist() == keys.tolist()
+    assert not snapshot.is_cancelled
+    manager.finish(snapshot)
+    assert manager.statistics().pages_replaced > 2_000
+    join.check_invariants()

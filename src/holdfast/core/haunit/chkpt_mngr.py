@@ -14,9 +14,9 @@ Theory of operation. A checkpoint takes five steps:
     IDLE --prepare--> WRITING --written--> IDLE (the point waits for steps 4 and 5)
                       WRITING --failed, or the pages are needed--> IDLE (written again next time)
 
-Invariants: a file is deleted only when neither a retained point nor the image that the next
-checkpoint builds on refers to it (what a point on its way needs besides its own files, the newest
-retained one needs too); pages count as clean only after all of them are durable.
+Invariants: a file is deleted only when no retained point, no point on its way to the journal and
+not the image that the next checkpoint builds on refers to it; pages count as clean only after all
+of them are durable.
 """
 
 from __future__ import annotations
@@ -174,10 +174,22 @@ class ChkptMngr:
 
     # -- step 5 -----------------------------------------------------------------------------
 
-    def collect(self, retained: tuple[RestartPoint, ...], effects: list[Effect]) -> None:
-        """Have the files deleted that nothing refers to any more."""
+    def collect(
+        self,
+        retained: tuple[RestartPoint, ...],
+        on_their_way: tuple[RestartPoint, ...],
+        effects: list[Effect],
+    ) -> None:
+        """Have the files deleted that nothing refers to any more.
+
+        Args:
+            retained: The points that a replacement may start from, newest first.
+            on_their_way: Those that may become durable yet, with the ones behind them: these were
+                retained when the points were asked for, and will be again.
+            effects: Receives what to forget.
+        """
         needed: dict[CheckpointId, None] = {}
-        for point in retained:
+        for point in (*retained, *on_their_way):
             if point.checkpoint is not None:
                 needed |= dict.fromkeys(point.checkpoint.parts())
         if self._base is not None:

@@ -478,7 +478,8 @@ class Node:
             return
         self._inputs.let_go(self._points.retained[-1])
         if self._chkpt_mngr is not None:
-            self._chkpt_mngr.collect(self._points.retained, effects)
+            points = self._points
+            self._chkpt_mngr.collect(points.retained, points.on_their_way(), effects)
 
     def _on_sink_synced(self, synced: SinkSynced, now_ms: int, effects: list[Effect]) -> None:
         self._outputs.sink_synced(synced)

@@ -77,6 +77,11 @@ class RestartPoints:
         self.retained = newest.candidates()
         return True
 
+    def on_their_way(self) -> tuple[RestartPoint, ...]:
+        """The points that may become durable yet, with those behind them."""
+        asked = (candidate for point in self._asked for candidate in point.candidates())
+        return (*self._noted, *asked)
+
     def check_invariants(self, told: dict[str, int]) -> None:
         """Raise `InvariantViolation` when a low watermark moves back.
 

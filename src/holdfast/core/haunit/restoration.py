@@ -94,6 +94,13 @@ class StoreFailed(Stimulus):
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class LoadingFailed(Stimulus):
+    """The answer to `LoadCheckpoint`: neither the store nor the checkpoint is to blame."""
+
+    error: Exception
+
+
 # -- effects --------------------------------------------------------------------------------
 
 
@@ -169,6 +176,7 @@ class Restoration:
         Raises:
             CheckpointsLost: No candidate is left.
             StoreAway: The store does not answer.
+            Exception: Whatever else went wrong, e.g. `StateLimitExceeded`.
         """
         del now_ms
         if isinstance(stimulus, CheckpointLoaded):
@@ -184,6 +192,8 @@ class Restoration:
             return [ReportDamage(ref.checkpoint, stimulus.reason), *self.start()]
         if isinstance(stimulus, StoreFailed):
             raise StoreAway(stimulus.reason)
+        if isinstance(stimulus, LoadingFailed):
+            raise stimulus.error
         return []
 
     def _state(

@@ -171,10 +171,10 @@ def find_pairs(
         int64 (pairs, 3): row, left record, right record; by row, then by the partner's number.
     """
     found: list[np.ndarray] = []
-    capacity = max(_PAIRS_FIRST, 2 * len(slots))
+    pairs = np.empty((max(_PAIRS_FIRST, 2 * len(slots)), 3), dtype=np.int64)
     done = 0
     while True:
-        pairs = np.empty((capacity, 3), dtype=np.int64)
+        begun = done
         manager.make_room()
         done, written = kernels.join_pairs(
             manager.arena,
@@ -193,10 +193,11 @@ def find_pairs(
             is_outer,
             pairs,
         )
-        found.append(pairs[:written])
+        found.append(pairs[:written].copy())
         if done == len(slots):
             return found[0] if len(found) == 1 else np.concatenate(found)
-        capacity *= 2
+        if done == begun:  # There was room for clones, so what one row needs is a larger buffer.
+            pairs = np.empty((2 * len(pairs), 3), dtype=np.int64)
 
 
 def stored_rows(layout: JoinLayout, parts: Sequence[JoinRows]) -> pa.Table:

@@ -245,6 +245,11 @@ class PageManager:
             self.cancel(self._snapshot)
 
     @property
+    def pages_left(self) -> int:
+        """How many more may be held."""
+        return self.pages_max - self.pages_held
+
+    @property
     def pages_held(self) -> int:
         """Pages in page sets, and those that only the snapshot still needs."""
         return self._fresh - int(self.free[0])
@@ -397,14 +402,16 @@ class PageManager:
 
     def _current(self, snapshot: Snapshot, positions: np.ndarray) -> np.ndarray:
         """The physical pages at positions of a snapshot; -1 where they are no longer in use."""
-        now = np.full(len(snapshot.pages), -1, dtype=np.int64)
-        start = 0
-        for page_set, count in zip(snapshot.page_sets, snapshot.counts.tolist(), strict=True):
-            table = self._tables.get(page_set, _NO_PAGES)[:count]
-            now[start : start + len(table)] = table
-            start += count
-        result: np.ndarray = np.where(now == snapshot.pages, now, -1)[positions]
-        return result
+        ends = np.cumsum(snapshot.counts)
+        which = np.searchsorted(ends, positions, side="right")
+        result = np.full(len(positions), -1, dtype=np.int64)
+        for number in np.unique(which).tolist():
+            table = self._tables.get(snapshot.page_sets[number], _NO_PAGES)
+            mine = np.flatnonzero(which == number)
+            sequences = positions[mine] - (ends[number] - snapshot.counts[number])
+            mine = mine[sequences < len(table)]
+            result[mine] = table[sequences[sequences < len(table)]]
+        return np.where(result == snapshot.pages[positions], result, -1)
 
     def load(
         self, page_sets: tuple[PageSetId, ...], counts: np.ndarray, order: np.ndarray, next_set: int

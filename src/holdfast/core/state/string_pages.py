@@ -129,7 +129,8 @@ class StringPages:
         buckets = int(header[kernels.BUCKETS])
         missing = (last >> manager.shift) + 1 - len(self.text_pages)
         if missing > 0:
-            manager.allocate(self._text_set, max(missing, len(self.text_pages) // 2))
+            spare = min(len(self.text_pages) // 2, manager.pages_left)
+            manager.allocate(self._text_set, max(missing, spare))
         bucket_pages = len(manager.pages_of(self._bucket_set))
         if (buckets >> manager.shift) + 1 >= bucket_pages:
-            manager.allocate(self._bucket_set, max(1, bucket_pages // 2))
+            manager.allocate(self._bucket_set, max(1, min(bucket_pages // 2, manager.pages_left)))

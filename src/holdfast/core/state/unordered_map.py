@@ -168,9 +168,9 @@ class UnorderedMap:
         offset = next_free & (manager.page_words - 1)
         page = (next_free >> manager.shift) + (offset + self.width > manager.page_words)
         if page >= len(self.record_pages):
-            manager.allocate(self._record_set, max(1, len(self.record_pages) // 2))
+            manager.allocate(self._record_set, _some_more(manager, len(self.record_pages)))
         if (buckets >> manager.shift) + 1 >= len(self.bucket_pages):
-            manager.allocate(self._bucket_set, max(1, len(self.bucket_pages) // 2))
+            manager.allocate(self._bucket_set, _some_more(manager, len(self.bucket_pages)))
 
     def destroy(self) -> None:
         """Release all its pages; the map must not be used again."""
@@ -187,6 +187,11 @@ class UnorderedMap:
         low_power, buckets = int(header[kernels.LOW_POWER]), int(header[kernels.BUCKETS])
         if not low_power <= buckets <= 2 * low_power:
             raise InvariantViolation(f"{buckets} buckets at level {low_power}")
+
+
+def _some_more(manager: PageManager, pages: int) -> int:
+    """Half as many again as there are, as far as the bound allows; one in any case."""
+    return max(1, min(pages // 2, manager.pages_left))
 
 
 def create_buckets(manager: PageManager, page_set: PageSetId, shape: tuple[int, int]) -> None:

@@ -147,6 +147,9 @@ def read_outputs(
         batches = _decoded(data, schemas[segment.stream])
         if isinstance(batches, CorruptRecord):
             return batches
+        held = (batches[0].first_id, batches[-1].next_id) if batches else (-1, -1)
+        if held[0] > segment.from_id or held[1] < segment.to_id:
+            return CorruptRecord(f"output tuples of {segment.stream} are missing")
         outputs.setdefault(segment.stream, []).extend(
             between(batches, segment.from_id, segment.to_id)
         )

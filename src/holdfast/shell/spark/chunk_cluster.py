@@ -80,6 +80,8 @@ class ChunkCluster:
         self._threads: dict[str, threading.Thread] = {}
         self.ends: list[str] = []
         """Why data nodes ended, for people."""
+        self.spec: ChunkStoreSpec | None = None
+        """How to reach the store, once it has been started."""
 
     def _address(self) -> str:
         if self._is_local:
@@ -105,7 +107,7 @@ class ChunkCluster:
 
     def start(self) -> ChunkStoreSpec:
         """Launch all data nodes; returns at once. What is asked before they are up, waits."""
-        spec = self._service.start()
+        spec = self.spec = self._service.start()
         for number in range(self._store.data_nodes):
             node = f"data-{number}"
             thread = threading.Thread(

@@ -7,12 +7,10 @@ incarnation has replaced it.
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import json
 import os
 import shutil
-import signal
 import socket
 import tempfile
 import threading
@@ -43,6 +41,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import frames
 from holdfast.core.wire.frames import CorruptFrame, FrameAddress, FrameKind
 from holdfast.shell.io_service import IOService
+from holdfast.shell.processes import die_with_parent
 from holdfast.shell.sources.base import SourceReader, SourceSpec
 from holdfast.shell.storage.errors import SpillLost, StorageError, TuplesMissing
 from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
@@ -55,8 +54,8 @@ KEEP_ALIVE_SUFFIX = b"|alive"
 
 _DRAIN_FRAMES = 64
 _HELLO_INTERVAL_MS = 500
+_RESTORING_POLL_MS = 5
 _STATISTICS_INTERVAL_S = 0.5
-_PR_SET_PDEATHSIG = 1
 
 
 class NodeEnded(Exception):
@@ -110,22 +109,13 @@ def warm_up() -> None:
 
 def run_node(spec: TaskSpec) -> Iterator[str]:
     """The body of a node's Spark task. Ends when told; raises when it must die."""
-    _die_with_parent()
+    die_with_parent()
     task = NodeTask(spec)
     try:
         task.run()
     finally:
         task.close()
     yield spec.plan.node
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies: no orphaned node survives."""
-    parent = os.getppid()
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class NodeTask:
@@ -278,6 +268,8 @@ class NodeTask:
             self._pending.append(answer)
 
     def _until_next_timer_ms(self) -> int:
+        if self._restoration is not None and self._node is None:
+            return _RESTORING_POLL_MS
         due = min([*self._timers.values(), self._keep_alive_due_ms], default=0)
         return max(0, min(100, due - _now_ms()))
 
@@ -356,7 +348,10 @@ class NodeTask:
             self._meet(NodeId(name), Incarnation(peer_incarnation), endpoint)
         checkpoints, limits = self._spec.plan.checkpoints, self._spec.plan.limits
         if checkpoints is not None and self._spec.store is not None:
-            store, workers = self._spec.store.open(), checkpoints.workers
+            try:
+                store, workers = self._spec.store.open(), checkpoints.workers
+            except StorageError as error:
+                raise StoreAway(str(error)) from error
             answer = self._synced.append
             self._io = IOService(store, NodeId(self._name), workers, answer, self._spilled)
         if point is None or self._io is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import secrets
 from pathlib import Path
 
 from holdfast.shell.storage.errors import BadName
@@ -29,6 +31,19 @@ def stream_path(root: str, stream: str, partition: int) -> Path:
 def ingest_path(root: str, source: str) -> Path:
     """The folder of a source's ingest log."""
     return Path(root) / "ingest" / checked_name(source)
+
+
+def location_id(location: str) -> str:
+    """What tells a checkpoint location from all others; made up when it is first asked for."""
+    path = Path(location, "location.id")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError), path.open("x") as file:
+            file.write(secrets.token_hex(8))
+            file.flush()
+            os.fsync(file.fileno())
+        sync_path(path.parent)
+    return checked_name(path.read_text())
 
 
 def sync_path(path: Path) -> None:

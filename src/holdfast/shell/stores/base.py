@@ -17,6 +17,14 @@ class StoreUnavailable(StorageError):
     """The store does not answer, is full, or refuses; the job goes on without it for now."""
 
 
+class NameTaken(StoreUnavailable):
+    """There is an object of this name already."""
+
+
+class ObjectDamaged(StorageError):
+    """The store has the object and cannot read it, however often it is asked."""
+
+
 class ObjectMissing(StorageError):
     """The store has no such object, or less of it than was asked for."""
 
@@ -42,7 +50,7 @@ class CheckpointStore(abc.ABC):
 
     @abc.abstractmethod
     def create(self, name: str) -> ObjectWriter:
-        """Begin an object. Raises `StoreUnavailable`, also when the name is taken."""
+        """Begin an object. Raises `NameTaken` and `StoreUnavailable`."""
 
     @abc.abstractmethod
     def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
@@ -50,6 +58,7 @@ class CheckpointStore(abc.ABC):
 
         Raises:
             ObjectMissing: There is no such object, or it is shorter.
+            ObjectDamaged: It cannot be read any more.
             StoreUnavailable: The store does not answer.
         """
 

@@ -14,6 +14,7 @@ import fsspec
 
 from holdfast.shell.stores.base import (
     CheckpointStore,
+    NameTaken,
     ObjectMissing,
     ObjectWriter,
     StoreUnavailable,
@@ -54,7 +55,7 @@ class FileSystemStore(CheckpointStore):
         with _errors(f"{self._url}/{name}"):
             self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
             if self._system.exists(path):
-                raise StoreUnavailable(f"{self._url}/{name} exists already")
+                raise NameTaken(f"{self._url}/{name} exists already")
             return _Writer(self._system, path, f"{self._url}/{name}")
 
     def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
@@ -75,14 +76,20 @@ class FileSystemStore(CheckpointStore):
         """See the base."""
         with _errors(self._url):
             self._system.invalidate_cache()
-            found = self._system.find(self._root)
-        start = len(self._root) + 1
-        return sorted(p[start:] for p in found if p[start:].startswith(folder_prefix))
+            start = len(self._root) + 1
+            folders = [
+                path.rstrip("/")
+                for path in self._system.ls(self._root, detail=False)
+                if path.rstrip("/")[start:].startswith(folder_prefix)
+            ]
+            return sorted(path[start:] for folder in folders for path in self._system.find(folder))
 
     def delete(self, name: str) -> None:
         """See the base."""
         with contextlib.suppress(ObjectMissing), _errors(f"{self._url}/{name}"):
             self._system.rm_file(self._path(name))
+        with contextlib.suppress(Exception):  # Object stores have no folders; others may be full.
+            self._system.rmdir(self._path(name).rpartition("/")[0])
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,14 @@ from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.paths import sync_path
 from holdfast.shell.stores.base import (
     CheckpointStore,
+    NameTaken,
+    ObjectDamaged,
     ObjectMissing,
     ObjectWriter,
     StoreUnavailable,
 )
 
+_BAD_SECTOR = (errno.EIO, errno.EBADMSG)
 _SYNC_BYTES = 8 << 20
 """So much is on its way to the disk at most: with more, the system makes every writer wait, and
 the node that puts out results is one."""
@@ -64,6 +68,8 @@ class FolderStore(CheckpointStore):
                     raise ObjectMissing(f"{path} is cut short at byte {offset + done}")
                 done += count
         except OSError as error:
+            if error.errno in _BAD_SECTOR:
+                raise ObjectDamaged(f"{path}: {error.strerror}") from error
             raise StoreUnavailable(f"{path}: {error.strerror}") from error
         finally:
             os.close(file)
@@ -82,12 +88,11 @@ class FolderStore(CheckpointStore):
         """See the base."""
         try:
             folders = [f for f in os.scandir(self._root) if f.name.startswith(folder_prefix)]
-            found = [
-                f"{folder.name}/{file.name}"
-                for folder in folders
-                if folder.is_dir()
-                for file in os.scandir(folder)
-            ]
+            found: list[str] = []
+            for folder in folders:
+                with contextlib.suppress(FileNotFoundError):  # Deleted just now.
+                    if folder.is_dir():
+                        found += [f"{folder.name}/{file.name}" for file in os.scandir(folder)]
         except OSError as error:
             raise StoreUnavailable(f"{self._root}: {error.strerror}") from error
         return sorted(found)
@@ -117,6 +122,8 @@ class _FileWriter:
             path.parent.mkdir(exist_ok=True)
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
             self._file = os.open(path, flags, 0o600)
+        except FileExistsError as error:
+            raise NameTaken(f"{path} exists already") from error
         except OSError as error:
             raise StoreUnavailable(f"{path}: {error.strerror}") from error
 

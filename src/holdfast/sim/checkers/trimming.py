@@ -22,7 +22,14 @@ from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodeLimits
 from holdfast.core.haunit.restoration import RestoredState
-from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import (
+    BEGINNING_US,
+    END_US,
+    CheckpointId,
+    Incarnation,
+    NodeId,
+    StreamId,
+)
 from holdfast.core.model.tuples import with_time
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.sim.checkers.base import Checker, Entries, Violation, points_in
@@ -115,6 +122,7 @@ class RestartPoints(Checker):
         self._tape = tape
         self._points: list[tuple[NodeId, RestartPoint]] = []
         self._newest: dict[NodeId, RestartPoint] = {}
+        self._forgotten: dict[tuple[NodeId, CheckpointId], None] = {}
         self._world: World | None = None
 
     def begin(self, world: World) -> None:
@@ -128,6 +136,24 @@ class RestartPoints(Checker):
                 self._points.append((node, point))
             else:
                 self._newest[node] = point
+                self._require_kept(node, point)
+
+    def performing(self, process: Process, effect: Effect) -> None:
+        """I-STORE: what the newest point or one behind it needs is not deleted."""
+        if isinstance(effect, events.ForgetCheckpoints):
+            self._forgotten |= {(process.node, c): None for c in effect.checkpoints}
+            if process.node in self._newest:
+                self._require_kept(process.node, self._newest[process.node])
+
+    def _require_kept(self, node: NodeId, point: RestartPoint) -> None:
+        for candidate in point.candidates():
+            for part in candidate.checkpoint.parts() if candidate.checkpoint else ():
+                if (node, part) in self._forgotten:
+                    raise Violation(
+                        "I-STORE",
+                        f"{node}: checkpoint {part.sequence} is deleted, restart point "
+                        f"{point.sequence} still leads to it",
+                    )
 
     def recovered(self, entries: Entries) -> None:
         """A point may be durable although its writer died before it could say so."""

@@ -1,0 +1,662 @@
+"""The chunk store's master: which objects exist, where their chunks go and are. [SGuard §2.2, §5]
+
+Theory of operation. An object is written as an *upload*:
+
+    (create) --> OPEN --(place, store a chunk)*--> OPEN --commit--> COMMITTING --journal written-->
+    the object exists --delete, journal written--> it does not
+
+- A name belongs to the upload that opened it until that commits, aborts, or is silent for
+  `upload_timeout_ms`. A name that exists, or belongs to another upload, is refused.
+- For each chunk the client asks for a chain of data nodes. The answer carries a new chunk id every
+  time. Asked again with the same number, the master looks whether the chain still stands: if a data
+  node of it is lost, the answer is a new id and a new chain. So clients notice broken chains by the
+  master's failure detection.
+- A commit names the chunks. It waits until each has all its copies: those that lost one since are
+  copied first. The object exists once its entry is durable in the journal; only then is the client
+  told. Everything else that was placed for the upload is deleted.
+- A data node says hello with what is in its folder, and gets an incarnation above all earlier ones.
+  Chunks of committed objects and of open uploads stay, all others are deleted: those of uploads
+  that nobody committed, of deleted objects, of failed attempts.
+- A data node whose keep-alives stop is lost; see replication.py for what becomes of its chunks.
+- A master that starts over a journal is an ordinary one with a higher epoch: objects come from the
+  journal, places from the hellos. Open uploads are gone; their clients are refused.
+
+Every request of a client may be repeated, and is answered in the same way: uploads have unique
+names, which the journal keeps with the object.
+
+Placement is a machine of Peace's stimuli and effects: Peace itself, or `LeastLoaded`.
+
+Invariants: a chunk of a committed object is deleted only where there are too many copies or a
+damaged one, and never the last sound one; an object is told to exist only when the journal has it;
+incarnations only grow.
+
+Departures from the paper: chunk servers and processing nodes are separate processes. A client asks
+for its chunks one by one, as it fills them, so Peace sees requests of one chunk; copies made again
+after a loss do not pass through Peace. Places are not journalled: data nodes know them better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.chunks import messages as m
+from holdfast.core.chunks.directory import (
+    DataNodeRecord,
+    Directory,
+    ObjectRecord,
+    object_entry,
+)
+from holdfast.core.chunks.effects import (
+    JournalWritten,
+    SendToClient,
+    SendToDataNode,
+    Started,
+    WriteJournal,
+)
+from holdfast.core.chunks.placement import Candidate, LeastLoaded
+from holdfast.core.chunks.replication import Replication
+from holdfast.core.coordinator import peace
+from holdfast.core.coordinator.network_model import ServerName
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
+
+if TYPE_CHECKING:
+    from holdfast.core.chunks.messages import ChunkId, Replica, StoredChunk
+    from holdfast.core.chunks.settings import ChunkSettings
+
+_CHECK: Final = "chunks"
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMasterStatistics:
+    """What the store is like.
+
+    Attributes:
+        data_nodes: Live ones.
+        objects: Committed ones.
+        chunks: Of committed objects.
+        wanting_chunks: Those with fewer live copies than wanted.
+        uploads: Objects being written.
+        copies_started: Copies asked for since the start.
+        losses: Data nodes taken for lost since the start.
+        damaged: Damaged chunks reported since the start.
+        stale_messages: Messages of former incarnations since the start.
+    """
+
+    data_nodes: int
+    objects: int
+    chunks: int
+    wanting_chunks: int
+    uploads: int
+    copies_started: int
+    losses: int
+    damaged: int
+    stale_messages: int
+
+
+@dataclass(slots=True)
+class _Upload:
+    """An object that is being written.
+
+    Attributes:
+        asked: What opened it.
+        heard_ms: When its client last said something.
+        request: The newest chunk asked for.
+        current: The chunk that it was placed as; None: not placed yet.
+        chains: Of every chunk id given out for it.
+        record: What it is to become; None until its commit was asked for.
+        is_committing: Whether its entry is on its way to the journal.
+    """
+
+    asked: m.ObjectCreateRequested
+    heard_ms: int
+    request: int = 0
+    current: ChunkId | None = None
+    chains: dict[ChunkId, tuple[Replica, ...]] = field(default_factory=dict)
+    record: ObjectRecord | None = None
+    is_committing: bool = False
+
+    def key(self) -> peace.WriteRequestId:
+        """What Peace calls the newest chunk."""
+        return peace.WriteRequestId(f"{self.asked.upload}/{self.request}")
+
+
+class ChunkMaster:
+    """The machine. Durable (in the journal): epoch, objects. Volatile: the rest."""
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        settings: ChunkSettings,
+        placement: Machine | None = None,
+        journal: tuple[dict[str, object], ...] = (),
+    ) -> None:
+        """Begin a life over what earlier ones left in the journal.
+
+        Args:
+            epoch: Higher than those of all earlier lives.
+            settings: The store's.
+            placement: Peace, if it is to place and time the writes; else they are spread evenly.
+            journal: All entries, oldest first.
+        """
+        self.epoch = epoch
+        self._settings = settings
+        self._directory = Directory()
+        for entry in journal:
+            self._directory.replay(entry)
+        self._replication = Replication(self._directory, settings)
+        self._placement = placement or LeastLoaded(self._candidate)
+        self._uploads: dict[str, _Upload] = {}
+        self._names: dict[str, str] = {}  # uploads by the object's name
+        self._ended: dict[str, None] = {}  # uploads that ended lately, oldest first
+        self._requests: dict[int, Callable[[int], list[Effect]]] = {}
+        self._next_request = 1
+        self._next_chunk = 1
+        self._losses = 0
+        self._damaged = 0
+        self._stale_messages = 0
+
+    def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
+        """Take one stimulus."""
+        return _HANDLERS[type(stimulus)](self, stimulus, now_ms)
+
+    def entries(self) -> list[dict[str, object]]:
+        """The shortest journal that leads to the present objects."""
+        return self._directory.entries()
+
+    def _on_started(self, _: Started, now_ms: int) -> list[Effect]:
+        delay_ms = self._settings.recopy_delay_ms
+        chunks = list(self._directory.chunks)
+        self._replication.review(chunks, now_ms, delay_ms=delay_ms)
+        return [SetTimer(_CHECK, now_ms + self._settings.keep_alive_ms)]
+
+    def _on_timer_fired(self, timer: TimerFired, now_ms: int) -> list[Effect]:
+        if timer.name != _CHECK:
+            return self._translated(self._placement.step(timer, now_ms), now_ms)
+        effects: list[Effect] = [SetTimer(_CHECK, now_ms + self._settings.keep_alive_ms)]
+        silence_ms = self._settings.keep_alive_ms * self._settings.misses
+        for node in list(self._directory.live()):
+            if now_ms - node.heard_ms > silence_ms:
+                effects += self._lose(node, now_ms)
+        for upload in list(self._uploads.values()):
+            is_silent = now_ms - upload.heard_ms > self._settings.upload_timeout_ms
+            if is_silent and not upload.is_committing:
+                effects += self._drop(upload, now_ms)
+        return effects + self._replication.check(now_ms)
+
+    # -- data nodes -------------------------------------------------------------------------
+
+    def _on_data_node_joined(self, joined: m.DataNodeJoined, now_ms: int) -> list[Effect]:
+        known = self._directory.nodes.get(joined.node)
+        if known is None:
+            known = DataNodeRecord(joined.node, self.epoch << 32)
+            self._directory.nodes[joined.node] = known
+        if joined.launch < known.launch:
+            return [SendToDataNode(joined.task, m.Dismissed("a later launch has taken over"))]
+        if joined.task == known.task and joined.join <= known.join:
+            if known.is_live and joined.join == known.join:
+                known.heard_ms = now_ms
+                return [SendToDataNode(joined.task, m.Welcomed(joined.join, known.incarnation))]
+            return []  # Said again, too late: it has been fenced since, and will join anew.
+        effects = self._lose(known, now_ms) if known.is_live else []
+        self._take_up(known, joined, now_ms)
+        effects.append(SendToDataNode(known.task, m.Welcomed(joined.join, known.incarnation)))
+        effects += self._reconcile(known, joined.chunks, (), now_ms)
+        server = peace.ServerJoined(ServerName(known.name), known.rack)
+        return effects + self._translated(self._placement.step(server, now_ms), now_ms)
+
+    def _take_up(self, node: DataNodeRecord, joined: m.DataNodeJoined, now_ms: int) -> None:
+        node.incarnation += 1
+        node.launch, node.task, node.join = joined.launch, joined.task, joined.join
+        node.host, node.rack, node.endpoint = joined.host, joined.rack, joined.endpoint
+        node.is_live = True
+        node.heard_ms = now_ms
+        node.sequence = node.order = 0
+
+    def _reconcile(
+        self,
+        node: DataNodeRecord,
+        sound: tuple[StoredChunk, ...],
+        damaged: tuple[ChunkId, ...],
+        now_ms: int,
+    ) -> list[Effect]:
+        """A full listing: what else was thought to be there is not; what nobody needs, goes."""
+        former = dict(node.chunks)
+        listed = {stored.chunk: stored for stored in sound}
+        for chunk in former:
+            if chunk not in listed:
+                self._directory.unhold(node, chunk)
+        self._damaged += sum(chunk not in node.damaged for chunk in damaged)
+        node.damaged = dict.fromkeys(c for c in damaged if c not in node.deleting)
+        unneeded = [
+            chunk
+            for chunk, stored in [*listed.items(), *((c, None) for c in damaged)]
+            if chunk not in node.deleting and not self._is_needed(chunk, stored)
+        ]
+        for chunk, stored in listed.items():
+            if chunk not in unneeded:
+                self._directory.hold(node, stored)
+        touched = dict.fromkeys([*former, *listed, *damaged])
+        return [
+            *self._replication.unwanted(node, tuple(unneeded)),
+            *self._replication.review(touched, now_ms, delay_ms=self._settings.recopy_delay_ms),
+        ]
+
+    def _is_needed(self, chunk: ChunkId, stored: StoredChunk | None) -> bool:
+        """Whether a chunk is part of an object that exists or may yet come to exist."""
+        record = self._directory.chunks.get(chunk)
+        if record is not None:
+            return stored is None or record.stored == stored
+        return any(chunk in upload.chains for upload in self._uploads.values())
+
+    def _lose(self, node: DataNodeRecord, now_ms: int) -> list[Effect]:
+        """From now on only a later incarnation of the data node counts."""
+        self._losses += 1
+        task, incarnation = node.task, node.incarnation
+        held = self._directory.lose(node)
+        effects: list[Effect] = [SendToDataNode(task, m.Fenced(incarnation))]
+        effects += self._replication.review(held, now_ms, delay_ms=self._settings.recopy_delay_ms)
+        server = peace.ServerLost(ServerName(node.name))
+        return effects + self._translated(self._placement.step(server, now_ms), now_ms)
+
+    def _heard(self, name: str, incarnation: int, now_ms: int) -> DataNodeRecord | None:
+        """The data node, if the message is of its present incarnation."""
+        node = self._directory.current(name, incarnation)
+        if node is None:
+            self._stale_messages += 1
+            return None
+        node.heard_ms = now_ms
+        return node
+
+    def _reported(
+        self, name: str, incarnation: int, sequence: int, now_ms: int
+    ) -> DataNodeRecord | None:
+        """The same for a numbered report; one older than the newest is dropped."""
+        node = self._heard(name, incarnation, now_ms)
+        if node is None or sequence <= node.sequence:
+            return None
+        node.sequence = sequence
+        return node
+
+    def _on_data_node_alive(self, alive: m.DataNodeAlive, now_ms: int) -> list[Effect]:
+        if self._heard(alive.node, alive.incarnation, now_ms) is None:
+            return [SendToDataNode(alive.task, m.Fenced(alive.incarnation))]
+        return [SendToDataNode(alive.task, m.LeaseRenewed(alive.incarnation))]
+
+    def _on_inventory_reported(self, report: m.InventoryReported, now_ms: int) -> list[Effect]:
+        node = self._reported(report.node, report.incarnation, report.sequence, now_ms)
+        if node is None:
+            return []
+        listed = {stored.chunk for stored in report.chunks} | set(report.damaged)
+        again = tuple(chunk for chunk in node.deleting if chunk in listed)
+        for chunk in [chunk for chunk in node.deleting if chunk not in listed]:
+            del node.deleting[chunk]
+        return [
+            *self._replication.unwanted(node, again),
+            *self._reconcile(node, report.chunks, report.damaged, now_ms),
+        ]
+
+    def _on_chunk_stored(self, report: m.ChunkStored, now_ms: int) -> list[Effect]:
+        node = self._reported(report.node, report.incarnation, report.sequence, now_ms)
+        if node is None:
+            return []
+        stored = report.chunk
+        if not self._is_needed(stored.chunk, stored):
+            return self._replication.unwanted(node, (stored.chunk,))
+        self._directory.hold(node, stored)
+        return self._replication.review((stored.chunk,), now_ms, delay_ms=0)
+
+    def _on_chunks_deleted(self, report: m.ChunksDeleted, now_ms: int) -> list[Effect]:
+        node = self._reported(report.node, report.incarnation, report.sequence, now_ms)
+        if node is not None:
+            for chunk in report.chunks:
+                node.deleting.pop(chunk, None)
+        return []
+
+    # -- writing ----------------------------------------------------------------------------
+
+    def _on_object_create_requested(
+        self, asked: m.ObjectCreateRequested, now_ms: int
+    ) -> list[Effect]:
+        known = self._uploads.get(asked.upload)
+        if known is not None:
+            known.heard_ms = now_ms
+            return [SendToClient(asked.client, m.UploadOpened(asked.upload, self.epoch))]
+        reason = ""
+        if asked.upload in self._ended:
+            reason = "the upload has ended"  # Said again, too late; else an object could rise anew.
+        elif asked.name in self._directory.objects:
+            reason = f"{asked.name} exists already"
+        elif asked.name in self._names:
+            reason = f"{asked.name} is being written by another"
+        elif len(self._uploads) >= self._settings.uploads_max:
+            reason = f"{len(self._uploads)} objects are being written; uploads_max allows no more"
+        if reason:
+            return self._refuse(asked.client, asked.upload, reason)
+        self._uploads[asked.upload] = _Upload(asked, now_ms)
+        self._names[asked.name] = asked.upload
+        return [SendToClient(asked.client, m.UploadOpened(asked.upload, self.epoch))]
+
+    def _refuse(self, client: str, upload: str, reason: str) -> list[Effect]:
+        return [SendToClient(client, m.UploadRefused(upload, reason))]
+
+    def _on_chunk_placement_requested(
+        self, asked: m.ChunkPlacementRequested, now_ms: int
+    ) -> list[Effect]:
+        upload = self._uploads.get(asked.upload)
+        if upload is None:
+            return self._refuse(asked.client, asked.upload, "the master does not know the upload")
+        upload.heard_ms = now_ms
+        if asked.request < upload.request or upload.is_committing:
+            return []  # Said again, too late.
+        if asked.request == upload.request and upload.current is not None:
+            if self._stands(upload.chains[upload.current]):
+                return [self._placed(upload)]
+            return [*self._withdraw(upload, now_ms), *self._place(upload, now_ms)]
+        if asked.request == upload.request:
+            return self._place(upload, now_ms)
+        effects = self._withdraw(upload, now_ms)
+        upload.request = asked.request
+        return effects + self._place(upload, now_ms)
+
+    def _stands(self, chain: tuple[Replica, ...]) -> bool:
+        return all(self._directory.current(r.node, r.incarnation) is not None for r in chain)
+
+    def _withdraw(self, upload: _Upload, now_ms: int) -> list[Effect]:
+        """The newest chunk is stored, or will be placed anew: Peace need not wait for it."""
+        upload.current = None
+        if upload.request == 0:
+            return []
+        withdrawn = peace.WriteWithdrawn(upload.key())
+        return self._translated(self._placement.step(withdrawn, now_ms), now_ms)
+
+    def _place(self, upload: _Upload, now_ms: int) -> list[Effect]:
+        copies = self._settings.copies
+        live = sum(1 for _ in self._directory.live())
+        if live < copies:
+            reason = f"{live} data nodes live, {copies} copies are wanted"
+            return [self._delayed(upload, reason)]
+        wanted = peace.WriteRequested(upload.key(), self._server_of(upload), copies, 1)
+        return self._translated(self._placement.step(wanted, now_ms), now_ms)
+
+    def _server_of(self, upload: _Upload) -> ServerName:
+        """The writer as Peace knows it: the data node beside it, if there is one."""
+        live = list(self._directory.live())
+        beside = (node.name for node in live if node.host == upload.asked.host)
+        return ServerName(next(beside, live[0].name))
+
+    def _translated(self, effects: list[Effect], now_ms: int) -> list[Effect]:
+        """What the placement decides, as words to clients."""
+        return [out for effect in effects for out in self._decided(effect, now_ms)]
+
+    def _decided(self, effect: Effect, now_ms: int) -> list[Effect]:
+        if isinstance(effect, peace.GrantWrite):
+            upload = self._waiting(effect.request_id)
+            if upload is None:
+                withdrawn = peace.WriteWithdrawn(effect.request_id)
+                return self._translated(self._placement.step(withdrawn, now_ms), now_ms)
+            return self._granted(upload, effect.placements[0].servers)
+        if isinstance(effect, peace.RefuseWrite | peace.FailWrite):
+            upload = self._waiting(effect.request_id)
+            why = effect.reason if isinstance(effect, peace.FailWrite) else "waits for its turn"
+            return [] if upload is None else [self._delayed(upload, why)]
+        return [effect]
+
+    def _waiting(self, key: peace.WriteRequestId) -> _Upload | None:
+        upload = self._uploads.get(key.rpartition("/")[0])
+        return upload if upload is not None and upload.key() == key else None
+
+    def _granted(self, upload: _Upload, servers: tuple[ServerName, ...]) -> list[Effect]:
+        chunk = m.chunk_id(self.epoch, self._next_chunk)
+        self._next_chunk += 1
+        nodes = [self._directory.nodes[server] for server in servers]
+        upload.chains[chunk] = tuple(node.replica() for node in nodes)
+        upload.current = chunk
+        return [self._placed(upload)]
+
+    def _placed(self, upload: _Upload) -> Effect:
+        if upload.current is None:
+            raise InvariantViolation(f"{upload.asked.upload} is answered without a place")
+        chain = upload.chains[upload.current]
+        word = m.ChunkPlaced(upload.asked.upload, upload.request, upload.current, chain)
+        return SendToClient(upload.asked.client, word)
+
+    def _delayed(self, upload: _Upload, reason: str) -> Effect:
+        word = m.PlacementDelayed(upload.asked.upload, upload.request, reason)
+        return SendToClient(upload.asked.client, word)
+
+    def _on_chunk_completed(self, done: m.ChunkCompleted, now_ms: int) -> list[Effect]:
+        upload = self._uploads.get(done.upload)
+        if upload is None or done.request != upload.request or upload.current is None:
+            return []
+        upload.heard_ms = now_ms
+        written = peace.ChunkWritten(upload.key(), 0)
+        return self._translated(self._placement.step(written, now_ms), now_ms)
+
+    # -- committing -------------------------------------------------------------------------
+
+    def _on_object_commit_requested(
+        self, asked: m.ObjectCommitRequested, now_ms: int
+    ) -> list[Effect]:
+        existing = self._directory.objects.get(asked.name)
+        if existing is not None and existing.upload == asked.upload:
+            return [SendToClient(asked.client, m.ObjectCommitted(asked.upload))]
+        upload = self._uploads.get(asked.upload)
+        if upload is None or asked.epoch != self.epoch:
+            return self._refuse(asked.client, asked.upload, "the master does not know the upload")
+        upload.heard_ms = now_ms
+        if upload.is_committing:
+            return []  # The journal has it in hand; the answer follows.
+        effects: list[Effect] = []
+        if upload.record is None:
+            reason = self._why_not(upload, asked)
+            if reason:
+                dropped = self._drop(upload, now_ms)
+                return dropped + self._refuse(asked.client, asked.upload, reason)
+            upload.record = ObjectRecord(asked.upload, self._settings.copies, asked.chunks)
+            effects += self._register(upload, upload.record, now_ms)
+        return effects + self._commit(upload, upload.record)
+
+    def _why_not(self, upload: _Upload, asked: m.ObjectCommitRequested) -> str:
+        if len(asked.chunks) > self._settings.object_chunks_max:
+            return f"{len(asked.chunks)} chunks are more than object_chunks_max allows"
+        if len({stored.chunk for stored in asked.chunks}) < len(asked.chunks):
+            return "a chunk is named twice"
+        wrong = [s.chunk for s in asked.chunks if s.chunk not in upload.chains]
+        return f"chunk {wrong[0]} was not placed for it" if wrong else ""
+
+    def _register(self, upload: _Upload, record: ObjectRecord, now_ms: int) -> list[Effect]:
+        """From now on the chunks are kept at as many data nodes as they should."""
+        self._directory.add_chunks(record)
+        for stored in record.chunks:
+            for replica in upload.chains[stored.chunk]:
+                node = self._directory.current(replica.node, replica.incarnation)
+                if node is not None and stored.chunk not in node.damaged:
+                    self._directory.hold(node, stored)
+        chunks = [stored.chunk for stored in record.chunks]
+        return self._replication.review(chunks, now_ms, delay_ms=0)
+
+    def _commit(self, upload: _Upload, record: ObjectRecord) -> list[Effect]:
+        """Journal the object, if each of its chunks has all its copies; else it is asked again.
+
+        Fewer will not do, though the chain had acknowledged: 1. X and Y store a chunk. 2. X is
+        lost, and long forgotten when 3. Y is lost, which nobody has noticed yet. 4. The object is
+        committed, with no copy of the chunk, though never more than one data node failed at once.
+        """
+        for stored in record.chunks:
+            holders = len(self._directory.chunks[stored.chunk].holders)
+            if holders < record.copies:
+                reason = f"chunk {stored.chunk} has {holders} live copies of {record.copies}"
+                word = m.PlacementDelayed(upload.asked.upload, 0, reason)
+                return [SendToClient(upload.asked.client, word)]
+        upload.is_committing = True
+        entry = object_entry(upload.asked.name, record)
+        return [self._journal(entry, lambda ms: self._committed(upload, record, ms))]
+
+    def _committed(self, upload: _Upload, record: ObjectRecord, now_ms: int) -> list[Effect]:
+        """The journal has the entry: the object exists."""
+        self._forget(upload)
+        self._directory.objects[upload.asked.name] = record
+        for stored in record.chunks:
+            del upload.chains[stored.chunk]
+        return [
+            SendToClient(upload.asked.client, m.ObjectCommitted(upload.asked.upload)),
+            *self._withdraw(upload, now_ms),
+            *self._delete_chunks(tuple(upload.chains)),
+        ]
+
+    def _journal(
+        self, entry: dict[str, object], done: Callable[[int], list[Effect]]
+    ) -> WriteJournal:
+        request_id = self._next_request
+        self._next_request += 1
+        self._requests[request_id] = done
+        return WriteJournal(request_id, (entry,))
+
+    def _on_journal_written(self, written: JournalWritten, now_ms: int) -> list[Effect]:
+        done = self._requests.pop(written.request_id, None)
+        return [] if done is None else done(now_ms)
+
+    def _on_upload_aborted(self, aborted: m.UploadAborted, now_ms: int) -> list[Effect]:
+        upload = self._uploads.get(aborted.upload)
+        if upload is None or upload.is_committing:
+            return []
+        return self._drop(upload, now_ms)
+
+    def _drop(self, upload: _Upload, now_ms: int) -> list[Effect]:
+        """Nothing will come of an upload; what it stored is deleted."""
+        self._forget(upload)
+        if upload.record is not None:
+            chunks = self._directory.remove_chunks(upload.record)
+            self._replication.review(chunks, now_ms, delay_ms=0)
+        return [*self._withdraw(upload, now_ms), *self._delete_chunks(tuple(upload.chains))]
+
+    def _forget(self, upload: _Upload) -> None:
+        del self._uploads[upload.asked.upload]
+        del self._names[upload.asked.name]
+        self._ended[upload.asked.upload] = None
+        while len(self._ended) > self._settings.uploads_max:
+            del self._ended[next(iter(self._ended))]
+
+    def _delete_chunks(self, chunks: tuple[ChunkId, ...]) -> list[Effect]:
+        """Nobody needs these chunks, wherever they are. What comes later is deleted when listed."""
+        effects: list[Effect] = []
+        for node in self._directory.live():
+            there = [c for c in chunks if c in node.chunks or c in node.damaged]
+            effects += self._replication.unwanted(node, tuple(there))
+        return effects
+
+    # -- reading and deleting ---------------------------------------------------------------
+
+    def _on_object_locate_requested(
+        self, asked: m.ObjectLocateRequested, now_ms: int
+    ) -> list[Effect]:
+        del now_ms
+        record = self._directory.objects.get(asked.name)
+        if record is None:
+            return [SendToClient(asked.client, m.ObjectUnknown(asked.request))]
+        chunks = tuple(
+            m.ChunkCopies(stored, self._directory.replicas(stored.chunk))
+            for stored in record.chunks
+        )
+        return [SendToClient(asked.client, m.ObjectLocated(asked.request, chunks))]
+
+    def _on_names_requested(self, asked: m.NamesRequested, now_ms: int) -> list[Effect]:
+        del now_ms
+        names = tuple(sorted(n for n in self._directory.objects if n.startswith(asked.prefix)))
+        return [SendToClient(asked.client, m.NamesListed(asked.request, names))]
+
+    def _on_object_delete_requested(
+        self, asked: m.ObjectDeleteRequested, now_ms: int
+    ) -> list[Effect]:
+        answer = SendToClient(asked.client, m.ObjectDeleted(asked.request))
+        upload = self._uploads.get(self._names.get(asked.name, ""))
+        if upload is not None and not upload.is_committing:
+            return [*self._drop(upload, now_ms), answer]
+        if upload is None and asked.name not in self._directory.objects:
+            return [answer]
+        entry: dict[str, object] = {"deleted": asked.name}
+        return [self._journal(entry, lambda ms: [*self._deleted(asked.name, ms), answer])]
+
+    def _deleted(self, name: str, now_ms: int) -> list[Effect]:
+        """The journal has it: the object does not exist, and nothing needs its chunks."""
+        chunks = self._directory.remove_object(name)
+        self._replication.review(chunks, now_ms, delay_ms=0)
+        return self._delete_chunks(chunks)
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def _candidate(self, server: ServerName) -> Candidate:
+        node = self._directory.nodes[server]
+        placed = sum(
+            any(replica.node == server for replica in upload.chains[upload.current])
+            for upload in self._uploads.values()
+            if upload.current is not None and upload.current not in node.chunks
+        )
+        return Candidate(node.name, node.host, len(node.chunks) + placed)
+
+    def copies_of(self, name: str) -> list[int]:
+        """How many live copies each chunk of an object has. Raises `KeyError`: no such object."""
+        record = self._directory.objects[name]
+        return [len(self._directory.chunks[c.chunk].holders) for c in record.chunks]
+
+    def objects(self) -> list[tuple[str, ObjectRecord]]:
+        """All committed objects."""
+        return list(self._directory.objects.items())
+
+    def is_safe(self) -> bool:
+        """Whether every chunk that counts has all its copies."""
+        return self._replication.wanting == 0
+
+    def is_settled(self) -> bool:
+        """Whether all is written, copied and deleted."""
+        is_deleting = any(node.deleting for node in self._directory.live())
+        return not (self._uploads or self._replication.wanting or is_deleting)
+
+    def incarnations(self) -> dict[str, int]:
+        """The newest incarnation of every data node; 0: it is lost."""
+        return {n.name: n.incarnation * n.is_live for n in self._directory.nodes.values()}
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when the master's own state makes no sense."""
+        self._directory.check_invariants()
+        for name, upload in self._names.items():
+            if self._uploads[upload].asked.name != name or name in self._directory.objects:
+                raise InvariantViolation(f"{name} is written and exists")
+
+    def statistics(self) -> ChunkMasterStatistics:
+        """A summary."""
+        return ChunkMasterStatistics(
+            data_nodes=sum(1 for _ in self._directory.live()),
+            objects=len(self._directory.objects),
+            chunks=len(self._directory.chunks),
+            wanting_chunks=self._replication.wanting,
+            uploads=len(self._uploads),
+            copies_started=self._replication.copies_started,
+            losses=self._losses,
+            damaged=self._damaged,
+            stale_messages=self._stale_messages,
+        )
+
+
+_HANDLERS: dict[type[Stimulus], Callable[[ChunkMaster, Any, int], list[Effect]]] = {
+    Started: ChunkMaster._on_started,
+    TimerFired: ChunkMaster._on_timer_fired,
+    JournalWritten: ChunkMaster._on_journal_written,
+    m.DataNodeJoined: ChunkMaster._on_data_node_joined,
+    m.DataNodeAlive: ChunkMaster._on_data_node_alive,
+    m.InventoryReported: ChunkMaster._on_inventory_reported,
+    m.ChunkStored: ChunkMaster._on_chunk_stored,
+    m.ChunksDeleted: ChunkMaster._on_chunks_deleted,
+    m.ObjectCreateRequested: ChunkMaster._on_object_create_requested,
+    m.ChunkPlacementRequested: ChunkMaster._on_chunk_placement_requested,
+    m.ChunkCompleted: ChunkMaster._on_chunk_completed,
+    m.ObjectCommitRequested: ChunkMaster._on_object_commit_requested,
+    m.UploadAborted: ChunkMaster._on_upload_aborted,
+    m.ObjectLocateRequested: ChunkMaster._on_object_locate_requested,
+    m.NamesRequested: ChunkMaster._on_names_requested,
+    m.ObjectDeleteRequested: ChunkMaster._on_object_delete_requested,
+}

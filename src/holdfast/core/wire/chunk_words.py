@@ -1,0 +1,225 @@
+"""The chunk store's messages as bytes: words are JSON, pieces have a fixed header.
+
+Every class of message is taken apart by its fields, so that what comes in is checked against the
+declared types before anything is made of it. Decoding never raises: what is no message gives
+`CorruptFrame`. Byte by byte in docs/protocols/chunk_store.md.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
+
+from holdfast.core.chunks import messages as m
+from holdfast.core.chunks.settings import PIECE_BYTES_MAX
+from holdfast.core.wire.frames import CorruptFrame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TO_MASTER: Final = (
+    m.DataNodeJoined,
+    m.DataNodeAlive,
+    m.InventoryReported,
+    m.ChunkStored,
+    m.ChunksDeleted,
+    m.ObjectCreateRequested,
+    m.ChunkPlacementRequested,
+    m.ChunkCompleted,
+    m.ObjectCommitRequested,
+    m.UploadAborted,
+    m.ObjectLocateRequested,
+    m.NamesRequested,
+    m.ObjectDeleteRequested,
+)
+TO_DATA_NODE: Final = (
+    m.Welcomed,
+    m.Fenced,
+    m.Dismissed,
+    m.LeaseRenewed,
+    m.ChunksUnwanted,
+    m.CopyWanted,
+)
+TO_CLIENT: Final = (
+    m.UploadOpened,
+    m.UploadRefused,
+    m.ChunkPlaced,
+    m.PlacementDelayed,
+    m.ObjectCommitted,
+    m.ObjectLocated,
+    m.ObjectUnknown,
+    m.NamesListed,
+    m.ObjectDeleted,
+)
+UP_THE_CHAIN: Final = (m.ChunkAcked, m.ChunkRefused)
+TO_READER: Final = (m.PieceAnswered, m.PieceRefused)
+DOWN_THE_CHAIN: Final = (m.Piece, m.PieceRequested)
+
+_TEXT_MAX: Final = 4_096
+_NUMBER_MAX: Final = 2**64
+_MAGIC: Final = 0x4348  # "HC", little endian
+_VERSION: Final = 1
+_PIECE: Final = 1
+_ANSWER: Final = 2
+# magic, version, kind; chunk's epoch and number; write or request; incarnation; index, count, size;
+# checksum of the data
+_HEADER: Final = struct.Struct("<HBBxxxxQQQQIIIxxxxQ")
+
+
+def encode(message: m.Message) -> list[bytes]:
+    """The parts of a message."""
+    if isinstance(message, m.Piece):
+        chain = json.dumps([_plain(replica) for replica in message.chain]).encode()
+        header = _header(_PIECE, message, message.write, message.incarnation, message.count)
+        return [header, chain, message.data]
+    if isinstance(message, m.PieceAnswered):
+        header = _header(_ANSWER, message, message.request, 0, 0)
+        return [header, message.table, message.data]
+    return [json.dumps([type(message).__name__, *_values(message)]).encode()]
+
+
+def decode(
+    parts: Sequence[bytes | memoryview], kinds: tuple[type[m.Message], ...]
+) -> m.Message | CorruptFrame:
+    """A message of one of these classes."""
+    if len(parts) == 3:
+        message = _decode_piece(parts)
+    elif len(parts) == 1:
+        message = _decode_word(bytes(parts[0]))
+    else:
+        return CorruptFrame(f"{len(parts)} parts")
+    if isinstance(message, (CorruptFrame, *kinds)):
+        return message
+    return CorruptFrame(f"{type(message).__name__} is not for this receiver")
+
+
+# -- words ----------------------------------------------------------------------------------
+
+
+def _plain(value: object) -> object:
+    """A field's value as JSON takes it."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return _values(value) if is_dataclass(value) else value
+
+
+def _values(record: Any) -> list[object]:
+    return [_plain(getattr(record, field.name)) for field in fields(record)]
+
+
+class _Unfit(ValueError):
+    """A value is not of the declared type."""
+
+
+def _decode_word(text: bytes) -> m.Message | CorruptFrame:
+    try:
+        values = json.loads(text)
+        if not isinstance(values, list) or not values or not isinstance(values[0], str):
+            return CorruptFrame("no list that begins with a kind")
+        kind = _KINDS.get(values[0])
+        if kind is None:
+            return CorruptFrame(f"unknown kind {values[0][:100]!r}")
+        made = _record(kind, values[1:])
+    except (ValueError, RecursionError) as error:
+        return CorruptFrame(str(error)[:200])
+    return made if isinstance(made, m.Message) else CorruptFrame("no message")
+
+
+@cache
+def _types(kind: type) -> tuple[Any, ...]:
+    hints = get_type_hints(kind)
+    return tuple(hints[field.name] for field in fields(kind))
+
+
+def _record(kind: type, values: object) -> object:
+    types = _types(kind)
+    if not isinstance(values, list) or len(values) != len(types):
+        raise _Unfit(f"{kind.__name__} has {len(types)} fields")
+    return kind(*(_value(wanted, value) for wanted, value in zip(types, values, strict=True)))
+
+
+def _value(wanted: Any, value: object) -> object:
+    if wanted is m.ChunkId:
+        if not isinstance(value, str) or m.parse_chunk_id(value) is None:
+            raise _Unfit("no name of a chunk")
+        return value
+    if wanted is int:
+        if type(value) is not int or not 0 <= value < _NUMBER_MAX:
+            raise _Unfit("no number")
+        return value
+    if wanted is str:
+        if not isinstance(value, str) or len(value) > _TEXT_MAX:
+            raise _Unfit("no text, or a long one")
+        return value
+    if get_origin(wanted) is tuple:
+        if not isinstance(value, list):
+            raise _Unfit("no list")
+        return tuple(_value(get_args(wanted)[0], each) for each in value)
+    return _record(wanted, value)
+
+
+_KINDS: Final[dict[str, type[m.Message]]] = {
+    kind.__name__: kind
+    for kind in (*TO_MASTER, *TO_DATA_NODE, *TO_CLIENT, *UP_THE_CHAIN, *TO_READER, *DOWN_THE_CHAIN)
+    if kind not in (m.Piece, m.PieceAnswered)
+}
+
+
+# -- pieces ---------------------------------------------------------------------------------
+
+
+def _header(
+    kind: int, message: m.Piece | m.PieceAnswered, number: int, incarnation: int, count: int
+) -> bytes:
+    epoch, chunk = m.parse_chunk_id(message.chunk) or (0, 0)
+    data = message.data
+    return _HEADER.pack(
+        _MAGIC,
+        _VERSION,
+        kind,
+        epoch,
+        chunk,
+        number,
+        incarnation,
+        message.index,
+        count,
+        len(data),
+        m.piece_checksum(data),
+    )
+
+
+def _decode_piece(parts: Sequence[bytes | memoryview]) -> m.Message | CorruptFrame:
+    header, middle, data = bytes(parts[0]), bytes(parts[1]), parts[2]
+    if len(header) != _HEADER.size:
+        return CorruptFrame(f"a header of {len(header)} bytes")
+    unpacked = _HEADER.unpack(header)
+    magic, version, kind, epoch, number, request, incarnation, index, count, size, _ = unpacked
+    if (magic, version) != (_MAGIC, _VERSION):
+        return CorruptFrame("another magic or version")
+    if len(data) != size or size > PIECE_BYTES_MAX:
+        return CorruptFrame(f"{len(data)} bytes, announced as {size}")
+    if m.piece_checksum(data) != unpacked[-1]:
+        return CorruptFrame("a piece fails its checksum")
+    chunk = m.chunk_id(epoch, number)
+    if kind == _ANSWER:
+        return m.PieceAnswered(request, chunk, index, middle, bytes(data))
+    if kind != _PIECE or index >= count:
+        return CorruptFrame(f"kind {kind}, piece {index} of {count}")
+    chain = _decode_chain(middle)
+    if isinstance(chain, CorruptFrame):
+        return chain
+    return m.Piece(chunk, request, incarnation, index, count, chain, bytes(data))
+
+
+def _decode_chain(text: bytes) -> tuple[m.Replica, ...] | CorruptFrame:
+    try:
+        values = json.loads(text)
+        if not isinstance(values, list):
+            return CorruptFrame("no chain")
+        chain = [_record(m.Replica, value) for value in values]
+    except (ValueError, RecursionError) as error:
+        return CorruptFrame(str(error)[:200])
+    return tuple(each for each in chain if isinstance(each, m.Replica))

@@ -1,0 +1,1 @@
+"""The shells of the embedded chunk store: master service, data node task, client."""

@@ -1,0 +1,222 @@
+"""Runs the chunk master in a thread of the driver: its socket, its journal, its timers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import zmq
+
+from holdfast.core.chunks import effects as e
+from holdfast.core.chunks import messages as m
+from holdfast.core.chunks.chunk_master import ChunkMaster, ChunkMasterStatistics
+from holdfast.core.chunks.directory import compacted
+from holdfast.core.chunks.settings import ChunkSettings
+from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
+from holdfast.core.wire import chunk_words as words
+from holdfast.core.wire.frames import CorruptFrame
+from holdfast.shell.spark.journal import Journal
+from holdfast.shell.stores.chunks.client import ChunkStoreSpec
+from holdfast.shell.stores.chunks.data_node_task import DataNodeSpec
+from holdfast.shell.transport.channels import Channels, RunKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LOG = logging.getLogger(__name__)
+_POLL_MS: Final = 20
+_DRAIN_MESSAGES: Final = 1_024
+_JOURNAL_BYTES_MAX: Final = 16 << 20
+_FAREWELL_S: Final = 0.5
+_FAREWELL_MS: Final = 10
+
+
+class MasterService:
+    """The shell around one `ChunkMaster`."""
+
+    def __init__(
+        self,
+        location: str,
+        settings: ChunkSettings,
+        *,
+        address: str = "127.0.0.1",
+        placement: Machine | None = None,
+        journal_bytes_max: int = _JOURNAL_BYTES_MAX,
+    ) -> None:
+        """Open the journal and bind the socket; `start` begins to serve.
+
+        Args:
+            location: The checkpoint location; the store lies under `chunks/` there.
+            settings: The store's.
+            address: The address to listen at; clients and data nodes must reach it.
+            placement: Peace, if it is to place and time the writes.
+            journal_bytes_max: The journal is written anew, short, when it has grown by so much.
+
+        Raises:
+            JournalCorrupt: The journal is damaged before its end.
+        """
+        self._settings = settings
+        self._journal_bytes_max = journal_bytes_max
+        self._journal = Journal(os.path.join(location, "chunks", "journal"), compacted)
+        self._machine = ChunkMaster(
+            epoch=self._journal.epoch,
+            settings=settings,
+            placement=placement,
+            journal=self._journal.entries,
+        )
+        self._keys = RunKeys.generate()
+        self._channels = Channels(self._keys)
+        self._router = self._channels.server()
+        port = self._router.bind_to_random_port(f"tcp://{address}")
+        self.endpoint = f"tcp://{address}:{port}"
+        self._timers: dict[str, int] = {}
+        self._unwritten: list[e.WriteJournal] = []
+        self._asked: queue.SimpleQueue[Callable[[ChunkMaster], None]] = queue.SimpleQueue()
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="chunk-master", daemon=True)
+        self._tasks: dict[str, str] = {}  # of each data node, the process that spoke last
+        self.statistics: ChunkMasterStatistics = self._machine.statistics()
+        self.corrupt_frames = 0
+        self.error: str | None = None
+
+    # -- life -------------------------------------------------------------------------------
+
+    def start(self) -> ChunkStoreSpec:
+        """Serve; how clients reach the store."""
+        self._thread.start()
+        return ChunkStoreSpec(self.endpoint, self._keys, self._settings)
+
+    def stop(self) -> None:
+        """Dismiss the data nodes and stop; returns when nothing of it runs any more."""
+        self._is_stopping.set()
+        self._thread.join()
+
+    def data_node(
+        self, node: str, folder: str, *, launch: int = 1, rack: str = "", is_local: bool = True
+    ) -> DataNodeSpec:
+        """What a process needs to be one of this store's data nodes; see `DataNodeSpec`."""
+        return DataNodeSpec(
+            node, launch, folder, self.endpoint, self._keys, self._settings, rack, is_local
+        )
+
+    def processes(self) -> dict[str, int]:
+        """The process id of every data node that has spoken, as of its own host."""
+        return {node: int(task.split("|")[2]) for node, task in list(self._tasks.items())}
+
+    def copies_of(self, name: str, timeout_s: float = 5.0) -> list[int]:
+        """How many live copies each chunk of an object has; empty: there is no such object."""
+        answer: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+
+        def look(machine: ChunkMaster) -> None:
+            try:
+                answer.put(machine.copies_of(name))
+            except KeyError:
+                answer.put([])
+
+        self._asked.put(look)
+        return answer.get(timeout=timeout_s)
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._step(e.Started())
+            while not self._is_stopping.is_set():
+                self._turn()
+            self._dismiss_all()
+        except Exception as error:  # Fail-stop: clients run into their timeouts.
+            self.error = f"{type(error).__name__}: {error}"
+            _LOG.exception("the chunk master failed")
+        finally:
+            self._channels.close()
+            self._journal.close()
+
+    def _turn(self) -> None:
+        """Take all messages that are there before any timer fires.
+
+        Else a master that was held up, say by a slow disk, would take its data nodes for lost
+        while their keep-alives wait in its socket.
+        """
+        timers_until_ms = _now_ms()
+        if self._router.poll(_POLL_MS):
+            self._drain()
+        while not self._asked.empty():
+            self._asked.get()(self._machine)
+        for name in [n for n, at_ms in self._timers.items() if at_ms <= timers_until_ms]:
+            del self._timers[name]
+            self._step(TimerFired(name))
+            self.statistics = self._machine.statistics()
+        self._write_journal()
+
+    def _drain(self) -> None:
+        for _ in range(_DRAIN_MESSAGES):
+            try:
+                identity, *parts = self._router.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            message = words.decode(parts, words.TO_MASTER)
+            if isinstance(message, CorruptFrame) or not self._is_from(message, identity):
+                self.corrupt_frames += 1
+                continue
+            self._step(message)
+
+    def _is_from(self, message: m.Message, identity: bytes) -> bool:
+        """Whether a message names its sender, where the answer goes to that."""
+        if isinstance(message, m.DataNodeJoined | m.DataNodeAlive):
+            self._tasks[message.node] = message.task
+            return message.task.encode() == identity and message.task.count("|") == 3
+        client = getattr(message, "client", None)
+        return client is None or str(client).encode() == identity
+
+    def _step(self, stimulus: Stimulus) -> None:
+        for effect in self._machine.step(stimulus, _now_ms()):
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case SetTimer():
+                self._timers[effect.name] = effect.at_ms
+            case e.WriteJournal():
+                self._unwritten.append(effect)
+            case e.SendToDataNode():
+                self._send(effect.task, effect.message)
+            case e.SendToClient():
+                self._send(effect.client, effect.message)
+
+    def _send(self, identity: str, message: m.Message) -> None:
+        self._router.send_multipart([identity.encode(), *words.encode(message)])
+
+    def _write_journal(self) -> None:
+        """All entries of this turn with one sync; their completions may bring more."""
+        while self._unwritten:
+            requests, self._unwritten = self._unwritten, []
+            self._journal.write([entry for request in requests for entry in request.entries])
+            for request in requests:
+                self._step(e.JournalWritten(request.request_id))
+        if self._journal.written_bytes > self._journal_bytes_max:
+            entries = self._machine.entries()
+            self._journal.begin_anew(entries)
+            self._journal_bytes_max = max(self._journal_bytes_max, 2 * self._journal.written_bytes)
+
+    def _dismiss_all(self) -> None:
+        """Tell all data nodes to end, and give the words time to go out."""
+        for task in self._tasks.values():
+            self._send(task, m.Dismissed("the store is stopped"))
+        deadline_s = time.monotonic() + _FAREWELL_S
+        while self._tasks and time.monotonic() < deadline_s:
+            if self._router.poll(_FAREWELL_MS):
+                self._dismiss_again(self._router.recv_multipart())
+
+    def _dismiss_again(self, parts: Sequence[bytes]) -> None:
+        """Whoever still speaks has not heard."""
+        word = m.Dismissed("the store is stopped")
+        self._router.send_multipart([parts[0], *words.encode(word)])
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,820 @@
+"""The chunk store under one seeded scheduler: master, data nodes, clients, disks, a bad network.
+
+Everything below the machines is simulated: messages (as bytes: encoded and decoded) are lost, late
+and doubled; processes are killed, at any time and at named steps, and paused; disks refuse, rot and
+are wiped; the journal's last write may be lost with its writer. In between, clients write, read and
+delete objects. Then the faults end, and after a while everything must have settled.
+
+At most `copies - 1` data nodes lose something while the store has not settled since: that is what
+it promises to survive. What counts as settled for this is the master's own word; a store that
+wrongly believes itself safe is found out by what it loses.
+
+The invariants, by name:
+
+    C-READ   a read that succeeds gives exactly what was written
+    C-ACK    a committed object has all its copies on disks, but for those lost since the last rest
+    C-NAMES  committed objects exist until they are deleted; others never appear
+    C-LOST   in the end every committed object reads back
+    C-COPIES in the end every chunk has its copies, on disks, neither fewer nor more
+    C-LEAK   in the end nothing else is on the disks
+    C-LIVE   every operation ends; in the end the store settles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.chunks import effects as e
+from holdfast.core.chunks import messages as m
+from holdfast.core.chunks.chunk_master import ChunkMaster
+from holdfast.core.chunks.data_node import DataNode, DataNodeIdentity
+from holdfast.core.chunks.object_reading import Deliver, ObjectReading, ReadDone, ReadMissing
+from holdfast.core.chunks.object_writing import (
+    ChunkGiven,
+    FinishRequested,
+    GivenUp,
+    ObjectFailed,
+    ObjectWriting,
+    StepDone,
+    WritingState,
+)
+from holdfast.core.chunks.settings import ChunkSettings
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
+from holdfast.core.wire import chunk_words as words
+from holdfast.core.wire.frames import CorruptFrame
+from holdfast.sim.chunk_disk import ChunkDisk
+from holdfast.sim.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from holdfast.core.chunks.messages import ChunkCopies, Message, StoredChunk
+
+_FAULTS_END_US: Final = 12_000_000
+_LIMIT_US: Final = 120_000_000
+_CLIENTS: Final = 3
+_REST_US: Final = 50_000
+_ALL_KINDS: Final = (*words.TO_MASTER, *words.TO_DATA_NODE, *words.TO_CLIENT)
+_PATH_KINDS: Final = (*words.UP_THE_CHAIN, *words.TO_READER, *words.DOWN_THE_CHAIN)
+
+FAULTS: Final = (
+    "kill a data node",
+    "kill the master",
+    "kill a client",
+    "pause a data node",
+    "wipe a data node",
+    "flip a bit",
+    "fill a disk",
+    "cut off a data node",
+)
+STEPS: Final = {
+    "piece received": 2,
+    "chunk sealed": 8,
+    "journal asked": 15,
+    "commit journalled": 15,
+    "copy begun": 30,
+}
+"""Where somebody is killed, and how often in a thousand times."""
+
+
+class Violated(Exception):
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, what: str) -> None:
+        """Name it."""
+        super().__init__(f"{invariant}: {what}")
+        self.invariant = invariant
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOutcome:
+    """How a run ended.
+
+    Attributes:
+        seed: Its seed.
+        invariant: The one violated, or the error's name; None: all held.
+        violation: In words.
+        digest: Equal for equal runs.
+        committed: Objects committed.
+        faults: How often each struck.
+        copies: Copies that the masters asked for.
+    """
+
+    seed: int
+    invariant: str | None
+    violation: str
+    digest: str
+    committed: int
+    faults: dict[str, int]
+    copies: int
+
+
+def simulate_chunks(
+    seed: int, trace: Callable[[int, str], None] | None = None, *, with_faults: bool = True
+) -> ChunkOutcome:
+    """One run of the store; the same seed gives the same run."""
+    world = ChunkWorld(seed, trace, with_faults=with_faults)
+    invariant, violation = None, ""
+    try:
+        world.run()
+    except Violated as violated:
+        invariant, violation = violated.invariant, str(violated)
+    except (InvariantViolation, RuntimeError, LookupError, ValueError) as error:
+        invariant, violation = type(error).__name__, f"{type(error).__name__}: {error}"
+    return ChunkOutcome(
+        seed,
+        invariant,
+        violation,
+        world.scheduler.digest(),
+        world.commits,
+        world.struck,
+        world.copies,
+    )
+
+
+@dataclass(slots=True)
+class Process:
+    """A machine that runs; messages reach it by its name while it lives."""
+
+    name: str
+    machine: Machine
+    perform: Callable[[Effect], None]
+    is_alive: bool = True
+    paused_until_us: int = 0
+    timers: dict[str, int] = field(default_factory=dict)
+
+
+class ChunkWorld:
+    """One run."""
+
+    def __init__(
+        self, seed: int, trace: Callable[[int, str], None] | None, *, with_faults: bool
+    ) -> None:
+        """Prepare a store without objects."""
+        self.scheduler = Scheduler(seed, trace)
+        copies = self.scheduler.uniform("shape", 1, 3)
+        self.settings = ChunkSettings(
+            copies=copies,
+            chunk_bytes=64,
+            piece_bytes=16,
+            keep_alive_ms=100,
+            misses=4,
+            lease_ms=1_000_000,
+            inventory_ms=300,
+            write_idle_ms=2_000,
+            upload_timeout_ms=4_000,
+            recopy_delay_ms=300,
+            copy_timeout_ms=800,
+            resend_ms=60,
+            chain_timeout_ms=700,
+            read_timeout_ms=250,
+            read_window=3,
+            operation_timeout_ms=6_000,
+        )
+        self.with_faults = with_faults
+        self.processes: dict[str, Process] = {}
+        self.journal: list[dict[str, object]] = []
+        self._journal_us = 0  # when what was given to the journal will be written
+        self.epoch = 0
+        self.master: ChunkMaster | None = None
+        self.disks = {
+            f"data-{n}": ChunkDisk(self.settings.piece_bytes)
+            for n in range(copies + self.scheduler.uniform("shape", 1, 2))
+        }
+        self.lives: dict[str, int] = dict.fromkeys(self.disks, 0)
+        self.cut_until_us: dict[str, int] = {}
+        self._last_us: dict[tuple[str, str], int] = {}  # newest arrival by link
+        self.wounded: dict[str, int] = {}  # who lost something since the last rest, and its life
+        self.expected: dict[str, bytes] = {}  # committed objects
+        self.unsure: dict[str, bytes] = {}  # commit or deletion asked for, and not answered
+        self.commits = 0
+        self.copies = 0
+        self.struck: dict[str, int] = {}
+        self.clients = [Client(self, number) for number in range(_CLIENTS)]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the time of faults is over."""
+        return not self.with_faults or self.scheduler.now_us >= _FAULTS_END_US
+
+    def now_ms(self) -> int:
+        """The clock of all machines."""
+        return self.scheduler.now_us // 1_000
+
+    # -- the run ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Everything. Raises `Violated`."""
+        self.start_master()
+        for node in self.disks:
+            self.start_data_node(node)
+        for client in self.clients:
+            client.start()
+        if self.with_faults:
+            self.scheduler.after(300_000, self._strike)
+            self._note_rest()
+        end_us = _FAULTS_END_US // (1 if self.with_faults else 4)
+        self.scheduler.run(lambda: self.scheduler.now_us >= end_us, lambda: _LIMIT_US)
+        for client in self.clients:
+            client.is_ending = True
+        is_over = self.scheduler.run(self._is_settled, lambda: _LIMIT_US)
+        if not is_over:
+            self._explain()
+        self._check_end()
+
+    def _is_settled(self) -> bool:
+        if any(client.is_busy for client in self.clients) or self.master is None:
+            return False
+        live = self.master.statistics().data_nodes
+        return live == len(self.disks) and self.master.is_settled() and self._is_clean()
+
+    def _is_clean(self) -> bool:
+        """Whether the disks hold just what they should."""
+        wanted = self._wanted()
+        return all(not disk.parts and disk.is_idle for disk in self.disks.values()) and (
+            sum(len(disk.chunks) for disk in self.disks.values())
+            == self.settings.copies * len(wanted)
+        )
+
+    def _wanted(self) -> dict[str, StoredChunk]:
+        """All chunks of objects that the journal knows."""
+        fresh = ChunkMaster(epoch=0, settings=self.settings, journal=tuple(self.journal))
+        return {c.chunk: c for _, record in fresh.objects() for c in record.chunks}
+
+    def _explain(self) -> None:
+        """Why the store did not settle."""
+        busy = [client.name for client in self.clients if client.is_busy]
+        if busy:
+            raise Violated("C-LIVE", f"{busy} did not end")
+        wanted = self._wanted()
+        for node, disk in self.disks.items():
+            extra = [chunk for chunk in disk.chunks if chunk not in wanted]
+            if extra or disk.parts:
+                raise Violated("C-LEAK", f"{node} still has {extra}, {list(disk.parts)}")
+        for chunk in wanted:
+            copies = [node for node, disk in self.disks.items() if chunk in disk.chunks]
+            if len(copies) != self.settings.copies:
+                raise Violated("C-COPIES", f"{chunk} is at {copies}")
+        raise Violated("C-LIVE", "the master does not settle")
+
+    def _check_end(self) -> None:
+        if self.master is None:
+            raise Violated("C-LIVE", "there is no master")
+        for node, disk in self.disks.items():
+            for chunk, stored in self._wanted().items():
+                if chunk in disk.chunks and not disk.is_sound(stored):
+                    self.scheduler.note(f"{chunk} at {node} rots unnoticed")
+        names = {name for name, _ in self.master.objects()}
+        for name in names:
+            if name not in self.expected and name not in self.unsure:
+                raise Violated("C-NAMES", f"{name} exists")
+        for name, content in self.expected.items():
+            if name not in names:
+                raise Violated("C-NAMES", f"{name} is gone")
+            self._check_readable(name, content)
+
+    def _check_readable(self, name: str, content: bytes) -> None:
+        """What any reader would get in the end: every chunk from some sound copy."""
+        if self.master is None:
+            return
+        found = b""
+        for stored in next(r for n, r in self.master.objects() if n == name).chunks:
+            sound = [disk for disk in self.disks.values() if disk.is_sound(stored)]
+            if not sound:
+                raise Violated("C-LOST", f"chunk {stored.chunk} of {name}")
+            found += sound[0].content(stored)
+        if found != content:
+            raise Violated("C-READ", f"{name} in the end")
+
+    def check_acknowledged(self, name: str) -> None:
+        """An object has just been acknowledged: are its copies on the disks?"""
+        if self.master is None:
+            return
+        least = self.settings.copies - len(self.wounded)
+        record = next((r for n, r in self.master.objects() if n == name), None)
+        for stored in () if record is None else record.chunks:
+            copies = sum(disk.is_sound(stored) for disk in self.disks.values())
+            if copies < max(1, least):
+                raise Violated("C-ACK", f"{stored.chunk} of {name} has {copies} copies")
+
+    # -- processes --------------------------------------------------------------------------
+
+    def step(self, process: Process, stimulus: Stimulus) -> None:
+        """Give a process a stimulus, now, or when it wakes up."""
+        if not process.is_alive:
+            return
+        wait_us = process.paused_until_us - self.scheduler.now_us
+        if wait_us > 0:
+            self.scheduler.after(wait_us, lambda: self.step(process, stimulus))
+            return
+        effects = process.machine.step(stimulus, self.now_ms())
+        process.machine.check_invariants()
+        for effect in effects:
+            self._perform(process, effect)
+
+    def _perform(self, process: Process, effect: Effect) -> None:
+        """Unless it was killed between two effects."""
+        if isinstance(effect, SetTimer):
+            self._set_timer(process, effect)
+        elif process.is_alive:
+            process.perform(effect)
+
+    def _set_timer(self, process: Process, timer: SetTimer) -> None:
+        process.timers[timer.name] = timer.at_ms
+
+        def fire() -> None:
+            if process.timers.get(timer.name) == timer.at_ms:
+                del process.timers[timer.name]
+                self.step(process, TimerFired(timer.name))
+
+        self.scheduler.after(max(1, timer.at_ms * 1_000 - self.scheduler.now_us), fire)
+
+    def start_master(self) -> None:
+        """A new life of the master over the journal."""
+        self.epoch += 1
+        self.master = ChunkMaster(
+            epoch=self.epoch, settings=self.settings, journal=tuple(self.journal)
+        )
+        process = Process("master", self.master, lambda effect: self._perform_master(effect))
+        self.processes["master"] = process
+        self.step(process, e.Started())
+
+    def start_data_node(self, node: str) -> None:
+        """A new life of a data node over its disk."""
+        self.lives[node] += 1
+        name = f"{node}#{self.lives[node]}"
+        disk = self.disks[node]
+        identity = DataNodeIdentity(node, name, self.lives[node], node, node, name)
+        machine = DataNode(identity, self.settings, *disk.found())
+        process = Process(name, machine, lambda _: None)
+        process.perform = lambda effect: self._perform_data_node(process, node, effect)
+        self.processes[name] = process
+        self.step(process, e.Started())
+
+    def _perform_master(self, effect: Effect) -> None:
+        master = self.processes["master"]
+        match effect:
+            case e.SendToDataNode():
+                if isinstance(effect.message, m.CopyWanted):
+                    self.copies += 1
+                self.send(master, effect.task, effect.message, None)
+                if isinstance(effect.message, m.CopyWanted):
+                    self.named_step("copy begun", effect.message.target.node)
+            case e.SendToClient():
+                self.send(master, effect.client, effect.message, None)
+            case e.WriteJournal():
+                if self.named_step("journal asked", "master"):
+                    return
+                self._journal_us = max(self._journal_us, self.scheduler.now_us)
+                self._journal_us += self.scheduler.uniform("journal", 100, 10_000)
+                delay_us = self._journal_us - self.scheduler.now_us
+                self.scheduler.after(delay_us, lambda: self._journalled(master, effect))
+
+    def _journalled(self, master: Process, effect: e.WriteJournal) -> None:
+        """A master that died meanwhile has written it, or not."""
+        if not master.is_alive and self.scheduler.percent("journal torn", 50):
+            return
+        if self.processes["master"] is not master:
+            return  # The next one has begun another file.
+        self.journal += effect.entries
+        if self.named_step("commit journalled", "master"):
+            return
+        self.step(master, e.JournalWritten(effect.request_id))
+
+    def _perform_data_node(self, process: Process, node: str, effect: Effect) -> None:
+        match effect:
+            case e.SendToMaster():
+                self.send(process, "master", effect.message, None)
+            case e.SendToEndpoint():
+                self.send(process, effect.endpoint, effect.message, process.name)
+            case e.Reply():
+                self.send(process, effect.sender.decode(), effect.message, None)
+            case e.EndProcess():
+                process.is_alive = False
+            case _:
+                self._use_disk(process, node, effect)
+                if isinstance(effect, e.WritePiece):
+                    self.named_step("piece received", node)
+
+    def _use_disk(self, process: Process, node: str, effect: Effect) -> None:
+        """Disks are slow and work in order; what is not done when the process dies, is not done."""
+        disk = self.disks[node]
+        disk.busy_until_us = max(disk.busy_until_us, self.scheduler.now_us)
+        disk.busy_until_us += self.scheduler.uniform(f"disk/{node}", 10, 3_000)
+        disk.waiting += 1
+
+        def act() -> None:
+            disk.waiting -= 1
+            if not process.is_alive:
+                return
+            answer = disk.perform(effect)
+            if isinstance(effect, e.SealChunk) and self.named_step("chunk sealed", node):
+                return
+            if answer is not None:
+                self.step(process, answer)
+
+        self.scheduler.after(disk.busy_until_us - self.scheduler.now_us, act)
+
+    # -- the network ------------------------------------------------------------------------
+
+    def send(self, sender: Process, to: str, message: Message, answer_to: str | None) -> None:
+        """Send a message: as bytes, late, twice or not at all; `answer_to`: it wants an answer."""
+        kinds = (*_ALL_KINDS, *_PATH_KINDS)
+        copy = words.decode(words.encode(message), kinds)
+        if isinstance(copy, CorruptFrame):
+            raise Violated("C-WIRE", f"{message}: {copy.reason}")
+        stimulus = copy if answer_to is None else e.Received(answer_to.encode(), copy)
+        times = 1
+        if not self.is_quiet:
+            if self.scheduler.percent("loss", 1) or self._is_cut(sender.name, to):
+                return
+            times += self.scheduler.percent("duplicates", 2)
+        for _ in range(times):
+            delay_us = self._delay_us((sender.name, to))
+            self.scheduler.after(delay_us, lambda: self._arrive(to, stimulus))
+
+    def _delay_us(self, link: tuple[str, str]) -> int:
+        """In order, as in a channel; but some messages come later than all that followed."""
+        now_us = self.scheduler.now_us
+        delay_us = self.scheduler.uniform("latency", 50, 2_000)
+        if not self.is_quiet and self.scheduler.percent("late", 2):
+            return delay_us + self.scheduler.uniform("latency", 0, 1_500_000)
+        at_us = max(self._last_us.get(link, 0) + 1, now_us + delay_us)
+        self._last_us[link] = at_us
+        return at_us - now_us
+
+    def _is_cut(self, sender: str, to: str) -> bool:
+        now_us = self.scheduler.now_us
+        names = (sender.partition("#")[0], to.partition("#")[0])
+        return any(self.cut_until_us.get(name, 0) > now_us for name in names)
+
+    def _arrive(self, to: str, stimulus: Stimulus) -> None:
+        process = self.processes.get(to)
+        if process is not None:
+            self.step(process, stimulus)
+
+    # -- faults -----------------------------------------------------------------------------
+
+    def _strike(self) -> None:
+        if self.is_quiet:
+            return
+        kind = FAULTS[self.scheduler.uniform("faults", 0, len(FAULTS) - 1)]
+        node = f"data-{self.scheduler.uniform('faults', 0, len(self.disks) - 1)}"
+        self.scheduler.note(f"fault: {kind} {node}")
+        self._FAULT[kind](self, kind, node)
+        self.scheduler.after(self.scheduler.uniform("faults", 100_000, 2_500_000), self._strike)
+
+    def _count(self, kind: str) -> None:
+        self.struck[kind] = self.struck.get(kind, 0) + 1
+
+    def named_step(self, step: str, victim: str) -> bool:
+        """A step where it is tempting to kill somebody; whether that happened."""
+        if self.is_quiet or self.scheduler.uniform(f"step/{step}", 1, 1_000) > STEPS[step]:
+            return False
+        self._count(step)
+        self.scheduler.note(f"killed at: {step}, {victim}")
+        if victim == "master":
+            self._kill_master("kill the master", "")
+        else:
+            self._kill_node("kill a data node", victim)
+        return True
+
+    def _kill_node(self, kind: str, node: str) -> None:
+        process = self.processes[f"{node}#{self.lives[node]}"]
+        if not process.is_alive:
+            return
+        self._count(kind)
+        process.is_alive = False
+        self.disks[node].crash()
+        delay_us = self.scheduler.uniform("restart", 20_000, 1_500_000)
+        self.scheduler.after(delay_us, lambda: self.start_data_node(node))
+
+    def _kill_master(self, kind: str, _: str) -> None:
+        process = self.processes["master"]
+        if not process.is_alive:
+            return
+        self._count(kind)
+        process.is_alive = False
+        self.master = None
+        delay_us = self.scheduler.uniform("restart", 30_000, 800_000)
+        self.scheduler.after(delay_us, self.start_master)
+
+    def _kill_client(self, kind: str, _: str) -> None:
+        self._count(kind)
+        self.clients[self.scheduler.uniform("faults", 0, _CLIENTS - 1)].die()
+
+    def _pause(self, kind: str, node: str) -> None:
+        self._count(kind)
+        until_us = self.scheduler.now_us + self.scheduler.uniform("faults", 50_000, 2_000_000)
+        self.processes[f"{node}#{self.lives[node]}"].paused_until_us = until_us
+
+    def _cut_off(self, kind: str, node: str) -> None:
+        self._count(kind)
+        pause_us = self.scheduler.uniform("faults", 50_000, 1_500_000)
+        self.cut_until_us[node] = self.scheduler.now_us + pause_us
+
+    def _note_rest(self) -> None:
+        """Look from time to time whether the store has recovered from what was lost."""
+        master = self.master
+        if (
+            master is not None
+            and master.is_safe()
+            and all(self._is_known(master, name) for name in self.disks)
+            and not any(disk.flipped for disk in self.disks.values())
+        ):
+            self.wounded.clear()
+        if not self.is_quiet:
+            self.scheduler.after(_REST_US, self._note_rest)
+
+    def _may_lose(self, node: str) -> bool:
+        """Whether a data node may lose chunks now, by what the store promises."""
+        return node in self.wounded or len(self.wounded) < self.settings.copies - 1
+
+    def _is_known(self, master: ChunkMaster, node: str) -> bool:
+        """Whether the master has noticed the last loss of a data node, and has it back."""
+        process = self.processes[f"{node}#{self.lives[node]}"]
+        if self.lives[node] <= self.wounded.get(node, 0) or not process.is_alive:
+            return False
+        machine = process.machine
+        incarnation = master.incarnations().get(node, 0)
+        return incarnation > 0 and (
+            isinstance(machine, DataNode) and machine.statistics().incarnation == incarnation
+        )
+
+    def _wipe(self, kind: str, node: str) -> None:
+        """A disk is lost with all that is on it, and its data node with it."""
+        if not self._may_lose(node):
+            return
+        self._count(kind)
+        self.wounded[node] = self.lives[node]
+        self._kill_node("kill a data node", node)
+        self.disks[node].wipe()
+
+    def _flip(self, kind: str, node: str) -> None:
+        if not self._may_lose(node):
+            return
+        if self.disks[node].flip(lambda low, high: self.scheduler.uniform("flips", low, high)):
+            self._count(kind)
+            self.wounded.setdefault(node, 0)  # It lives on; `flipped` tells when that is over.
+
+    def _fill(self, kind: str, node: str) -> None:
+        self._count(kind)
+        disk = self.disks[node]
+        disk.is_full = True
+
+        def empty() -> None:
+            disk.is_full = False
+
+        self.scheduler.after(self.scheduler.uniform("faults", 50_000, 1_000_000), empty)
+
+    _FAULT: Final = {
+        "kill a data node": _kill_node,
+        "kill the master": _kill_master,
+        "kill a client": _kill_client,
+        "pause a data node": _pause,
+        "wipe a data node": _wipe,
+        "flip a bit": _flip,
+        "fill a disk": _fill,
+        "cut off a data node": _cut_off,
+    }
+
+
+class Client:
+    """Writes, reads and deletes, one thing at a time."""
+
+    def __init__(self, world: ChunkWorld, number: int) -> None:
+        """Idle."""
+        self._world = world
+        self._number = number
+        self._life = 0
+        self._writes = 0
+        self._requests = 1
+        self._mine: list[str] = []
+        self._places: dict[str, tuple[ChunkCopies, ...]] = {}
+        self._process: Process | None = None
+        self._delete: tuple[int, str] | None = None
+        self.is_ending = False
+        self.is_busy = False
+
+    @property
+    def name(self) -> str:
+        """Where answers go."""
+        return f"client-{self._number}#{self._life}"
+
+    def start(self) -> None:
+        """Begin a life."""
+        self._life += 1
+        self._places.clear()
+        self._next()
+
+    def die(self) -> None:
+        """Be killed, and start again later."""
+        if self._process is not None:
+            self._process.is_alive = False
+        self._process = None
+        self._delete = None
+        self.is_busy = False
+        self._life += 1
+        delay_us = self._world.scheduler.uniform("restart", 10_000, 500_000)
+        life = self._life
+        self._world.scheduler.after(delay_us, lambda: self.start() if life == self._life else None)
+
+    def _next(self) -> None:
+        self.is_busy = False
+        life = self._life
+        delay_us = self._world.scheduler.uniform(f"client/{self._number}", 1_000, 200_000)
+
+        def act() -> None:
+            if life == self._life and not self.is_ending:
+                self._act()
+
+        self._world.scheduler.after(delay_us, act)
+
+    def _act(self) -> None:
+        draw = self._world.scheduler.uniform(f"client/{self._number}", 0, 99)
+        self.is_busy = True
+        known = list(self._world.expected)
+        if draw < 40 or not known:
+            self._write()
+        elif draw < 85:
+            self._read(known[self._world.scheduler.uniform("reads", 0, len(known) - 1)])
+        elif self._mine:
+            self._begin_delete(self._mine.pop(0))
+        else:
+            self._next()
+
+    def _run(self, machine: Machine, perform: Callable[[Effect], None]) -> Process:
+        world = self._world
+        process = Process(self.name, machine, lambda _: None)
+
+        def performing(effect: Effect) -> None:
+            match effect:
+                case e.SendToMaster():
+                    world.send(process, "master", effect.message, None)
+                case e.SendToEndpoint():
+                    world.send(process, effect.endpoint, effect.message, process.name)
+                case _:
+                    perform(effect)
+
+        process.perform = performing
+        self._process = world.processes[self.name] = process
+        return process
+
+    # -- writing ----------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        world = self._world
+        self._writes += 1
+        name = f"c{self._number}-{self._writes}/{self._life}"
+        draw = world.scheduler.uniform
+        content = bytes(draw("content", 0, 255) for _ in range(draw("content", 0, 200)))
+        machine = ObjectWriting(
+            client=self.name,
+            upload=f"{self.name}-{self._writes}",
+            name=name,
+            host="",
+            settings=world.settings,
+        )
+        rest = [content[at : at + 64] for at in range(0, len(content), 64)]
+        is_given_up = not world.is_quiet and world.scheduler.percent("give up", 5)
+
+        def perform(effect: Effect) -> None:
+            if isinstance(effect, ObjectFailed):
+                world.scheduler.note(f"failed: {effect.reason}")
+                self._next()
+            elif isinstance(effect, StepDone):
+                self._go_on(process, machine, name, content, rest, is_given_up)
+
+        process = self._run(machine, perform)
+        world.step(process, e.Started())
+
+    def _go_on(
+        self,
+        process: Process,
+        machine: ObjectWriting,
+        name: str,
+        content: bytes,
+        rest: list[bytes],
+        is_given_up: bool,
+    ) -> None:
+        world = self._world
+        if machine.state is WritingState.DONE:
+            world.scheduler.note(f"committed: {name}")
+            world.commits += 1
+            world.expected[name] = content
+            world.unsure.pop(name, None)
+            self._mine.append(name)
+            world.check_acknowledged(name)
+            self._next()
+        elif rest:
+            data = rest.pop(0)
+            self._later(process, machine, ChunkGiven(data))
+        elif is_given_up:
+            world.scheduler.after(1, lambda: world.step(process, GivenUp()))
+            self._next()
+        else:
+            world.unsure[name] = content
+            self._later(process, machine, FinishRequested())
+
+    def _later(self, process: Process, machine: ObjectWriting, stimulus: Stimulus) -> None:
+        """The next step of a writer, which may be slow, and refused meanwhile."""
+        world = self._world
+
+        def act() -> None:
+            if machine.state is WritingState.IDLE:
+                world.step(process, stimulus)
+
+        is_slow = not world.is_quiet and world.scheduler.percent("slow writers", 8)
+        delay_us = world.scheduler.uniform("slow writers", 1, 3_000_000) if is_slow else 1
+        world.scheduler.after(delay_us, act)
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def _read(self, name: str) -> None:
+        world = self._world
+        content = world.expected[name]
+        if not content:
+            self._next()
+            return
+        start = world.scheduler.uniform("reads", 0, len(content) - 1)
+        size = world.scheduler.uniform("reads", 1, len(content) - start)
+        machine = ObjectReading(
+            client=self.name,
+            name=name,
+            offset=start,
+            size=size,
+            first_request=self._requests,
+            settings=world.settings,
+            chunks=self._places.get(name),
+        )
+        buffer = bytearray(size)
+
+        def perform(effect: Effect) -> None:
+            if isinstance(effect, Deliver):
+                buffer[effect.offset : effect.offset + len(effect.data)] = effect.data
+            elif isinstance(effect, ReadDone):
+                if buffer != content[start : start + size]:
+                    raise Violated("C-READ", f"{name} from {start}, {size} bytes")
+                self._places[name] = effect.chunks
+                end()
+            elif isinstance(effect, ReadMissing):
+                if name in world.expected:
+                    raise Violated("C-NAMES", f"{name} is missing")
+                end()
+            elif isinstance(effect, ObjectFailed):
+                world.scheduler.note(f"unread: {effect.reason}")
+                self._places.pop(name, None)
+                end()
+
+        def end() -> None:
+            self._requests = machine.next_request
+            self._next()
+
+        world.step(self._run(machine, perform), e.Started())
+
+    # -- deleting ---------------------------------------------------------------------------
+
+    def _begin_delete(self, name: str) -> None:
+        content = self._world.expected.pop(name)
+        self._world.unsure[name] = content
+        self._delete = (self._requests, name)
+        self._requests += 1
+        asking = _Asking(self._delete[0], lambda: self._deleted(name))
+        self._process = Process(self.name, asking, lambda _: None)
+        self._world.processes[self.name] = self._process
+        self._ask_to_delete(self._delete)
+
+    def _ask_to_delete(self, asked: tuple[int, str]) -> None:
+        """Until it is answered; a client that dies before leaves it open."""
+        if self._delete != asked or self._process is None:
+            return
+        word = m.ObjectDeleteRequested(self.name, *asked)
+        self._world.send(self._process, "master", word, None)
+        self._world.scheduler.after(100_000, lambda: self._ask_to_delete(asked))
+
+    def _deleted(self, name: str) -> None:
+        if self._delete is not None and self._delete[1] == name:
+            self._world.unsure.pop(name, None)
+            self._delete = None
+            self._next()
+
+
+class _Asking:
+    """Waits for one answer."""
+
+    def __init__(self, request: int, done: Callable[[], None]) -> None:
+        self._request = request
+        self._done = done
+
+    def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
+        del now_ms
+        if isinstance(stimulus, m.ObjectDeleted) and stimulus.request == self._request:
+            self._done()
+        return []
+
+    def check_invariants(self) -> None:
+        """There is nothing to violate."""
+
+    def statistics(self) -> object:
+        return None

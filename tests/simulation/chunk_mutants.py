@@ -1,0 +1,175 @@
+"""Deliberate bugs of the chunk store: each must be found by its simulator within 200 seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from holdfast.core.chunks import chunk_master, data_node, object_reading, object_writing
+from holdfast.core.chunks import effects as e
+from holdfast.core.chunks.chunk_master import ChunkMaster
+from holdfast.core.chunks.data_node import DataNode
+from holdfast.core.chunks.object_writing import ObjectWriting
+from holdfast.core.chunks.replication import Replication
+
+_TABLES = (
+    chunk_master._HANDLERS,
+    data_node._HANDLERS,
+    object_writing._HANDLERS,
+    object_reading._HANDLERS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMutant:
+    """A bug: what replaces a method of a class, or a function of modules.
+
+    Attributes:
+        owners: Who has it.
+        name: What is replaced.
+        bug: Makes the replacement from the original.
+        invariants: One of these must be what is violated; empty: any.
+    """
+
+    owners: tuple[Any, ...]
+    name: str
+    bug: Callable[[Any], Any]
+    invariants: tuple[str, ...] = ()
+
+    @contextmanager
+    def switched_in(self) -> Iterator[None]:
+        """The bug is there within the block."""
+        original = getattr(self.owners[0], self.name)
+        mutated = self.bug(original)
+        with ExitStack() as stack:
+            for owner in self.owners:
+                stack.enter_context(patch.object(owner, self.name, mutated))
+            for table in _TABLES:
+                replaced = {key: mutated for key, f in table.items() if f is original}
+                stack.enter_context(patch.dict(table, replaced))  # type: ignore[arg-type]
+            yield
+
+
+def _acknowledge_before_it_is_sealed(original: Any) -> Any:
+    def take(self: DataNode, key: Any, write: Any, piece: Any, now_ms: int) -> Any:
+        effects = original(self, key, write, piece, now_ms)
+        if write.stored is not None and write.is_passed_on:
+            write.is_sealed = True
+            effects += self._acknowledge(key, write)
+        return effects
+
+    return take
+
+
+def _acknowledge_before_the_next_has_it(original: Any) -> Any:
+    def acknowledge(self: DataNode, key: Any, write: Any) -> Any:
+        write.is_passed_on = True
+        return original(self, key, write)
+
+    return acknowledge
+
+
+def _commit_before_the_journal(original: Any) -> Any:
+    def commit(self: ChunkMaster, upload: Any, record: Any) -> Any:
+        effects = original(self, upload, record)
+        if effects and isinstance(effects[-1], e.WriteJournal):
+            done = self._requests.pop(effects[-1].request_id)
+            return [*done(0), *effects]
+        return effects
+
+    return commit
+
+
+def _delete_before_the_journal(original: Any) -> Any:
+    def delete(self: ChunkMaster, asked: Any, now_ms: int) -> Any:
+        effects = original(self, asked, now_ms)
+        record = self._directory.objects.get(asked.name)
+        if record is None:
+            return effects
+        chunks = tuple(stored.chunk for stored in record.chunks)
+        return [*self._delete_chunks(chunks), *effects]
+
+    return delete
+
+
+def _never_copy_again(_: Any) -> Any:
+    return lambda self, now_ms: []
+
+
+def _commit_with_what_is_left(_: Any) -> Any:
+    def commit(self: ChunkMaster, upload: Any, record: Any) -> Any:
+        upload.is_committing = True
+        entry = chunk_master.object_entry(upload.asked.name, record)
+        return [self._journal(entry, lambda ms: self._committed(upload, record, ms))]
+
+    return commit
+
+
+def _check_nothing(_: Any) -> Any:
+    return lambda stored, index, table, data: True
+
+
+def _need_everything(_: Any) -> Any:
+    return lambda self, chunk, stored: True
+
+
+def _need_only_what_is_committed(_: Any) -> Any:
+    def is_needed(self: ChunkMaster, chunk: Any, stored: Any) -> bool:
+        return chunk in self._directory.chunks
+
+    return is_needed
+
+
+def _trim_too_much(original: Any) -> Any:
+    def trim(self: Replication, record: Any) -> Any:
+        effects = original(self, record)
+        if effects and record.holders:
+            last = self._directory.nodes[next(iter(record.holders))]
+            effects += self.unwanted(last, (record.stored.chunk,))
+        return effects
+
+    return trim
+
+
+def _believe_any_chain(original: Any) -> Any:
+    def acked(self: ObjectWriting, acked: Any, now_ms: int) -> Any:
+        if self._expected is None:
+            return []
+        return original(self, replace(acked, stored=self._expected), now_ms)
+
+    return acked
+
+
+def _report_nothing(_: Any) -> Any:
+    return lambda self, now_ms: []
+
+
+CHUNK_MUTANTS = {
+    "acknowledges before it is sealed": ChunkMutant(
+        (DataNode,), "_take", _acknowledge_before_it_is_sealed
+    ),
+    "acknowledges before the next has it": ChunkMutant(
+        (DataNode,), "_acknowledge", _acknowledge_before_the_next_has_it
+    ),
+    "commits before the journal": ChunkMutant(
+        (ChunkMaster,), "_commit", _commit_before_the_journal, ("C-NAMES", "C-ACK", "C-LOST")
+    ),
+    "deletes before the journal": ChunkMutant(
+        (ChunkMaster,), "_on_object_delete_requested", _delete_before_the_journal
+    ),
+    "never copies again": ChunkMutant((Replication,), "check", _never_copy_again),
+    "commits with what is left": ChunkMutant((ChunkMaster,), "_commit", _commit_with_what_is_left),
+    "checks nothing": ChunkMutant(
+        (data_node, object_reading), "is_whole", _check_nothing, ("C-READ",)
+    ),
+    "needs everything": ChunkMutant((ChunkMaster,), "_is_needed", _need_everything, ("C-LEAK",)),
+    "needs only what is committed": ChunkMutant(
+        (ChunkMaster,), "_is_needed", _need_only_what_is_committed
+    ),
+    "trims too much": ChunkMutant((Replication,), "_trim", _trim_too_much),
+    "believes any chain": ChunkMutant((ObjectWriting,), "_on_chunk_acked", _believe_any_chain),
+    "reports nothing": ChunkMutant((DataNode,), "_report_inventory", _report_nothing),
+}

@@ -39,13 +39,14 @@ class Sizes:
     interval_s: float
     parts: tuple[int, ...]
     real_seconds: float
+    real_interval_s: int
     seeds: int
 
 
 FULL: Final = Sizes(
-    "full", (1, 10, 100), 21, 32, (64, 128, 256, 512), 128, 60, 10, (1, 4, 64), 62, 5
+    "full", (1, 10, 100), 21, 32, (64, 128, 256, 512), 128, 36, 6, (1, 4, 64), 52, 10, 5
 )
-QUICK: Final = Sizes("quick", (1, 10), 5, 8, (64, 128), 32, 12, 3, (1, 4), 12, 1)
+QUICK: Final = Sizes("quick", (1, 10), 5, 8, (64, 128), 32, 12, 3, (1, 4), 12, 3, 1)
 
 
 def run(sizes: Sizes, say: Callable[[str], None], *, only: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def _end_to_end(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
         size_bytes=sizes.state_mb * _MB,
         rate=100_000,
         seconds=sizes.real_seconds,
-        interval=f"{round(sizes.interval_s)} seconds",
+        interval=f"{sizes.real_interval_s} seconds",
         say=say,
     )
 

@@ -82,12 +82,15 @@ class Checkpointed(Protection):
             location has a folder of its own, so that queries may share it.
         kept: How many checkpoints of a unit are kept, 2 to 10.
         workers: Files per checkpoint, written and read side by side, 1 to 32.
+        writers: How many units may write a checkpoint at once, 1 to 1,000, so that a slow store
+            serves each soon instead of all late [SGuard §5]; None: as many as want to.
     """
 
     interval: str = "10 seconds"
     store: str | os.PathLike[str] | StoreSpec | EmbeddedStore | None = None
     kept: int = 2
     workers: int = 2
+    writers: int | None = None
 
     def check(self, flow: Dataflow) -> None:
         """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
@@ -102,6 +105,8 @@ class Checkpointed(Protection):
         ):
             if not low <= value <= high:
                 raise OptionError(f"Checkpointed({name}={value}); it lies between {low} and {high}")
+        if self.writers is not None and not 1 <= self.writers <= 1_000:
+            raise OptionError(f"Checkpointed(writers={self.writers}); it lies in 1 to 1,000")
         self.plan()
 
     def describe(self) -> str:
@@ -118,7 +123,8 @@ class Checkpointed(Protection):
         interval_ms = duration_us(self.interval) // 1000
         if interval_ms < 1:
             raise OptionError(f"Checkpointed(interval={self.interval!r}); at least 1 millisecond")
-        return CheckpointPlan(interval_ms, self.kept, self.workers)
+        asks_first = self.writers is not None
+        return CheckpointPlan(interval_ms, self.kept, self.workers, asks_first)
 
     def store_spec(self, location: str) -> StoreSpec:
         """The store that checkpoints go to, unless it is an embedded one."""

@@ -95,7 +95,8 @@ def start(
             store = protection.store_spec(location)
         if store is not None:
             Path(location, OPERATORS_FILE).write_text(describe_operators(flow, plan, store))
-        cluster = _cluster(flow, spark, location, plan, values, store)
+        writers = protection.writers if isinstance(protection, Checkpointed) else None
+        cluster = _cluster(flow, spark, location, plan, values, store, writers or 0)
     except BaseException:
         for ingest in ingests:
             ingest.stop()
@@ -124,6 +125,7 @@ def _cluster(
     plan: Plan,
     values: dict[str, int],
     store: StoreSpec | None,
+    writers: int,
 ) -> Cluster:
     return Cluster(
         spark,
@@ -139,6 +141,7 @@ def _cluster(
                 launch_timeout_ms=values["launchTimeoutMs"],
                 failures_max=values["failuresMax"],
                 failure_window_ms=values["failureWindowMs"],
+                writers_max=writers,
             ),
             store,
         ),

@@ -11,7 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator import coordinator as c
-from holdfast.core.haunit.events import RestartPointStored
+from holdfast.core.coordinator.admission import AdmitWrite
+from holdfast.core.haunit.events import RestartPointStored, WriteAdmitted
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
 from holdfast.sim.network import Endpoint
@@ -180,6 +181,10 @@ class Life:
                 target = self._newest[effect.node]
                 stored = RestartPointStored(effect.sequence)
                 self._tell(target, lambda: target.take(stored))
+            case AdmitWrite():
+                admitted = self._newest[effect.node]
+                self._world.count("checkpoint admitted")
+                self._tell(admitted, lambda: admitted.take(WriteAdmitted()))
             case c.ReportFailure():
                 self._scheduler.note(f"{effect.node} is lost: {effect.reason}")
                 self._world.count("failure detected")

@@ -340,6 +340,12 @@ class Process:
 
         self._scheduler.after(self._store_us(), step)
 
+    def _ask_to_write(self, _: events.AskToWrite) -> None:
+        self.life.receive(self, c.WriteWanted(self.node, self.incarnation), self.incarnation)
+
+    def _leave_writers(self, _: events.LeaveWriters) -> None:
+        self.life.receive(self, c.WriteEnded(self.node, self.incarnation), self.incarnation)
+
     def _cancel_checkpoint(self, effect: events.CancelCheckpoint) -> None:
         if self._writing == effect.checkpoint:
             self._writing = None
@@ -531,6 +537,8 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.ReportFirstOutput: Process._first_output,
     events.ReportFinished: Process._finished,
     events.WriteCheckpoint: Process._write_checkpoint,
+    events.AskToWrite: Process._ask_to_write,
+    events.LeaveWriters: Process._leave_writers,
     events.CancelCheckpoint: Process._cancel_checkpoint,
     events.ForgetCheckpoints: Process._forget_checkpoints,
     events.ReportCheckpoint: Process._nothing,

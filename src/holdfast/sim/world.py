@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.sim.workload.source import SimulatedSource
 
 _STALE_FRAMES = 32
+_WRITERS_MAX = 2
 _INVARIANTS_EVERY = 16
 _PICK_WORST_FROM = 5
 PATIENCE_US = 20_000_000
@@ -117,7 +118,9 @@ class World:
         conditions = conditions or Conditions()
         self.plans = {plan.node: plan for plan in plans}
         self.sources = sources
-        self.limits = limits or CoordinatorLimits(failures_max=1_000_000, launches_max=1_000_000)
+        self.limits = limits or CoordinatorLimits(
+            failures_max=1_000_000, launches_max=1_000_000, writers_max=_WRITERS_MAX
+        )
         self.scheduler = Scheduler(seed, trace)
         self.network = Network(self.scheduler, conditions.network)
         self.machines = conditions.machines

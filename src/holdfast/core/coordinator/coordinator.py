@@ -31,6 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.core.coordinator.admission import Admission
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.plan import Assignment, NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
@@ -60,6 +61,7 @@ class CoordinatorLimits:
         launches_max: So many launches in a row that end without a hello fail the query.
         failures_max: So many failures of one node within the window fail the query.
         failure_window_ms: The window.
+        writers_max: So many nodes may write a checkpoint at once; 0: as many as want to.
     """
 
     keep_alive_ms: int = 100
@@ -68,6 +70,7 @@ class CoordinatorLimits:
     launches_max: int = 3
     failures_max: int = 10
     failure_window_ms: int = 10_000
+    writers_max: int = 0
 
 
 # -- stimuli --------------------------------------------------------------------------------
@@ -135,6 +138,22 @@ class RestartPointReceived(Stimulus):
     node: NodeId
     incarnation: Incarnation
     point: RestartPoint
+
+
+@dataclass(frozen=True, slots=True)
+class WriteWanted(Stimulus):
+    """A node has a checkpoint to write, and waits to be admitted."""
+
+    node: NodeId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class WriteEnded(Stimulus):
+    """A node that was admitted has written its checkpoint, or will not."""
+
+    node: NodeId
+    incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +350,9 @@ class Coordinator:
         self._requests: dict[int, _Request] = {}
         self._next_request = 1
         self._is_over = False
+        self._admission: Admission | None = None
+        if limits.writers_max:
+            self._admission = Admission(limits.writers_max, self._nodes)
         self.failures = 0
         for entry in journal:
             self._replay(entry)
@@ -419,7 +441,9 @@ class Coordinator:
 
     # -- failing ----------------------------------------------------------------------------
 
-    def _on_timer_fired(self, _: TimerFired, now_ms: int) -> list[Effect]:
+    def _on_timer_fired(self, timer: TimerFired, now_ms: int) -> list[Effect]:
+        if timer.name != "check":
+            return [] if self._admission is None else self._admission.timer_fired(timer, now_ms)
         effects: list[Effect] = [SetTimer("check", now_ms + _CHECK_INTERVAL_MS)]
         deadline_ms = self._limits.keep_alive_ms * self._limits.misses
         for node in self._nodes.values():
@@ -473,6 +497,8 @@ class Coordinator:
         effects: list[Effect] = [ReportFailure(node.plan.node, incarnation, reason, silent_ms)]
         if task is not None:
             effects.append(EndTask(node.plan.node, task))
+        if self._admission is not None:
+            effects += self._admission.gone(node.plan.node, now_ms)
         return effects + self._count_failure(node, reason, now_ms)
 
     def _replace(self, node: _Node, now_ms: int) -> list[Effect]:
@@ -535,6 +561,16 @@ class Coordinator:
             return []
         return [TellPointStored(received.node, received.incarnation, received.point.sequence)]
 
+    def _on_write_wanted(self, wanted: WriteWanted, now_ms: int) -> list[Effect]:
+        if self._admission is None or self._current(*_who(wanted), now_ms) is None:
+            return []
+        return self._admission.wanted(wanted.node, wanted.incarnation, now_ms)
+
+    def _on_write_ended(self, ended: WriteEnded, now_ms: int) -> list[Effect]:
+        if self._admission is None or self._current(*_who(ended), now_ms) is None:
+            return []
+        return self._admission.ended(ended.node, ended.incarnation, now_ms)
+
     def _on_node_caught_up(self, caught_up: NodeCaughtUp, now_ms: int) -> list[Effect]:
         node = self._current(caught_up.node, caught_up.incarnation, now_ms)
         if node is not None and node.recovery is not None:
@@ -596,10 +632,16 @@ class Coordinator:
         for name, node in self._nodes.items():
             if node.state is not NodeState.LAUNCHING and node.task is None:
                 raise InvariantViolation(f"{name} is {node.state.value} without a task")
+        if self._admission is not None:
+            self._admission.check_invariants()
 
     def statistics(self) -> dict[NodeId, NodeState]:
         """Every node's state."""
         return self.states()
+
+
+def _who(word: WriteWanted | WriteEnded) -> tuple[NodeId, Incarnation]:
+    return word.node, word.incarnation
 
 
 _HANDLERS: dict[type[Stimulus], Callable[[Coordinator, Any, int], list[Effect]]] = {
@@ -609,6 +651,8 @@ _HANDLERS: dict[type[Stimulus], Callable[[Coordinator, Any, int], list[Effect]]]
     TaskEnded: Coordinator._on_task_ended,
     NodeFailed: Coordinator._on_node_failed,
     RestartPointReceived: Coordinator._on_restart_point_received,
+    WriteWanted: Coordinator._on_write_wanted,
+    WriteEnded: Coordinator._on_write_ended,
     NodeFinished: Coordinator._on_node_finished,
     NodeCaughtUp: Coordinator._on_node_caught_up,
     FirstOutput: Coordinator._on_first_output,

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.haunit.events import (
     CancelCheckpoint,
     ForgetCheckpoints,
+    LeaveWriters,
     ReportCheckpoint,
     WriteCheckpoint,
 )
@@ -76,6 +77,7 @@ class ChkptMngr:
         """Build on the checkpoint that the node was restored from, if it was."""
         self._plan = plan
         self._workers = checkpoints.workers
+        self._asks_first = checkpoints.asks_first
         self._incarnation = incarnation
         self._pages = pages
         self._base = restored.image if restored is not None else None
@@ -143,6 +145,7 @@ class ChkptMngr:
         effects.append(
             ReportCheckpoint(stored.checkpoint, None, stored.written_bytes, state_bytes, took_ms)
         )
+        self._leave(effects)
         ref = CheckpointRef(stored.checkpoint, stored.checksum, stored.bases())
         return replace(writing.prepared.point, checkpoint=ref)
 
@@ -168,6 +171,12 @@ class ChkptMngr:
         self._pages.cancel(writing.prepared.snapshot)
         checkpoint, took_ms = writing.prepared.checkpoint, now_ms - writing.began_ms
         effects.append(ReportCheckpoint(checkpoint, reason, 0, 0, took_ms))
+        self._leave(effects)
+
+    def _leave(self, effects: list[Effect]) -> None:
+        """Let others write, if this unit had to ask."""
+        if self._asks_first:
+            effects.append(LeaveWriters())
 
     def _is_current(self, checkpoint: CheckpointId) -> bool:
         return self._writing is not None and self._writing.prepared.checkpoint == checkpoint

@@ -137,6 +137,11 @@ class CheckpointWritten(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class WriteAdmitted(Stimulus):
+    """The answer to `AskToWrite`: a checkpoint may be written now."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointFailed(Stimulus):
     """A checkpoint could not be written; nothing of it counts."""
 
@@ -261,6 +266,16 @@ class WriteCheckpoint(Effect):
     """
 
     prepared: PreparedCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class AskToWrite(Effect):
+    """Ask the coordinator for a place among those who write; answered by `WriteAdmitted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveWriters(Effect):
+    """Give the place back."""
 
 
 @dataclass(frozen=True, slots=True)

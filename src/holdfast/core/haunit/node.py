@@ -47,10 +47,12 @@ import pyarrow as pa
 from holdfast.core.haunit.chkpt_mngr import ChkptMngr
 from holdfast.core.haunit.events import (
     AckReceived,
+    AskToWrite,
     BatchReceived,
     BoundaryReceived,
     CheckpointFailed,
     CheckpointWritten,
+    LeaveWriters,
     PagesCopied,
     PeerIncarnationLearned,
     Proceed,
@@ -62,6 +64,7 @@ from holdfast.core.haunit.events import (
     SpillRead,
     StoreRestartPoint,
     SubscribeReceived,
+    WriteAdmitted,
 )
 from holdfast.core.haunit.ha_input import HAInput, Input
 from holdfast.core.haunit.ha_output import HAOutput
@@ -439,8 +442,21 @@ class Node:
         if self._chkpt_mngr is None or self.plan.checkpoints is None:
             return
         effects.append(SetTimer("checkpoint", now_ms + self.plan.checkpoints.interval_ms))
-        if self._may_note() and not self._chkpt_mngr.is_writing:
+        if not self._may_note() or self._chkpt_mngr.is_writing:
+            return
+        if self.plan.checkpoints.asks_first:
+            effects.append(AskToWrite())  # Each time anew: the word or its answer may be lost.
+        else:
             self._chkpt_mngr.prepare(self._cut(), self._outputs, now_ms, effects)
+
+    def _on_write_admitted(self, _: WriteAdmitted, now_ms: int, effects: list[Effect]) -> None:
+        """The turn has come: the checkpoint is of the state now. [SGuard §5]"""
+        if self._chkpt_mngr is None or self._chkpt_mngr.is_writing:
+            return  # Said again.
+        if self._may_note():
+            self._chkpt_mngr.prepare(self._cut(), self._outputs, now_ms, effects)
+        else:
+            effects.append(LeaveWriters())
 
     def _on_pages_copied(self, copied: PagesCopied, now_ms: int, effects: list[Effect]) -> None:
         del now_ms, effects
@@ -559,6 +575,7 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
     SinkSynced: Node._on_sink_synced,
     SpillRead: Node._on_spill_read,
     RestartPointStored: Node._on_restart_point_stored,
+    WriteAdmitted: Node._on_write_admitted,
     PagesCopied: Node._on_pages_copied,
     CheckpointWritten: Node._on_checkpoint_written,
     CheckpointFailed: Node._on_checkpoint_failed,

@@ -107,11 +107,13 @@ class CheckpointPlan:
         kept: How many restart points a replacement may start from; at least 2, as any may be
             damaged.
         workers: Files per checkpoint, written and read side by side.
+        asks_first: Whether the node has to be admitted before it writes one.
     """
 
     interval_ms: int
     kept: int = 2
     workers: int = 2
+    asks_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from holdfast.core.coordinator import coordinator as c
+from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.haunit.plan import NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
@@ -316,6 +317,8 @@ class Cluster:
             case c.TellPointStored():
                 word = {"kind": "stored", "sequence": effect.sequence}
                 self._say(self._identities[effect.node], word)
+            case AdmitWrite():
+                self._say(self._identities[effect.node], {"kind": "write"})
             case c.ReportFailure():
                 self.failures.append(
                     {
@@ -411,6 +414,10 @@ def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> S
         case "point":
             point = RestartPoint.from_json(word["point"])
             return c.RestartPointReceived(node, incarnation, point)
+        case "write-wanted":
+            return c.WriteWanted(node, incarnation)
+        case "write-ended":
+            return c.WriteEnded(node, incarnation)
         case "caught-up":
             return c.NodeCaughtUp(node, incarnation, word["replayed_tuples"])
         case "first-output":

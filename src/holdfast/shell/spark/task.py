@@ -327,6 +327,8 @@ class NodeTask:
             self._begin(word)
         elif kind == "peer":
             self._meet(NodeId(word["peer"]), Incarnation(word["incarnation"]), word["endpoint"])
+        elif kind == "write":
+            self._pending.append(events.WriteAdmitted())
         elif kind == "stored":
             self._pending.append(events.RestartPointStored(word["sequence"]))
 
@@ -575,6 +577,12 @@ class NodeTask:
         if self._io is not None:
             self._io.write(effect.prepared)
 
+    def _ask_to_write(self, _: events.AskToWrite) -> None:
+        self._tell("write-wanted")
+
+    def _leave_writers(self, _: events.LeaveWriters) -> None:
+        self._tell("write-ended")
+
     def _cancel_checkpoint(self, effect: events.CancelCheckpoint) -> None:
         if self._io is not None:
             self._io.cancel(effect.checkpoint)
@@ -661,6 +669,8 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.ReportFirstOutput: NodeTask._first_output,
     events.ReportFinished: NodeTask._finished,
     events.WriteCheckpoint: NodeTask._write_checkpoint,
+    events.AskToWrite: NodeTask._ask_to_write,
+    events.LeaveWriters: NodeTask._leave_writers,
     events.CancelCheckpoint: NodeTask._cancel_checkpoint,
     events.ForgetCheckpoints: NodeTask._forget_checkpoints,
     events.ReportCheckpoint: NodeTask._report_checkpoint,

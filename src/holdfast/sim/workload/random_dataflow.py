@@ -61,7 +61,10 @@ def random_protection(limits: NodeLimits, draw: Draw) -> tuple[NodeLimits, Check
         page_bytes=draw.one_of((2048, 2048, 8192)),
     )
     plan = CheckpointPlan(
-        interval_ms=draw.steep(10, 200), kept=draw.number(2, 3), workers=draw.number(1, 3)
+        interval_ms=draw.steep(10, 200),
+        kept=draw.number(2, 3),
+        workers=draw.number(1, 3),
+        asks_first=draw.percent(50),
     )
     return limits, plan
 

@@ -168,7 +168,7 @@ CHECKPOINT_MUTANTS: dict[str, Mutant] = {
     "deletes files of unchanged pages": Mutant(ChkptMngr, "collect", _delete_bases),
     "deletes the older checkpoint": Mutant(ChkptMngr, "collect", _delete_the_older_one),
     "deletes what a point on its way needs": Mutant(
-        ChkptMngr, "collect", _forget_what_is_on_its_way
+        ChkptMngr, "collect", _forget_what_is_on_its_way, ("slow-disk",)
     ),
     "leaves outputs out": Mutant(HAOutput, "to_be_stored", _leave_outputs_out),
     "leaves spilled outputs out": Mutant(HAOutput, "to_be_stored", _leave_spilled_outputs_out),

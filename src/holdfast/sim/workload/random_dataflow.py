@@ -64,7 +64,7 @@ def random_protection(limits: NodeLimits, draw: Draw) -> tuple[NodeLimits, Check
         interval_ms=draw.steep(10, 200),
         kept=draw.number(2, 3),
         workers=draw.number(1, 3),
-        asks_first=draw.percent(50),
+        asks_first=draw.percent(25),
     )
     return limits, plan
 

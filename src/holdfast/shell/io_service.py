@@ -1,9 +1,9 @@
 """The IOService: writes and reads checkpoints with several workers side by side. [SGuard §5]
 
-Every worker writes its pages into one file of its own; then come the output tuples, and last the
-manifest. A worker copies a piece, says so, writes it, and only then copies the next: a slow store
-holds up the checkpoint, never the memory or the job. The bytes are made and checked by
-core/wire/checkpoint_files and core/checkpoint/loading.
+First come the output tuples, while they can still be read; then every worker writes its pages into
+one file of its own; last comes the manifest. A worker copies a piece, says so, writes it, and only
+then copies the next: a slow store holds up the checkpoint, never the memory or the job. The bytes
+are made and checked by core/wire/checkpoint_files and core/checkpoint/loading.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from holdfast.core.haunit.restoration import (
     StoreFailed,
 )
 from holdfast.core.wire import manifests
-from holdfast.core.wire.checkpoint_files import CheckpointFiles, read_outputs
+from holdfast.core.wire.checkpoint_files import CheckpointFiles, ReadSpill, read_outputs
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.stores.base import (
@@ -43,13 +43,11 @@ if TYPE_CHECKING:
     from holdfast.core.checkpoint.loading import PageRun
     from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
     from holdfast.core.machine import Stimulus
-    from holdfast.core.model.ids import CheckpointId, NodeId, StreamId
-    from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.model.ids import CheckpointId, NodeId
     from holdfast.core.recovery.restart_point import CheckpointRef
     from holdfast.core.state.page_manager import PageManager
     from holdfast.core.wire.manifests import Manifest
 
-ReadSpill = Callable[["StreamId", int, int], "tuple[TupleBatch, ...]"]
 _READ_ATTEMPTS = 5
 _READ_RETRY_S = 0.2
 _NICENESS = 10
@@ -125,7 +123,7 @@ class IOService:
         self, prepared: PreparedCheckpoint, cancelled: threading.Event
     ) -> StoredCheckpoint:
         files = CheckpointFiles(prepared)
-        parts, segments = files.outputs(self._spilled(prepared))  # Before it can be trimmed.
+        parts, segments = files.outputs(self._read_spill)  # Before it can be trimmed.
         if segments:
             name = manifests.outputs_name(prepared.node, prepared.checkpoint)
             self._write_object(name, [memoryview(part) for part in parts])
@@ -145,20 +143,18 @@ class IOService:
     def _write_pages(self, files: CheckpointFiles, worker: int, cancelled: threading.Event) -> None:
         prepared = files.prepared
         name = manifests.pages_name(prepared.node, prepared.checkpoint, worker)
-        writer = self._store.create(name)
-        try:
+
+        def pieces() -> Iterator[memoryview]:
             for positions in files.pieces(worker):
                 if cancelled.is_set():
                     raise _Cancelled
                 words = files.pages(worker, positions)
                 self._tell(events.PagesCopied(prepared.checkpoint, positions))
-                writer.write(words.data.cast("B"))
-        except BaseException:
-            writer.abort()
-            raise
-        writer.close()
+                yield words.data.cast("B")
 
-    def _write_object(self, name: str, parts: list[memoryview]) -> None:
+        self._write_object(name, pieces())
+
+    def _write_object(self, name: str, parts: Iterable[memoryview]) -> None:
         writer = self._store.create(name)
         try:
             for part in parts:
@@ -167,14 +163,6 @@ class IOService:
             writer.abort()
             raise
         writer.close()
-
-    def _spilled(self, prepared: PreparedCheckpoint) -> dict[StreamId, tuple[TupleBatch, ...]]:
-        spilled = {}
-        for wanted in prepared.outputs:
-            in_memory = wanted.batches[0].first_id if wanted.batches else wanted.to_id
-            if wanted.from_id < in_memory:
-                spilled[wanted.stream] = self._read_spill(wanted.stream, wanted.from_id, in_memory)
-        return spilled
 
     # -- forgetting -------------------------------------------------------------------------
 
@@ -200,8 +188,7 @@ class IOService:
             names = self._store.names(f"{self._node}-")
         except StorageError:
             return ()
-        parsed = (manifests.parse_name(name) for name in names)
-        return tuple(dict.fromkeys(p[1] for p in parsed if p is not None and p[0] == self._node))
+        return manifests.checkpoints_in(names, self._node)
 
     # -- reading ----------------------------------------------------------------------------
 

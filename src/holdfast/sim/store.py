@@ -7,7 +7,6 @@ over virtual time, so that a node which writes to a frozen page in between is fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from holdfast.core.checkpoint.loading import PageLoader
 from holdfast.core.haunit import events
 from holdfast.core.haunit.restoration import LoadedCheckpoint
 from holdfast.core.wire import manifests
-from holdfast.core.wire.checkpoint_files import CheckpointFiles, read_outputs
+from holdfast.core.wire.checkpoint_files import CheckpointFiles, ReadSpill, read_outputs
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.sim.disk import File, Pick
 
@@ -26,14 +25,12 @@ if TYPE_CHECKING:
 
     from holdfast.core.haunit.prepared import OutputSegment, PreparedCheckpoint
     from holdfast.core.machine import Stimulus
-    from holdfast.core.model.ids import CheckpointId, NodeId, StreamId
-    from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.model.ids import CheckpointId, NodeId
     from holdfast.core.recovery.restart_point import CheckpointRef
 
 _NEW_OBJECTS = 12
 _SECTOR_BYTES = 512
 _ROT_STRIDE = 8
-ReadSpill = Callable[["StreamId", int, int], "tuple[TupleBatch, ...]"]
 
 
 class Unreadable(Exception):
@@ -61,18 +58,13 @@ class SimulatedStore:
 
     def found(self, node: NodeId) -> tuple[CheckpointId, ...]:
         """The checkpoints of a node that have objects."""
-        parsed = (manifests.parse_name(name) for name in sorted(self._objects))
-        return tuple(dict.fromkeys(p[1] for p in parsed if p is not None and p[0] == node))
+        return manifests.checkpoints_in(sorted(self._objects), node)
 
     def forget(self, node: NodeId, checkpoint: CheckpointId) -> None:
         """Delete all objects of a checkpoint."""
         for objects in (self._objects, self._lost):
             for name in [n for n in objects if manifests.parse_name(n) == (node, checkpoint)]:
                 del objects[name]
-
-    def size(self) -> int:
-        """Bytes of all objects."""
-        return sum(len(file.data) for file in self._objects.values())
 
     def flip(self, pick: Pick, node: NodeId | None) -> NodeId | None:
         """A sector of a new object goes bad, if there is any; whose it is."""
@@ -149,12 +141,7 @@ class CheckpointWriting:
 
     def _write_outputs(self) -> tuple[OutputSegment, ...]:
         prepared = self._prepared
-        spilled = {}
-        for wanted in prepared.outputs:
-            in_memory = wanted.batches[0].first_id if wanted.batches else wanted.to_id
-            if wanted.from_id < in_memory:
-                spilled[wanted.stream] = self._read_spill(wanted.stream, wanted.from_id, in_memory)
-        parts, segments = self._files.outputs(spilled)
+        parts, segments = self._files.outputs(self._read_spill)
         if segments:
             name = manifests.outputs_name(prepared.node, prepared.checkpoint)
             self._store.append(name, b"".join(bytes(part) for part in parts))

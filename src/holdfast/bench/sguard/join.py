@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from holdfast.core.operators.base import Rows
 from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.join import OutputField
 from holdfast.core.state.page_manager import PageManager
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("value", pa.int64())])
@@ -56,14 +57,14 @@ def _rows(ids: np.ndarray) -> Rows:
 
 
 def _paged(held: int, page_bytes: int) -> float:
-    fields = [("left", "id", "id"), ("right", "value", "value")]
+    fields: list[OutputField] = [("left", "id", "id"), ("right", "value", "value")]
     join = IncrementalJoin(
         "join",
         SCHEMA,
         SCHEMA,
         ["id"],
         ["id"],
-        fields,  # type: ignore[arg-type]
+        fields,
         manager=PageManager(page_bytes),
     )
     join.process([None, _rows(np.arange(held, dtype=np.int64))], _LOW, 0)

@@ -9,6 +9,7 @@ their file's pages count, and at most half as many as have changed, so that chec
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -96,17 +97,29 @@ class PageImage:
         _, number = min(worth)
         chosen = self.file == number
         chosen[np.flatnonzero(chosen)[changed // 2 :]] = False
-        parts: list[np.ndarray] = []
-        starts = dict(zip(self.page_sets, np.cumsum([0, *self.counts.tolist()]), strict=False))
+        again = np.zeros(sum(snapshot_counts.values()), dtype=np.bool_)
+        for here, there in self.shared_with(sorted(snapshot_counts.items())):
+            again[here] = chosen[there]
+        return again
+
+    def shared_with(
+        self, page_counts: Iterable[tuple[PageSetId, int]]
+    ) -> Iterator[tuple[slice, slice]]:
+        """Where the pages that a state has too lie there, and here, page set by page set.
+
+        Args:
+            page_counts: Of the state, by ascending page set.
+        """
+        ends = np.cumsum(self.counts)
+        firsts = dict(zip(self.page_sets, (ends - self.counts).tolist(), strict=True))
         counts = dict(zip(self.page_sets, self.counts.tolist(), strict=True))
-        for page_set, count in sorted(snapshot_counts.items()):
-            part = np.zeros(count, dtype=np.bool_)
+        at = 0
+        for page_set, count in page_counts:
             shared = min(count, counts.get(page_set, 0))
             if shared:
-                start = starts[page_set]
-                part[:shared] = chosen[start : start + shared]
-            parts.append(part)
-        return np.concatenate(parts) if parts else None
+                first = firsts[page_set]
+                yield slice(at, at + shared), slice(first, first + shared)
+            at += count
 
 
 def page_seeds(page_sets: tuple[PageSetId, ...], counts: np.ndarray) -> np.ndarray:
@@ -158,7 +171,11 @@ def next_image(
     files: list[PageFile] = []
     if base is not None:
         files += base.files
-        _copy_base(snapshot, base, file, position, checksum)
+        counted = zip(snapshot.page_sets, snapshot.counts.tolist(), strict=True)
+        for here, there in base.shared_with(counted):
+            file[here] = base.file[there]
+            position[here] = base.position[there]
+            checksum[here] = base.checksum[there]
     file[snapshot.is_changed] = -1
     for worker, (positions, sums) in enumerate(written):
         file[positions] = len(files)
@@ -180,28 +197,3 @@ def next_image(
         position,
         checksum,
     )
-
-
-def _copy_base(
-    snapshot: Snapshot,
-    base: PageImage,
-    file: np.ndarray,
-    position: np.ndarray,
-    checksum: np.ndarray,
-) -> None:
-    """Take over the places of the pages that both have."""
-    ends = np.cumsum(base.counts)
-    firsts = dict(zip(base.page_sets, (ends - base.counts).tolist(), strict=True))
-    counts = dict(zip(base.page_sets, base.counts.tolist(), strict=True))
-    at = 0
-    for page_set, count in zip(snapshot.page_sets, snapshot.counts.tolist(), strict=True):
-        shared = min(count, counts.get(page_set, 0))
-        if shared:
-            first = firsts[page_set]
-            for mine, theirs in (
-                (file, base.file),
-                (position, base.position),
-                (checksum, base.checksum),
-            ):
-                mine[at : at + shared] = theirs[first : first + shared]
-        at += count

@@ -36,6 +36,11 @@ class OutputTuples:
     to_id: int
     batches: tuple[TupleBatch, ...]
 
+    @property
+    def in_memory_from(self) -> int:
+        """The first that is in `batches`; what comes before it is spilled."""
+        return self.batches[0].first_id if self.batches else self.to_id
+
 
 @dataclass(frozen=True, slots=True)
 class OutputSegment:

@@ -7,6 +7,7 @@ one uses `read_outputs` and core/checkpoint/loading.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -30,12 +31,14 @@ from holdfast.core.wire.log_records import (
 from holdfast.core.wire.manifests import Manifest, encode_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import pyarrow as pa
 
     from holdfast.core.model.ids import CheckpointId, StreamId
 
+ReadSpill = Callable[["StreamId", int, int], "tuple[TupleBatch, ...]"]
+"""Gives the tuples [from, to) of an output stream that its queue has spilled."""
 PIECE_BYTES: Final = 1 << 20
 """Pages are copied, written and thawed in pieces of about this size."""
 
@@ -69,12 +72,12 @@ class CheckpointFiles:
         return copied
 
     def outputs(
-        self, spilled: Mapping[StreamId, Sequence[TupleBatch]]
+        self, read_spill: ReadSpill
     ) -> tuple[list[bytes | pa.Buffer], tuple[OutputSegment, ...]]:
         """The output tuples as parts of one file, and where each stream's lie in it.
 
         Args:
-            spilled: Per stream what the queue had spilled of them.
+            read_spill: Reads what a queue has spilled; whatever it raises is raised.
         """
         parts: list[bytes | pa.Buffer] = []
         segments: list[OutputSegment] = []
@@ -82,7 +85,10 @@ class CheckpointFiles:
         checkpoint = self.prepared.checkpoint
         for wanted in self.prepared.outputs:
             begin = offset
-            for batch in (*spilled.get(wanted.stream, ()), *wanted.batches):
+            spilled: tuple[TupleBatch, ...] = ()
+            if wanted.from_id < wanted.in_memory_from:
+                spilled = read_spill(wanted.stream, wanted.from_id, wanted.in_memory_from)
+            for batch in (*spilled, *wanted.batches):
                 record = encode_record(
                     RecordKind.DATA,
                     batch.tuple_type,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -78,6 +79,12 @@ def parse_name(name: str) -> tuple[NodeId, CheckpointId] | None:
     if not (node and sequence.isdigit() and incarnation.isdigit()):
         return None
     return NodeId(node), CheckpointId(int(sequence), Incarnation(int(incarnation)))
+
+
+def checkpoints_in(names: Iterable[str], node: NodeId) -> tuple[CheckpointId, ...]:
+    """The checkpoints of a node that these names in the store belong to, each once."""
+    parsed = (parse_name(name) for name in names)
+    return tuple(dict.fromkeys(p[1] for p in parsed if p is not None and p[0] == node))
 
 
 def encode_manifest(manifest: Manifest) -> tuple[bytes, int]:

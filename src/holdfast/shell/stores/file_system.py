@@ -126,5 +126,5 @@ def _errors(shown: str) -> Any:
         raise
     except FileNotFoundError as error:
         raise ObjectMissing(f"{shown} is missing") from error
-    except Exception as error:
+    except Exception as error:  # Each client has its own classes.
         raise StoreUnavailable(f"{shown}: {type(error).__name__}: {error}") from error

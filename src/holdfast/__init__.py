@@ -21,6 +21,7 @@ from holdfast.api.errors import (
 from holdfast.api.protections import (
     ActiveStandby,
     Checkpointed,
+    PassiveStandby,
     Protection,
     Unprotected,
     UpstreamBackup,
@@ -39,6 +40,7 @@ __all__ = [
     "HoldfastError",
     "NotEnoughSlotsError",
     "OptionError",
+    "PassiveStandby",
     "Protection",
     "Query",
     "QueryFailedError",

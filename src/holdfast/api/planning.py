@@ -254,6 +254,7 @@ class _Planner:
             limits=limits,
             checkpoints=protection.checkpoints if self._has_state(operators) else None,
             standby=protection.standby,
+            delta_interval_ms=protection.delta_interval_ms,
         )
 
     def _has_state(self, operators: list[Step]) -> bool:

@@ -26,7 +26,7 @@ from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.protections import Protection, Protections
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits, Standby
-from holdfast.core.model.ids import NodeId
+from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.data_source import register
 from holdfast.shell.spark.ingest import Ingest
@@ -340,18 +340,21 @@ class Query:
     def _replicas(self, node: NodeId) -> list[dict[str, Any]]:
         """Role and lag of a node's replicas, the primary first.
 
-        The lag is that of the boundary that a replica has acted on, behind the primary's.
+        The lag is that of the boundary that a replica has reached, behind the primary's; None as
+        long as one of them has reached none.
         """
         found = self._cluster.replicas(node)
-        reached = [report.statistics.get("boundary_us", 0) for _, report in found]
+        reached = [report.statistics.get("boundary_us", BEGINNING_US) for _, report in found]
         return [
             {
                 "role": "primary" if i == 0 else "secondary",
                 "state": replica.state.value,
                 "pid": report.pid,
                 "host": report.host,
-                "lag_ms": max(0, reached[0] - reached[i]) / 1e3,
-                "is_ready": i == 0 or (replica.has_joined and replica.has_caught_up),
+                "lag_ms": None
+                if BEGINNING_US in (reached[0], reached[i])
+                else max(0, reached[0] - reached[i]) / 1e3,
+                "is_ready": i == 0 or replica.is_ready(self._cluster.instance(node).plan),
             }
             for i, (replica, report) in enumerate(found)
         ]

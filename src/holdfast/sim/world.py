@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment, NodePlan
     from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.machine import Effect, Stimulus
-    from holdfast.core.wire.frames import NodeMessage
+    from holdfast.core.wire.messages import NodeMessage
     from holdfast.sim.checkers.base import Checker
     from holdfast.sim.faults import Fault
     from holdfast.sim.workload.source import SimulatedSource

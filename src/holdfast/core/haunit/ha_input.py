@@ -67,8 +67,18 @@ class HAInput:
         now_ms: int,
         *,
         is_secondary: bool = False,
+        is_at_cut: bool = False,
     ) -> None:
-        """Expect what the restart point needs; keep upstream what the oldest behind it needs."""
+        """Expect what the restart point needs; keep upstream what the oldest behind it needs.
+
+        Args:
+            plan: The node's.
+            incarnation: The node's.
+            point: Where it begins.
+            now_ms: The time.
+            is_secondary: Whether it follows another replica until promoted.
+            is_at_cut: Whether the state is that of the point's cut, and need not be replayed.
+        """
         self._plan = plan
         self._is_secondary = is_secondary
         kept = point.oldest()
@@ -83,7 +93,7 @@ class HAInput:
         self.sunion: SUnion | None = None
         if len(plan.inputs) > 1:
             self.sunion = SUnion([spec.port for spec in plan.inputs], plan.port_count)
-            if point.checkpoint is not None:
+            if is_at_cut:
                 processed = [point.processed_before[spec.stream] for spec in plan.inputs]
                 self.sunion.resume(point.boundary_us, processed)
         # Rounds must not cost by the input stream but by what came on them.

@@ -51,6 +51,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.haunit.chkpt_mngr import ChkptMngr
+from holdfast.core.haunit.delta_sender import DeltaSender
 from holdfast.core.haunit.events import (
     AckReceived,
     AskToWrite,
@@ -58,7 +59,10 @@ from holdfast.core.haunit.events import (
     BoundaryReceived,
     CheckpointFailed,
     CheckpointWritten,
+    DeltaAckReceived,
+    DeltaReceived,
     LeaveWriters,
+    PageRunReceived,
     PagesCopied,
     PeerIncarnationLearned,
     PositionsReceived,
@@ -77,7 +81,7 @@ from holdfast.core.haunit.events import (
 )
 from holdfast.core.haunit.ha_input import HAInput, Input
 from holdfast.core.haunit.ha_output import HAOutput
-from holdfast.core.haunit.plan import Assignment, NodePlan
+from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.haunit.replica_link import ReplicaLink
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.restoration import RestoredState
@@ -166,7 +170,15 @@ class Node:
             newest = restored.newest_sequence
         self._point = point  # where the incarnation begins
         self.is_secondary = is_secondary = assignment.is_secondary
-        self._inputs = HAInput(plan, self.incarnation, point, now_ms, is_secondary=is_secondary)
+        is_at_cut = restored is not None and restored.is_at_cut
+        self._inputs = HAInput(
+            plan,
+            self.incarnation,
+            point,
+            now_ms,
+            is_secondary=is_secondary,
+            is_at_cut=is_at_cut,
+        )
         self._outputs = HAOutput(
             plan,
             self.incarnation,
@@ -180,6 +192,7 @@ class Node:
         self._pages.recovered()
         self._boundary_us = BEGINNING_US  # what the operators have acted on
         self._chkpt_mngr: ChkptMngr | None = None
+        self._deltas = DeltaSender(plan, self._pages)
         kept = 1
         if plan.checkpoints is not None:
             kept = plan.checkpoints.kept
@@ -188,9 +201,13 @@ class Node:
             )
         self._points = RestartPoints(newest, kept, point.candidates())
         self._is_dirty = False  # a round ran since the last restart point was noted
-        self._note_after: RestartPoint | None = None  # no cut before that of the former primary
+        # No cut before that of the former primary is noted: its point is durable already.
+        self._note_after: RestartPoint | None = None
+        if is_at_cut and plan.checkpoints is None:
+            self._note_after = assignment.restart_point
         self._is_silent = restored is None and assignment.restart_point is not None
-        if point.checkpoint is not None:
+        self._has_state = is_at_cut
+        if is_at_cut:
             self._boundary_us = point.boundary_us
             self._outputs.promise(point.boundary_us)
         self._is_finished = False
@@ -208,8 +225,10 @@ class Node:
         ]
         if self.plan.checkpoints is not None:
             effects.append(SetTimer("checkpoint", now_ms + self.plan.checkpoints.interval_ms))
-            if self._point.checkpoint is not None:
-                effects.append(ReportCaughtUp(0))
+        if self.plan.standby is Standby.PASSIVE:
+            effects.append(SetTimer("delta", now_ms + self.plan.delta_interval_ms))
+        if self._has_state:
+            effects.append(ReportCaughtUp(0))
         self._leave_silence_if_due(effects)
         self._inputs.read_sources(now_ms, effects)
         return effects
@@ -242,9 +261,11 @@ class Node:
         self, learned: PeerIncarnationLearned, now_ms: int, effects: list[Effect]
     ) -> None:
         if learned.node == self.plan.node:
-            self._replica.learn(learned)
+            is_other_secondary = self._replica.learn(learned)
             if self.is_secondary:
                 self._replica.subscribe(now_ms, effects)
+            elif is_other_secondary:
+                self._deltas.stop()
             return
         self._inputs.learn(learned.node, learned.incarnation, now_ms, effects)
         self._outputs.learn(learned.node, learned.incarnation, learned.secondary)
@@ -253,7 +274,8 @@ class Node:
         self, got: SubscribeReceived, now_ms: int, effects: list[Effect]
     ) -> None:
         if got.stream == self.plan.replica_stream:
-            self._replica.subscribed(got, self.incarnation)
+            if self._replica.is_from_secondary(got, self.incarnation):
+                self._replica_subscribed(got, now_ms, effects)
         elif self._outputs.subscribe(got, effects):
             self._ask_to_store(now_ms, effects)
             self._outputs.flush_stream(got.stream, effects)
@@ -262,6 +284,40 @@ class Node:
         if self._outputs.acknowledge(got, effects):
             self._ask_to_store(now_ms, effects)
             self._outputs.flush_stream(got.stream, effects)
+
+    def _replica_subscribed(
+        self, got: SubscribeReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        if self.plan.standby is Standby.PASSIVE:
+            self._deltas.begin(got.sender)
+            self._send_delta(now_ms, effects)
+        else:
+            self._replica.subscribed()
+
+    def _send_delta(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to send what has changed, unless the last delta is still on its way."""
+        if not self._is_silent and self._deltas.is_wanted(now_ms):
+            cut = self._cut(is_state_kept=True)
+            self._deltas.prepare(cut, self._outputs, now_ms, effects)
+
+    def _on_delta_ack_received(
+        self, got: DeltaAckReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        if self._replica.is_from_secondary(got, self.incarnation):
+            self._deltas.acknowledged(
+                got.sequence,
+                got.pages,
+                is_applied=got.is_applied,
+                now_ms=now_ms,
+                effects=effects,
+            )
+
+    def _on_state_received(
+        self, got: PageRunReceived | DeltaReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """Meant for the passive secondary that this node was before it was promoted."""
+        del got, now_ms, effects
+        self._replica.refused_frames += 1
 
     def _on_positions_received(
         self, got: PositionsReceived, now_ms: int, effects: list[Effect]
@@ -429,6 +485,9 @@ class Node:
             self._on_keep_alive_timer(now_ms, effects)
         elif timer.name == "checkpoint":
             self._on_checkpoint_timer(now_ms, effects)
+        elif timer.name == "delta":
+            effects.append(SetTimer("delta", now_ms + self.plan.delta_interval_ms))
+            self._send_delta(now_ms, effects)
         else:
             self._inputs.read_timer_fired(now_ms, effects)
 
@@ -437,6 +496,7 @@ class Node:
         if self._chkpt_mngr is not None:
             self._chkpt_mngr.give_up_if_cancelled(now_ms, effects)
         elif self._may_note():
+            self._is_dirty = False
             self._points.note(self._cut())
         self._outputs.sync_sinks(effects)
         self._ask_to_store(now_ms, effects)
@@ -480,11 +540,15 @@ class Node:
             for source in self._inputs.all()
         )
 
-    def _cut(self) -> RestartPoint:
-        """The node's present cut."""
-        self._is_dirty = False
+    def _cut(self, *, is_state_kept: bool = False) -> RestartPoint:
+        """The node's present cut.
+
+        Args:
+            is_state_kept: Whether a copy of the state goes with it: then operators need no tuple
+                again.
+        """
         low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
-        if self._chkpt_mngr is None:  # Else operators need no tuple again.
+        if not is_state_kept:
             for operator in self._operators:
                 needed = operator.oldest_needed()
                 if needed is not None:
@@ -518,14 +582,20 @@ class Node:
         if self.plan.checkpoints.asks_first:
             effects.append(AskToWrite())  # Each time anew: the word or its answer may be lost.
         else:
-            self._chkpt_mngr.prepare(self._cut(), self._outputs, now_ms, effects)
+            self._prepare_checkpoint(self._chkpt_mngr, now_ms, effects)
+
+    def _prepare_checkpoint(
+        self, chkpt_mngr: ChkptMngr, now_ms: int, effects: list[Effect]
+    ) -> None:
+        self._is_dirty = False
+        chkpt_mngr.prepare(self._cut(is_state_kept=True), self._outputs, now_ms, effects)
 
     def _on_write_admitted(self, _: WriteAdmitted, now_ms: int, effects: list[Effect]) -> None:
         """The turn has come: the checkpoint is of the state now. [SGuard §5]"""
         if self._chkpt_mngr is None or self._chkpt_mngr.is_writing:
             return  # Said again.
         if self._may_note():
-            self._chkpt_mngr.prepare(self._cut(), self._outputs, now_ms, effects)
+            self._prepare_checkpoint(self._chkpt_mngr, now_ms, effects)
         else:
             effects.append(LeaveWriters())
 
@@ -665,6 +735,9 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
     BoundaryReceived: Node._on_boundary_received,
     SubscribeReceived: Node._on_subscribe_received,
     PositionsReceived: Node._on_positions_received,
+    DeltaAckReceived: Node._on_delta_ack_received,
+    PageRunReceived: Node._on_state_received,
+    DeltaReceived: Node._on_state_received,
     Promoted: Node._on_promoted,
     AckReceived: Node._on_ack_received,
     PeerIncarnationLearned: Node._on_peer_incarnation_learned,

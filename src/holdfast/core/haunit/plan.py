@@ -121,6 +121,7 @@ class Standby(enum.Enum):
     """Which second replica an instance has. [HA §4.1, §4.2]"""
 
     NONE = "none"
+    PASSIVE = "passive"
     ACTIVE = "active"
 
 
@@ -132,11 +133,13 @@ class UnitProtection:
         is_protected: Whether output queues retain tuples and restart points are taken.
         checkpoints: How the state of units that have one is checkpointed; None: it is replayed.
         standby: The second replica that takes over when the first one fails.
+        delta_interval_ms: Period of what a passive secondary is sent.
     """
 
     is_protected: bool = True
     checkpoints: CheckpointPlan | None = None
     standby: Standby = Standby.NONE
+    delta_interval_ms: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,7 @@ class NodePlan:
         limits: Bounds and periods.
         checkpoints: How its state is checkpointed; None: it has none, or it is replayed.
         standby: The second replica that takes over when the first one fails.
+        delta_interval_ms: Period of what a passive secondary is sent.
     """
 
     node: NodeId
@@ -168,6 +172,7 @@ class NodePlan:
     limits: NodeLimits = field(default_factory=NodeLimits)
     checkpoints: CheckpointPlan | None = None
     standby: Standby = Standby.NONE
+    delta_interval_ms: int = 50
 
     @property
     def replica_stream(self) -> StreamId:
@@ -177,6 +182,10 @@ class NodePlan:
     def output_streams(self) -> tuple[StreamId, ...]:
         """All output streams, those of sinks included."""
         return tuple(stream for spec in self.outputs for stream in spec.streams)
+
+    def edge_streams(self) -> tuple[StreamId, ...]:
+        """The output streams to other nodes."""
+        return tuple(s for spec in self.outputs if not spec.is_sink for s in spec.streams)
 
     def producers(self) -> tuple[NodeId, ...]:
         """The nodes this one receives from, each once."""

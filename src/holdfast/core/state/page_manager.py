@@ -447,6 +447,31 @@ class PageManager:
         self._recovered_next_set = next_set
         return physical
 
+    def mirror(self, page_sets: dict[PageSetId, int], next_set: int) -> np.ndarray:
+        """Have the page sets of another manager; the caller fills the pages. [HA §4.1]
+
+        Args:
+            page_sets: Pages per set, by ascending id.
+            next_set: The id that the next page set gets.
+
+        Returns:
+            All pages, the page sets one after another: physical numbers, int64 (n,).
+
+        Raises:
+            StateLimitExceeded: They are more than the bound.
+        """
+        for page_set in [name for name in self._tables if name not in page_sets]:
+            self.destroy_page_set(page_set)
+        for page_set, count in page_sets.items():
+            more = count - len(self._tables.setdefault(page_set, _NO_PAGES))
+            if more > 0:
+                self.allocate(page_set, more)
+            elif more < 0:
+                self.release(page_set, -more)
+        self._is_recovering = True
+        self._recovered_next_set = next_set
+        return np.concatenate([_NO_PAGES, *(self._tables[name] for name in page_sets)])
+
     def recovered(self) -> None:
         """All structures that live as long as the manager have been created: go on as before."""
         if self._is_recovering:

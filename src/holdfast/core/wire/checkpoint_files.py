@@ -138,7 +138,9 @@ class CheckpointFiles:
 
 
 def read_outputs(
-    manifest: Manifest, files: Mapping[CheckpointId, memoryview], schemas: Mapping[str, pa.Schema]
+    manifest: Manifest,
+    files: Mapping[CheckpointId, memoryview],
+    schemas: Mapping[StreamId, pa.Schema],
 ) -> dict[StreamId, tuple[TupleBatch, ...]] | CorruptRecord:
     """The output tuples of a checkpoint per stream, up to the cut.
 

@@ -187,7 +187,7 @@ class RestartPoints(Checker):
         if self._world is None or point.checkpoint is None:
             return None
         store = self._world.store
-        schemas: dict[str, pa.Schema] = {
+        schemas: dict[StreamId, pa.Schema] = {
             s: with_time(o.schema) for o in plan.outputs for s in o.streams
         }
         try:

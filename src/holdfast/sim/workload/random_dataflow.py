@@ -56,7 +56,8 @@ def random_limits(draw: Draw) -> NodeLimits:
 Protections = Callable[[str], UnitProtection]
 """Of a unit, by its name."""
 
-_APPROACHES: Final = ("upstream backup", "checkpoints", "active standby")
+_APPROACHES: Final = ("upstream backup", "checkpoints", "active standby", "passive standby")
+_STANDBY: Final = {"active standby": Standby.ACTIVE, "passive standby": Standby.PASSIVE}
 
 
 def random_protection(limits: NodeLimits, name: str) -> tuple[NodeLimits, Protections]:
@@ -71,13 +72,16 @@ def random_protection(limits: NodeLimits, name: str) -> tuple[NodeLimits, Protec
         asks_first=draw.percent(25),
     )
 
+    interval_ms = draw.steep(2, 100)
+
     def of_unit(unit: str) -> UnitProtection:
         chosen = approach
         if approach == "mixed":
             chosen = Draw(f"{name}/{unit}").one_of(_APPROACHES)
         return UnitProtection(
             checkpoints=plan if chosen == "checkpoints" else None,
-            standby=Standby.ACTIVE if chosen == "active standby" else Standby.NONE,
+            standby=_STANDBY.get(chosen, Standby.NONE),
+            delta_interval_ms=interval_ms,
         )
 
     return limits, of_unit

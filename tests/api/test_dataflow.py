@@ -114,7 +114,7 @@ def test_a_source_needs_a_partition() -> None:
 
 
 def test_protections_say_what_they_can_give() -> None:
-    assert parse_protection("upstream-backup", "precise", "1 second") == UpstreamBackup()
+    assert parse_protection("upstream-backup", "precise", None) == UpstreamBackup()
     wanted = Checkpointed(interval="1 second")
     assert parse_protection("checkpointed", "precise", "1 second") == wanted
     assert wanted.plan().interval_ms == 1000
@@ -122,6 +122,8 @@ def test_protections_say_what_they_can_give() -> None:
         UpstreamBackup("gap").check(Dataflow("test"))
     with pytest.raises(UnsupportedError, match="'magic'"):
         parse_protection("magic", "precise", "1 second")
+    with pytest.raises(OptionError, match="has no interval"):
+        parse_protection("upstream-backup", "precise", "1 second")
     flow = Dataflow("test")
     with pytest.raises(UnsupportedError, match="guarantee='gap'"):
         Checkpointed("gap").check(flow)

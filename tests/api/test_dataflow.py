@@ -5,9 +5,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from holdfast.api.dataflow import Dataflow, Stream, duration_us, sliding, tumbling
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.errors import DataflowError, OptionError, UnsupportedError
 from holdfast.api.protections import Checkpointed, UpstreamBackup, parse_protection
+from holdfast.api.windows import duration_us, sliding, tumbling
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
 

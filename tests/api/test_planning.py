@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api.dataflow import Dataflow, Stream, tumbling
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.description import claim, describe
 from holdfast.api.errors import DataflowChangedError, DataflowError
 from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.protections import UpstreamBackup
+from holdfast.api.windows import tumbling
 from holdfast.core.haunit.plan import NodeLimits
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build

@@ -118,7 +118,7 @@ class Checkpointed(Protection):
 
     def plan(self) -> CheckpointPlan:
         """What nodes are told. Raises `DataflowError` when the interval is no duration."""
-        from holdfast.api.dataflow import duration_us
+        from holdfast.api.windows import duration_us
 
         interval_ms = duration_us(self.interval) // 1000
         if interval_ms < 1:

@@ -131,6 +131,7 @@ class NodePlan:
         is_protected: Whether output queues retain tuples and restart points are taken.
         limits: Bounds and periods.
         checkpoints: How its state is checkpointed; None: it has none, or it is replayed.
+        merges_by_arrival: Whether its input streams are to be merged as they come, not by time.
     """
 
     node: NodeId
@@ -143,6 +144,7 @@ class NodePlan:
     is_protected: bool = True
     limits: NodeLimits = field(default_factory=NodeLimits)
     checkpoints: CheckpointPlan | None = None
+    merges_by_arrival: bool = False
 
     def producers(self) -> tuple[NodeId, ...]:
         """The nodes this one receives from, each once."""

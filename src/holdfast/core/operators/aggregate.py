@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.schema import column_of
 from holdfast.core.operators.accumulators import (
     WINDOW_TIME,
@@ -69,6 +70,8 @@ class WindowAggregate(Operator):
     """Aggregates per window and group."""
 
     operator_class = OperatorClass.CONVERGENT_CAPABLE
+    _window_fields = (("window_start", WINDOW_TIME), ("window_end", WINDOW_TIME))
+    _earliest_us = BEGINNING_US  # No window begins before this.
 
     def __init__(
         self,
@@ -101,20 +104,16 @@ class WindowAggregate(Operator):
         """
         self.name = name
         self._manager = manager if manager is not None else PageManager()
-        self._spec = WindowSpec(size_us, slide_us if slide_us is not None else size_us)
+        slide_us = slide_us if slide_us is not None else size_us
+        self._spec = WindowSpec(size_us, slide_us, self._earliest_us)
         self._is_changes = emit == "changes"
         self._groups = Accumulators(name, schema, keys, aggregates)
         self._needs_strings = self._groups.key_has_text or self._groups.value_has_text
         self._directory: WindowDirectory[_Window] = WindowDirectory(
             self._manager, self._spec, 4 if self._needs_strings else 2, self._attach
         )
-        self.output_schema = pa.schema(
-            [
-                pa.field("window_start", WINDOW_TIME, nullable=False),
-                pa.field("window_end", WINDOW_TIME, nullable=False),
-                *self._groups.fields,
-            ]
-        )
+        fields = [pa.field(title, kind, nullable=False) for title, kind in self._window_fields]
+        self.output_schema = pa.schema([*fields, *self._groups.fields])
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """Update the windows' groups; emit.
@@ -257,9 +256,10 @@ class WindowAggregate(Operator):
         values: np.ndarray,
         strings: StringPages | None,
     ) -> pa.RecordBatch:
+        edges = (starts, starts + self._spec.size_us)
         columns = [
-            column_of(starts, None, WINDOW_TIME),
-            column_of(starts + self._spec.size_us, None, WINDOW_TIME),
+            column_of(edge, None, kind)
+            for edge, (_, kind) in zip(edges, self._window_fields, strict=True)
         ]
         columns += self._groups.key_columns(keys, strings)
         columns += self._groups.result_columns(values, strings)

@@ -8,13 +8,13 @@ hash of the key that its first stateful operator needs.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.dataflow import held_back
 from holdfast.api.errors import DataflowError
-from holdfast.api.operators import STATEFUL, build_operator
+from holdfast.api.operators import HOLDING, STATEFUL, build_operator
 from holdfast.api.windows import CountWindow
 from holdfast.core.haunit.plan import (
     CheckpointPlan,
@@ -31,6 +31,8 @@ from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage.paths import ingest_path, stream_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.api.dataflow import Dataflow, Step
     from holdfast.shell.sources.base import SourceSpec
 
@@ -150,6 +152,11 @@ def _refuse_held_back(steps: list[Step]) -> None:
 
 def _needed(flow: Dataflow) -> list[Step]:
     """The steps that some sink depends on, inputs first."""
+    return _lineage(flow.sinks.values())
+
+
+def _lineage(steps: Iterable[Step]) -> list[Step]:
+    """These steps and all that they depend on, inputs first."""
     needed: dict[Step, None] = {}
 
     def visit(step: Step) -> None:
@@ -158,7 +165,7 @@ def _needed(flow: Dataflow) -> list[Step]:
                 visit(source)
             needed[step] = None
 
-    for step in flow.sinks.values():
+    for step in steps:
         visit(step)
     return list(needed)
 
@@ -285,8 +292,12 @@ class _Planner:
         sources = [step for step in members if step.kind == "source"]
         operators = [step for step in members if step.kind != "source"]
         inputs = [self._source_input(s, port, index) for port, s in enumerate(sources)]
+        origin_steps = list(sources)
         for edge in self._edges[unit]:
-            inputs += self._edge_inputs(edge, unit, index)
+            streams = self._edge_inputs(edge, unit, index)
+            inputs += streams
+            origin_steps += [edge.producer] * len(streams)
+        inputs = _with_waiting(inputs, origin_steps)
         specs = []
         for step in operators:
             origins = tuple(
@@ -386,6 +397,32 @@ class _Planner:
                 origin = _within(step, sources, operators)
                 outputs.append(OutputSpec(origin, step.schema, (stream,), (), is_sink=True))
         return outputs
+
+
+def _with_waiting(inputs: list[InputSpec], origins: list[Step]) -> list[InputSpec]:
+    """Tell every input stream which others hold back what comes from a source of its own."""
+    held = [_sources_held_back(step) for step in origins]
+    own = [_sources(step) for step in origins]
+    return [
+        replace(
+            spec,
+            waits_for=tuple(
+                other.stream for j, other in enumerate(inputs) if j != i and held[j] & own[i]
+            ),
+        )
+        for i, spec in enumerate(inputs)
+    ]
+
+
+def _sources(step: Step) -> set[str]:
+    """The sources that a step depends on."""
+    return {found.name for found in _lineage([step]) if found.kind == "source"}
+
+
+def _sources_held_back(step: Step) -> set[str]:
+    """Those of them whose rows some operator on the way holds back."""
+    holders = [found for found in _lineage([step]) if found.kind in HOLDING]
+    return {found.name for found in _lineage(holders) if found.kind == "source"}
 
 
 def _require_own_stream(step: Step, origins: tuple[tuple[str, int], ...], streams: int) -> None:

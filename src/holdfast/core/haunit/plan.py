@@ -26,12 +26,15 @@ class InputSpec:
         port: The node-wide port that it feeds; several streams may feed one port.
         schema: Attributes, without the time column.
         producer: The node that sends it; None for a source that the shell reads.
+        waits_for: Other input streams of the node that hold back what comes from a source of this
+            one too. If this one were not let further ahead, they would wait for each other.
     """
 
     stream: StreamId
     port: int
     schema: pa.Schema
     producer: NodeId | None
+    waits_for: tuple[StreamId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ flow = hf.Dataflow("bids")
 query = flow.start(spark, checkpointLocation="/tmp/bids")
 """
 
-from holdfast.api.dataflow import Dataflow, Stream, sliding, tumbling
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import (
     DataflowError,
@@ -28,6 +28,7 @@ from holdfast.api.protections import (
 )
 from holdfast.api.query import Query
 from holdfast.api.session import session
+from holdfast.api.windows import counting, sliding, tumbling
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ __all__ = [
     "Unprotected",
     "UnsupportedError",
     "UpstreamBackup",
+    "counting",
     "session",
     "sliding",
     "tumbling",

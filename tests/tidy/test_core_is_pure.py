@@ -49,6 +49,7 @@ STANDARD = {
     "decimal",
     "enum",
     "functools",
+    "heapq",
     "itertools",
     "math",
     "struct",

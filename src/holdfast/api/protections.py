@@ -222,7 +222,7 @@ class Unprotected(Protection):
 
 def _interval_ms(protection: Protection, interval: str) -> int:
     """A period. Raises `DataflowError` when it is no duration, `OptionError` when it is none."""
-    from holdfast.api.dataflow import duration_us
+    from holdfast.api.windows import duration_us
 
     interval_ms = duration_us(interval) // 1000
     if interval_ms < 1:

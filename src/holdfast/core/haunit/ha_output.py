@@ -201,10 +201,11 @@ class HAOutput:
                 queue = self._streams[stream].queue
                 queue.append(TupleBatch(queue.next_id, part, boundary_us, rows.created_us))
 
-    def promise(self, boundary_us: int) -> None:
-        """Nothing older will be put out."""
-        for output in self._streams.values():
-            output.queue.promise(boundary_us)
+    def promise(self, spec: OutputSpec, boundary_us: int) -> None:
+        """Nothing older will be put out on the streams of this output."""
+        if not spec.is_sink:
+            for stream in spec.streams:
+                self._streams[stream].queue.promise(boundary_us)
 
     def _write_sink(self, stream: StreamId, tuples: TupleBatch, effects: list[Effect]) -> None:
         """Write what the log does not hold yet: exactly once by tuple id."""

@@ -81,14 +81,15 @@ from holdfast.core.haunit.events import (
 )
 from holdfast.core.haunit.ha_input import HAInput, Input
 from holdfast.core.haunit.ha_output import HAOutput
-from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
+from holdfast.core.haunit.plan import Assignment, NodePlan, OperatorSpec, Standby
 from holdfast.core.haunit.replica_link import ReplicaLink
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.restoration import RestoredState
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
+from holdfast.core.model.stable_hash import mix
 from holdfast.core.model.tuples import TupleBatch
-from holdfast.core.operators.base import Rows
+from holdfast.core.operators.base import ArbitraryOperator, Rows
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.state.page_manager import PageManager
@@ -189,6 +190,10 @@ class Node:
         )
         self._replica = ReplicaLink(plan)
         self._operators = [spec.build(self._pages) for spec in plan.operators]
+        self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
+        self._is_woken = False  # an arbitrary operator's time has come
+        self._clock_us = 0  # the processing time of the last round
+        self._rounds = 0
         self._pages.recovered()
         self._boundary_us = BEGINNING_US  # what the operators have acted on
         self._chkpt_mngr: ChkptMngr | None = None
@@ -209,7 +214,7 @@ class Node:
         self._has_state = is_at_cut
         if is_at_cut:
             self._boundary_us = point.boundary_us
-            self._outputs.promise(point.boundary_us)
+            self._promise(self._promised())
         self._is_finished = False
         self._input_tuples = 0
         self._replayed_tuples = 0
@@ -231,6 +236,7 @@ class Node:
             effects.append(ReportCaughtUp(0))
         self._leave_silence_if_due(effects)
         self._inputs.read_sources(now_ms, effects)
+        self._ask_to_wake(now_ms, effects)
         return effects
 
     def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
@@ -244,7 +250,8 @@ class Node:
         """Whether `Proceed` would process something now. Cost: O(outputs) when there is input."""
         # A silent round stops at the cut; the boundary beyond it is left for the next round.
         is_behind = not self._is_silent and self._inputs.slowest_us > self._boundary_us
-        return (self._inputs.has_fresh or is_behind) and self._outputs.has_room()
+        is_woken = self._is_woken and not self._is_silent
+        return (self._inputs.has_fresh or is_behind or is_woken) and self._outputs.has_room()
 
     def _on_batch_received(self, got: BatchReceived, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.receive(got, now_ms, effects)
@@ -355,6 +362,10 @@ class Node:
         if not self.has_work:
             return
         taken = self._inputs.fresh
+        if self._arbitrary:
+            clock_us, seed = self._determinant(now_ms)
+            for operator in self._arbitrary:
+                operator.decide(clock_us, seed)
         if self._inputs.sunion is None:
             has_processed = self._round_in_id_order(effects)
         else:
@@ -363,7 +374,20 @@ class Node:
         if has_processed:
             self._outputs.flush(effects)
         self._inputs.read_sources(now_ms, effects)
+        self._ask_to_wake(now_ms, effects)
         self._finish_if_due(effects)
+
+    def _determinant(self, now_ms: int) -> tuple[int, int]:
+        """What arbitrary operators are told before a round: processing time in us, and a seed."""
+        self._clock_us = max(self._clock_us, now_ms * 1000)
+        self._rounds += 1
+        return self._clock_us, mix(self.incarnation << 40 | self._rounds)
+
+    def _ask_to_wake(self, now_ms: int, effects: list[Effect]) -> None:
+        """Set the timer for the first arbitrary operator that wants a round without input."""
+        wanted = [at_us for o in self._arbitrary if (at_us := o.wake_us()) is not None]
+        if wanted:
+            effects.append(SetTimer("wake", max(now_ms, -(-min(wanted) // 1000))))
 
     def _round_in_id_order(self, effects: list[Effect]) -> bool:
         """Take what has come on the only stream."""
@@ -406,7 +430,8 @@ class Node:
         boundary_us = self._inputs.slowest_us
         if self._is_silent:
             boundary_us = min(boundary_us, self._point.boundary_us)
-        if boundary_us <= self._boundary_us and boundary_us != END_US:
+        is_behind = boundary_us > self._boundary_us or boundary_us == END_US
+        if not (is_behind or self._is_woken):
             return False
         release = sunion.release(boundary_us)
         ports = [
@@ -431,11 +456,14 @@ class Node:
         self._input_tuples += count
         if self._is_silent:
             self._replayed_tuples += count
-        if count == 0 and boundary_us <= self._boundary_us:
+        if count == 0 and boundary_us <= self._boundary_us and not self._is_woken:
             return
         self._is_dirty = True
+        self._is_woken = False
+        self._boundary_us = max(self._boundary_us, boundary_us)
         none = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
         results: list[tuple[Rows | None, np.ndarray]] = []
+        promised: list[int] = []
         for spec, operator in zip(self.plan.operators, self._operators, strict=True):
             inputs: list[Rows | None] = []
             operator_low = none
@@ -444,17 +472,40 @@ class Node:
                 inputs.append(rows)
                 if rows is not None:
                     operator_low = np.minimum(operator_low, rows_low)
-            output = operator.process(inputs, operator_low, boundary_us)
+            before_us = self._promised_to(spec, promised)
+            output = operator.process(inputs, operator_low, before_us)
             results.append((output.rows, none if output.low is None else output.low))
-        self._boundary_us = max(self._boundary_us, boundary_us)
+            promised.append(operator.promises_us(before_us))
         if self._is_silent:
             return
         for wanted in self.plan.outputs:
             kind, number = wanted.source
             rows = ports[number] if kind == "port" else results[number][0]
+            before_us = self._boundary_us if kind == "port" else promised[number]
             if rows is not None and len(rows.time_us):
-                self._outputs.put_out(wanted, rows, self._boundary_us, effects)
-        self._outputs.promise(self._boundary_us)
+                self._outputs.put_out(wanted, rows, before_us, effects)
+        self._promise(promised)
+
+    def _promised(self) -> list[int]:
+        """What each operator promises for its output now."""
+        promised: list[int] = []
+        for spec, operator in zip(self.plan.operators, self._operators, strict=True):
+            promised.append(operator.promises_us(self._promised_to(spec, promised)))
+        return promised
+
+    def _promised_to(self, spec: OperatorSpec, promised: list[int]) -> int:
+        """The boundary that all inputs of an operator have passed."""
+        return min(
+            self._boundary_us if kind == "port" else promised[number]
+            for kind, number in spec.inputs
+        )
+
+    def _promise(self, promised: list[int]) -> None:
+        """Pass the operators' promises on to the outputs."""
+        for wanted in self.plan.outputs:
+            kind, number = wanted.source
+            before_us = self._boundary_us if kind == "port" else promised[number]
+            self._outputs.promise(wanted, before_us)
 
     def _leave_silence_if_due(self, effects: list[Effect], processed_to: int | None = None) -> None:
         """End the silent replay once everything before the cut has been processed."""
@@ -473,7 +524,7 @@ class Node:
         elif self._boundary_us < cut_us:
             return
         self._is_silent = False
-        self._outputs.promise(self._boundary_us)
+        self._promise(self._promised())
         effects.append(ReportCaughtUp(self._replayed_tuples))
 
     # -- timers -----------------------------------------------------------------------------
@@ -488,6 +539,8 @@ class Node:
         elif timer.name == "delta":
             effects.append(SetTimer("delta", now_ms + self.plan.delta_interval_ms))
             self._send_delta(now_ms, effects)
+        elif timer.name == "wake":
+            self._is_woken = True
         else:
             self._inputs.read_timer_fired(now_ms, effects)
 

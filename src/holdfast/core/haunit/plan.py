@@ -27,12 +27,15 @@ class InputSpec:
         port: The node-wide port that it feeds; several streams may feed one port.
         schema: Attributes, without the time column.
         producer: The node that sends it; None for a source that the shell reads.
+        waits_for: Other input streams of the node that hold back what comes from a source of this
+            one too. If this one were not let further ahead, they would wait for each other.
     """
 
     stream: StreamId
     port: int
     schema: pa.Schema
     producer: NodeId | None
+    waits_for: tuple[StreamId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,7 @@ class NodePlan:
         checkpoints: How its state is checkpointed; None: it has none, or it is replayed.
         standby: The second replica that takes over when the first one fails.
         delta_interval_ms: Period of what a passive secondary is sent.
+        merges_by_arrival: Whether its input streams are to be merged as they come, not by time.
     """
 
     node: NodeId
@@ -173,6 +177,7 @@ class NodePlan:
     checkpoints: CheckpointPlan | None = None
     standby: Standby = Standby.NONE
     delta_interval_ms: int = 50
+    merges_by_arrival: bool = False
 
     @property
     def replica_stream(self) -> StreamId:

@@ -48,10 +48,12 @@ def stored_pages(manager: PageManager, snapshot: Snapshot) -> np.ndarray:
     return out.reshape(-1, manager.page_words)
 
 
-def reopened(manager: PageManager, snapshot: Snapshot, words: np.ndarray) -> PageManager:
-    """A manager that has loaded these words as the pages of the snapshot."""
-    other = PageManager(page_bytes=manager.page_bytes)
-    order = np.arange(len(words), dtype=np.int64)[::-1].copy()
+def reopened(
+    manager: PageManager, snapshot: Snapshot, words: np.ndarray, step: int = -1
+) -> PageManager:
+    """A manager that has loaded these words as the pages of the snapshot, in order or backwards."""
+    other = PageManager(manager.page_bytes, 1 << 20, pooled_bytes=1024)
+    order = np.arange(len(words), dtype=np.int64)[::step].copy()
     physical = other.load(snapshot.page_sets, snapshot.counts, order, snapshot.next_set)
     other.arena.reshape(-1, other.page_words)[physical] = words
     return other
@@ -60,9 +62,11 @@ def reopened(manager: PageManager, snapshot: Snapshot, words: np.ndarray) -> Pag
 class SnapshotMachine(RuleBasedStateMachine):
     """Writes, snapshots and their ends in any order; the disk is an array of pages."""
 
+    pooled_bytes = 64 << 10
+
     def __init__(self) -> None:
         super().__init__()
-        self.manager = PageManager(page_bytes=512)
+        self.manager = PageManager(512, 1 << 20, pooled_bytes=self.pooled_bytes)
         self.parts = Structures(self.manager)
         self.snapshot: Snapshot | None = None
         self.content: tuple[Any, ...] = ()
@@ -134,9 +138,10 @@ class SnapshotMachine(RuleBasedStateMachine):
             for i, page_id in enumerate(ids)
         }
         self.manager.finish(snapshot)
-        other = reopened(self.manager, snapshot, np.array(list(self.disk.values())))
-        assert Structures(other).content() == self.content
-        other.check_invariants()
+        for step in (-1, 1):
+            other = reopened(self.manager, snapshot, np.array(list(self.disk.values())), step)
+            assert Structures(other).content() == self.content
+            other.check_invariants()
         self.snapshot = None
 
     @precondition(lambda self: self.snapshot is not None)
@@ -158,12 +163,128 @@ class SnapshotMachine(RuleBasedStateMachine):
     @invariant()
     def whole(self) -> None:
         self.manager.check_invariants()
+        for page_set in self.parts.map.page_sets:
+            base = self.manager.base_of(page_set)
+            table = self.manager.pages_of(page_set)
+            if base >= 0:
+                assert (table * self.manager.page_words - base).tolist() == list(
+                    range(0, len(table) * self.manager.page_words, self.manager.page_words)
+                )
         self.parts.map.check_invariants()
         self.parts.list.check_invariants()
 
 
 TestSnapshots = SnapshotMachine.TestCase
 TestSnapshots.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class RegionMachine(SnapshotMachine):
+    """The same with every set of more than two pages in a region."""
+
+    pooled_bytes = 1024
+
+
+TestSnapshotsInRegions = RegionMachine.TestCase
+TestSnapshotsInRegions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def count(groups: UnorderedMap, manager: PageManager, keys: np.ndarray) -> None:
+    """One more per key, by the compiled aggregate."""
+    none = np.zeros((1, 0), dtype=np.int64)
+    done = 0
+    while done < len(keys):
+        manager.make_room()
+        done = kernels.aggregate(
+            manager.arena,
+            manager.arena.view(np.float64),
+            manager.marks,
+            manager.free,
+            manager.shift,
+            groups.bucket_pages,
+            groups.record_pages,
+            *groups.bases(),
+            np.zeros(0, dtype=np.int64),
+            keys,
+            1,
+            np.array([[kernels.COUNT_ALL, 0, 0]], dtype=np.int64),
+            none,
+            none.view(np.float64),
+            np.zeros((1, 0), dtype=np.uint8),
+            done,
+            np.zeros((0, 1), dtype=np.int64),
+        )
+        if done < len(keys):
+            groups.grow()
+
+
+@given(
+    rounds=st.lists(
+        st.tuples(st.integers(0, 400), st.sampled_from(["", "copy", "finish", "cancel"])),
+        min_size=1,
+        max_size=30,
+    ),
+    pooled_bytes=st.sampled_from([1024, 64 << 10]),
+)
+@settings(max_examples=60, deadline=None)
+def test_an_aggregate_counts_right_while_pages_are_frozen_cloned_and_brought_home(
+    rounds: list[tuple[int, str]], pooled_bytes: int
+) -> None:
+    manager = PageManager(512, 1 << 20, pooled_bytes=pooled_bytes)
+    groups = UnorderedMap(manager, 1, 1)
+    expected: dict[int, int] = {}
+    snapshot: Snapshot | None = None
+    frozen = np.zeros((0, 64), dtype=np.int64)
+    random = np.random.default_rng(7)
+    for groups_now, event in rounds:
+        keys = random.integers(0, groups_now + 1, (300, 1))
+        count(groups, manager, keys)
+        for key in keys[:, 0].tolist():
+            expected[key] = expected.get(key, 0) + 1
+        if snapshot is not None:
+            assert np.array_equal(stored_pages(manager, snapshot), frozen)
+        if snapshot is None and event == "copy":
+            snapshot = manager.checkpoint()
+            frozen = stored_pages(manager, snapshot)
+        elif snapshot is not None and event in ("finish", "cancel"):
+            getattr(manager, event)(snapshot)
+            snapshot = None
+        manager.check_invariants()
+        assert dict(groups.entries().tolist()) == expected
+
+
+def test_clones_come_home_so_that_no_table_is_needed() -> None:
+    manager = PageManager(512, 1 << 20, pooled_bytes=1024)
+    groups = UnorderedMap(manager, 1, 1)
+    keys = np.arange(4_000, dtype=np.int64).reshape(-1, 1)
+    count(groups, manager, keys)
+    assert min(groups.bases()) >= 0
+    snapshot = manager.checkpoint()
+    count(groups, manager, keys)
+    manager.finish(snapshot)
+    assert min(groups.bases()) == -1
+    while min(groups.bases()) == -1:
+        manager.make_room()
+        manager.check_invariants()
+    assert groups.entries()[:, 1].tolist() == [2] * 4_000
+    assert manager.statistics().pages_held == manager.statistics().pages_used
+
+
+def test_regions_give_memory_back_when_together_they_have_more_than_the_bound() -> None:
+    manager = PageManager(page_bytes=4096, state_bytes_max=1 << 20, pooled_bytes=4096)
+    for number in range(1, 6):
+        first, second = manager.create_page_set(), manager.create_page_set()
+        manager.allocate(first, 2)
+        manager.allocate(second, 2)
+        manager.allocate(first, 200)
+        for sequence in range(202):
+            manager.writable(first, sequence)[:] = number
+        manager.release(first, 200)
+        manager.allocate(second, 200)
+        assert not any(manager.resolve(second, sequence).any() for sequence in range(202))
+        assert (manager.resolve(first, 1) == number).all()
+        manager.destroy_page_set(first)
+        manager.destroy_page_set(second)
+        manager.check_invariants()
 
 
 def test_a_snapshot_gives_way_when_the_bound_leaves_no_room_for_clones() -> None:

@@ -51,6 +51,7 @@ STANDARD = {
     "functools",
     "itertools",
     "math",
+    "mmap",  # Anonymous memory, of which pages are made; nothing is read or written by it.
     "struct",
     "typing",
     "__future__",

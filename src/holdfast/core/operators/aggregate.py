@@ -404,6 +404,7 @@ class WindowAggregate(Operator):
                 manager.shift,
                 groups.bucket_pages,
                 groups.record_pages,
+                *groups.bases(),
                 _NO_PAGES if window.strings is None else window.strings.text_pages,
                 keys,
                 self._value_words,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from holdfast.core.checkpoint.page_checksum import page_checksums
 from holdfast.core.state import kernels
 from holdfast.core.state.page_manager import PageManager, Snapshot, StateLimitExceeded
 from holdfast.core.state.paged_list import PagedList
@@ -311,17 +312,76 @@ def test_a_recovered_structure_refuses_records_of_another_shape() -> None:
         UnorderedMap(other, 1, 2)
 
 
-@given(page=st.integers(0, 3), word=st.integers(0, 63), bit=st.integers(0, 63))
+def checksums_of(words: np.ndarray, page_words: int) -> list[int]:
+    """Of the pages that these words are, numbered from 9 down."""
+    pages = np.arange(len(words) // page_words, dtype=np.int64)
+    out = np.empty(len(pages), dtype=np.uint64)
+    seeds = np.uint64(9) - pages.astype(np.uint64)
+    page_checksums(words, page_words.bit_length() - 1, pages, seeds, out)
+    return [int(checksum) for checksum in out]
+
+
+def plain_checksum(words: list[int], seed: int) -> int:
+    """As docs/formats.md has it."""
+    mask = (1 << 64) - 1
+
+    def odd(number: int) -> int:
+        z = (number + 1) * 0x9E3779B97F4A7C15 & mask
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & mask
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & mask
+        return (z ^ (z >> 31)) | 1
+
+    checksum = seed
+    for first in range(0, len(words), 512):
+        total = 0
+        for i, word in enumerate(words[first : first + 512]):
+            m = word * odd(i) & mask
+            total += (m ^ (m >> 32)) * odd(512 + i)
+        checksum = (checksum ^ (total & mask)) * 0xBF58476D1CE4E5B9 & mask
+        checksum ^= checksum >> 32
+    return checksum
+
+
+@pytest.mark.parametrize("page_words", [64, 512, 1024])
+def test_the_checksum_is_the_documented_one(page_words: int) -> None:
+    words = np.random.default_rng(3).integers(-(2**63), 2**63, 2 * page_words, dtype=np.int64)
+    plain = [int(word) for word in words.view(np.uint64)]
+    assert checksums_of(words, page_words) == [
+        plain_checksum(plain[:page_words], 9),
+        plain_checksum(plain[page_words:], 8),
+    ]
+
+
+@given(page=st.integers(0, 3), word=st.integers(0, 1023), bit=st.integers(0, 63))
 @settings(max_examples=200, deadline=None)
 def test_every_flipped_bit_of_a_page_changes_its_checksum(page: int, word: int, bit: int) -> None:
-    arena = np.arange(4 * 64, dtype=np.int64) * 7919
-    pages = np.arange(4, dtype=np.int64)
-    seeds = np.array([9, 8, 7, 6], dtype=np.uint64)
-    before, after = np.empty(4, dtype=np.uint64), np.empty(4, dtype=np.uint64)
-    kernels.page_checksums(arena, 6, pages, seeds, before)
-    arena.view(np.uint64)[page * 64 + word] ^= np.uint64(1 << bit)
-    kernels.page_checksums(arena, 6, pages, seeds, after)
-    assert (before != after).tolist() == [i == page for i in range(4)]
+    arena = np.arange(4 * 1024, dtype=np.int64) * 7919
+    before = checksums_of(arena, 1024)
+    arena.view(np.uint64)[page * 1024 + word] ^= np.uint64(1 << bit)
+    after = checksums_of(arena, 1024)
+    assert [a != b for a, b in zip(after, before, strict=True)] == [i == page for i in range(4)]
+
+
+@pytest.mark.parametrize("mask", [1 << 63, 1 << 63 | 1 << 31, 1, 1 << 32])
+def test_the_same_damage_to_any_two_words_of_a_page_changes_its_checksum(mask: int) -> None:
+    """High bits are what sums and products lose first."""
+    one = np.arange(512, dtype=np.int64) * 7919
+    (before,) = checksums_of(one, 512)
+    damaged = np.tile(one, (512, 1)).view(np.uint64)
+    damaged ^= np.eye(512, dtype=np.uint64) * np.uint64(mask)
+    pages = np.arange(512, dtype=np.int64)
+    seeds = np.full(512, 9, dtype=np.uint64)
+    out = np.empty(512, dtype=np.uint64)
+    for first in range(512):
+        pairs = damaged.copy()
+        pairs[:, first] ^= np.uint64(mask)
+        pairs[first] = damaged[first]
+        page_checksums(pairs.view(np.int64).reshape(-1), 9, pages, seeds, out)
+        assert before not in out.tolist()
+
+
+def test_pages_of_equal_content_have_different_checksums() -> None:
+    assert len(set(checksums_of(np.zeros(8 * 64, dtype=np.int64), 64))) == 8
 
 
 def test_more_memory_than_there_is_may_be_allowed() -> None:

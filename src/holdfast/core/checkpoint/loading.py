@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from holdfast.core.checkpoint.page_image import checksums
+from holdfast.core.checkpoint.page_checksum import checksums
 from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:

@@ -175,38 +175,6 @@ def touch_range(
     return True
 
 
-@kernel("void(int64[::1], int64, int64[::1], uint64[::1], uint64[::1])")
-def page_checksums(
-    arena: np.ndarray, shift: int, pages: np.ndarray, seeds: np.ndarray, out: np.ndarray
-) -> None:
-    """A checksum per physical page; `seeds` tells pages of equal content apart.
-
-    Four lanes, so that the processor overlaps their multiplications. Every step of a lane is a
-    bijection of its state for a given word, and of the word for a given state: one damaged word
-    always changes the result.
-    """
-    words = 1 << shift
-    for i in range(len(pages)):
-        at = pages[i] << shift
-        a = seeds[i]
-        b = seeds[i] ^ _C1
-        c = seeds[i] ^ _C2
-        d = seeds[i] + _C1
-        for j in range(0, words, 4):
-            a = (a ^ np.uint64(arena[at + j])) * _C1
-            b = (b ^ np.uint64(arena[at + j + 1])) * _C1
-            c = (c ^ np.uint64(arena[at + j + 2])) * _C1
-            d = (d ^ np.uint64(arena[at + j + 3])) * _C1
-            a ^= a >> _S32
-            b ^= b >> _S32
-            c ^= c >> _S32
-            d ^= d >> _S32
-        h = (a * _C2) ^ (b >> _S31)
-        h = ((h ^ (h >> _S32)) * _C1) ^ (c * _C2)
-        h = ((h ^ (h >> _S32)) * _C1) ^ (d * _C2)
-        out[i] = h ^ (h >> _S31)
-
-
 @kernel("void(int64[::1], int64, int64[::1], int64[::1])")
 def copy_pages(arena: np.ndarray, shift: int, pages: np.ndarray, out: np.ndarray) -> None:
     """Copy physical pages, one after another, to `out`."""

@@ -52,6 +52,7 @@ STANDARD = {
     "heapq",
     "itertools",
     "math",
+    "mmap",  # Anonymous memory, of which pages are made; nothing is read or written by it.
     "struct",
     "typing",
     "__future__",

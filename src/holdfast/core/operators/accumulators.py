@@ -156,6 +156,7 @@ class Accumulators:
                 manager.shift,
                 groups.bucket_pages,
                 groups.record_pages,
+                *groups.bases(),
                 _NO_PAGES if strings is None else strings.text_pages,
                 keys,
                 self.value_words,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from holdfast.core.checkpoint.page_checksum import checksums
 from holdfast.core.checkpoint.page_image import (
-    checksums,
     next_image,
     page_seeds,
     split_among_workers,

@@ -90,7 +90,7 @@ def _start(spark: SparkSession, log: str, location: str) -> float:
         return flow.source_log(log, name=f"{kind}s", unit="ingest")
 
     flow = build("q12", source, emit="changes")
-    reader = StreamLogReader(str(stream_path(location, "q12", 0)))
+    reader = StreamLogReader(stream_path(location, "q12", 0))
     started_s = time.monotonic()
     query = flow.start(spark, checkpointLocation=location, protection=UpstreamBackup())
     try:

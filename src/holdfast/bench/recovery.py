@@ -58,9 +58,9 @@ class RecoverySizes:
 class SinkFollower:
     """Follows a sink's only log and keeps what it says."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         """The log need not exist yet."""
-        self._reader = StreamLogReader(str(path))
+        self._reader = StreamLogReader(path)
         self.incarnation = 0
         self.next_id = 0
         self._gap_at: int | None = None

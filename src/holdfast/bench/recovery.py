@@ -34,7 +34,7 @@ STATE_BYTES = 10_000_000
 _VICTIM = "counts[0]"
 _TIMEOUT_S = 60.0
 _SETTLE_S = 0.6
-_END_AHEAD_S = 5.0
+_END_AHEAD_S = 2.0
 _OPTIONS = {"spark.holdfast.failuresMax": "1000"}
 
 

@@ -13,7 +13,6 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.manifests import Manifest
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import read_entries
+from holdfast.shell.storage.places import has_files, local_path, read_if_any, store_at
 from holdfast.shell.stores.base import CheckpointStore, StoreSpec
 from holdfast.shell.stores.file_system import FileSystemStoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
@@ -153,14 +153,14 @@ class Inspection:
         Raises:
             InspectionError: No checkpointed query has run there.
         """
-        self._location = location
-        path = Path(location, FILE_NAME)
-        if not path.is_file():
+        self._location = location = local_path(location)
+        found = read_if_any(store_at(location), FILE_NAME) if has_files(location) else None
+        if found is None:
             raise InspectionError(
                 f"{location} holds no checkpoints: no query with protection=Checkpointed(...) has "
                 "run there"
             )
-        described = json.loads(path.read_text())
+        described = json.loads(found)
         self._units: dict[str, list[dict[str, Any]]] = described["units"]
         self._store_spec = store or _store_of(described["store"], location)
 

@@ -398,7 +398,7 @@ class _Planner:
         for sink, step in self._flow.sinks.items():
             if step.unit == unit:
                 stream = StreamId(f"{sink}[{index}]")
-                self.sink_paths[stream] = str(stream_path(self._location, sink, index))
+                self.sink_paths[stream] = stream_path(self._location, sink, index)
                 origin = _within(step, sources, operators)
                 outputs.append(OutputSpec(origin, step.schema, (stream,), (), is_sink=True))
         return outputs

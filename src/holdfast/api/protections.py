@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import OptionError, UnsupportedError
 from holdfast.core.haunit.plan import CheckpointPlan, Standby, UnitProtection
-from holdfast.shell.storage.paths import location_id
+from holdfast.shell.storage.places import is_remote, local_path, location_id
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.stores.file_system import FileSystemStoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
@@ -200,13 +200,16 @@ class Checkpointed(Protection):
         if isinstance(self.store, EmbeddedStore):
             raise OptionError("an embedded store is reached while its query runs, by the query")
         if self.store is None:
-            return FolderStoreSpec(os.path.abspath(os.path.join(location, CHECKPOINT_FOLDER)))
+            return _spec_of(os.path.join(location, CHECKPOINT_FOLDER))
         if not isinstance(self.store, str | os.PathLike):
             return self.store
-        place, own = os.fspath(self.store), location_id(location)
-        if "://" in place and not place.startswith("file://"):
-            return FileSystemStoreSpec(f"{place.rstrip('/')}/{own}")
-        return FolderStoreSpec(os.path.abspath(os.path.join(place.removeprefix("file://"), own)))
+        return _spec_of(os.path.join(os.fspath(self.store), location_id(location)))
+
+
+def _spec_of(place: str) -> StoreSpec:
+    if is_remote(place):
+        return FileSystemStoreSpec(place)
+    return FolderStoreSpec(os.path.abspath(local_path(place)))
 
 
 @dataclass(frozen=True, slots=True)

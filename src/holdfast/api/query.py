@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.batch_twin import Verification
@@ -32,6 +31,7 @@ from holdfast.shell.spark.data_source import register
 from holdfast.shell.spark.ingest import Ingest
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
 from holdfast.shell.storage.lock import LocationLock
+from holdfast.shell.storage.places import is_remote, local_path, put_or_read, store_at
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.telemetry import LatencyHistogram
 
@@ -57,6 +57,7 @@ def start(
     options: dict[str, str],
 ) -> Query:
     """Plan the dataflow, check that Spark can hold it, and launch it."""
+    location = local_path(location)
     protections = Protections(protection)
     protections.check(flow)
     values = read_options({**_session_options(spark), **options})
@@ -79,10 +80,14 @@ def start(
     checkpointed = protections.checkpointed
     embedded = checkpointed.store if checkpointed is not None else None
     embedded = embedded if isinstance(embedded, EmbeddedStore) else None
+    if embedded is not None and is_remote(location) and not embedded.local_directory:
+        raise OptionError(f"EmbeddedStore() with {location} needs local_directory, a folder")
     _check_slots(spark, place(), ingests, embedded)
     register(spark)
-    os.makedirs(location, exist_ok=True)
-    lock = LocationLock(location)
+    lock: LocationLock | None = None
+    if not is_remote(location):  # Elsewhere the journal keeps two drivers apart.
+        os.makedirs(location, exist_ok=True)
+        lock = LocationLock(location)
     chunks: ChunkCluster | None = None
     try:
         claim(location, describe(flow, place(), protections))
@@ -95,7 +100,7 @@ def start(
         elif checkpointed is not None:
             store = checkpointed.store_spec(location)
         if store is not None:
-            Path(location, OPERATORS_FILE).write_text(describe_operators(flow, plan, store))
+            _describe_operators(location, describe_operators(flow, plan, store))
         writers = 0 if checkpointed is None else checkpointed.writers or 0
         cluster = _cluster(flow, spark, location, plan, values, store, writers)
     except BaseException:
@@ -103,9 +108,18 @@ def start(
             ingest.stop()
         if chunks is not None:
             chunks.stop()
-        lock.release()
+        if lock is not None:
+            lock.release()
         raise
     return Query(flow, spark, location, plan, cluster, ingests, lock, chunks)
+
+
+def _describe_operators(location: str, text: str) -> None:
+    """What `holdfast inspect` goes by; the one before says the same, or is of an older version."""
+    store = store_at(location)
+    if put_or_read(store, OPERATORS_FILE, [text.encode()]) != text.encode():
+        store.delete(OPERATORS_FILE)
+        store.put(OPERATORS_FILE, [text.encode()])
 
 
 def _start_chunks(
@@ -239,7 +253,7 @@ class Query:
         plan: Plan,
         cluster: Cluster,
         ingests: list[Ingest],
-        lock: LocationLock,
+        lock: LocationLock | None,
         chunks: ChunkCluster | None = None,
     ) -> None:
         """Launch; use `Dataflow.start`."""
@@ -311,7 +325,8 @@ class Query:
             ingest.stop()
         if self._chunks is not None:
             self._chunks.stop()
-        self._location_lock.release()
+        if self._location_lock is not None:
+            self._location_lock.release()
 
     @property
     def status(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ STATE_BYTES = 10_000_000
 _VICTIM = "counts[0]"
 _TIMEOUT_S = 60.0
 _SETTLE_S = 0.6
-_END_AHEAD_S = 5.0
+_END_AHEAD_S = 2.0
 _OPTIONS = {"spark.holdfast.failuresMax": "1000"}
 
 
@@ -59,9 +59,9 @@ class RecoverySizes:
 class SinkFollower:
     """Follows a sink's only log and keeps what it says."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         """The log need not exist yet."""
-        self._reader = StreamLogReader(str(path))
+        self._reader = StreamLogReader(path)
         self.incarnation = 0
         self.next_id = 0
         self._gap_at: int | None = None

@@ -35,6 +35,7 @@ from holdfast.core.wire import frames, messages
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.sim.disk import Damage, SimulatedLog, Superseded
 from holdfast.sim.network import Endpoint
+from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.store import CheckpointWriting, Unreadable, load_checkpoint
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _KEEP_ALIVE_US = 100_000
 _HELLO_AGAIN_US = 500_000
 _FRAME_BYTES = 64
 _STORE_RETRY_US = 50_000
+_STORE_ATTEMPTS = 5
 
 _STEPS: dict[type[Stimulus], str] = {
     events.BatchReceived: "batch received",
@@ -124,6 +126,7 @@ class Process:
         self._output_schemas: dict[StreamId, pa.Schema] = {
             stream: with_time(o.schema) for o in self.plan.outputs for stream in o.streams
         }
+        self._storing: dict[StreamId, deque[int]] = {}  # by sink, up to where parts are wanted
         self._writing: CheckpointId | None = None  # the checkpoint being written
 
     def _now_ms(self) -> int:
@@ -259,7 +262,7 @@ class Process:
         self._world.passed(step, self)
         return self.is_dead
 
-    def sinks(self) -> list[SimulatedLog]:
+    def sinks(self) -> list[SimulatedLog | SimulatedPartLog]:
         """The logs that it writes."""
         return [self._world.sinks[s] for o in self.plan.outputs if o.is_sink for s in o.streams]
 
@@ -536,6 +539,12 @@ class Process:
     def _sync_sink(self, effect: events.SyncSink) -> None:
         log = self._world.sinks[effect.stream]
         written_before = log.next_id(self.incarnation)
+        if isinstance(log, SimulatedPartLog):
+            requests = self._storing.setdefault(effect.stream, deque())
+            requests.append(written_before)
+            if len(requests) == 1:
+                self._store_part(log, requests, 0)
+            return
 
         def synced() -> None:
             if not self.is_dead:
@@ -543,6 +552,47 @@ class Process:
                 self.take(events.SinkSynced(effect.stream, written_before))
 
         self._scheduler.after(self._disk_us(), synced)
+
+    def _store_part(self, log: SimulatedPartLog, requests: deque[int], attempt: int) -> None:
+        """One part after the other, each tried again as long as the store gives no answer."""
+
+        def store() -> None:
+            paused_us = self.paused_until_us - self._scheduler.now_us
+            if self.is_dead:
+                if self._scheduler.uniform("store/late", 0, 1):
+                    log.store(self.incarnation, self._pick_late)
+                    self._world.count("part stored after its writer died")
+            elif paused_us > 0:
+                self._scheduler.after(paused_us, store)
+            elif self._world.is_store_away():
+                self._retry_part(log, requests, attempt)
+            else:
+                log.store(self.incarnation)
+                if attempt < _STORE_ATTEMPTS - 1 and not self._scheduler.uniform(
+                    "store/lost", 0, 9
+                ):
+                    self._world.count("answer of the store lost")
+                    self._retry_part(log, requests, attempt)
+                else:
+                    self._part_stored(log, requests)
+
+        self._scheduler.after(self._store_us(), store)
+
+    def _pick_late(self, low: int, high: int) -> int:
+        return self._scheduler.uniform("store/cut", low, high)
+
+    def _retry_part(self, log: SimulatedPartLog, requests: deque[int], attempt: int) -> None:
+        if attempt == _STORE_ATTEMPTS - 1:
+            self._fail("the store is away", is_fatal=False, incarnation=self.incarnation)
+            return
+        again = lambda: self._store_part(log, requests, attempt + 1)  # noqa: E731
+        self._scheduler.after(_STORE_RETRY_US << attempt, again)
+
+    def _part_stored(self, log: SimulatedPartLog, requests: deque[int]) -> None:
+        log.stored(self.incarnation)
+        self.take(events.SinkSynced(StreamId(log.stream), requests.popleft()))
+        if requests:
+            self._store_part(log, requests, 0)
 
     def _spill(self, effect: events.SpillBatches) -> None:
         if self._is_disk_full():

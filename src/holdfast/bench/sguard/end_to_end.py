@@ -143,7 +143,7 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="holdfast-sguard-") as location:
         query = flow.start(spark, checkpointLocation=location, protection=protection)
         try:
-            seen = _follow(query, str(stream_path(location, "changes", 0)), groups, seconds)
+            seen = _follow(query, stream_path(location, "changes", 0), groups, seconds)
         finally:
             query.stop()
         checkpoints = [c for c in query.checkpoints if c["failure"] is None]

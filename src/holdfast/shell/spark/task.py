@@ -7,7 +7,9 @@ incarnation has replaced it.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import importlib
 import json
 import os
 import shutil
@@ -45,8 +47,8 @@ from holdfast.shell.io_service import IOService
 from holdfast.shell.processes import die_with_parent
 from holdfast.shell.sources.base import SourceReader, SourceSpec
 from holdfast.shell.storage.errors import SpillLost, StorageError, TuplesMissing
-from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
-from holdfast.shell.stores.base import StoreSpec
+from holdfast.shell.storage.logs import LogWriter, open_reader, open_writer
+from holdfast.shell.stores.base import StoreSpec, StoreUnavailable
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.channels import Channels, RunKeys
 
@@ -107,6 +109,8 @@ def warm_up() -> None:
 
     del expressions, operators, page_checksum
     kernels.warm_up()
+    with contextlib.suppress(ImportError):  # For logs there; others are small.
+        importlib.import_module("s3fs")
     pa.array([1.5, None]).to_numpy(zero_copy_only=False)
     pa.array([datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)]).to_pylist()
 
@@ -154,13 +158,14 @@ class NodeTask:
         self._edge_streams = spec.plan.edge_streams()
         self._known_schemas = self._schemas | self._output_schemas
         self._sources: dict[StreamId, SourceReader] = {}
-        self._sinks: dict[StreamId, StreamLogWriter] = {}
-        self._spills: dict[StreamId, StreamLogWriter] = {}
+        self._sinks: dict[StreamId, LogWriter] = {}
+        self._spills: dict[StreamId, LogWriter] = {}
         self._timers: dict[str, int] = {}
         self._pending: deque[Stimulus] = deque()
         self._synced: deque[Stimulus] = deque()  # from the thread that syncs sinks
         self._sync_requests: deque[StreamId] = deque()
         self._sync_wake = threading.Event()
+        self._sync_error: Exception | None = None
         self._is_closing = False
         self._node: Node | None = None
         self._standby: StandbyReplica | None = None  # a passive secondary, until it is promoted
@@ -244,6 +249,8 @@ class NodeTask:
         if self._assignment is None:
             self._hello_again()
             return
+        if self._sync_error is not None:
+            raise self._sync_error
         while self._synced:
             self._take(self._synced.popleft())
         machine = self._node or self._standby
@@ -353,13 +360,13 @@ class NodeTask:
         """The assignment is here: open sinks, bring up the state, meet the neighbours."""
         self._epoch = word["epoch"]
         incarnation = self._incarnation = self._born = Incarnation(word["incarnation"])
+        self._alive_word = self._alive(None)  # Opening logs elsewhere may take a while.
         is_secondary = word["is_secondary"]
         next_ids = {} if is_secondary else self._open_sinks(incarnation)
         for stream, source in self._spec.sources.items():
             self._sources[stream] = source.open()
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
         self._assignment = Assignment(self._epoch, incarnation, point, next_ids, is_secondary)
-        self._alive_word = self._alive(None)
         for peer in word["peers"]:
             self._meet(peer)
         checkpoints, limits = self._spec.plan.checkpoints, self._spec.plan.limits
@@ -385,7 +392,7 @@ class NodeTask:
     def _open_sinks(self, incarnation: Incarnation) -> dict[StreamId, int]:
         """Fence whoever wrote the sinks' logs before; per stream the first id they lack."""
         for stream, path in self._spec.sink_paths.items():
-            self._sinks[stream] = StreamLogWriter(
+            self._sinks[stream] = open_writer(
                 path, self._output_schemas[stream], stream, incarnation
             )
         return {stream: writer.next_id for stream, writer in self._sinks.items()}
@@ -506,8 +513,8 @@ class NodeTask:
         from holdfast.core.errors import InvariantViolation
 
         reason = f"{type(error).__name__}: {error}"
-        recoverable = (InvariantViolation, SpillLost, StoreAway, zmq.ZMQError, MemoryError)
-        is_fatal = not isinstance(error, recoverable)
+        recoverable = (InvariantViolation, SpillLost, StoreAway, StoreUnavailable, zmq.ZMQError)
+        is_fatal = not isinstance(error, (*recoverable, MemoryError))
         self._tell("failed", reason=reason[:4000], is_fatal=is_fatal)
         time.sleep(0.05)  # Let the word leave before the sockets close.
 
@@ -563,14 +570,19 @@ class NodeTask:
                 stream = self._sync_requests.popleft()
                 writer = self._sinks[stream]
                 durable_before = writer.next_id
-                writer.sync()
-                self._synced.append(events.SinkSynced(stream, durable_before))
+                try:
+                    writer.sync()
+                    self._synced.append(events.SinkSynced(stream, durable_before))
+                    writer.tidy()
+                except Exception as error:  # The loop raises it.
+                    self._sync_error = error
+                    return
 
     def _spill(self, effect: events.SpillBatches) -> None:
         writer = self._spills.get(effect.stream)
         if writer is None:
             path = self._spill_folder(effect.stream)
-            writer = StreamLogWriter(
+            writer = open_writer(
                 path,
                 self._output_schemas[effect.stream],
                 effect.stream,
@@ -589,6 +601,9 @@ class NodeTask:
 
     def _spilled(self, stream: StreamId, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
         """What an output queue has spilled. Raises `StorageError` if it is gone."""
+        writer = self._spills.get(stream)
+        if writer is not None:
+            writer.publish()
         return _read_range(self._spill_folder(stream), from_id, to_id)
 
     def _read_spill(self, effect: events.ReadSpill) -> None:
@@ -673,7 +688,7 @@ def _known(node: Node | StandbyReplica | None) -> dict[str, Any]:
     }
 
 
-def _append(writer: StreamLogWriter, batch: TupleBatch) -> None:
+def _append(writer: LogWriter, batch: TupleBatch) -> None:
     writer.append(
         batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us
     )
@@ -681,7 +696,7 @@ def _append(writer: StreamLogWriter, batch: TupleBatch) -> None:
 
 def _read_range(folder: str, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
     """The tuples [from_id, to_id) of a log. Raises if any is missing."""
-    reader = StreamLogReader(folder, from_id)
+    reader = open_reader(folder, from_id)
     batches: list[TupleBatch] = []
     try:
         while reader.next_id < to_id:

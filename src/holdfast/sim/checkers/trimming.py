@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.core.machine import Effect
     from holdfast.sim.checkers.output import Tape
     from holdfast.sim.disk import SimulatedLog
+    from holdfast.sim.part_log import SimulatedPartLog
     from holdfast.sim.process import Process
     from holdfast.sim.world import RunResult, World
 
@@ -56,7 +57,7 @@ class Trimming(Checker):
         """Nothing is durable, all is needed."""
         self._durable: dict[StreamId, int] = {}  # oldest id that the durable point needs
         self._told: dict[tuple[StreamId, int], int] = {}  # by the receiver's incarnation
-        self._sinks: dict[StreamId, SimulatedLog] = {}
+        self._sinks: dict[StreamId, SimulatedLog | SimulatedPartLog] = {}
 
     def begin(self, world: World) -> None:
         """Remember the sinks' logs."""

@@ -26,6 +26,7 @@ from holdfast.core.haunit.plan import (
 )
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.operators.base import ArbitraryOperator, OperatorClass
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage.paths import ingest_path, stream_path
@@ -139,7 +140,8 @@ def _with_rounds(plan: NodePlan) -> NodePlan:
     is_arbitrary = any(isinstance(operator, ArbitraryOperator) for operator in operators)
     if not (is_arbitrary or plan.merges_by_arrival):
         return plan
-    return replace(plan, merges_by_arrival=len(plan.inputs) > 1, keeps_rounds=plan.is_protected)
+    keeps_rounds = plan.is_protected and plan.guarantee is Guarantee.PRECISE
+    return replace(plan, merges_by_arrival=len(plan.inputs) > 1, keeps_rounds=keeps_rounds)
 
 
 def _needs_all_input(step: Step) -> bool:
@@ -331,6 +333,7 @@ class _Planner:
             checkpoints=protection.checkpoints if self._has_state(operators) else None,
             standby=protection.standby,
             delta_interval_ms=protection.delta_interval_ms,
+            guarantee=protection.guarantee,
             merges_by_arrival=len(inputs) > 1
             and any(s.settings.get("order") == "arrival" for s in operators),
         )

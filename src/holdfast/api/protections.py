@@ -5,7 +5,6 @@ Each approach is a class here, chosen for the dataflow or for every unit of it.
 
 from __future__ import annotations
 
-import enum
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import OptionError, UnsupportedError
 from holdfast.core.haunit.plan import CheckpointPlan, Standby, UnitProtection
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.shell.storage.places import is_remote, local_path, location_id
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.stores.file_system import FileSystemStoreSpec
@@ -26,14 +26,6 @@ if TYPE_CHECKING:
 
 CHECKPOINT_FOLDER = "checkpoint"
 """Below the checkpoint location. [SGuard §5]"""
-
-
-class Guarantee(enum.Enum):
-    """What holds for the output before and after a failure, taken together. [HA §3.1]"""
-
-    PRECISE = "precise"
-    ROLLBACK = "rollback"
-    GAP = "gap"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from holdfast.core.haunit.restoration import (
 from holdfast.core.haunit.rounds import Round, rounds_of
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
-from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, between, with_time
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.wire import frames, messages
@@ -547,10 +547,14 @@ class Process:
 
     def _read_source(self, effect: events.ReadSource) -> None:
         source = self._world.sources[effect.stream]
+        from_id = effect.from_id
+        if from_id == NO_ID:
+            from_id = source.newest_id(self._scheduler.now_us)
         wanted = min(effect.max_tuples, self._scheduler.uniform(f"source/{effect.stream}", 1, 64))
-        batches, boundary_us = source.read(effect.from_id, wanted, self._scheduler.now_us)
+        batches, boundary_us = source.read(from_id, wanted, self._scheduler.now_us)
         delay_us = self._scheduler.uniform("source/read", 20, 500)
-        self._answer(events.SourceRead(effect.stream, batches, boundary_us), delay_us)
+        read = events.SourceRead(effect.stream, batches, boundary_us, from_id)
+        self._answer(read, delay_us)
 
     def _write_sink(self, effect: events.WriteSink) -> None:
         if self._is_disk_full():
@@ -667,6 +671,9 @@ class Process:
 
         self._scheduler.after(self._disk_us() // 10, read)
 
+    def _gap(self, _: events.ReportGap) -> None:
+        self._world.count("gap reported")
+
     def _nothing(self, _: Effect) -> None:
         """Nothing that a run can see."""
 
@@ -692,6 +699,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.TrimSpill: Process._nothing,
     events.StoreRestartPoint: Process._store_point,
     events.ReportCaughtUp: Process._caught_up,
+    events.ReportGap: Process._gap,
     events.ReportPromoted: Process._promoted,
     events.ReportFirstOutput: Process._first_output,
     events.ReportFinished: Process._finished,

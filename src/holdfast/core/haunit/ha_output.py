@@ -28,6 +28,7 @@ from holdfast.core.haunit.events import (
     EndSink,
     ReadSpill,
     ReportFirstOutput,
+    ReportGap,
     SendBatch,
     SendBoundary,
     SpillBatches,
@@ -36,7 +37,7 @@ from holdfast.core.haunit.events import (
     WriteSink,
 )
 from holdfast.core.haunit.prepared import OutputTuples
-from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
@@ -75,6 +76,9 @@ class Output:
     node: NodeId
     primary: Link
     trimmed_told: int
+    is_unplaced: bool = False  # the receiver has yet to name the id from which to number
+    rebased_at: int = -1  # from this id on its tuples are not those of an earlier incarnation
+    has_before_us: int = BEGINNING_US  # of a rebased stream: what its receiver has
     secondary: Link | None = None
 
     def links(self) -> Iterator[Link]:
@@ -126,6 +130,7 @@ class HAOutput:
         restored: dict[StreamId, tuple[TupleBatch, ...]] | None = None,
         *,
         is_secondary: bool = False,
+        is_rebased: bool = False,
     ) -> None:
         """Number from the restart point on.
 
@@ -136,6 +141,7 @@ class HAOutput:
             sink_next_ids: What the sinks' logs hold.
             restored: What a checkpoint holds of each stream, up to the point's `next_ids`.
             is_secondary: Whether to keep everything to itself until promoted.
+            is_rebased: Whether to go on with the ids that receivers name. [HA §3.1]
         """
         self._plan = plan
         self._incarnation = incarnation
@@ -146,6 +152,8 @@ class HAOutput:
             self._open(spec, point, sink_next_ids)
         for stream, batches in (restored or {}).items():
             self._restore(self._streams[stream], batches)
+        if is_rebased:
+            self.rebase()
         self._gates: deque[_Gate] | None = None  # of rounds that are not durable, oldest first
         if plan.keeps_rounds:
             self._open_gates(point, sink_next_ids)
@@ -182,6 +190,13 @@ class HAOutput:
                     queue, spec.receivers[i], Link(queue.primary), trimmed_told=next_id
                 )
 
+    def rebase(self) -> None:
+        """Nothing has been put out yet: number from where receivers, and sinks' logs, are."""
+        for output in self._streams.values():
+            output.is_unplaced = True
+        for sink in self._sinks.values():
+            sink.next_id = sink.written_before
+
     def _restore(self, output: Output, batches: tuple[TupleBatch, ...]) -> None:
         """Hold again what was put out before the point and may still be needed."""
         if not batches:
@@ -202,6 +217,8 @@ class HAOutput:
     def has_room(self) -> bool:
         """Whether no stream has too many unsent tuples. Cost: O(streams)."""
         limit = self._plan.limits.output_queue_tuples
+        if any(output.is_unplaced for output in self._streams.values()):
+            return False
         if self._is_secondary and any(s.held_tuples >= limit for s in self._sinks.values()):
             return False
         return all(output.queue.unsent_tuples < limit for output in self._streams.values())
@@ -222,8 +239,11 @@ class HAOutput:
             self._write_sink(stream, tuples, effects)
             return
         for stream, part in zip(spec.streams, _partition(batch, spec), strict=True):
+            output = self._streams[stream]
+            if output.rebased_at >= 0:
+                part = _not_before(part, output.has_before_us)
             if part.num_rows:
-                queue = self._streams[stream].queue
+                queue = output.queue
                 queue.append(TupleBatch(queue.next_id, part, boundary_us, rows.created_us))
 
     def promise(self, spec: OutputSpec, boundary_us: int) -> None:
@@ -410,14 +430,42 @@ class HAOutput:
         if accepted is None:
             return False
         output, link = accepted
-        if link.cursor.is_subscribed and got.from_id < output.queue.trimmed_before:
-            self.refused_frames += 1  # An old frame: since then, it has acknowledged more.
+        if output.is_unplaced and not got.is_secondary:
+            self._place(output, got)
+        queue, from_id = output.queue, got.from_id
+        if from_id == NO_ID:
+            from_id = queue.next_id
+            if queue.needed_from < from_id:
+                effects.append(ReportGap(got.stream, queue.needed_from, from_id))
+        is_old = link.cursor.is_subscribed and from_id < queue.trimmed_before
+        is_behind = got.is_secondary and from_id < queue.trimmed_before
+        if output.rebased_at >= 0 or got.from_id == NO_ID:
+            told = (got.stream, got.sender, from_id, BEGINNING_US, output.rebased_at)
+            effects.append(SendBoundary(*told))
+        if is_old or is_behind or output.is_unplaced:
+            self.refused_frames += 1  # Since then, it has acknowledged more.
             return False
         link.spill_request = None
-        link.cursor.subscribe(got.from_id)
+        link.cursor.subscribe(from_id)
         link.cursor.reset_credit(got.credit_until)
-        self._trim(output, link, got.from_id, got.needed_from, effects)
+        self._trim(output, link, from_id, got.needed_from, effects)
         return True
+
+    def _place(self, output: Output, got: SubscribeReceived) -> None:
+        """The receiver has named the id from which to number."""
+        first_id = 0 if got.from_id == NO_ID else got.from_id
+        output.queue = OutputQueue(
+            output.queue.stream,
+            first_id=first_id,
+            retain=output.queue.retains,
+            memory_limit_bytes=self._plan.limits.output_queue_bytes,
+        )
+        output.is_unplaced = False
+        output.rebased_at = output.trimmed_told = first_id
+        output.has_before_us = got.boundary_us
+        output.primary.cursor = output.queue.primary
+        if output.secondary is not None:
+            output.secondary.cursor = output.queue.open_secondary()
 
     def acknowledge(self, got: AckReceived, effects: list[Effect]) -> bool:
         """Take over a replica's positions and credit; False when the frame was refused."""
@@ -657,6 +705,14 @@ class HAOutput:
     def queues(self) -> list[OutputQueue]:
         """All output queues."""
         return [output.queue for output in self._streams.values()]
+
+
+def _not_before(batch: pa.RecordBatch, time_us: int) -> pa.RecordBatch:
+    """The rows that are not older, by the last column."""
+    if time_us == BEGINNING_US or not batch.num_rows:
+        return batch
+    keep = batch.column(batch.num_columns - 1).to_numpy() >= time_us
+    return batch if bool(keep.all()) else batch.filter(pa.array(keep))
 
 
 def _partition(batch: pa.RecordBatch, spec: OutputSpec) -> list[pa.RecordBatch]:

@@ -93,6 +93,7 @@ from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.operators.base import ArbitraryOperator, Rows
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.state.page_manager import PageManager
@@ -169,6 +170,8 @@ class Node:
         self.incarnation = assignment.incarnation
         limits = plan.limits
         point = assignment.restart_point or RestartPoint()
+        if not plan.takes_points:
+            point = RestartPoint()
         self._pages = PageManager(limits.page_bytes, limits.state_bytes)
         outputs: dict[StreamId, tuple[TupleBatch, ...]] = {}
         newest = point.sequence
@@ -193,6 +196,7 @@ class Node:
             assignment.sink_next_ids,
             outputs,
             is_secondary=is_secondary,
+            is_rebased=plan.guarantee is not Guarantee.PRECISE,
         )
         self._replica = ReplicaLink(plan)
         self._operators = [spec.build(self._pages) for spec in plan.operators]
@@ -221,6 +225,8 @@ class Node:
         if is_at_cut and plan.checkpoints is None:
             self._note_after = assignment.restart_point
         self._is_silent = restored is None and assignment.restart_point is not None
+        if plan.guarantee is not Guarantee.PRECISE:
+            self._is_silent = False  # What comes twice does no harm.
         self._has_state = is_at_cut
         if is_at_cut:
             self._boundary_us = point.boundary_us
@@ -278,6 +284,16 @@ class Node:
         self, got: BoundaryReceived, now_ms: int, effects: list[Effect]
     ) -> None:
         self._inputs.promise(got, now_ms, effects)
+        if self._inputs.is_rebased and self._is_silent:
+            self._take_what_comes(effects)
+
+    def _take_what_comes(self, effects: list[Effect]) -> None:
+        """A producer cannot say again what this node's state was built from: build another one."""
+        self._is_silent = False
+        self._outputs.rebase()
+        if self._rounds is not None:
+            self._rounds.skip_recorded()
+        effects.append(ReportCaughtUp(self._replayed_tuples))
 
     def _on_source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.source_read(got, now_ms, effects)
@@ -646,7 +662,7 @@ class Node:
 
     def _may_note(self) -> bool:
         """Whether a restart point would say anything new."""
-        if self.is_secondary or not self.plan.is_protected:
+        if self.is_secondary or not self.plan.takes_points:
             return False
         if self._note_after is not None and self._has_passed(self._note_after):
             self._note_after = None

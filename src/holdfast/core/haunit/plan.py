@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PAGE_BYTES_DEFAULT, STATE_BYTES_MAX_DEFAULT
 
 if TYPE_CHECKING:
@@ -138,12 +139,14 @@ class UnitProtection:
         checkpoints: How the state of units that have one is checkpointed; None: it is replayed.
         standby: The second replica that takes over when the first one fails.
         delta_interval_ms: Period of what a passive secondary is sent.
+        guarantee: What recovery must keep.
     """
 
     is_protected: bool = True
     checkpoints: CheckpointPlan | None = None
     standby: Standby = Standby.NONE
     delta_interval_ms: int = 50
+    guarantee: Guarantee = Guarantee.PRECISE
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,7 @@ class NodePlan:
         checkpoints: How its state is checkpointed; None: it has none, or it is replayed.
         standby: The second replica that takes over when the first one fails.
         delta_interval_ms: Period of what a passive secondary is sent.
+        guarantee: What recovery must keep.
         merges_by_arrival: Whether its input streams are merged as they come, not by time.
         keeps_rounds: Whether what its rounds depend on beside their input is logged. [HA §6]
     """
@@ -179,8 +183,14 @@ class NodePlan:
     checkpoints: CheckpointPlan | None = None
     standby: Standby = Standby.NONE
     delta_interval_ms: int = 50
+    guarantee: Guarantee = Guarantee.PRECISE
     merges_by_arrival: bool = False
     keeps_rounds: bool = False
+
+    @property
+    def takes_points(self) -> bool:
+        """Whether restart points are taken: else a replacement starts empty, or not at all."""
+        return self.is_protected and self.guarantee is not Guarantee.GAP
 
     @property
     def round_stream(self) -> StreamId:

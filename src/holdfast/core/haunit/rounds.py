@@ -132,6 +132,11 @@ class Rounds:
         known_before = self.known_before
         self._recorded += [r for r in recorded if r.number >= known_before]
 
+    def skip_recorded(self) -> None:
+        """The input is not what it was: what was decided for it does not hold."""
+        self.next_number = self.known_before
+        self._recorded.clear()
+
     def decide(
         self, clock_us: int, seed: int, boundary_us: int, processed_before: tuple[int, ...]
     ) -> Round:

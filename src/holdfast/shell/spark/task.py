@@ -28,6 +28,7 @@ import zmq
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit import events
+from holdfast.core.haunit.ha_input import StreamRebased
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.haunit.restoration import (
@@ -41,14 +42,14 @@ from holdfast.core.haunit.restoration import (
 from holdfast.core.haunit.rounds import Round, RoundsLost
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
-from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType, between, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import frames, messages
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.shell.io_service import IOService
 from holdfast.shell.processes import die_with_parent
-from holdfast.shell.sources.base import SourceReader, SourceSpec
+from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id
 from holdfast.shell.storage.errors import (
     LogSuperseded,
     SpillLost,
@@ -81,6 +82,7 @@ _RECOVERABLE = (
     SpillLost,
     StoreAway,
     StoreUnavailable,
+    StreamRebased,
     zmq.ZMQError,
 )
 """What a replacement may not meet again."""
@@ -593,9 +595,13 @@ class NodeTask:
             channel.send_multipart(frames.encode(message, self._epoch))
 
     def _read_source(self, effect: events.ReadSource) -> None:
-        rows = self._sources[effect.stream].read(effect.from_id, effect.max_tuples)
+        from_id = effect.from_id
+        if from_id == NO_ID:
+            from_id = newest_id(self._sources[effect.stream])
+        rows = self._sources[effect.stream].read(from_id, effect.max_tuples)
         self._late_tuples += rows.late_tuples
-        self._pending.append(events.SourceRead(effect.stream, rows.batches, rows.boundary_us))
+        read = events.SourceRead(effect.stream, rows.batches, rows.boundary_us, from_id)
+        self._pending.append(read)
 
     def _write_sink(self, effect: events.WriteSink) -> None:
         batch = effect.batch
@@ -727,6 +733,9 @@ class NodeTask:
             self._alive_word = self._alive(self._node)
             self._tell("promoted")
 
+    def _gap(self, effect: events.ReportGap) -> None:
+        self._tell("gap", stream=effect.stream, from_id=effect.from_id, to_id=effect.to_id)
+
     def _caught_up(self, effect: events.ReportCaughtUp) -> None:
         self._tell("caught-up", replayed_tuples=effect.replayed_tuples)
 
@@ -811,6 +820,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.TrimSpill: NodeTask._trim_spill,
     events.StoreRestartPoint: NodeTask._store_point,
     events.ReportCaughtUp: NodeTask._caught_up,
+    events.ReportGap: NodeTask._gap,
     events.ReportPromoted: NodeTask._promoted,
     events.ReportFirstOutput: NodeTask._first_output,
     events.ReportFinished: NodeTask._finished,

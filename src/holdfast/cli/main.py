@@ -74,13 +74,15 @@ def nexmark(
     protection: Annotated[
         str,
         typer.Option(
-            help="upstream-backup, active-standby, passive-standby, checkpointed or none."
+            help="amnesia, upstream-backup, passive-standby, active-standby, checkpointed, none."
         ),
     ] = "upstream-backup",
     interval: Annotated[
         str | None, typer.Option(help="Period of checkpoints, or of a standby's differences.")
     ] = None,
-    guarantee: Annotated[str, typer.Option(help="precise.")] = "precise",
+    guarantee: Annotated[
+        str | None, typer.Option(help="precise, rollback or gap; the protection's own by default.")
+    ] = None,
     emit: Annotated[str, typer.Option(help="q12: final or changes.")] = "final",
     hot_ratio: Annotated[float, typer.Option(help="Share of hot items.")] = 0.0,
     kill: Annotated[list[str] | None, typer.Option(help="unit@seconds, e.g. counts@8s.")] = None,

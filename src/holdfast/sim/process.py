@@ -576,9 +576,7 @@ class Process:
 
         def synced() -> None:
             if not self.is_dead:
-                if effect.stream == self.plan.round_stream and not log.is_newest(self.incarnation):
-                    self._world.count("round of a zombie")
-                    self._fail("superseded", is_fatal=False, incarnation=self.incarnation)
+                if self._is_superseded(log):
                     return
                 log.sync(self.incarnation)
                 self.take(events.SinkSynced(effect.stream, written_before))
@@ -620,7 +618,17 @@ class Process:
         again = lambda: self._store_part(log, requests, attempt + 1)  # noqa: E731
         self._scheduler.after(_STORE_RETRY_US << attempt, again)
 
+    def _is_superseded(self, log: SimulatedLog | SimulatedPartLog) -> bool:
+        """Whether a successor may have missed a round: then it may not count, and all is over."""
+        if log.stream != self.plan.round_stream or log.is_newest(self.incarnation):
+            return False
+        self._world.count("round of a zombie")
+        self._fail("superseded", is_fatal=False, incarnation=self.incarnation)
+        return True
+
     def _part_stored(self, log: SimulatedPartLog, requests: deque[int]) -> None:
+        if self._is_superseded(log):
+            return
         log.stored(self.incarnation)
         self.take(events.SinkSynced(StreamId(log.stream), requests.popleft()))
         if requests:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.api.dataflow import Dataflow, tumbling
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import UpstreamBackup
+from holdfast.api.windows import tumbling
 from holdfast.bench.preloaded import WINDOW, PreloadedBids, expected_counts
 from holdfast.bench.running import finish, median, node_statistic, wait_until
 from holdfast.core.model.ids import NodeId

@@ -7,14 +7,15 @@ either. A process may die, be paused, be slow, and outlive its own replacement a
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.core.coordinator import coordinator as c
+from holdfast.core.coordinator import events as c
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.plan import Assignment
+from holdfast.core.haunit.plan import Assignment, Standby
 from holdfast.core.haunit.restoration import (
     BeginFrom,
     CheckpointLoaded,
@@ -25,12 +26,14 @@ from holdfast.core.haunit.restoration import (
     Restoration,
     RestoredState,
 )
+from holdfast.core.haunit.rounds import Round, rounds_of
+from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, between, with_time
-from holdfast.core.recovery.restart_point import CheckpointRef
-from holdfast.core.wire import frames
-from holdfast.core.wire.frames import CorruptFrame, FrameAddress, FrameKind
+from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
+from holdfast.core.wire import frames, messages
+from holdfast.core.wire.frames import CorruptFrame
 from holdfast.sim.disk import Damage, SimulatedLog, Superseded
 from holdfast.sim.network import Endpoint
 from holdfast.sim.part_log import SimulatedPartLog
@@ -52,6 +55,10 @@ _STEPS: dict[type[Stimulus], str] = {
     events.BatchReceived: "batch received",
     events.SubscribeReceived: "subscription received",
     events.AckReceived: "acknowledgement received",
+    events.PositionsReceived: "positions received",
+    events.DeltaReceived: "delta received",
+    events.DeltaAckReceived: "delta acknowledged",
+    events.Promoted: "promotion due",
     events.SinkSynced: "sink synced",
     events.RestartPointStored: "restart point stored",
     events.SpillRead: "spill read",
@@ -71,9 +78,12 @@ _EFFECT_STEPS: dict[type[Effect], str] = {
     events.SpillBatches: "spilled",
     events.TrimSpill: "trimmed",
     events.ReportCaughtUp: "caught up",
+    events.ReportPromoted: "promoted",
     events.ReportFirstOutput: "first output",
     events.ReportFinished: "node finished",
     events.WriteCheckpoint: "checkpoint prepared",
+    events.SendPageRun: "pages sent",
+    events.SendDelta: "delta sent",
     events.ForgetCheckpoints: "checkpoints forgotten",
 }
 """Steps passed after an effect is performed."""
@@ -96,20 +106,25 @@ class Process:
             f"{node}|{launch}|{number}", world.scheduler.uniform("spark/place", 1, world.machines)
         )
         self.machine: Node | None = None
+        self.standby: StandbyReplica | None = None  # a passive secondary, until it is promoted
         self.incarnation = Incarnation(0)  # 0 before the assignment
+        self.born = Incarnation(0)  # as which it began; a promotion changes the other one
         self.epoch = 0
         self.inbox: deque[Stimulus] = deque()
         self.is_dead = False
         self.paused_until_us = 0
-        self.peers: dict[NodeId, tuple[Incarnation, Endpoint]] = {}
+        self.peers: dict[NodeId, tuple[events.PeerIncarnationLearned, Endpoint]] = {}
         self.spills: dict[StreamId, SimulatedLog] = {}
         self._timers: dict[str, int] = {}
         self._is_turn_due = False
         self._subscriber: dict[tuple[StreamId, Incarnation], Endpoint] = {}
         self._producer_of = {s.stream: s.producer for s in self.plan.inputs if s.producer}
+        self._producer_of[self.plan.replica_stream] = node
         self.degree = len(self.plan.inputs) + sum(len(o.streams) for o in self.plan.outputs)
-        self._schemas = {s.stream: with_time(s.schema) for s in self.plan.inputs}
-        self._output_schemas: dict[str, pa.Schema] = {
+        self._schemas: dict[StreamId, pa.Schema] = {
+            s.stream: with_time(s.schema) for s in self.plan.inputs
+        }
+        self._output_schemas: dict[StreamId, pa.Schema] = {
             stream: with_time(o.schema) for o in self.plan.outputs for stream in o.streams
         }
         self._storing: dict[StreamId, deque[int]] = {}  # by sink, up to where parts are wanted
@@ -128,27 +143,29 @@ class Process:
             self.life.receive_hello(self)
         self._scheduler.after(_HELLO_AGAIN_US, self.hello)
 
-    def assign(self, given: Assignment, peers: dict[NodeId, tuple[Incarnation, Endpoint]]) -> None:
+    def assign(self, given: Assignment) -> None:
         """The driver's word has arrived: open the sinks and make the machine."""
         if self.is_dead or self.incarnation:
             return
         if self._dies_at("assigned"):
             return
         next_ids: dict[StreamId, int] = {}
-        try:
-            for log in self.sinks():
-                opened = log.open(given.incarnation, self.endpoint.machine)
-                next_ids[StreamId(log.stream)] = opened
-        except (Damage, Superseded) as reason:
-            self._fail(str(reason), is_fatal=True, incarnation=given.incarnation)
-            return
+        if not given.is_secondary:
+            opened = self._open_sinks(given.incarnation)
+            if opened is None:
+                return
+            next_ids = opened
         self.epoch = given.epoch
-        self.incarnation = given.incarnation
-        assignment = Assignment(given.epoch, given.incarnation, given.restart_point, next_ids)
+        self.incarnation = self.born = given.incarnation
+        rounds = self._logged_rounds(given.restart_point) if next_ids else ()
+        assignment = replace(given, sink_next_ids=next_ids, rounds=rounds)
         self._scheduler.note(f"{self.endpoint.name} is incarnation {given.incarnation}")
         self._world.assigned(self, assignment)
-        for peer, (incarnation, endpoint) in peers.items():
-            self.meet(peer, incarnation, endpoint)
+        if given.is_secondary and self.plan.standby is Standby.PASSIVE:
+            self.standby = StandbyReplica(self.plan, given)
+            self._perform(self.standby.start(self._now_ms()))
+            self._keep_alive()
+            return
         point, limits = given.restart_point, self.plan.limits
         if point is None or self.plan.checkpoints is None:
             self._begin(assignment, None)
@@ -157,6 +174,59 @@ class Process:
             machine = Restoration(point, limits.page_bytes, limits.state_bytes, found)
             self._restore(machine, machine.start(), assignment)
         self._keep_alive()
+
+    def _open_sinks(self, incarnation: Incarnation) -> dict[StreamId, int] | None:
+        """What the sinks' logs hold; None: one cannot be opened, and the process has failed."""
+        try:
+            return {
+                StreamId(log.stream): log.open(incarnation, self.endpoint.machine)
+                for log in self.sinks()
+            }
+        except (Damage, Superseded) as reason:
+            self._fail(str(reason), is_fatal=True, incarnation=self.incarnation or incarnation)
+            return None
+
+    def _logged_rounds(self, point: RestartPoint | None) -> tuple[Round, ...]:
+        """What the round log holds, if there is one, from where the oldest candidate begins."""
+        if not self.plan.keeps_rounds:
+            return ()
+        stream = self.plan.round_stream
+        first = 0 if point is None else point.oldest().needed_from.get(stream, 0)
+        return self._read_log(stream, max(0, first - 1))
+
+    def _read_log(self, stream: StreamId, first: int) -> tuple[Round, ...]:
+        batches = self._world.sinks[stream].read()
+        return rounds_of(between(batches, first, batches[-1].next_id if batches else first))
+
+    def promote(self, incarnation: Incarnation, point: RestartPoint | None) -> None:
+        """The driver's word has arrived: open the sinks, and take over."""
+        machine = self.machine or self.standby
+        if self.is_dead or machine is None or not machine.is_secondary:
+            return
+        if any(isinstance(waiting, events.Promoted) for waiting in self.inbox):
+            return
+        self._world.promoted(self, incarnation)
+        next_ids = self._open_sinks(incarnation)
+        if next_ids is None:
+            return
+        rounds = self._logged_rounds(point)
+        if isinstance(machine, Node):
+            if machine.may_follow(next_ids):
+                self.take(events.Promoted(incarnation, point, next_ids, rounds))
+            else:
+                self._world.count("secondary ahead of the log")
+                self._fail("a round is lost", is_fatal=False, incarnation=incarnation)
+            return
+        restored = machine.restored(point or RestartPoint(), next_ids)
+        self._world.count("image taken over" if restored else "image of no use")
+        self.standby = None
+        self.incarnation = incarnation
+        self.inbox.clear()
+        for learned, _ in self.peers.values():
+            if learned.node != self.node:
+                self.inbox.append(learned)
+        self._begin(Assignment(self.epoch, incarnation, point, next_ids, rounds=rounds), restored)
+        self.life.receive(self, c.NodePromoted(self.node, incarnation), incarnation)
 
     def _restore(self, machine: Restoration, effects: list[Effect], assignment: Assignment) -> None:
         """Perform the effects of a restoration."""
@@ -200,7 +270,7 @@ class Process:
 
     def _begin(self, assignment: Assignment, restored: RestoredState | None) -> None:
         """Make the machine; what has arrived so far is waiting for it."""
-        if restored is not None:
+        if restored is not None and self.plan.checkpoints is not None:
             self._world.restored(self, restored)
         self.machine = Node(self.plan, assignment, self._now_ms(), restored)
         self._perform(self.machine.start(self._now_ms()))
@@ -213,14 +283,17 @@ class Process:
 
     def sinks(self) -> list[SimulatedLog | SimulatedPartLog]:
         """The logs that it writes."""
-        return [self._world.sinks[s] for o in self.plan.outputs if o.is_sink for s in o.streams]
+        streams = [s for o in self.plan.outputs if o.is_sink for s in o.streams]
+        if self.plan.keeps_rounds:
+            streams.append(self.plan.round_stream)
+        return [self._world.sinks[s] for s in streams]
 
-    def meet(self, peer: NodeId, incarnation: Incarnation, endpoint: Endpoint) -> None:
-        """A neighbour has this incarnation now, and is there."""
-        if self.peers.get(peer) == (incarnation, endpoint):
+    def meet(self, learned: events.PeerIncarnationLearned, endpoint: Endpoint) -> None:
+        """A neighbour has these replicas now, and its primary is there."""
+        if not self.incarnation or self.peers.get(learned.node) == (learned, endpoint):
             return
-        self.peers[peer] = (incarnation, endpoint)
-        self.take(events.PeerIncarnationLearned(peer, incarnation))
+        self.peers[learned.node] = (learned, endpoint)
+        self.take(learned)
 
     def take(self, stimulus: Stimulus) -> None:
         """Put a stimulus into the inbox."""
@@ -244,12 +317,19 @@ class Process:
         self.life.process_died(self, reason)
 
     def _keep_alive(self) -> None:
-        machine = self.machine
+        machine = self.machine or self.standby
         if self.is_dead or self.life.is_over:
             return
         if self._scheduler.now_us >= self.paused_until_us:
-            known = {} if machine is None else machine.known_peers()
-            alive = c.KeepAliveReceived(self.node, self.incarnation, known)
+            alive = c.KeepAliveReceived(self.node, self.incarnation, {})
+            if machine is not None:
+                alive = c.KeepAliveReceived(
+                    self.node,
+                    self.incarnation,
+                    machine.known_peers(),
+                    machine.known_secondaries(),
+                    machine.has_joined,
+                )
             self.life.receive(self, alive, self.incarnation)
         self._scheduler.after(_KEEP_ALIVE_US, self._keep_alive)
 
@@ -270,23 +350,29 @@ class Process:
         if paused_us > 0:
             self._turn_soon(paused_us)
             return
-        machine = self.machine
+        machine = self.machine or self.standby
         if machine is None:
             return
         for _ in range(min(_MESSAGES_PER_TURN, len(self.inbox))):
             if self.inbox:
                 self._step(machine, self.inbox.popleft())
         if not self.is_dead and machine.has_work:
-            self._step(machine, events.Proceed())
+            seed = self._scheduler.uniform("node/seed", 0, 1 << 62)
+            clock_us = 1_700_000_000_000_000 + 1_000 * self._now_ms()
+            self._step(machine, events.Proceed(clock_us, seed))
         if not self.is_dead and (self.inbox or machine.has_work):
             self._turn_soon()
 
-    def _step(self, machine: Node, stimulus: Stimulus) -> None:
+    def _step(self, machine: Node | StandbyReplica, stimulus: Stimulus) -> None:
         if type(stimulus) in _STEPS and self._dies_at(_STEPS[type(stimulus)]):
             return
         name = type(stimulus).__name__
         self._scheduler.note(f"{self.endpoint.name} {name}")
-        effects = self._world.stepped(self, machine, stimulus, self._now_ms())
+        if isinstance(machine, Node):
+            effects = self._world.stepped(self, machine, stimulus, self._now_ms())
+        else:
+            effects = machine.step(stimulus, self._now_ms())
+            machine.check_invariants()
         self._perform(effects)
 
     def _perform(self, effects: list[Effect]) -> None:
@@ -369,7 +455,7 @@ class Process:
 
     # -- frames -----------------------------------------------------------------------------
 
-    def _send(self, target: Endpoint, stimulus: frames.NodeMessage, size_bytes: int) -> None:
+    def _send(self, target: Endpoint, stimulus: messages.NodeMessage, size_bytes: int) -> None:
         receiver = self._world.processes.get(target.name)
         if receiver is None:
             return
@@ -382,10 +468,10 @@ class Process:
         self._world.network.send(self.endpoint, target, size_bytes, deliver)
 
     def receive(
-        self, stimulus: frames.NodeMessage, epoch: int, sender: Endpoint, *, is_torn: bool
+        self, stimulus: messages.NodeMessage, epoch: int, sender: Endpoint, *, is_torn: bool
     ) -> None:
         """A frame arrives; what `frames.decode` refuses has no effect."""
-        if self.is_dead or self.machine is None:
+        if self.is_dead or (self.machine is None and self.standby is None):
             return
         if is_torn or self._world.uses_codec:
             decoded = self._decoded(stimulus, epoch, is_torn=is_torn)
@@ -400,16 +486,17 @@ class Process:
         self.take(stimulus)
 
     def _decoded(
-        self, stimulus: frames.NodeMessage, epoch: int, *, is_torn: bool
-    ) -> frames.NodeMessage | CorruptFrame:
-        parts = [bytes(memoryview(part)) for part in _encoded(stimulus, epoch)]
+        self, stimulus: messages.NodeMessage, epoch: int, *, is_torn: bool
+    ) -> messages.NodeMessage | CorruptFrame:
+        streams = self.plan.edge_streams()
+        parts = [bytes(memoryview(part)) for part in frames.encode(stimulus, epoch, streams)]
         if is_torn:
             last = parts[-1]
             parts[-1] = last[: self._scheduler.uniform("net/torn", 0, len(last) - 1)]
-        return frames.decode(parts, self._schemas, self.epoch)
+        return frames.decode(parts, self._schemas | self._output_schemas, self.epoch)
 
     def _send_down(
-        self, stream: StreamId, receiver: Incarnation, stimulus: frames.NodeMessage, size: int
+        self, stream: StreamId, receiver: Incarnation, stimulus: messages.NodeMessage, size: int
     ) -> None:
         """To the process of that incarnation which subscribed, if it is still connected to us."""
         target = self._subscriber.get((stream, receiver))
@@ -420,7 +507,7 @@ class Process:
         if known is not None and known[1] == self.endpoint:
             self._send(target, stimulus, size)
 
-    def _send_up(self, stream: StreamId, stimulus: frames.NodeMessage) -> None:
+    def _send_up(self, stream: StreamId, stimulus: messages.NodeMessage) -> None:
         known = self.peers.get(self._producer_of[stream])
         if known is not None:
             self._send(known[1], stimulus, _FRAME_BYTES)
@@ -437,27 +524,26 @@ class Process:
 
         self._world.clocks[self.endpoint.machine].wait_until(effect.at_ms, fire)
 
-    def _send_batch(self, effect: events.SendBatch) -> None:
-        batch = events.BatchReceived(effect.stream, self.incarnation, effect.receiver, effect.batch)
-        self._send_down(effect.stream, effect.receiver, batch, effect.batch.nbytes)
+    def _send_message(self, effect: messages.Down) -> None:
+        size = _FRAME_BYTES
+        if isinstance(effect, events.SendBatch):
+            size += effect.batch.nbytes
+        elif isinstance(effect, events.SendPageRun):
+            size += effect.run.words.nbytes
+        elif isinstance(effect, events.SendDelta):
+            size += sum(batch.nbytes for _, batch in effect.delta.batches)
+        message = messages.message_of(effect, self.incarnation)
+        self._send_down(effect.stream, effect.receiver, message, size)
 
-    def _send_boundary(self, effect: events.SendBoundary) -> None:
-        boundary = events.BoundaryReceived(
-            effect.stream, self.incarnation, effect.receiver, effect.sent_before, effect.boundary_us
-        )
-        self._send_down(effect.stream, effect.receiver, boundary, _FRAME_BYTES)
+    def _answer_message(self, effect: messages.Up) -> None:
+        self._send_up(effect.stream, messages.message_of(effect, self.incarnation))
 
-    def _send_subscribe(self, effect: events.SendSubscribe) -> None:
-        positions = (effect.from_id, effect.needed_from, effect.credit_until)
-        subscribe = events.SubscribeReceived(
-            effect.stream, self.incarnation, effect.producer, *positions
-        )
-        self._send_up(effect.stream, subscribe)
-
-    def _send_ack(self, effect: events.SendAck) -> None:
-        positions = (effect.received_before, effect.needed_from, effect.credit_until)
-        ack = events.AckReceived(effect.stream, self.incarnation, effect.producer, *positions)
-        self._send_up(effect.stream, ack)
+    def _promoted(self, _: events.ReportPromoted) -> None:
+        machine = self.machine
+        if machine is not None:
+            self.incarnation = machine.incarnation
+            promoted = c.NodePromoted(self.node, self.incarnation)
+            self.life.receive(self, promoted, self.incarnation)
 
     def _read_source(self, effect: events.ReadSource) -> None:
         source = self._world.sources[effect.stream]
@@ -486,6 +572,10 @@ class Process:
 
         def synced() -> None:
             if not self.is_dead:
+                if effect.stream == self.plan.round_stream and not log.is_newest(self.incarnation):
+                    self._world.count("round of a zombie")
+                    self._fail("superseded", is_fatal=False, incarnation=self.incarnation)
+                    return
                 log.sync(self.incarnation)
                 self.take(events.SinkSynced(effect.stream, written_before))
 
@@ -539,11 +629,11 @@ class Process:
         if log is None:
             schema = effect.batches[0].batch.schema
             log = self.spills[effect.stream] = SimulatedLog(effect.stream, schema)
-            log.open(self.incarnation, self.endpoint.machine, effect.batches[0].first_id)
-        if effect.batches[0].first_id > log.next_id(self.incarnation):
-            log.skip_to(self.incarnation, effect.batches[0].first_id)
+            log.open(self.born, self.endpoint.machine, effect.batches[0].first_id)
+        if effect.batches[0].first_id > log.next_id(self.born):
+            log.skip_to(self.born, effect.batches[0].first_id)
         for batch in effect.batches:
-            log.append(self.incarnation, batch)
+            log.append(self.born, batch)
 
     def _read_spill(self, effect: events.ReadSpill) -> None:
         batches = self._spilled(effect.stream, effect.from_id, effect.to_id)
@@ -565,25 +655,44 @@ class Process:
     def _finished(self, _: events.ReportFinished) -> None:
         self.life.receive(self, c.NodeFinished(self.node, self.incarnation), self.incarnation)
 
+    def _read_rounds(self, effect: events.ReadRounds) -> None:
+        def read() -> None:
+            if self.is_dead:
+                return
+            try:
+                rounds = self._read_log(self.plan.round_stream, effect.from_number)
+            except Damage:
+                rounds = ()  # The primary will find it.
+            self.take(events.RoundsRead(rounds))
+
+        self._scheduler.after(self._disk_us() // 10, read)
+
     def _nothing(self, _: Effect) -> None:
         """Nothing that a run can see."""
 
 
 _PERFORMERS: dict[type[Effect], Any] = {
     SetTimer: Process._set_timer,
-    events.SendBatch: Process._send_batch,
-    events.SendBoundary: Process._send_boundary,
-    events.SendSubscribe: Process._send_subscribe,
-    events.SendAck: Process._send_ack,
+    events.SendBatch: Process._send_message,
+    events.SendBoundary: Process._send_message,
+    events.SendPositions: Process._send_message,
+    events.SendPageRun: Process._send_message,
+    events.SendDelta: Process._send_message,
+    events.SendDeltaAck: Process._answer_message,
+    events.SendSubscribe: Process._answer_message,
+    events.SendAck: Process._answer_message,
     events.ReadSource: Process._read_source,
     events.WriteSink: Process._write_sink,
     events.EndSink: Process._nothing,
+    events.ReadRounds: Process._read_rounds,
+    events.TrimRounds: Process._nothing,
     events.SyncSink: Process._sync_sink,
     events.SpillBatches: Process._spill,
     events.ReadSpill: Process._read_spill,
     events.TrimSpill: Process._nothing,
     events.StoreRestartPoint: Process._store_point,
     events.ReportCaughtUp: Process._caught_up,
+    events.ReportPromoted: Process._promoted,
     events.ReportFirstOutput: Process._first_output,
     events.ReportFinished: Process._finished,
     events.WriteCheckpoint: Process._write_checkpoint,
@@ -593,19 +702,3 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.ForgetCheckpoints: Process._forget_checkpoints,
     events.ReportCheckpoint: Process._nothing,
 }
-
-
-def _encoded(stimulus: frames.NodeMessage, epoch: int) -> list[bytes | pa.Buffer]:
-    """The frame that carries a stimulus."""
-    address = FrameAddress(epoch, stimulus.sender, stimulus.receiver)
-    if isinstance(stimulus, events.BatchReceived):
-        return frames.encode_batch(address, stimulus.stream, stimulus.batch)
-    if isinstance(stimulus, events.BoundaryReceived):
-        kind, positions = FrameKind.BOUNDARY, (stimulus.sent_before, stimulus.boundary_us, 0)
-    elif isinstance(stimulus, events.SubscribeReceived):
-        kind = FrameKind.SUBSCRIBE
-        positions = (stimulus.from_id, stimulus.needed_from, stimulus.credit_until)
-    else:
-        kind = FrameKind.ACK
-        positions = (stimulus.received_before, stimulus.needed_from, stimulus.credit_until)
-    return [*frames.encode_positions(kind, address, stimulus.stream, positions)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
+from holdfast.core.haunit.rounds import ROUND_SCHEMA
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.model.tuples import with_time
 from holdfast.sim.checkers.base import Violation
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment, NodePlan
     from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.machine import Effect, Stimulus
-    from holdfast.core.wire.frames import NodeMessage
+    from holdfast.core.wire.messages import NodeMessage
     from holdfast.sim.checkers.base import Checker
     from holdfast.sim.faults import Fault
     from holdfast.sim.workload.source import SimulatedSource
@@ -138,6 +139,11 @@ class World:
             if output.is_sink
             for stream in output.streams
         }
+        self.sinks |= {
+            plan.round_stream: kind(plan.round_stream, ROUND_SCHEMA)
+            for plan in plans
+            if plan.keeps_rounds
+        }
         self.journal = SimulatedJournal()
         self.store = SimulatedStore()
         self.processes: dict[str, Process] = {}
@@ -219,13 +225,14 @@ class World:
     def _result(self) -> RunResult:
         self._restore_files()
         try:
-            rows = {stream: _flatten(log) for stream, log in self.sinks.items()}
+            rounds = {plan.round_stream for plan in self.plans.values()}
+            rows = {s: _flatten(log) for s, log in self.sinks.items() if s not in rounds}
         except Damage as damage:
             raise Violation("I-ID", str(damage)) from damage
         living = [
             p.machine.statistics()
             for p in self.processes.values()
-            if p.machine is not None and not p.is_dead
+            if p.machine is not None and not p.is_dead and not p.machine.is_secondary
         ]
         refused = sum(s.refused_frames for s in living)
         if refused:
@@ -281,6 +288,11 @@ class World:
             self.count("restart from a stored point")
         for checker in self._checkers:
             checker.assigned(process, assignment)
+
+    def promoted(self, process: Process, incarnation: int) -> None:
+        """A secondary is told to take over."""
+        for checker in self._checkers:
+            checker.promoted(process, incarnation)
 
     def restored(self, process: Process, state: RestoredState) -> None:
         """A process has loaded a checkpoint."""

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.machine import Effect, Stimulus
-from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import NOBODY, CheckpointId, Incarnation, NodeId, StreamId
 
 if TYPE_CHECKING:
     import numpy as np
 
     from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
+    from holdfast.core.haunit.rounds import Round
+    from holdfast.core.haunit.state_delta import PageRun, StateDelta
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -20,15 +22,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Proceed(Stimulus):
-    """There is time to process one round, if there is work."""
+    """There is time to process one round, if there is work.
+
+    Attributes:
+        clock_us: Processing time, microseconds since the epoch; only arbitrary units look.
+        seed: Something random, uint64; only arbitrary units look.
+    """
+
+    clock_us: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsRead(Stimulus):
+    """The answer to `ReadRounds`: what the primary has logged since, perhaps nothing yet."""
+
+    rounds: tuple[Round, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PeerIncarnationLearned(Stimulus):
-    """The coordinator says which incarnation of a neighbour counts from now on."""
+    """The coordinator says which replicas of a neighbour, or of the node itself, count from now on.
+
+    Attributes:
+        node: The neighbour.
+        incarnation: Of its primary.
+        secondary: Of its secondary; 0: it has none.
+    """
 
     node: NodeId
     incarnation: Incarnation
+    secondary: Incarnation = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +93,7 @@ class SubscribeReceived(Stimulus):
     from_id: int
     needed_from: int
     credit_until: int
+    is_secondary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +106,73 @@ class AckReceived(Stimulus):
     received_before: int
     needed_from: int
     credit_until: int
+    is_secondary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PositionsReceived(Stimulus):
+    """The primary tells its secondary what its receivers have, and what they need no more.
+
+    Attributes:
+        stream: The replica stream.
+        sender: Incarnation of the primary.
+        receiver: Incarnation of the secondary as the primary believes it.
+        positions: Per output stream, in the order of the plan, the level-0 and level-1 positions.
+    """
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    positions: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRunReceived(Stimulus):
+    """Pages of a delta to come arrived at a passive secondary."""
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    run: PageRun
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaReceived(Stimulus):
+    """A delta arrived at a passive secondary."""
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    delta: StateDelta
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaAckReceived(Stimulus):
+    """A passive secondary has so many pages of a delta, or has applied it."""
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    sequence: int
+    pages: int
+    is_applied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted(Stimulus):
+    """The coordinator makes a secondary the primary.
+
+    Attributes:
+        incarnation: As which it counts from now on.
+        restart_point: The newest one stored, by the former primary.
+        sink_next_ids: Per sink stream the first id that its log does not hold yet.
+        rounds: All that the round log holds and the secondary may not have read.
+    """
+
+    incarnation: Incarnation
+    restart_point: RestartPoint | None
+    sink_next_ids: dict[StreamId, int]
+    rounds: tuple[Round, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +264,44 @@ class SendBoundary(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class SendPositions(Effect):
+    """Tell the secondary what receivers have and need, as in `PositionsReceived`. [HA §4.2]"""
+
+    stream: StreamId
+    receiver: Incarnation
+    positions: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendPageRun(Effect):
+    """Send pages of a delta to come to the passive secondary. [HA §4.1]"""
+
+    stream: StreamId
+    receiver: Incarnation
+    run: PageRun
+
+
+@dataclass(frozen=True, slots=True)
+class SendDelta(Effect):
+    """Send a delta to the passive secondary. [HA §4.1]"""
+
+    stream: StreamId
+    receiver: Incarnation
+    delta: StateDelta
+
+
+@dataclass(frozen=True, slots=True)
+class SendDeltaAck(Effect):
+    """Tell the primary what has come of a delta, as in `DeltaAckReceived`."""
+
+    stream: StreamId
+    producer: Incarnation
+    sequence: int
+    pages: int
+    is_applied: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SendSubscribe(Effect):
     """Ask the producer of an input stream to send from `from_id` on."""
 
@@ -180,6 +310,7 @@ class SendSubscribe(Effect):
     from_id: int
     needed_from: int
     credit_until: int
+    is_secondary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +322,7 @@ class SendAck(Effect):
     received_before: int
     needed_from: int
     credit_until: int
+    is_secondary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +347,20 @@ class SyncSink(Effect):
     """Make a sink's log durable; answered by `SinkSynced`."""
 
     stream: StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRounds(Effect):
+    """Read the primary's round log from a number on; answered by `RoundsRead`."""
+
+    from_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimRounds(Effect):
+    """No round before this number will be run again."""
+
+    before: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +455,11 @@ class ReportCheckpoint(Effect):
     written_bytes: int
     state_bytes: int
     duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPromoted(Effect):
+    """A secondary has become the primary: receivers may subscribe."""
 
 
 @dataclass(frozen=True, slots=True)

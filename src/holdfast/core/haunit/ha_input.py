@@ -5,6 +5,10 @@ Frames of an earlier incarnation, or meant for one, are refused and counted. A g
 producer that is silent for long, is answered by subscribing again from the next id expected.
 
 With several streams, tuples go on into SUnion, which releases them up to the slowest boundary.
+
+A secondary receives all that the primary does, and acknowledges only that it has received it: what
+is needed to rebuild the node, the primary says. It has joined when every producer serves it; from
+then on they keep what it has not received.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.events import BatchReceived, BoundaryReceived, SourceRead
     from holdfast.core.haunit.plan import InputSpec, NodePlan
     from holdfast.core.machine import Effect
+    from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
 
 _SOURCE_POLL_MS = 1
@@ -41,6 +46,7 @@ class Input:
     queue: InputQueue
     needed_from: int  # level-1 position that may be told upstream; never moves back
     producer: Incarnation | None = None
+    is_served: bool = False  # the producer has been heard of since this incarnation began
     heard_ms: int = 0  # when the producer was last heard of
     subscribed_ms: int = _NEVER_MS  # when SendSubscribe was last returned
     is_reading: bool = False  # a ReadSource is under way
@@ -55,10 +61,27 @@ class HAInput:
     """
 
     def __init__(
-        self, plan: NodePlan, incarnation: Incarnation, point: RestartPoint, now_ms: int
+        self,
+        plan: NodePlan,
+        incarnation: Incarnation,
+        point: RestartPoint,
+        now_ms: int,
+        *,
+        is_secondary: bool = False,
+        is_at_cut: bool = False,
     ) -> None:
-        """Expect what the restart point needs; keep upstream what the oldest behind it needs."""
+        """Expect what the restart point needs; keep upstream what the oldest behind it needs.
+
+        Args:
+            plan: The node's.
+            incarnation: The node's.
+            point: Where it begins.
+            now_ms: The time.
+            is_secondary: Whether it follows another replica until promoted.
+            is_at_cut: Whether the state is that of the point's cut, and need not be replayed.
+        """
         self._plan = plan
+        self._is_secondary = is_secondary
         kept = point.oldest()
         self._incarnation = incarnation
         self._streams: dict[StreamId, Input] = {}
@@ -69,9 +92,9 @@ class HAInput:
             needed_from = kept.needed_from.get(spec.stream, 0)
             self._streams[spec.stream] = Input(spec, number, queue, needed_from, heard_ms=now_ms)
         self.sunion: SUnion | None = None
-        if len(plan.inputs) > 1:
+        if len(plan.inputs) > 1 and not plan.merges_by_arrival:
             self.sunion = SUnion([spec.port for spec in plan.inputs], plan.port_count)
-            if point.checkpoint is not None:
+            if is_at_cut:
                 processed = [point.processed_before[spec.stream] for spec in plan.inputs]
                 self.sunion.resume(point.boundary_us, processed)
         # Rounds must not cost by the input stream but by what came on them.
@@ -110,6 +133,7 @@ class HAInput:
             self.refused_frames += 1
             return None
         source.heard_ms = now_ms
+        source.is_served = True
         return source
 
     def source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
@@ -174,10 +198,16 @@ class HAInput:
                 source.spec.stream,
                 source.producer,
                 source.queue.next_id,
-                source.needed_from,
+                self._needed_from(source),
                 source.queue.credit_until,
+                self._is_secondary,
             )
         )
+
+    def _needed_from(self, source: Input) -> int:
+        """The level-1 position to tell a producer."""
+        is_told_by_us = self._plan.is_protected and not self._is_secondary
+        return source.needed_from if is_told_by_us else source.queue.next_id
 
     def acknowledge_all(self, effects: list[Effect]) -> None:
         """Tell all producers both positions and the credit."""
@@ -201,8 +231,9 @@ class HAInput:
                 source.spec.stream,
                 source.producer,
                 source.queue.next_id,
-                source.needed_from if self._plan.is_protected else source.queue.next_id,
+                self._needed_from(source),
                 source.queue.credit_until,
+                self._is_secondary,
             )
         )
 
@@ -212,10 +243,20 @@ class HAInput:
         Those of the slowest streams do not, or the node could wait for ever: 1. A window closes
         with more results than the input may hold. 2. They share one time, so that none is released
         before the boundary behind the last. 3. The last is never sent for want of credit.
+
+        Nor do those of a stream that is ahead of one which an operator holds back: 1. A source
+        feeds a sort, and the node directly. 2. The sort lets go of nothing until so many more have
+        come. 3. The source sends no more, as the node has no room for what it gets directly. What
+        the node holds then is bounded by what the operator holds back.
         """
-        if self.sunion is None or source.queue.taken_boundary_us <= self.slowest_us:
+        if self.sunion is None or self._is_slowest(source):
+            return 0
+        if any(self._is_slowest(self._streams[other]) for other in source.spec.waits_for):
             return 0
         return self.sunion.held_tuples[source.number]
+
+    def _is_slowest(self, source: Input) -> bool:
+        return source.queue.taken_boundary_us <= self.slowest_us
 
     def read_sources(self, now_ms: int, effects: list[Effect]) -> None:
         """Read the sources that are due; one timer wakes the node for the first of the others."""
@@ -264,6 +305,34 @@ class HAInput:
         self.slowest_us = source.queue.taken_boundary_us
         self._note_fresh(source)
 
+    def has_received(self, before: tuple[int, ...]) -> bool:
+        """Whether all tuples before these ids, in the order of the plan, have come."""
+        streams = self._streams.values()
+        return all(s.queue.next_id >= b for s, b in zip(streams, before, strict=True))
+
+    def take_arrived(self) -> list[list[TupleBatch]]:
+        """Per stream, in the order of the plan, some of what has come."""
+        taken = [s.queue.take(self._plan.limits.round_tuples) for s in self._streams.values()]
+        self._note_taken()
+        return taken
+
+    def take_before(self, before: tuple[int, ...]) -> list[list[TupleBatch]]:
+        """Per stream, in the order of the plan, what comes before an id."""
+        streams = self._streams.values()
+        taken = [s.queue.take_before(b) for s, b in zip(streams, before, strict=True)]
+        self._note_taken()
+        return taken
+
+    def _note_taken(self) -> None:
+        for source in self._streams.values():
+            self._note_fresh(source)
+        self.slowest_us = self._slowest_boundary_us()
+
+    @property
+    def processed_before(self) -> tuple[int, ...]:
+        """Per stream, in the order of the plan, the first id that no round has taken."""
+        return tuple(s.queue.next_id - s.queue.pending_tuples for s in self._streams.values())
+
     def merge_fresh(self, sunion: SUnion) -> None:
         """Move what has come into SUnion, and find the slowest boundary."""
         for source in self.fresh:
@@ -294,6 +363,21 @@ class HAInput:
     def needed_from(self) -> dict[str, int]:
         """Per stream the level-1 position that may be told upstream."""
         return {stream: source.needed_from for stream, source in self._streams.items()}
+
+    # -- two replicas -------------------------------------------------------------------------
+
+    @property
+    def are_served(self) -> bool:
+        """Whether every producer has been heard of since this incarnation began."""
+        return all(s.is_served or s.spec.producer is None for s in self._streams.values())
+
+    def promote(self, incarnation: Incarnation, now_ms: int, effects: list[Effect]) -> None:
+        """From now on this is the primary: subscribe as such, from where the secondary is."""
+        self._incarnation = incarnation
+        self._is_secondary = False
+        for source in self._streams.values():
+            source.subscribed_ms = _NEVER_MS
+            self._subscribe(source, now_ms, effects)
 
     # -- looking ----------------------------------------------------------------------------
 

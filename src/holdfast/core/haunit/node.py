@@ -25,6 +25,12 @@ becomes the level-1 position told upstream, and upstream trims.
 A node whose plan has checkpoints notes restart points only with them, every `interval_ms`; they
 hold its state and the outputs still needed, so that they wait for no receiver (chkpt_mngr.py).
 
+An instance may have a second replica (active standby, [HA §4.2]): a secondary is a node that starts
+at the instance's newest restart point, processes the same input and puts nothing out. It keeps its
+output until the primary, every `ack_interval_ms`, tells it that nobody needs it any more. Promoted,
+it goes on as another incarnation: it subscribes anew, and its receivers subscribe to it. Rounds
+make the same tuples wherever they run, so that nothing needs to be compared.
+
 Invariants: restart points and level-1 positions never move back; a tuple that a stored restart
 point needs is never trimmed upstream; ids of an output stream have no gap and no repeat; frames of
 an earlier incarnation, or meant for one, change nothing.
@@ -45,6 +51,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.haunit.chkpt_mngr import ChkptMngr
+from holdfast.core.haunit.delta_sender import DeltaSender
 from holdfast.core.haunit.events import (
     AckReceived,
     AskToWrite,
@@ -52,32 +59,46 @@ from holdfast.core.haunit.events import (
     BoundaryReceived,
     CheckpointFailed,
     CheckpointWritten,
+    DeltaAckReceived,
+    DeltaReceived,
     LeaveWriters,
+    PageRunReceived,
     PagesCopied,
     PeerIncarnationLearned,
+    PositionsReceived,
     Proceed,
+    Promoted,
+    ReadRounds,
     ReportCaughtUp,
     ReportFinished,
+    ReportPromoted,
     RestartPointStored,
+    RoundsRead,
     SinkSynced,
     SourceRead,
     SpillRead,
     StoreRestartPoint,
     SubscribeReceived,
+    TrimRounds,
     WriteAdmitted,
 )
 from holdfast.core.haunit.ha_input import HAInput, Input
 from holdfast.core.haunit.ha_output import HAOutput
-from holdfast.core.haunit.plan import Assignment, NodePlan
+from holdfast.core.haunit.plan import Assignment, NodePlan, OperatorSpec, Standby
+from holdfast.core.haunit.replica_link import ReplicaLink
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.restoration import RestoredState
+from holdfast.core.haunit.rounds import Rounds
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch
-from holdfast.core.operators.base import Rows
+from holdfast.core.operators.base import ArbitraryOperator, Rows
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.state.page_manager import PageManager
+
+_ROUNDS_POLL_MS = 5
+"""How often a secondary looks for rounds that the primary has logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +176,38 @@ class Node:
             point, self._pages, outputs = restored.point, restored.pages, restored.outputs
             newest = restored.newest_sequence
         self._point = point  # where the incarnation begins
-        self._inputs = HAInput(plan, self.incarnation, point, now_ms)
-        self._outputs = HAOutput(plan, self.incarnation, point, assignment.sink_next_ids, outputs)
+        self.is_secondary = is_secondary = assignment.is_secondary
+        is_at_cut = restored is not None and restored.is_at_cut
+        self._inputs = HAInput(
+            plan,
+            self.incarnation,
+            point,
+            now_ms,
+            is_secondary=is_secondary,
+            is_at_cut=is_at_cut,
+        )
+        self._outputs = HAOutput(
+            plan,
+            self.incarnation,
+            point,
+            assignment.sink_next_ids,
+            outputs,
+            is_secondary=is_secondary,
+        )
+        self._replica = ReplicaLink(plan)
         self._operators = [spec.build(self._pages) for spec in plan.operators]
+        self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
+        self._is_woken = False  # an arbitrary operator's time has come
+        self._rounds: Rounds | None = None
+        if self._arbitrary or plan.merges_by_arrival:
+            starts = tuple(point.needed_from.get(spec.stream, 0) for spec in plan.inputs)
+            first = point.needed_from.get(plan.round_stream, 0)
+            is_replayed = plan.checkpoints is None
+            self._rounds = Rounds(first, starts, assignment.rounds, is_replayed=is_replayed)
         self._pages.recovered()
         self._boundary_us = BEGINNING_US  # what the operators have acted on
         self._chkpt_mngr: ChkptMngr | None = None
+        self._deltas = DeltaSender(plan, self._pages)
         kept = 1
         if plan.checkpoints is not None:
             kept = plan.checkpoints.kept
@@ -169,10 +216,15 @@ class Node:
             )
         self._points = RestartPoints(newest, kept, point.candidates())
         self._is_dirty = False  # a round ran since the last restart point was noted
+        # No cut before that of the former primary is noted: its point is durable already.
+        self._note_after: RestartPoint | None = None
+        if is_at_cut and plan.checkpoints is None:
+            self._note_after = assignment.restart_point
         self._is_silent = restored is None and assignment.restart_point is not None
-        if point.checkpoint is not None:
+        self._has_state = is_at_cut
+        if is_at_cut:
             self._boundary_us = point.boundary_us
-            self._outputs.promise(point.boundary_us)
+            self._promise(self._promised())
         self._is_finished = False
         self._input_tuples = 0
         self._replayed_tuples = 0
@@ -188,10 +240,14 @@ class Node:
         ]
         if self.plan.checkpoints is not None:
             effects.append(SetTimer("checkpoint", now_ms + self.plan.checkpoints.interval_ms))
-            if self._point.checkpoint is not None:
-                effects.append(ReportCaughtUp(0))
+        if self.plan.standby is Standby.PASSIVE:
+            effects.append(SetTimer("delta", now_ms + self.plan.delta_interval_ms))
+        if self._has_state:
+            effects.append(ReportCaughtUp(0))
         self._leave_silence_if_due(effects)
         self._inputs.read_sources(now_ms, effects)
+        self._ask_to_wake(now_ms, effects)
+        self._read_rounds(effects)
         return effects
 
     def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
@@ -203,9 +259,17 @@ class Node:
     @property
     def has_work(self) -> bool:
         """Whether `Proceed` would process something now. Cost: O(outputs) when there is input."""
+        if self._rounds is not None:
+            return self._has_round(self._rounds) and self._outputs.has_room()
         # A silent round stops at the cut; the boundary beyond it is left for the next round.
         is_behind = not self._is_silent and self._inputs.slowest_us > self._boundary_us
         return (self._inputs.has_fresh or is_behind) and self._outputs.has_room()
+
+    def _has_round(self, rounds: Rounds) -> bool:
+        """Whether there is a recorded round whose input is there, or none and something to do."""
+        if rounds.recorded is not None:
+            return self._inputs.has_received(rounds.recorded.processed_before)
+        return not self.is_secondary and (self._inputs.has_fresh or self._is_woken)
 
     def _on_batch_received(self, got: BatchReceived, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.receive(got, now_ms, effects)
@@ -221,13 +285,23 @@ class Node:
     def _on_peer_incarnation_learned(
         self, learned: PeerIncarnationLearned, now_ms: int, effects: list[Effect]
     ) -> None:
+        if learned.node == self.plan.node:
+            is_other_secondary = self._replica.learn(learned)
+            if self.is_secondary:
+                self._replica.subscribe(now_ms, effects)
+            elif is_other_secondary:
+                self._deltas.stop()
+            return
         self._inputs.learn(learned.node, learned.incarnation, now_ms, effects)
-        self._outputs.learn(learned.node, learned.incarnation)
+        self._outputs.learn(learned.node, learned.incarnation, learned.secondary)
 
     def _on_subscribe_received(
         self, got: SubscribeReceived, now_ms: int, effects: list[Effect]
     ) -> None:
-        if self._outputs.subscribe(got, effects):
+        if got.stream == self.plan.replica_stream:
+            if self._replica.is_from_secondary(got, self.incarnation):
+                self._replica_subscribed(got, now_ms, effects)
+        elif self._outputs.subscribe(got, effects):
             self._ask_to_store(now_ms, effects)
             self._outputs.flush_stream(got.stream, effects)
 
@@ -236,16 +310,82 @@ class Node:
             self._ask_to_store(now_ms, effects)
             self._outputs.flush_stream(got.stream, effects)
 
+    def _replica_subscribed(
+        self, got: SubscribeReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        if self.plan.standby is Standby.PASSIVE:
+            self._deltas.begin(got.sender)
+            self._send_delta(now_ms, effects)
+        else:
+            self._replica.subscribed()
+
+    def _send_delta(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to send what has changed, unless the last delta is still on its way."""
+        if not self._is_silent and self._deltas.is_wanted(now_ms):
+            cut = self._cut(is_state_kept=True)
+            self._deltas.prepare(cut, self._outputs, now_ms, effects)
+
+    def _on_delta_ack_received(
+        self, got: DeltaAckReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        if self._replica.is_from_secondary(got, self.incarnation):
+            self._deltas.acknowledged(
+                got.sequence,
+                got.pages,
+                is_applied=got.is_applied,
+                now_ms=now_ms,
+                effects=effects,
+            )
+
+    def _on_state_received(
+        self, got: PageRunReceived | DeltaReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """Meant for the passive secondary that this node was before it was promoted."""
+        del got, now_ms, effects
+        self._replica.refused_frames += 1
+
+    def _on_positions_received(
+        self, got: PositionsReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        is_expected = self.is_secondary and got.receiver == self.incarnation
+        is_expected = is_expected and len(got.positions) == len(self.plan.output_streams())
+        if not (is_expected and self._replica.heard(got.sender, now_ms)):
+            self._replica.refused_frames += 1
+            return
+        self._outputs.follow(got.positions, effects)
+
+    def _on_promoted(self, promoted: Promoted, now_ms: int, effects: list[Effect]) -> None:
+        """The primary is gone, or hands over: go on in its place."""
+        if not self.is_secondary:
+            return
+        self.is_secondary = False
+        self.incarnation = promoted.incarnation
+        effects.append(ReportPromoted())  # First: what follows is said as the new incarnation.
+        point = promoted.restart_point or RestartPoint()
+        self._points = RestartPoints(point.sequence, 1, point.candidates())
+        self._inputs.let_go(point)
+        self._inputs.promote(promoted.incarnation, now_ms, effects)
+        self._outputs.promote(promoted.incarnation, promoted.sink_next_ids, effects)
+        if self._rounds is not None:
+            self._rounds.add(promoted.rounds)
+        self._ask_to_wake(now_ms, effects)
+        self._replica = ReplicaLink(self.plan)
+        self._note_after = promoted.restart_point
+        self._is_dirty = True
+        self._finish_if_due(effects)
+
     def _on_spill_read(self, got: SpillRead, now_ms: int, effects: list[Effect]) -> None:
         self._outputs.spill_read(got, effects)
 
     # -- one round --------------------------------------------------------------------------
 
-    def _on_proceed(self, _: Proceed, now_ms: int, effects: list[Effect]) -> None:
+    def _on_proceed(self, proceed: Proceed, now_ms: int, effects: list[Effect]) -> None:
         if not self.has_work:
             return
         taken = self._inputs.fresh
-        if self._inputs.sunion is None:
+        if self._rounds is not None:
+            has_processed = self._arbitrary_round(self._rounds, proceed, effects)
+        elif self._inputs.sunion is None:
             has_processed = self._round_in_id_order(effects)
         else:
             has_processed = self._round_in_merged_order(self._inputs.sunion, effects)
@@ -253,7 +393,66 @@ class Node:
         if has_processed:
             self._outputs.flush(effects)
         self._inputs.read_sources(now_ms, effects)
+        self._ask_to_wake(now_ms, effects)
         self._finish_if_due(effects)
+
+    def _arbitrary_round(self, rounds: Rounds, proceed: Proceed, effects: list[Effect]) -> bool:
+        """Run the next recorded round, or decide on a new one; whether something was done."""
+        before = self._inputs.processed_before
+        decided = rounds.recorded
+        if decided is not None:
+            taken = self._inputs.take_before(decided.processed_before)
+        else:
+            taken = self._inputs.take_arrived()
+            after, boundary_us = self._inputs.processed_before, self._inputs.slowest_us
+            if after == before and boundary_us <= self._boundary_us and not self._is_woken:
+                return False
+            boundary_us = max(boundary_us, self._boundary_us)
+            decided = rounds.decide(proceed.clock_us, proceed.seed, boundary_us, after)
+        low = np.array(
+            [batches[0].first_id if batches else NO_ID for batches in taken], dtype=np.int64
+        )
+        for operator in self._arbitrary:
+            operator.decide(decided.clock_us, decided.seed)
+        self._is_woken = True  # A round that was decided on is run, whatever it holds.
+        rounds.begun(decided)
+        self._outputs.begin_round(decided, effects)
+        self._process(self._ports_of(taken), low, decided.boundary_us, effects)
+        self._outputs.end_round(effects)
+        self._leave_silence_if_due(effects)
+        return True
+
+    def _ports_of(self, taken: list[list[TupleBatch]]) -> list[Rows | None]:
+        """Batches per input stream as rows per port, stream after stream."""
+        ports: list[Rows | None] = [None] * self.plan.port_count
+        position = 0
+        for spec, batches in zip(self.plan.inputs, taken, strict=True):
+            if not batches:
+                continue
+            rows = _rows(batches)
+            rows.order += position
+            position += len(rows.time_us)
+            before = ports[spec.port]
+            ports[spec.port] = rows if before is None else _one_after_the_other(before, rows)
+        return ports
+
+    def _ask_to_wake(self, now_ms: int, effects: list[Effect]) -> None:
+        """Set the timer for the first arbitrary operator that wants a round without input."""
+        wanted = [at_us for o in self._arbitrary if (at_us := o.wake_us()) is not None]
+        if wanted and self._rounds is not None:
+            wait_us = max(0, min(wanted) - self._rounds.clock_us)
+            effects.append(SetTimer("wake", now_ms - (-wait_us // 1000)))
+
+    def _read_rounds(self, effects: list[Effect]) -> None:
+        """A secondary follows the primary's rounds."""
+        if self.is_secondary and self.plan.keeps_rounds and self._rounds is not None:
+            effects.append(ReadRounds(self._rounds.known_before))
+
+    def _on_rounds_read(self, got: RoundsRead, now_ms: int, effects: list[Effect]) -> None:
+        if not self.is_secondary or self._rounds is None:
+            return
+        self._rounds.add(got.rounds)
+        effects.append(SetTimer("rounds", now_ms + _ROUNDS_POLL_MS))
 
     def _round_in_id_order(self, effects: list[Effect]) -> bool:
         """Take what has come on the only stream."""
@@ -321,11 +520,14 @@ class Node:
         self._input_tuples += count
         if self._is_silent:
             self._replayed_tuples += count
-        if count == 0 and boundary_us <= self._boundary_us:
+        if count == 0 and boundary_us <= self._boundary_us and not self._is_woken:
             return
         self._is_dirty = True
+        self._is_woken = False
+        self._boundary_us = max(self._boundary_us, boundary_us)
         none = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
         results: list[tuple[Rows | None, np.ndarray]] = []
+        promised: list[int] = []
         for spec, operator in zip(self.plan.operators, self._operators, strict=True):
             inputs: list[Rows | None] = []
             operator_low = none
@@ -334,24 +536,50 @@ class Node:
                 inputs.append(rows)
                 if rows is not None:
                     operator_low = np.minimum(operator_low, rows_low)
-            output = operator.process(inputs, operator_low, boundary_us)
+            before_us = self._promised_to(spec, promised)
+            output = operator.process(inputs, operator_low, before_us)
             results.append((output.rows, none if output.low is None else output.low))
-        self._boundary_us = max(self._boundary_us, boundary_us)
+            promised.append(operator.promises_us(before_us))
         if self._is_silent:
             return
         for wanted in self.plan.outputs:
             kind, number = wanted.source
             rows = ports[number] if kind == "port" else results[number][0]
+            before_us = self._boundary_us if kind == "port" else promised[number]
             if rows is not None and len(rows.time_us):
-                self._outputs.put_out(wanted, rows, self._boundary_us, effects)
-        self._outputs.promise(self._boundary_us)
+                self._outputs.put_out(wanted, rows, before_us, effects)
+        self._promise(promised)
+
+    def _promised(self) -> list[int]:
+        """What each operator promises for its output now."""
+        promised: list[int] = []
+        for spec, operator in zip(self.plan.operators, self._operators, strict=True):
+            promised.append(operator.promises_us(self._promised_to(spec, promised)))
+        return promised
+
+    def _promised_to(self, spec: OperatorSpec, promised: list[int]) -> int:
+        """The boundary that all inputs of an operator have passed."""
+        return min(
+            self._boundary_us if kind == "port" else promised[number]
+            for kind, number in spec.inputs
+        )
+
+    def _promise(self, promised: list[int]) -> None:
+        """Pass the operators' promises on to the outputs."""
+        for wanted in self.plan.outputs:
+            kind, number = wanted.source
+            before_us = self._boundary_us if kind == "port" else promised[number]
+            self._outputs.promise(wanted, before_us)
 
     def _leave_silence_if_due(self, effects: list[Effect], processed_to: int | None = None) -> None:
         """End the silent replay once everything before the cut has been processed."""
         if not self._is_silent:
             return
         cut_us = self._point.boundary_us
-        if self._inputs.sunion is None:
+        if self._rounds is not None:
+            if self._rounds.next_number < self._point.next_ids.get(self.plan.round_stream, 0):
+                return
+        elif self._inputs.sunion is None:
             (source,) = self._inputs.all()
             done = processed_to if processed_to is not None else source.queue.next_id
             if source.queue.pending_tuples and processed_to is None:
@@ -363,7 +591,7 @@ class Node:
         elif self._boundary_us < cut_us:
             return
         self._is_silent = False
-        self._outputs.promise(self._boundary_us)
+        self._promise(self._promised())
         effects.append(ReportCaughtUp(self._replayed_tuples))
 
     # -- timers -----------------------------------------------------------------------------
@@ -375,6 +603,13 @@ class Node:
             self._on_keep_alive_timer(now_ms, effects)
         elif timer.name == "checkpoint":
             self._on_checkpoint_timer(now_ms, effects)
+        elif timer.name == "delta":
+            effects.append(SetTimer("delta", now_ms + self.plan.delta_interval_ms))
+            self._send_delta(now_ms, effects)
+        elif timer.name == "wake":
+            self._is_woken = True
+        elif timer.name == "rounds":
+            self._read_rounds(effects)
         else:
             self._inputs.read_timer_fired(now_ms, effects)
 
@@ -383,10 +618,12 @@ class Node:
         if self._chkpt_mngr is not None:
             self._chkpt_mngr.give_up_if_cancelled(now_ms, effects)
         elif self._may_note():
+            self._is_dirty = False
             self._points.note(self._cut())
         self._outputs.sync_sinks(effects)
         self._ask_to_store(now_ms, effects)
         self._inputs.acknowledge_all(effects)
+        self._replica.tell(self._outputs.positions(), effects)
         self._finish_if_due(effects)
 
     def _on_keep_alive_timer(self, now_ms: int, effects: list[Effect]) -> None:
@@ -394,6 +631,8 @@ class Node:
         self._repeat_reports(now_ms, effects)
         self._outputs.keep_alive(effects)
         self._inputs.subscribe_to_silent(now_ms, effects)
+        if self.is_secondary:
+            self._replica.subscribe_if_silent(now_ms, effects)
 
     def _repeat_reports(self, now_ms: int, effects: list[Effect]) -> None:
         """Words to the coordinator can be lost with their connection: say again what counts."""
@@ -407,13 +646,31 @@ class Node:
 
     def _may_note(self) -> bool:
         """Whether a restart point would say anything new."""
-        return self.plan.is_protected and not self._is_silent and self._is_dirty
+        if self.is_secondary or not self.plan.is_protected:
+            return False
+        if self._note_after is not None and self._has_passed(self._note_after):
+            self._note_after = None
+        return self._is_dirty and not self._is_silent and self._note_after is None
 
-    def _cut(self) -> RestartPoint:
-        """The node's present cut."""
-        self._is_dirty = False
+    def _has_passed(self, point: RestartPoint) -> bool:
+        """Whether the node's present cut is at or behind that of a point of another replica."""
+        if self._boundary_us < point.boundary_us:
+            return False
+        return self._inputs.sunion is not None or all(
+            source.queue.next_id - source.queue.pending_tuples
+            >= point.processed_before.get(source.spec.stream, 0)
+            for source in self._inputs.all()
+        )
+
+    def _cut(self, *, is_state_kept: bool = False) -> RestartPoint:
+        """The node's present cut.
+
+        Args:
+            is_state_kept: Whether a copy of the state goes with it: then operators need no tuple
+                again.
+        """
         low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
-        if self._chkpt_mngr is None:  # Else operators need no tuple again.
+        if not is_state_kept:
             for operator in self._operators:
                 needed = operator.oldest_needed()
                 if needed is not None:
@@ -427,6 +684,14 @@ class Node:
             next_id = source.queue.next_id - source.queue.pending_tuples
             needed_from[stream] = max(min(int(low[source.number]), next_id), source.needed_from)
             processed[stream] = next_id
+        if self.plan.keeps_rounds and self._rounds is not None:
+            number, starts = self._rounds.next_number, self._rounds.starts
+            if not is_state_kept:
+                number, starts = self._rounds.needed_from(low)
+            needed_from = {
+                s.stream: start for s, start in zip(self.plan.inputs, starts, strict=True)
+            }
+            needed_from[self.plan.round_stream] = number
         return RestartPoint(
             self._points.next_sequence(),
             needed_from,
@@ -447,14 +712,20 @@ class Node:
         if self.plan.checkpoints.asks_first:
             effects.append(AskToWrite())  # Each time anew: the word or its answer may be lost.
         else:
-            self._chkpt_mngr.prepare(self._cut(), self._outputs, now_ms, effects)
+            self._prepare_checkpoint(self._chkpt_mngr, now_ms, effects)
+
+    def _prepare_checkpoint(
+        self, chkpt_mngr: ChkptMngr, now_ms: int, effects: list[Effect]
+    ) -> None:
+        self._is_dirty = False
+        chkpt_mngr.prepare(self._cut(is_state_kept=True), self._outputs, now_ms, effects)
 
     def _on_write_admitted(self, _: WriteAdmitted, now_ms: int, effects: list[Effect]) -> None:
         """The turn has come: the checkpoint is of the state now. [SGuard §5]"""
         if self._chkpt_mngr is None or self._chkpt_mngr.is_writing:
             return  # Said again.
         if self._may_note():
-            self._chkpt_mngr.prepare(self._cut(), self._outputs, now_ms, effects)
+            self._prepare_checkpoint(self._chkpt_mngr, now_ms, effects)
         else:
             effects.append(LeaveWriters())
 
@@ -492,20 +763,26 @@ class Node:
         """Level-1 positions may move now, and not before: a replacement will start here."""
         if not self._points.stored(stored.sequence):
             return
-        self._inputs.let_go(self._points.retained[-1])
+        oldest = self._points.retained[-1]
+        self._inputs.let_go(oldest)
+        if self.plan.keeps_rounds:
+            needed_from = oldest.needed_from.get(self.plan.round_stream, 0)
+            effects.append(TrimRounds(max(0, needed_from - 1)))  # The clock goes on from there.
         if self._chkpt_mngr is not None:
             points = self._points
             self._chkpt_mngr.collect(points.retained, points.on_their_way(), effects)
 
     def _on_sink_synced(self, synced: SinkSynced, now_ms: int, effects: list[Effect]) -> None:
-        self._outputs.sink_synced(synced)
+        self._outputs.sink_synced(synced, effects)
         self._ask_to_store(now_ms, effects)
         self._finish_if_due(effects)
 
     # -- the end ----------------------------------------------------------------------------
 
     def _finish_if_due(self, effects: list[Effect]) -> None:
-        if self._is_finished or self._is_silent or self._boundary_us != END_US:
+        if self.is_secondary or self._is_finished or self._is_silent:
+            return
+        if self._boundary_us != END_US:
             return
         if self._inputs.are_ended and self._outputs.end_sinks(effects):
             self._is_finished = True
@@ -520,12 +797,40 @@ class Node:
             for source in self._inputs.all()
             if source.spec.producer is not None and source.producer is not None
         }
-        return known | self._outputs.receivers()
+        return known | self._outputs.receivers() | self._replica.known_primary()
 
-    def peer_incarnation(self, stream: StreamId) -> Incarnation | None:
-        """The incarnation that this node knows at the other end of a stream; None: of nobody."""
+    def known_secondaries(self) -> dict[NodeId, Incarnation]:
+        """The secondary of every receiver, and of this node, as far as this node has been told."""
+        return self._outputs.secondaries() | self._replica.known_secondary()
+
+    def may_follow(self, sink_next_ids: dict[StreamId, int]) -> bool:
+        """Whether a secondary can take over from logs that end there.
+
+        It cannot if the round log has lost, with its machine, a round that the secondary has run.
+        """
+        logged = sink_next_ids.get(self.plan.round_stream)
+        return self._rounds is None or logged is None or self._rounds.next_number <= logged
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether this is a secondary that all producers serve, so that it can keep up."""
+        return self.is_secondary and self._inputs.are_served
+
+    def peer_incarnation(
+        self, stream: StreamId, *, is_secondary: bool = False
+    ) -> Incarnation | None:
+        """The incarnation that this node knows at the other end of a stream; None: of nobody.
+
+        Args:
+            stream: An input or output stream, or the replica stream.
+            is_secondary: Whether it is the secondary that receives an output stream.
+        """
+        if stream == self.plan.replica_stream:
+            return self._replica.other(is_secondary=is_secondary)
         if self._inputs.has(stream):
             return self._inputs.producer(stream)
+        if is_secondary:
+            return self._outputs.secondary(stream)
         return self._outputs.receiver(stream)
 
     def check_invariants(self) -> None:
@@ -550,7 +855,9 @@ class Node:
             output_tuples=self._outputs.tuples,
             replayed_tuples=self._replayed_tuples,
             duplicates_dropped=sum(i.queue.duplicates_dropped for i in inputs),
-            refused_frames=self._inputs.refused_frames + self._outputs.refused_frames,
+            refused_frames=self._inputs.refused_frames
+            + self._outputs.refused_frames
+            + self._replica.refused_frames,
             pending_tuples=sum(i.queue.pending_tuples for i in inputs),
             held_tuples=0 if sunion is None else sum(sunion.held_tuples),
             unsent_tuples=sum(queue.unsent_tuples for queue in queues),
@@ -569,6 +876,12 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
     BatchReceived: Node._on_batch_received,
     BoundaryReceived: Node._on_boundary_received,
     SubscribeReceived: Node._on_subscribe_received,
+    PositionsReceived: Node._on_positions_received,
+    RoundsRead: Node._on_rounds_read,
+    DeltaAckReceived: Node._on_delta_ack_received,
+    PageRunReceived: Node._on_state_received,
+    DeltaReceived: Node._on_state_received,
+    Promoted: Node._on_promoted,
     AckReceived: Node._on_ack_received,
     PeerIncarnationLearned: Node._on_peer_incarnation_learned,
     SourceRead: Node._on_source_read,
@@ -593,6 +906,17 @@ def _rows(batches: list[TupleBatch]) -> Rows:
         _without_time(batch),
         time_us,
         np.arange(len(time_us), dtype=np.int64),
+        min(created, default=0),
+    )
+
+
+def _one_after_the_other(first: Rows, second: Rows) -> Rows:
+    """The rows of two streams on one port, the second stream's behind the first's."""
+    created = [r.created_us for r in (first, second) if r.created_us]
+    return Rows(
+        pa.concat_batches([first.batch, second.batch]),
+        np.concatenate([first.time_us, second.time_us]),
+        np.concatenate([first.order, second.order]),
         min(created, default=0),
     )
 

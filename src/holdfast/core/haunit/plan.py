@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from holdfast.core.state.page_manager import PAGE_BYTES_DEFAULT, STATE_BYTES_MAX
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.core.haunit.rounds import Round
     from holdfast.core.operators.base import Operator
     from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.state.page_manager import PageManager
@@ -26,12 +28,15 @@ class InputSpec:
         port: The node-wide port that it feeds; several streams may feed one port.
         schema: Attributes, without the time column.
         producer: The node that sends it; None for a source that the shell reads.
+        waits_for: Other input streams of the node that hold back what comes from a source of this
+            one too. If this one were not let further ahead, they would wait for each other.
     """
 
     stream: StreamId
     port: int
     schema: pa.Schema
     producer: NodeId | None
+    waits_for: tuple[StreamId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,31 @@ class CheckpointPlan:
     asks_first: bool = False
 
 
+class Standby(enum.Enum):
+    """Which second replica an instance has. [HA §4.1, §4.2]"""
+
+    NONE = "none"
+    PASSIVE = "passive"
+    ACTIVE = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitProtection:
+    """What a failure may cost a unit: what its nodes are told of the user's protection.
+
+    Attributes:
+        is_protected: Whether output queues retain tuples and restart points are taken.
+        checkpoints: How the state of units that have one is checkpointed; None: it is replayed.
+        standby: The second replica that takes over when the first one fails.
+        delta_interval_ms: Period of what a passive secondary is sent.
+    """
+
+    is_protected: bool = True
+    checkpoints: CheckpointPlan | None = None
+    standby: Standby = Standby.NONE
+    delta_interval_ms: int = 50
+
+
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """The fixed part of a node: it is the same for all its incarnations.
@@ -131,6 +161,10 @@ class NodePlan:
         is_protected: Whether output queues retain tuples and restart points are taken.
         limits: Bounds and periods.
         checkpoints: How its state is checkpointed; None: it has none, or it is replayed.
+        standby: The second replica that takes over when the first one fails.
+        delta_interval_ms: Period of what a passive secondary is sent.
+        merges_by_arrival: Whether its input streams are merged as they come, not by time.
+        keeps_rounds: Whether what its rounds depend on beside their input is logged. [HA §6]
     """
 
     node: NodeId
@@ -143,6 +177,28 @@ class NodePlan:
     is_protected: bool = True
     limits: NodeLimits = field(default_factory=NodeLimits)
     checkpoints: CheckpointPlan | None = None
+    standby: Standby = Standby.NONE
+    delta_interval_ms: int = 50
+    merges_by_arrival: bool = False
+    keeps_rounds: bool = False
+
+    @property
+    def round_stream(self) -> StreamId:
+        """The round log of an arbitrary node."""
+        return StreamId(f"{self.node}~rounds")
+
+    @property
+    def replica_stream(self) -> StreamId:
+        """What the primary tells the secondary."""
+        return StreamId(f"{self.node}~")
+
+    def output_streams(self) -> tuple[StreamId, ...]:
+        """All output streams, those of sinks included."""
+        return tuple(stream for spec in self.outputs for stream in spec.streams)
+
+    def edge_streams(self) -> tuple[StreamId, ...]:
+        """The output streams to other nodes."""
+        return tuple(s for spec in self.outputs if not spec.is_sink for s in spec.streams)
 
     def producers(self) -> tuple[NodeId, ...]:
         """The nodes this one receives from, each once."""
@@ -166,9 +222,14 @@ class Assignment:
         incarnation: The node's.
         restart_point: From where to go on; None at the very beginning.
         sink_next_ids: Per sink stream the first id that its log does not hold yet.
+        is_secondary: Whether it follows the primary until it is promoted.
+        rounds: What the round log holds, from the one before the round on that the restart point
+            needs.
     """
 
     epoch: int
     incarnation: Incarnation
     restart_point: RestartPoint | None
     sink_next_ids: dict[StreamId, int]
+    is_secondary: bool = False
+    rounds: tuple[Round, ...] = ()

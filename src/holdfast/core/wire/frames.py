@@ -19,15 +19,23 @@ from holdfast.core.haunit.events import (
     AckReceived,
     BatchReceived,
     BoundaryReceived,
+    DeltaAckReceived,
+    DeltaReceived,
+    PageRunReceived,
+    PositionsReceived,
     SubscribeReceived,
 )
 from holdfast.core.model.ids import Incarnation, StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType
+from holdfast.core.wire import delta_frames as bodies
+from holdfast.core.wire.messages import NodeMessage
 
 MAGIC: Final = 0x4648  # "HF", little endian
-VERSION: Final = 1
-# magic, version, kind, tuple type, name length, epoch, sender, receiver, four 8-byte fields
-_HEADER: Final = struct.Struct("<HBBBxHIII4q")
+VERSION: Final = 2
+# magic, version, kind, tuple type, whether a secondary speaks, name length, epoch, sender,
+# receiver, four 8-byte fields
+_HEADER: Final = struct.Struct("<HBBBBHIII4q")
+_POSITIONS: Final = struct.Struct("<2q")
 MAX_NAME_BYTES: Final = 512
 MAX_ROWS: Final = 1 << 24
 
@@ -39,6 +47,10 @@ class FrameKind(enum.IntEnum):
     BOUNDARY = 2
     SUBSCRIBE = 3
     ACK = 4
+    POSITIONS = 5
+    PAGE_RUN = 6
+    DELTA = 7
+    DELTA_ACK = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,61 +60,50 @@ class CorruptFrame:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class FrameAddress:
-    """Who speaks to whom: the part of a header that all kinds share."""
-
-    epoch: int
-    sender: Incarnation
-    receiver: Incarnation
-
-
-NodeMessage = BatchReceived | BoundaryReceived | SubscribeReceived | AckReceived
-
-
-def encode_batch(
-    address: FrameAddress, stream: StreamId, batch: TupleBatch
+def encode(
+    message: NodeMessage, epoch: int, streams: Sequence[StreamId] = ()
 ) -> list[bytes | pa.Buffer]:
-    """A batch as two parts: the header, and the Arrow message (not copied again)."""
-    header = _header(
-        FrameKind.BATCH,
-        address,
-        stream,
-        (batch.first_id, batch.boundary_us, batch.created_us, batch.count),
-        batch.tuple_type,
+    """A message as the parts of a frame; what Arrow has serialized is not copied again.
+
+    Args:
+        message: The message.
+        epoch: The present epoch of the coordinator.
+        streams: For a delta, the node's output streams but sinks, in the order of its plan.
+    """
+    body: Sequence[bytes | pa.Buffer] = ()
+    tuple_type, is_secondary = 0, False
+    match message:
+        case BatchReceived(batch=batch):
+            kind = FrameKind.BATCH
+            fields = (batch.first_id, batch.boundary_us, batch.created_us, batch.count)
+            body, tuple_type = [batch.batch.serialize()], int(batch.tuple_type)
+        case BoundaryReceived():
+            kind, fields = FrameKind.BOUNDARY, (message.sent_before, message.boundary_us, 0, 0)
+        case SubscribeReceived():
+            kind, is_secondary = FrameKind.SUBSCRIBE, message.is_secondary
+            fields = (message.from_id, message.needed_from, message.credit_until, 0)
+        case AckReceived():
+            kind, is_secondary = FrameKind.ACK, message.is_secondary
+            fields = (message.received_before, message.needed_from, message.credit_until, 0)
+        case PositionsReceived(positions=positions):
+            kind, fields = FrameKind.POSITIONS, (len(positions), 0, 0, 0)
+            body = [b"".join(_POSITIONS.pack(*pair) for pair in positions)]
+        case PageRunReceived(run=run):
+            kind = FrameKind.PAGE_RUN
+            fields = (run.sequence, len(run.ids), run.words.shape[1], 0)
+            body = bodies.encode_page_run(run)
+        case DeltaReceived(delta=delta):
+            kind, fields = FrameKind.DELTA, (delta.sequence, 0, 0, 0)
+            body = bodies.encode_delta(delta, streams)
+        case DeltaAckReceived():
+            kind = FrameKind.DELTA_ACK
+            fields = (message.sequence, message.pages, int(message.is_applied), 0)
+    name = message.stream.encode()
+    ends = (message.sender, message.receiver)
+    header = _HEADER.pack(
+        MAGIC, VERSION, kind, tuple_type, is_secondary, len(name), epoch, *ends, *fields
     )
-    return [header, batch.batch.serialize()]
-
-
-def encode_positions(
-    kind: FrameKind, address: FrameAddress, stream: StreamId, positions: tuple[int, int, int]
-) -> list[bytes]:
-    """A boundary (sent_before, boundary_us, 0), subscription or ack (three positions)."""
-    return [_header(kind, address, stream, (*positions, 0), 0)]
-
-
-def _header(
-    kind: FrameKind,
-    address: FrameAddress,
-    stream: StreamId,
-    fields: tuple[int, int, int, int],
-    tuple_type: int,
-) -> bytes:
-    name = stream.encode()
-    return (
-        _HEADER.pack(
-            MAGIC,
-            VERSION,
-            kind,
-            tuple_type,
-            len(name),
-            address.epoch,
-            address.sender,
-            address.receiver,
-            *fields,
-        )
-        + name
-    )
+    return [header + name, *body]
 
 
 def decode(
@@ -112,8 +113,8 @@ def decode(
 
     Args:
         parts: The parts as received, bytes-like.
-        schemas: Per input stream the declared schema with the time column; batches of other
-            streams, or that do not fit, are refused.
+        schemas: Per input and output stream the declared schema with the time column; batches of
+            other streams, or that do not fit, are refused.
         epoch: The present epoch of the coordinator; frames of another are refused.
     """
     if not parts:
@@ -121,13 +122,16 @@ def decode(
     head = bytes(memoryview(parts[0]))  # type: ignore[arg-type]
     if len(head) < _HEADER.size:
         return CorruptFrame(f"header of {len(head)} bytes")
-    magic, version, kind, tuple_type, name_length, sent_epoch, sender, receiver, a, b, c, d = (
-        _HEADER.unpack_from(head)
+    magic, version, kind, tuple_type, role, name_length, *address, a, b, c, d = _HEADER.unpack_from(
+        head
     )
+    sent_epoch, sender, receiver = address
     if magic != MAGIC or version != VERSION:
         return CorruptFrame(f"magic {magic:#x}, version {version}")
     if name_length > MAX_NAME_BYTES or len(head) != _HEADER.size + name_length:
         return CorruptFrame("name of the wrong length")
+    if role > 1:
+        return CorruptFrame(f"role {role}")
     if sent_epoch != epoch:
         return CorruptFrame(f"epoch {sent_epoch}, now {epoch}")
     try:
@@ -144,15 +148,60 @@ def decode(
             return CorruptFrame("bad id or tuple type")
         tuples = TupleBatch(a, batch, b, c, TupleType(tuple_type))
         return BatchReceived(stream, sender, receiver, tuples)
+    if kind == FrameKind.POSITIONS:
+        return _positions(parts, stream, (sender, receiver), a)
+    if kind in (FrameKind.PAGE_RUN, FrameKind.DELTA):
+        return _state(kind, parts[1:], stream, (sender, receiver), (a, b, c), schemas)
     if len(parts) != 1:
         return CorruptFrame(f"{len(parts)} parts")
     if kind == FrameKind.BOUNDARY:
         return BoundaryReceived(stream, sender, receiver, a, b)
     if kind == FrameKind.SUBSCRIBE and min(a, b, c) >= 0:
-        return SubscribeReceived(stream, sender, receiver, a, b, c)
+        return SubscribeReceived(stream, sender, receiver, a, b, c, bool(role))
     if kind == FrameKind.ACK and min(a, b, c) >= 0:
-        return AckReceived(stream, sender, receiver, a, b, c)
+        return AckReceived(stream, sender, receiver, a, b, c, bool(role))
+    if kind == FrameKind.DELTA_ACK and min(a, b, c) >= 0:
+        return DeltaAckReceived(stream, sender, receiver, a, b, bool(c))
     return CorruptFrame(f"kind {kind}")
+
+
+def _positions(
+    parts: Sequence[object], stream: StreamId, ends: tuple[int, int], count: int
+) -> PositionsReceived | CorruptFrame:
+    """`ends`: the incarnations of sender and receiver."""
+    if len(parts) != 2:
+        return CorruptFrame(f"positions of {len(parts)} parts")
+    body = bytes(memoryview(parts[1]))  # type: ignore[arg-type]
+    if count < 0 or len(body) != count * _POSITIONS.size:
+        return CorruptFrame(f"{len(body)} bytes, {count} positions announced")
+    found = tuple((received, needed) for received, needed in _POSITIONS.iter_unpack(body))
+    if any(min(pair) < 0 for pair in found):
+        return CorruptFrame("a negative position")
+    sender, receiver = ends
+    return PositionsReceived(stream, Incarnation(sender), Incarnation(receiver), found)
+
+
+def _state(
+    kind: int,
+    parts: Sequence[object],
+    stream: StreamId,
+    ends: tuple[int, int],
+    fields: tuple[int, int, int],
+    schemas: dict[StreamId, pa.Schema],
+) -> PageRunReceived | DeltaReceived | CorruptFrame:
+    """What passive standby sends; `ends` as above."""
+
+    def batch_of(part: object, output: StreamId, count: int) -> pa.RecordBatch | None:
+        batch = _batch(part, schemas.get(output), count)
+        return None if isinstance(batch, CorruptFrame) else batch
+
+    address = (stream, Incarnation(ends[0]), Incarnation(ends[1]))
+    try:
+        if kind == FrameKind.PAGE_RUN:
+            return PageRunReceived(*address, bodies.decode_page_run(parts, *fields))
+        return DeltaReceived(*address, bodies.decode_delta(parts, fields[0], batch_of))
+    except ValueError as error:
+        return CorruptFrame(f"no part of a state: {error}")
 
 
 def _batch(part: object, schema: pa.Schema | None, count: int) -> pa.RecordBatch | CorruptFrame:

@@ -12,6 +12,7 @@ import datetime
 import importlib
 import json
 import os
+import random
 import shutil
 import socket
 import tempfile
@@ -25,9 +26,10 @@ from typing import Any
 import pyarrow as pa
 import zmq
 
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.plan import Assignment, NodePlan
+from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.haunit.restoration import (
     BeginFrom,
     LoadCheckpoint,
@@ -36,17 +38,26 @@ from holdfast.core.haunit.restoration import (
     RestoredState,
     StoreAway,
 )
+from holdfast.core.haunit.rounds import Round, RoundsLost
+from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType, between, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
-from holdfast.core.wire import frames
-from holdfast.core.wire.frames import CorruptFrame, FrameAddress, FrameKind
+from holdfast.core.wire import frames, messages
+from holdfast.core.wire.frames import CorruptFrame
 from holdfast.shell.io_service import IOService
 from holdfast.shell.processes import die_with_parent
 from holdfast.shell.sources.base import SourceReader, SourceSpec
-from holdfast.shell.storage.errors import SpillLost, StorageError, TuplesMissing
+from holdfast.shell.storage.errors import (
+    LogSuperseded,
+    SpillLost,
+    StorageError,
+    TuplesMissing,
+    UnknownStream,
+)
 from holdfast.shell.storage.logs import LogWriter, open_reader, open_writer
+from holdfast.shell.storage.round_log import RoundLogReader, RoundLogWriter, read_rounds
 from holdfast.shell.stores.base import StoreSpec, StoreUnavailable
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.channels import Channels, RunKeys
@@ -55,9 +66,24 @@ KEEP_ALIVE_SUFFIX = b"|alive"
 """What the keep-alive thread's identity has behind the task's own."""
 
 _DRAIN_FRAMES = 64
+_RECEIVERS_KNOWN = 4
+"""Incarnations of a stream's receiver of which it is known where they are."""
 _HELLO_INTERVAL_MS = 500
 _RESTORING_POLL_MS = 5
 _STATISTICS_INTERVAL_S = 0.5
+
+
+_RECOVERABLE = (
+    InvariantViolation,
+    LogSuperseded,
+    MemoryError,
+    RoundsLost,
+    SpillLost,
+    StoreAway,
+    StoreUnavailable,
+    zmq.ZMQError,
+)
+"""What a replacement may not meet again."""
 
 
 class NodeEnded(Exception):
@@ -75,6 +101,7 @@ class TaskSpec:
         keys: This run's CURVE keys.
         sources: How to open each source stream.
         sink_paths: The log folder of each sink stream.
+        round_place: The round log of an arbitrary node.
         spill_path: Folder for spill logs.
         store: Where checkpoints are kept; None: there are none.
         is_local: All nodes share a host, so that channels can be `ipc`.
@@ -88,6 +115,7 @@ class TaskSpec:
     keys: RunKeys = field(repr=False)
     sources: dict[StreamId, SourceSpec]
     sink_paths: dict[StreamId, str]
+    round_place: str
     spill_path: str
     store: StoreSpec | None
     is_local: bool
@@ -101,9 +129,10 @@ def warm_up() -> None:
     Arrow imports pandas, if it is there, at its first conversion: better now than in a node.
     """
     from holdfast.api import expressions, operators
+    from holdfast.core.checkpoint import page_checksum
     from holdfast.core.state import kernels
 
-    del expressions, operators
+    del expressions, operators, page_checksum
     kernels.warm_up()
     with contextlib.suppress(ImportError):  # For logs there; others are small.
         importlib.import_module("s3fs")
@@ -138,18 +167,26 @@ class NodeTask:
         self._poller = zmq.Poller()
         self._poller.register(self._server, zmq.POLLIN)
         self._poller.register(self._coordinator, zmq.POLLIN)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller.register(self._wake, zmq.POLLIN)
         self._producers: dict[NodeId, zmq.Socket[bytes]] = {}
         self._producer_of = {s.stream: s.producer for s in spec.plan.inputs if s.producer}
-        self._endpoints: dict[NodeId, tuple[Incarnation, str]] = {}
+        self._producer_of[spec.plan.replica_stream] = spec.plan.node
+        self._peers: dict[NodeId, tuple[events.PeerIncarnationLearned, str]] = {}
         # Of each incarnation of an output stream's receiver that has subscribed: a zombie that
         # subscribes again must not draw away what is meant for its successor.
         self._identity_of: dict[tuple[StreamId, Incarnation], bytes] = {}
-        self._schemas = {s.stream: with_time(s.schema) for s in spec.plan.inputs}
-        self._output_schemas: dict[str, pa.Schema] = {
+        self._schemas: dict[StreamId, pa.Schema] = {
+            s.stream: with_time(s.schema) for s in spec.plan.inputs
+        }
+        self._output_schemas: dict[StreamId, pa.Schema] = {
             stream: with_time(o.schema) for o in spec.plan.outputs for stream in o.streams
         }
+        self._edge_streams = spec.plan.edge_streams()
+        self._known_schemas = self._schemas | self._output_schemas
         self._sources: dict[StreamId, SourceReader] = {}
-        self._sinks: dict[StreamId, LogWriter] = {}
+        self._sinks: dict[StreamId, LogWriter | RoundLogWriter] = {}
+        self._round_reader: RoundLogReader | None = None  # of a secondary
         self._spills: dict[StreamId, LogWriter] = {}
         self._timers: dict[str, int] = {}
         self._pending: deque[Stimulus] = deque()
@@ -159,7 +196,9 @@ class NodeTask:
         self._sync_error: Exception | None = None
         self._is_closing = False
         self._node: Node | None = None
+        self._standby: StandbyReplica | None = None  # a passive secondary, until it is promoted
         self._incarnation = Incarnation(0)  # 0 before the assignment
+        self._born = Incarnation(0)  # as which it began; a promotion changes the other one
         self._assignment: Assignment | None = None
         self._restoration: Restoration | None = None
         self._io: IOService | None = None
@@ -229,11 +268,14 @@ class NodeTask:
     def _turn(self) -> None:
         """Collect a bounded number of stimuli, step, perform; then one round."""
         self._turned_s = time.monotonic()
-        node = self._node
-        has_work = node is not None and (node.has_work or bool(self._pending))
+        machine = self._node or self._standby
+        has_work = machine is not None and (machine.has_work or bool(self._pending))
         timeout_ms = 0 if has_work else self._until_next_timer_ms()
         for channel, _ in self._poller.poll(timeout_ms):
-            self._drain(channel)
+            if channel == self._wake:
+                os.eventfd_read(self._wake)
+            else:
+                self._drain(channel)
         self._check_lease()
         if self._assignment is None:
             self._hello_again()
@@ -242,20 +284,23 @@ class NodeTask:
             raise self._sync_error
         while self._synced:
             self._take(self._synced.popleft())
-        node = self._node
-        if node is None:
+        machine = self._node or self._standby
+        if machine is None:
             return
         now_ms = _now_ms()
         for name in [name for name, at_ms in self._timers.items() if at_ms <= now_ms]:
             del self._timers[name]
             self._pending.append(TimerFired(name))
-        if node.has_work:
-            self._pending.append(events.Proceed())
+        if machine.has_work:
+            clock_us, seed = time.time_ns() // 1000, random.getrandbits(64)
+            self._pending.append(events.Proceed(clock_us, seed))
         for _ in range(len(self._pending)):
-            self._perform(self._stepped(node, self._pending.popleft(), now_ms))
+            self._perform(self._stepped(machine, self._pending.popleft(), now_ms))
         self._report(now_ms)
 
-    def _stepped(self, node: Node, stimulus: Stimulus, now_ms: int) -> list[Effect]:
+    def _stepped(
+        self, node: Node | StandbyReplica, stimulus: Stimulus, now_ms: int
+    ) -> list[Effect]:
         """Step the machine; for a checkpoint, note how long the unit stood still."""
         if type(stimulus) is not TimerFired:
             return node.step(stimulus, now_ms)
@@ -294,7 +339,7 @@ class NodeTask:
                 self._on_frame(parts, None)
 
     def _on_frame(self, parts: list[zmq.Frame], identity: bytes | None) -> None:
-        message = frames.decode([part.buffer for part in parts], self._schemas, self._epoch)
+        message = frames.decode([part.buffer for part in parts], self._known_schemas, self._epoch)
         if isinstance(message, CorruptFrame):
             self._corrupt_frames += 1
             return
@@ -303,9 +348,12 @@ class NodeTask:
         self._pending.append(message)
 
     def _remember_receiver(self, stream: StreamId, sender: Incarnation, identity: bytes) -> None:
-        for former in [k for k in self._identity_of if k[0] == stream and k[1] < sender]:
-            del self._identity_of[former]
+        """A receiver may have two replicas, and each of them a zombie."""
+        self._identity_of.pop((stream, sender), None)
         self._identity_of[(stream, sender)] = identity
+        known = [key for key in self._identity_of if key[0] == stream]
+        for former in known[:-_RECEIVERS_KNOWN]:
+            del self._identity_of[former]
 
     def _check_lease(self) -> None:
         if time.monotonic() - self._coordinator_heard_s > self._spec.lease_s:
@@ -325,15 +373,16 @@ class NodeTask:
         self._coordinator_heard_s = time.monotonic()
         kind = word["kind"]
         if kind == "stop":
-            if self._node is not None:
-                self._report(_now_ms(), is_last=True)
+            self._report(_now_ms(), is_last=True)
             raise NodeEnded("told to stop")
         if kind == "fenced":
             raise NodeEnded("a later incarnation has taken over")
         if kind == "assign":
             self._begin(word)
         elif kind == "peer":
-            self._meet(NodeId(word["peer"]), Incarnation(word["incarnation"]), word["endpoint"])
+            self._meet(word)
+        elif kind == "promote":
+            self._promote(word)
         elif kind == "write":
             self._pending.append(events.WriteAdmitted())
         elif kind == "stored":
@@ -342,27 +391,30 @@ class NodeTask:
     def _begin(self, word: dict[str, Any]) -> None:
         """The assignment is here: open sinks, bring up the state, meet the neighbours."""
         self._epoch = word["epoch"]
-        incarnation = self._incarnation = Incarnation(word["incarnation"])
-        self._alive_word = self._alive({})  # Opening logs elsewhere may take a while.
-        for stream, path in self._spec.sink_paths.items():
-            self._sinks[stream] = open_writer(
-                path, self._output_schemas[stream], stream, incarnation
-            )
+        incarnation = self._incarnation = self._born = Incarnation(word["incarnation"])
+        self._alive_word = self._alive(None)  # Opening logs elsewhere may take a while.
+        is_secondary = word["is_secondary"]
+        next_ids = {} if is_secondary else self._open_sinks(incarnation)
         for stream, source in self._spec.sources.items():
             self._sources[stream] = source.open()
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
-        next_ids = {stream: writer.next_id for stream, writer in self._sinks.items()}
-        self._assignment = Assignment(self._epoch, incarnation, point, next_ids)
-        for name, (peer_incarnation, endpoint) in word["peers"].items():
-            self._meet(NodeId(name), Incarnation(peer_incarnation), endpoint)
+        rounds = self._logged_rounds(point, next_ids)
+        self._assignment = Assignment(
+            self._epoch, incarnation, point, next_ids, is_secondary, rounds
+        )
+        for peer in word["peers"]:
+            self._meet(peer)
         checkpoints, limits = self._spec.plan.checkpoints, self._spec.plan.limits
         if checkpoints is not None and self._spec.store is not None:
             try:
                 store, workers = self._spec.store.open(), checkpoints.workers
             except StorageError as error:
                 raise StoreAway(str(error)) from error
-            answer = self._synced.append
-            self._io = IOService(store, NodeId(self._name), workers, answer, self._spilled)
+            self._io = IOService(store, NodeId(self._name), workers, self._answer, self._spilled)
+        if is_secondary and self._spec.plan.standby is Standby.PASSIVE:
+            self._standby = StandbyReplica(self._spec.plan, self._assignment)
+            self._perform(self._standby.start(_now_ms()))
+            return
         if point is None or self._io is None:
             self._make_node(None)
             return
@@ -370,6 +422,51 @@ class NodeTask:
             point, limits.page_bytes, limits.state_bytes, self._io.found()
         )
         self._restore(self._restoration.start())
+
+    def _open_sinks(self, incarnation: Incarnation) -> dict[StreamId, int]:
+        """Fence whoever wrote the sinks' logs before; per stream the first id they lack."""
+        for stream, path in self._spec.sink_paths.items():
+            self._sinks[stream] = open_writer(
+                path, self._output_schemas[stream], stream, incarnation
+            )
+        plan = self._spec.plan
+        if plan.keeps_rounds:
+            log = RoundLogWriter(self._spec.round_place, plan.round_stream, incarnation)
+            self._sinks[plan.round_stream] = log
+        return {stream: writer.next_id for stream, writer in self._sinks.items()}
+
+    def _logged_rounds(
+        self, point: RestartPoint | None, next_ids: dict[StreamId, int]
+    ) -> tuple[Round, ...]:
+        """What the round log holds, if it was opened, from where the oldest candidate begins."""
+        stream = self._spec.plan.round_stream
+        if stream not in next_ids:
+            return ()
+        first = 0 if point is None else point.oldest().needed_from.get(stream, 0)
+        return read_rounds(self._spec.round_place, max(0, first - 1), next_ids[stream])
+
+    def _promote(self, word: dict[str, Any]) -> None:
+        """The primary is gone: open the sinks, and take over."""
+        machine = self._node or self._standby
+        is_told = any(isinstance(waiting, events.Promoted) for waiting in self._pending)
+        if machine is None or not machine.is_secondary or is_told:
+            return
+        incarnation = Incarnation(word["incarnation"])
+        point = None if word["point"] is None else RestartPoint.from_json(word["point"])
+        next_ids = self._open_sinks(incarnation)
+        rounds = self._logged_rounds(point, next_ids)
+        if isinstance(machine, Node):
+            if not machine.may_follow(next_ids):
+                raise RoundsLost(f"{self._name} has run a round that its log has lost")
+            self._pending.append(events.Promoted(incarnation, point, next_ids, rounds))
+            return
+        restored = machine.restored(point or RestartPoint(), next_ids)
+        self._standby = None
+        self._incarnation = incarnation
+        self._assignment = Assignment(self._epoch, incarnation, point, next_ids, rounds=rounds)
+        self._pending = deque(learned for learned, _ in self._peers.values())
+        self._make_node(restored)
+        self._promoted(events.ReportPromoted())
 
     def _restore(self, effects: list[Effect]) -> None:
         """Perform the effects of the restoration."""
@@ -391,21 +488,32 @@ class NodeTask:
         self._keep_alive_due_ms = 0
         self._perform(node.start(_now_ms()))
 
-    def _meet(self, peer: NodeId, incarnation: Incarnation, endpoint: str) -> None:
-        """A neighbour has (another) incarnation: connect to it if it produces for us."""
-        if self._endpoints.get(peer) == (incarnation, endpoint):
+    def _meet(self, word: dict[str, Any]) -> None:
+        """A neighbour has (other) replicas: connect to its primary if that produces for us."""
+        peer, endpoint = NodeId(word["peer"]), word["endpoint"]
+        incarnation, secondary = Incarnation(word["incarnation"]), Incarnation(word["secondary"])
+        learned = events.PeerIncarnationLearned(peer, incarnation, secondary)
+        known = self._peers.get(peer)
+        if known == (learned, endpoint):
             return
-        self._endpoints[peer] = (incarnation, endpoint)
-        if peer in self._producer_of.values():
-            former = self._producers.pop(peer, None)
-            if former is not None:
-                self._poller.unregister(former)
-                former.close(linger=0)
-            identity = f"{self._name}|{self._incarnation}|{incarnation}"
-            channel = self._channels.client(identity.encode(), endpoint)
-            self._producers[peer] = channel
-            self._poller.register(channel, zmq.POLLIN)
-        self._pending.append(events.PeerIncarnationLearned(peer, incarnation))
+        self._peers[peer] = (learned, endpoint)
+        is_there = known is not None and (known[0].incarnation, known[1]) == (incarnation, endpoint)
+        if peer in self._producer_of.values() and not is_there:
+            self._connect(peer, incarnation, endpoint)
+        self._pending.append(learned)
+
+    def _connect(self, peer: NodeId, incarnation: Incarnation, endpoint: str) -> None:
+        """Open a channel to a producer, or to the primary of this node itself."""
+        former = self._producers.pop(peer, None)
+        if former is not None:
+            self._poller.unregister(former)
+            former.close(linger=0)
+        if endpoint == self._endpoint:
+            return
+        identity = f"{self._name}|{self._incarnation}|{incarnation}"
+        channel = self._channels.client(identity.encode(), endpoint)
+        self._producers[peer] = channel
+        self._poller.register(channel, zmq.POLLIN)
 
     def _keep_alive(self) -> None:
         """A thread of its own, so that a long round is not taken for death.
@@ -423,27 +531,29 @@ class NodeTask:
             time.sleep(interval_s)
         channel.close(linger=0)
 
-    def _alive(self, peers: dict[NodeId, Incarnation]) -> bytes:
+    def _alive(self, node: Node | StandbyReplica | None) -> bytes:
         word = {"kind": "alive", "node": self._name, "incarnation": self._incarnation}
-        return json.dumps({**word, "peers": peers}).encode()
+        return json.dumps({**word, **_known(node)}).encode()
 
     def _report(self, now_ms: int, *, is_last: bool = False) -> None:
         """Say what the keep-alive thread repeats, and now and then the statistics."""
-        node = self._node
+        node = self._node or self._standby
         if node is None or (now_ms < self._keep_alive_due_ms and not is_last):
             return
         self._keep_alive_due_ms = now_ms + self._spec.plan.limits.keep_alive_ms
         now_s = time.monotonic()
-        peers = node.known_peers()
-        self._alive_word = self._alive(peers)
+        self._alive_word = self._alive(node)
         if now_s < self._statistics_due_s and not is_last:
             return
         self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
         statistics = node.statistics()
+        if not isinstance(statistics, dict):
+            statistics = {name: getattr(statistics, name) for name in statistics.__slots__}
         self._tell(
             "alive",
-            peers=peers,
-            statistics={name: getattr(statistics, name) for name in statistics.__slots__},
+            **_known(node),
+            is_secondary=node.is_secondary,
+            statistics=statistics,
             latency=self._latency.counts,
             latency_max_us=self._latency.max_us,
             late_tuples=self._late_tuples,
@@ -451,11 +561,9 @@ class NodeTask:
         )
 
     def _report_error(self, error: Exception) -> None:
-        from holdfast.core.errors import InvariantViolation
 
         reason = f"{type(error).__name__}: {error}"
-        recoverable = (InvariantViolation, SpillLost, StoreAway, StoreUnavailable, zmq.ZMQError)
-        is_fatal = not isinstance(error, (*recoverable, MemoryError))
+        is_fatal = not isinstance(error, _RECOVERABLE)
         self._tell("failed", reason=reason[:4000], is_fatal=is_fatal)
         time.sleep(0.05)  # Let the word leave before the sockets close.
 
@@ -468,47 +576,21 @@ class NodeTask:
     def _set_timer(self, effect: SetTimer) -> None:
         self._timers[effect.name] = effect.at_ms
 
-    def _address(self, peer: Incarnation) -> FrameAddress:
-        return FrameAddress(self._epoch, self._incarnation, peer)
-
     def _send_down(self, stream: StreamId, receiver: Incarnation, parts: list[Any]) -> None:
         identity = self._identity_of.get((stream, receiver))
         if identity is not None:
             self._server.send_multipart([identity, *parts], copy=len(parts) == 1)
 
-    def _send_batch(self, effect: events.SendBatch) -> None:
-        address = self._address(effect.receiver)
-        parts = frames.encode_batch(address, effect.stream, effect.batch)
+    def _send_message(self, effect: messages.Down) -> None:
+        message = messages.message_of(effect, self._incarnation)
+        parts = frames.encode(message, self._epoch, self._edge_streams)
         self._send_down(effect.stream, effect.receiver, parts)
 
-    def _send_boundary(self, effect: events.SendBoundary) -> None:
-        positions = (effect.sent_before, effect.boundary_us, 0)
-        address = self._address(effect.receiver)
-        self._send_down(
-            effect.stream,
-            effect.receiver,
-            frames.encode_positions(FrameKind.BOUNDARY, address, effect.stream, positions),
-        )
-
-    def _send_subscribe(self, effect: events.SendSubscribe) -> None:
-        positions = (effect.from_id, effect.needed_from, effect.credit_until)
-        self._send_up(FrameKind.SUBSCRIBE, effect.stream, effect.producer, positions)
-
-    def _send_ack(self, effect: events.SendAck) -> None:
-        positions = (effect.received_before, effect.needed_from, effect.credit_until)
-        self._send_up(FrameKind.ACK, effect.stream, effect.producer, positions)
-
-    def _send_up(
-        self,
-        kind: FrameKind,
-        stream: StreamId,
-        producer: Incarnation,
-        positions: tuple[int, int, int],
-    ) -> None:
-        channel = self._producers.get(self._producer_of[stream])
+    def _answer_message(self, effect: messages.Up) -> None:
+        channel = self._producers.get(self._producer_of[effect.stream])
         if channel is not None:
-            parts = frames.encode_positions(kind, self._address(producer), stream, positions)
-            channel.send_multipart(parts)
+            message = messages.message_of(effect, self._incarnation)
+            channel.send_multipart(frames.encode(message, self._epoch))
 
     def _read_source(self, effect: events.ReadSource) -> None:
         rows = self._sources[effect.stream].read(effect.from_id, effect.max_tuples)
@@ -522,7 +604,9 @@ class NodeTask:
             self._latency.add(int(time.time() * 1e6) - batch.created_us, batch.count)
 
     def _end_sink(self, effect: events.EndSink) -> None:
-        self._sinks[effect.stream].end()
+        writer = self._sinks[effect.stream]
+        if not isinstance(writer, RoundLogWriter):  # Those have no end.
+            writer.end()
 
     def _sync_sink(self, effect: events.SyncSink) -> None:
         self._sync_requests.append(effect.stream)
@@ -539,11 +623,17 @@ class NodeTask:
                 durable_before = writer.next_id
                 try:
                     writer.sync()
-                    self._synced.append(events.SinkSynced(stream, durable_before))
+                    self._answer(events.SinkSynced(stream, durable_before))
                     writer.tidy()
                 except Exception as error:  # The loop raises it.
                     self._sync_error = error
+                    os.eventfd_write(self._wake, 1)
                     return
+
+    def _answer(self, stimulus: Stimulus) -> None:
+        """What another thread has done: the loop is to look at once."""
+        self._synced.append(stimulus)
+        os.eventfd_write(self._wake, 1)
 
     def _spill(self, effect: events.SpillBatches) -> None:
         writer = self._spills.get(effect.stream)
@@ -553,7 +643,7 @@ class NodeTask:
                 path,
                 self._output_schemas[effect.stream],
                 effect.stream,
-                self._incarnation,
+                self._born,
                 first_id=effect.batches[0].first_id,
             )
             self._spills[effect.stream] = writer
@@ -564,7 +654,7 @@ class NodeTask:
 
     def _spill_folder(self, stream: StreamId) -> str:
         number = list(self._output_schemas).index(stream)
-        return os.path.join(self._spec.spill_path, f"{number}-{self._incarnation}")
+        return os.path.join(self._spec.spill_path, f"{number}-{self._born}")
 
     def _spilled(self, stream: StreamId, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
         """What an output queue has spilled. Raises `StorageError` if it is gone."""
@@ -584,6 +674,20 @@ class NodeTask:
         writer = self._spills.get(effect.stream)
         if writer is not None:
             writer.trim(effect.before)
+
+    def _read_rounds(self, effect: events.ReadRounds) -> None:
+        """A secondary follows the primary's log; before the first round there is none."""
+        rounds: tuple[Round, ...] = ()
+        with contextlib.suppress(UnknownStream):
+            if self._round_reader is None:
+                self._round_reader = RoundLogReader(self._spec.round_place, effect.from_number)
+            rounds = self._round_reader.poll()
+        self._pending.append(events.RoundsRead(rounds))
+
+    def _trim_rounds(self, effect: events.TrimRounds) -> None:
+        log = self._sinks.get(self._spec.plan.round_stream)
+        if isinstance(log, RoundLogWriter):
+            log.trim(effect.before)
 
     def _store_point(self, effect: events.StoreRestartPoint) -> None:
         self._tell("point", point=effect.point.to_json())
@@ -617,6 +721,12 @@ class NodeTask:
             duration_ms=effect.duration_ms,
         )
 
+    def _promoted(self, _: events.ReportPromoted) -> None:
+        if self._node is not None:
+            self._incarnation = self._node.incarnation
+            self._alive_word = self._alive(self._node)
+            self._tell("promoted")
+
     def _caught_up(self, effect: events.ReportCaughtUp) -> None:
         self._tell("caught-up", replayed_tuples=effect.replayed_tuples)
 
@@ -634,11 +744,25 @@ class NodeTask:
             source.close()
         for writer in [*self._sinks.values(), *self._spills.values()]:
             writer.close()
+        if self._round_reader is not None:
+            self._round_reader.close()
         self._channels.close()
+        os.close(self._wake)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _append(writer: LogWriter, batch: TupleBatch) -> None:
+def _known(node: Node | StandbyReplica | None) -> dict[str, Any]:
+    """What a keep-alive says of other nodes."""
+    if node is None:
+        return {"peers": {}, "secondaries": {}, "has_joined": False}
+    return {
+        "peers": node.known_peers(),
+        "secondaries": node.known_secondaries(),
+        "has_joined": node.has_joined,
+    }
+
+
+def _append(writer: LogWriter | RoundLogWriter, batch: TupleBatch) -> None:
     writer.append(
         batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us
     )
@@ -668,19 +792,26 @@ def _now_ms() -> int:
 
 _PERFORMERS: dict[type[Effect], Any] = {
     SetTimer: NodeTask._set_timer,
-    events.SendBatch: NodeTask._send_batch,
-    events.SendBoundary: NodeTask._send_boundary,
-    events.SendSubscribe: NodeTask._send_subscribe,
-    events.SendAck: NodeTask._send_ack,
+    events.SendBatch: NodeTask._send_message,
+    events.SendBoundary: NodeTask._send_message,
+    events.SendPositions: NodeTask._send_message,
+    events.SendPageRun: NodeTask._send_message,
+    events.SendDelta: NodeTask._send_message,
+    events.SendDeltaAck: NodeTask._answer_message,
+    events.SendSubscribe: NodeTask._answer_message,
+    events.SendAck: NodeTask._answer_message,
     events.ReadSource: NodeTask._read_source,
     events.WriteSink: NodeTask._write_sink,
     events.EndSink: NodeTask._end_sink,
+    events.ReadRounds: NodeTask._read_rounds,
+    events.TrimRounds: NodeTask._trim_rounds,
     events.SyncSink: NodeTask._sync_sink,
     events.SpillBatches: NodeTask._spill,
     events.ReadSpill: NodeTask._read_spill,
     events.TrimSpill: NodeTask._trim_spill,
     events.StoreRestartPoint: NodeTask._store_point,
     events.ReportCaughtUp: NodeTask._caught_up,
+    events.ReportPromoted: NodeTask._promoted,
     events.ReportFirstOutput: NodeTask._first_output,
     events.ReportFinished: NodeTask._finished,
     events.WriteCheckpoint: NodeTask._write_checkpoint,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
+    from holdfast.core.haunit.rounds import Round
     from holdfast.core.haunit.state_delta import PageRun, StateDelta
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
@@ -21,7 +22,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Proceed(Stimulus):
-    """There is time to process one round, if there is work."""
+    """There is time to process one round, if there is work.
+
+    Attributes:
+        clock_us: Processing time, microseconds since the epoch; only arbitrary units look.
+        seed: Something random, uint64; only arbitrary units look.
+    """
+
+    clock_us: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsRead(Stimulus):
+    """The answer to `ReadRounds`: what the primary has logged since, perhaps nothing yet."""
+
+    rounds: tuple[Round, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +166,13 @@ class Promoted(Stimulus):
         incarnation: As which it counts from now on.
         restart_point: The newest one stored, by the former primary.
         sink_next_ids: Per sink stream the first id that its log does not hold yet.
+        rounds: All that the round log holds and the secondary may not have read.
     """
 
     incarnation: Incarnation
     restart_point: RestartPoint | None
     sink_next_ids: dict[StreamId, int]
+    rounds: tuple[Round, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +347,20 @@ class SyncSink(Effect):
     """Make a sink's log durable; answered by `SinkSynced`."""
 
     stream: StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRounds(Effect):
+    """Read the primary's round log from a number on; answered by `RoundsRead`."""
+
+    from_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimRounds(Effect):
+    """No round before this number will be run again."""
+
+    before: int
 
 
 @dataclass(frozen=True, slots=True)

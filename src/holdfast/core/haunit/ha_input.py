@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.events import BatchReceived, BoundaryReceived, SourceRead
     from holdfast.core.haunit.plan import InputSpec, NodePlan
     from holdfast.core.machine import Effect
+    from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
 
 _SOURCE_POLL_MS = 1
@@ -91,7 +92,7 @@ class HAInput:
             needed_from = kept.needed_from.get(spec.stream, 0)
             self._streams[spec.stream] = Input(spec, number, queue, needed_from, heard_ms=now_ms)
         self.sunion: SUnion | None = None
-        if len(plan.inputs) > 1:
+        if len(plan.inputs) > 1 and not plan.merges_by_arrival:
             self.sunion = SUnion([spec.port for spec in plan.inputs], plan.port_count)
             if is_at_cut:
                 processed = [point.processed_before[spec.stream] for spec in plan.inputs]
@@ -303,6 +304,34 @@ class HAInput:
         """A round has taken from the node's only stream, and perhaps put some of it back."""
         self.slowest_us = source.queue.taken_boundary_us
         self._note_fresh(source)
+
+    def has_received(self, before: tuple[int, ...]) -> bool:
+        """Whether all tuples before these ids, in the order of the plan, have come."""
+        streams = self._streams.values()
+        return all(s.queue.next_id >= b for s, b in zip(streams, before, strict=True))
+
+    def take_arrived(self) -> list[list[TupleBatch]]:
+        """Per stream, in the order of the plan, some of what has come."""
+        taken = [s.queue.take(self._plan.limits.round_tuples) for s in self._streams.values()]
+        self._note_taken()
+        return taken
+
+    def take_before(self, before: tuple[int, ...]) -> list[list[TupleBatch]]:
+        """Per stream, in the order of the plan, what comes before an id."""
+        streams = self._streams.values()
+        taken = [s.queue.take_before(b) for s, b in zip(streams, before, strict=True)]
+        self._note_taken()
+        return taken
+
+    def _note_taken(self) -> None:
+        for source in self._streams.values():
+            self._note_fresh(source)
+        self.slowest_us = self._slowest_boundary_us()
+
+    @property
+    def processed_before(self) -> tuple[int, ...]:
+        """Per stream, in the order of the plan, the first id that no round has taken."""
+        return tuple(s.queue.next_id - s.queue.pending_tuples for s in self._streams.values())
 
     def merge_fresh(self, sunion: SUnion) -> None:
         """Move what has come into SUnion, and find the slowest boundary."""

@@ -10,6 +10,9 @@ retention, but what its secondary has not received yet is kept.
 A secondary puts out nothing. It keeps everything, tuples for sinks too, until the primary says that
 nobody needs it any more (`positions`, the high watermarks of [HA §4.2]); promoted, it hands on what
 is left.
+
+The output of an arbitrary node stays behind a gate until the round that made it is durable in the
+node's round log (rounds.py), which is written like a sink's.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     )
     from holdfast.core.haunit.plan import NodePlan, OutputSpec
     from holdfast.core.haunit.prepared import OutputSegment
+    from holdfast.core.haunit.rounds import Round
     from holdfast.core.machine import Effect
     from holdfast.core.operators.base import Rows
     from holdfast.core.recovery.restart_point import RestartPoint
@@ -89,12 +93,22 @@ class Sink:
     written_before: int  # ids before it are in the log
     is_sync_due: bool = False
     is_ended: bool = False
-    held: deque[TupleBatch] = field(default_factory=deque)  # what a secondary may have to write
+    is_syncing: bool = False  # of a round log
+    held: deque[TupleBatch] = field(default_factory=deque)  # what must not be written yet
 
     @property
     def held_tuples(self) -> int:
-        """How many tuples a secondary keeps for the log."""
+        """How many tuples are kept from the log."""
         return self.next_id - self.held[0].first_id if self.held else 0
+
+
+@dataclass(slots=True)
+class _Gate:
+    """Behind it is what a round has put out, until the round is durable."""
+
+    number: int
+    promised: dict[StreamId, int] = field(default_factory=dict)  # boundaries
+    next_ids: dict[str, int] = field(default_factory=dict)  # after it
 
 
 class HAOutput:
@@ -132,11 +146,22 @@ class HAOutput:
             self._open(spec, point, sink_next_ids)
         for stream, batches in (restored or {}).items():
             self._restore(self._streams[stream], batches)
+        self._gates: deque[_Gate] | None = None  # of rounds that are not durable, oldest first
+        if plan.keeps_rounds:
+            self._open_gates(point, sink_next_ids)
         self._requests = 0
         self._has_put_out = False
         self._unsafe_stream: StreamId | None = None  # the one that kept a point from being safe
         self.refused_frames = 0
         self.tuples = 0  # put out so far
+
+    def _open_gates(self, point: RestartPoint, sink_next_ids: dict[StreamId, int]) -> None:
+        stream = self._plan.round_stream
+        in_log = sink_next_ids.get(stream, 0)
+        self._sinks[stream] = Sink(point.needed_from.get(stream, 0), in_log, in_log)
+        self._gates = deque()
+        for output in self._streams.values():
+            output.queue.gate = output.queue.next_id
 
     def _open(
         self, spec: OutputSpec, point: RestartPoint, sink_next_ids: dict[StreamId, int]
@@ -203,7 +228,11 @@ class HAOutput:
 
     def promise(self, spec: OutputSpec, boundary_us: int) -> None:
         """Nothing older will be put out on the streams of this output."""
-        if not spec.is_sink:
+        if spec.is_sink:
+            return
+        if self._gates:
+            self._gates[-1].promised |= dict.fromkeys(spec.streams, boundary_us)
+        else:
             for stream in spec.streams:
                 self._streams[stream].queue.promise(boundary_us)
 
@@ -211,7 +240,7 @@ class HAOutput:
         """Write what the log does not hold yet: exactly once by tuple id."""
         sink = self._sinks[stream]
         sink.next_id = tuples.next_id
-        if self._is_secondary:
+        if self._is_secondary or self._gates:
             sink.held.append(tuples)
             return
         if tuples.next_id <= sink.written_before:
@@ -221,6 +250,63 @@ class HAOutput:
         sink.is_sync_due = True
         effects.append(WriteSink(stream, tuples))
         self._note_first_output(effects)
+
+    # -- rounds of an arbitrary node ----------------------------------------------------------
+
+    def begin_round(self, round_: Round, effects: list[Effect]) -> None:
+        """What is put out from now on is this round's; unless the log has it, write it there.
+
+        It is open at once if the round is durable already.
+        """
+        if self._gates is None:
+            return
+        log = self._sinks[self._plan.round_stream]
+        log.next_id = round_.number + 1
+        if self._is_secondary:
+            return  # It runs what the primary has logged, and puts nothing out.
+        if round_.number >= log.written_before:
+            log.written_before = round_.number + 1
+            effects.append(WriteSink(self._plan.round_stream, round_.to_batch()))
+            self._sync_rounds(log, effects)
+        self._gates.append(_Gate(round_.number))
+
+    def _sync_rounds(self, log: Sink, effects: list[Effect]) -> None:
+        """One sync at a time; rounds that come in the meantime share the next."""
+        if not log.is_syncing and log.durable_before < log.written_before:
+            log.is_syncing = True
+            effects.append(SyncSink(self._plan.round_stream))
+
+    def end_round(self, effects: list[Effect]) -> None:
+        """Note up to where the round has put out, and let out what may leave."""
+        if not self._gates:
+            return
+        self._gates[-1].next_ids = self.next_ids
+        self._let_out(effects)
+
+    def _let_out(self, effects: list[Effect]) -> None:
+        """Open the gates of all rounds that are durable."""
+        if self._gates is None or self._is_secondary:
+            return
+        durable_before = self._sinks[self._plan.round_stream].durable_before
+        opened: _Gate | None = None
+        promised: dict[StreamId, int] = {}
+        while self._gates and self._gates[0].number < durable_before:
+            if not self._gates[0].next_ids:
+                break  # It is being run.
+            opened = self._gates.popleft()
+            promised |= opened.promised
+        if opened is None:
+            return
+        for stream, output in self._streams.items():
+            output.queue.gate = opened.next_ids[stream]
+            output.queue.promise(promised.get(stream, BEGINNING_US))
+        gates, self._gates = self._gates, deque()
+        for stream, sink in self._sinks.items():
+            next_id = sink.next_id
+            while sink.held and sink.held[0].next_id <= opened.next_ids[stream]:
+                self._write_sink(stream, sink.held.popleft(), effects)
+            sink.next_id = next_id
+        self._gates = gates
 
     def _note_first_output(self, effects: list[Effect]) -> None:
         if not self._has_put_out:
@@ -456,6 +542,9 @@ class HAOutput:
             for tuples in held:
                 self._write_sink(stream, tuples, effects)
             sink.next_id = next_id
+        if self._gates is not None:
+            for output in self._streams.values():
+                output.queue.gate = output.queue.next_id
 
     # -- sinks ------------------------------------------------------------------------------
 
@@ -466,17 +555,22 @@ class HAOutput:
                 sink.is_sync_due = False
                 effects.append(SyncSink(stream))
 
-    def sink_synced(self, synced: SinkSynced) -> None:
+    def sink_synced(self, synced: SinkSynced, effects: list[Effect]) -> None:
         """A sink's log is on disk up to an id."""
         sink = self._sinks[synced.stream]
         sink.durable_before = max(sink.durable_before, synced.durable_before)
+        if synced.stream == self._plan.round_stream:
+            sink.is_syncing = False
+            self._sync_rounds(sink, effects)
+            self._let_out(effects)
+            self.flush(effects)
 
     def end_sinks(self, effects: list[Effect]) -> bool:
         """End every sink that is durable; False as long as one is not."""
         for stream, sink in self._sinks.items():
             if sink.durable_before < sink.next_id:
                 return False
-            if not sink.is_ended:
+            if not sink.is_ended and stream != self._plan.round_stream:
                 sink.is_ended = True
                 effects.append(EndSink(stream))
         return True

@@ -13,6 +13,7 @@ from holdfast.core.state.page_manager import PAGE_BYTES_DEFAULT, STATE_BYTES_MAX
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.core.haunit.rounds import Round
     from holdfast.core.operators.base import Operator
     from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.state.page_manager import PageManager
@@ -162,7 +163,8 @@ class NodePlan:
         checkpoints: How its state is checkpointed; None: it has none, or it is replayed.
         standby: The second replica that takes over when the first one fails.
         delta_interval_ms: Period of what a passive secondary is sent.
-        merges_by_arrival: Whether its input streams are to be merged as they come, not by time.
+        merges_by_arrival: Whether its input streams are merged as they come, not by time.
+        keeps_rounds: Whether what its rounds depend on beside their input is logged. [HA §6]
     """
 
     node: NodeId
@@ -178,6 +180,12 @@ class NodePlan:
     standby: Standby = Standby.NONE
     delta_interval_ms: int = 50
     merges_by_arrival: bool = False
+    keeps_rounds: bool = False
+
+    @property
+    def round_stream(self) -> StreamId:
+        """The round log of an arbitrary node."""
+        return StreamId(f"{self.node}~rounds")
 
     @property
     def replica_stream(self) -> StreamId:
@@ -215,6 +223,8 @@ class Assignment:
         restart_point: From where to go on; None at the very beginning.
         sink_next_ids: Per sink stream the first id that its log does not hold yet.
         is_secondary: Whether it follows the primary until it is promoted.
+        rounds: What the round log holds, from the one before the round on that the restart point
+            needs.
     """
 
     epoch: int
@@ -222,3 +232,4 @@ class Assignment:
     restart_point: RestartPoint | None
     sink_next_ids: dict[StreamId, int]
     is_secondary: bool = False
+    rounds: tuple[Round, ...] = ()

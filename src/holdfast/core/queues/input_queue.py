@@ -73,6 +73,20 @@ class InputQueue:
             self.taken_boundary_us = max(self.taken_boundary_us, self.boundary_us)
         return taken
 
+    def take_before(self, tuple_id: int) -> list[TupleBatch]:
+        """All tuples before an id that has been received; the rest stays."""
+        taken: list[TupleBatch] = []
+        while self._batches and self._batches[0].first_id < tuple_id:
+            batch = self._batches.popleft()
+            if batch.next_id > tuple_id:
+                self._batches.appendleft(batch.starting_at(tuple_id))
+                batch = batch.before(tuple_id)
+            else:
+                self.taken_boundary_us = max(self.taken_boundary_us, batch.boundary_us)
+            self.pending_tuples -= batch.count
+            taken.append(batch)
+        return taken
+
     def put_back(self, batch: TupleBatch) -> None:
         """Return the rest of a taken batch to the head of the queue."""
         self._batches.appendleft(batch)

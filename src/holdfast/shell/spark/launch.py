@@ -436,6 +436,7 @@ class Cluster:
             keys=self._keys,
             sources={s: source for s, source in self._spec.sources.items() if s in streams},
             sink_paths={s: path for s, path in self._spec.sink_paths.items() if s in sinks},
+            round_place=os.path.join(self._spec.root, "rounds", node),
             spill_path=os.path.join(self._spec.root, "spill", node),
             store=self._spec.store,
             is_local=self._is_local,

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,8 @@ def test_timeouts_the_clock_and_chance_lose_nothing(spark: SparkSession, tmp_pat
 
     for sink in ("counted", "timed", "clock"):
         assert sum(row["n"] for row in rows(sink)) == EVENTS
-    assert len(rows("clock")) > 10, "one for each tenth of two seconds"
+    lengths = {row["window_end"] - row["window_start"] for row in rows("clock")}
+    assert lengths == {timedelta(milliseconds=100)}
     assert any(row["n"] < 7 for row in rows("counted"))
     assert 0.22 < len(rows("sampled")) / EVENTS < 0.28
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.core.checkpoint.page_checksum import page_checksums
-from holdfast.core.state import kernels
+from holdfast.core.state import aggregate_kernels, kernels
 from holdfast.core.state.page_manager import PageManager, Snapshot, StateLimitExceeded
 from holdfast.core.state.paged_list import PagedList
 from holdfast.core.state.raw_page import RawPage
@@ -195,7 +195,7 @@ def count(groups: UnorderedMap, manager: PageManager, keys: np.ndarray) -> None:
     done = 0
     while done < len(keys):
         manager.make_room()
-        done = kernels.aggregate(
+        done = aggregate_kernels.aggregate(
             manager.arena,
             manager.arena.view(np.float64),
             manager.marks,
@@ -207,7 +207,7 @@ def count(groups: UnorderedMap, manager: PageManager, keys: np.ndarray) -> None:
             np.zeros(0, dtype=np.int64),
             keys,
             1,
-            np.array([[kernels.COUNT_ALL, 0, 0]], dtype=np.int64),
+            np.array([[aggregate_kernels.COUNT_ALL, 0, 0]], dtype=np.int64),
             none,
             none.view(np.float64),
             np.zeros((1, 0), dtype=np.uint8),

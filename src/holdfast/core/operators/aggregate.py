@@ -38,7 +38,7 @@ from holdfast.core.operators.base import (
     has_rows,
 )
 from holdfast.core.operators.windows import ClosedWindow, WindowDirectory, WindowSpec
-from holdfast.core.state import kernels
+from holdfast.core.state import aggregate_kernels as kernels
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.string_pages import StringPages
 from holdfast.core.state.unordered_map import UnorderedMap

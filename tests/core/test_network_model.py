@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 
 from holdfast.core.coordinator.network_model import (
     Link,
-    NetworkGraph,
     NetworkModel,
-    ResidualNetwork,
     Server,
     ServerCapacities,
     ServerName,
 )
+from holdfast.core.coordinator.residual_network import NetworkGraph, ResidualNetwork
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
 
 TWO_RACKS = NetworkModel.of_racks({"one": ["a", "b", "c"], "two": ["d", "e"]})

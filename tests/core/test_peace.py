@@ -19,12 +19,12 @@ from hypothesis.stateful import (
 )
 
 from holdfast.core.coordinator.network_model import NetworkModel, ServerCapacities, ServerName
-from holdfast.core.coordinator.peace import (
+from holdfast.core.coordinator.peace import Peace
+from holdfast.core.coordinator.peace_messages import (
     ChunkWritten,
     CopyConstraint,
     FailWrite,
     GrantWrite,
-    Peace,
     PeaceSettings,
     RefuseWrite,
     ServerJoined,

@@ -7,22 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.coordinator.network_model import (
-    NetworkGraph,
-    NetworkModel,
-    ServerCapacities,
-    ServerName,
-)
-from holdfast.core.coordinator.peace import (
+from holdfast.core.coordinator.network_model import NetworkModel, ServerCapacities, ServerName
+from holdfast.core.coordinator.peace import Peace
+from holdfast.core.coordinator.peace_messages import (
     ChunkPlacement,
     ChunkWritten,
     GrantWrite,
-    Peace,
     PeaceSettings,
     RefuseWrite,
     WriteRequested,
     WriteRequestId,
 )
+from holdfast.core.coordinator.residual_network import NetworkGraph
 from holdfast.core.machine import Effect, SetTimer
 from holdfast.shell.storage import network_file
 from holdfast.shell.storage.network_file import NetworkFileInvalid, read_network_file

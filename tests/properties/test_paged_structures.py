@@ -19,7 +19,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.core.state import deque_kernels, kernels, tree_kernels
+from holdfast.core.state import (
+    deque_kernels,
+    kernels,
+    tree_balance_kernels,
+    tree_kernels,
+    tree_search_kernels,
+)
 from holdfast.core.state.kernels import FROZEN
 from holdfast.core.state.ordered_map import OrderedMap
 from holdfast.core.state.page_layout import FRESH
@@ -314,7 +320,8 @@ TestRings.settings = settings(max_examples=80, stateful_step_count=40, deadline=
 
 def plain(module: types.ModuleType) -> types.SimpleNamespace:
     """The module with all its kernels as the plain functions that they were compiled from."""
-    names = {**vars(kernels), **vars(module)}
+    below = (kernels, tree_search_kernels, tree_balance_kernels)
+    names = {name: value for part in (*below, module) for name, value in vars(part).items()}
     for name, value in list(names.items()):
         if hasattr(value, "py_func"):
             names[name] = types.FunctionType(value.py_func.__code__, names, name)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.core.checkpoint.page_checksum import page_checksums
-from holdfast.core.state import kernels
+from holdfast.core.state import aggregate_kernels, kernels
 from holdfast.core.state.ordered_map import OrderedMap
 from holdfast.core.state.page_manager import PageManager, Snapshot, StateLimitExceeded
+from holdfast.core.state.page_memory import PageMemory
 from holdfast.core.state.paged_list import PagedList
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
@@ -231,7 +232,7 @@ def count(groups: UnorderedMap, manager: PageManager, keys: np.ndarray) -> None:
     done = 0
     while done < len(keys):
         manager.make_room()
-        done = kernels.aggregate(
+        done = aggregate_kernels.aggregate(
             manager.arena,
             manager.arena.view(np.float64),
             manager.marks,
@@ -243,7 +244,7 @@ def count(groups: UnorderedMap, manager: PageManager, keys: np.ndarray) -> None:
             np.zeros(0, dtype=np.int64),
             keys,
             1,
-            np.array([[kernels.COUNT_ALL, 0, 0]], dtype=np.int64),
+            np.array([[aggregate_kernels.COUNT_ALL, 0, 0]], dtype=np.int64),
             none,
             none.view(np.float64),
             np.zeros((1, 0), dtype=np.uint8),
@@ -278,10 +279,10 @@ def test_an_aggregate_counts_right_while_pages_are_frozen_cloned_and_brought_hom
         for key in keys[:, 0].tolist():
             expected[key] = expected.get(key, 0) + 1
         if snapshot is not None:
-            assert np.array_equal(stored_pages(manager, snapshot), frozen)
+            assert np.array_equal(stored_pages(manager, snapshot)[snapshot.changed], frozen)
         if snapshot is None and event == "copy":
             snapshot = manager.checkpoint()
-            frozen = stored_pages(manager, snapshot)
+            frozen = stored_pages(manager, snapshot)[snapshot.changed]
         elif snapshot is not None and event in ("finish", "cancel"):
             getattr(manager, event)(snapshot)
             snapshot = None
@@ -304,6 +305,67 @@ def test_clones_come_home_so_that_no_table_is_needed() -> None:
         manager.check_invariants()
     assert groups.entries()[:, 1].tolist() == [2] * 4_000
     assert manager.statistics().pages_held == manager.statistics().pages_used
+
+
+@pytest.mark.parametrize("is_destroyed", [False, True])
+def test_pages_of_a_region_that_a_snapshot_holds_are_not_used_again(is_destroyed: bool) -> None:
+    manager = PageManager(512, 1 << 20, pooled_bytes=1024)
+    first = manager.create_page_set()
+    manager.allocate(first, 20)
+    for sequence in range(20):
+        manager.writable(first, sequence)[:] = 7
+    snapshot = manager.checkpoint()
+    if is_destroyed:
+        manager.destroy_page_set(first)
+        again = manager.create_page_set()
+        manager.allocate(again, 2)  # In the pool for now.
+        manager.allocate(again, 18)
+    else:
+        again = first
+        manager.release(first, 10)
+        manager.allocate(first, 10)
+    for sequence in range(10, 20):
+        assert not manager.resolve(again, sequence).any()
+        manager.writable(again, sequence)[:] = 8
+    assert (stored_pages(manager, snapshot) == 7).all()
+    manager.check_invariants()
+    manager.finish(snapshot)
+    manager.make_room()
+    manager.check_invariants()
+    assert manager.base_of(again) >= 0
+    assert (manager.resolve(again, 15) == 8).all()
+
+
+def test_without_address_space_there_are_no_regions_and_the_pool_grows_by_copying(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PageMemory, "_map", staticmethod(lambda size: None))
+    manager = PageManager(page_bytes=4096, pooled_bytes=4096)
+    groups = UnorderedMap(manager, 1, 1)
+    keys = np.arange(40_000, dtype=np.int64).reshape(-1, 1)
+    count(groups, manager, keys[:20_000])
+    snapshot = manager.checkpoint()
+    count(groups, manager, keys)
+    manager.finish(snapshot)
+    manager.check_invariants()
+    assert groups.bases() == (-1, -1)
+    assert groups.entries()[:, 1].tolist() == [2] * 20_000 + [1] * 20_000
+
+
+@pytest.mark.parametrize(("step", "is_at_home"), [(1, True), (-1, False)])
+def test_a_loaded_set_is_at_home_if_files_hold_it_in_order(step: int, is_at_home: bool) -> None:
+    manager = PageManager(512, 1 << 20, pooled_bytes=1024)
+    groups = UnorderedMap(manager, 1, 1)
+    keys = np.arange(4_000, dtype=np.int64).reshape(-1, 1)
+    count(groups, manager, keys)
+    snapshot = manager.checkpoint()
+    other = reopened(manager, snapshot, stored_pages(manager, snapshot), step)
+    loaded = UnorderedMap(other, 1, 1)
+    other.recovered()
+    assert (min(loaded.bases()) >= 0) is is_at_home
+    count(loaded, other, keys)
+    assert loaded.entries()[:, 1].tolist() == [2] * 4_000
+    other.check_invariants()
 
 
 def test_regions_give_memory_back_when_together_they_have_more_than_the_bound() -> None:

@@ -40,12 +40,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from holdfast.core.coordinator.network_model import NetworkModel, ServerName
-from holdfast.core.coordinator.peace import (
+from holdfast.core.coordinator.peace import Peace
+from holdfast.core.coordinator.peace_messages import (
     ChunkWritten,
     CopyConstraint,
     FailWrite,
     GrantWrite,
-    Peace,
     PeaceSettings,
     WriteRequested,
     WriteRequestId,

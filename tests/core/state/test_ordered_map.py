@@ -9,7 +9,14 @@ from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.state.ordered_map import OrderedMap
 from holdfast.core.state.page_manager import PageManager, Snapshot, StateLimitExceeded
 from holdfast.core.state.paged_deque import PagedDeque
-from holdfast.core.state.tree_kernels import COUNT, EMPTIED, HEIGHT, NODE_WORDS, ROOT, least_count
+from holdfast.core.state.tree_search_kernels import (
+    COUNT,
+    EMPTIED,
+    HEIGHT,
+    NODE_WORDS,
+    ROOT,
+    least_count,
+)
 
 PAGE_BYTES = 512
 PER_PAGE = (PAGE_BYTES // 8 - NODE_WORDS) // 2

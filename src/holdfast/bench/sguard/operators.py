@@ -10,14 +10,19 @@ from typing import Any, Final
 import numpy as np
 
 from holdfast.bench.sguard.plain import plain_aggregate
-from holdfast.core.state import kernels
+from holdfast.core.state import aggregate_kernels, kernels
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.unordered_map import UnorderedMap
 
 KEY_WORDS: Final = 2
 VALUE_WORDS: Final = 5
 _PLAN: Final = np.array(
-    [[kernels.COUNT_ALL, 0, 0], [kernels.MIN_WORD, 1, 0], [kernels.MAX_WORD, 3, 0]], dtype=np.int64
+    [
+        [aggregate_kernels.COUNT_ALL, 0, 0],
+        [aggregate_kernels.MIN_WORD, 1, 0],
+        [aggregate_kernels.MAX_WORD, 3, 0],
+    ],
+    dtype=np.int64,
 )
 _BATCH: Final = 1 << 15
 _RECORD_BYTES: Final = 8 * (1 + KEY_WORDS + VALUE_WORDS) + 8
@@ -65,7 +70,7 @@ def _aggregate_cost(
         held = (pages.arena, pages.marks, pages.free, pages.shift)
         on_pages.append(
             _timed(
-                kernels.aggregate,
+                aggregate_kernels.aggregate,
                 (*held, paged.bucket_pages, paged.record_pages, *paged.bases()),
                 work,
             )

@@ -57,7 +57,7 @@ from holdfast.core.chunks.effects import (
 )
 from holdfast.core.chunks.placement import Candidate, LeastLoaded
 from holdfast.core.chunks.replication import Replication
-from holdfast.core.coordinator import peace
+from holdfast.core.coordinator import peace_messages
 from holdfast.core.coordinator.network_model import ServerName
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
@@ -118,9 +118,9 @@ class _Upload:
     record: ObjectRecord | None = None
     is_committing: bool = False
 
-    def key(self) -> peace.WriteRequestId:
+    def key(self) -> peace_messages.WriteRequestId:
         """What Peace calls the newest chunk."""
-        return peace.WriteRequestId(f"{self.asked.upload}/{self.request}")
+        return peace_messages.WriteRequestId(f"{self.asked.upload}/{self.request}")
 
 
 class ChunkMaster:
@@ -205,7 +205,7 @@ class ChunkMaster:
         self._take_up(known, joined, now_ms)
         effects.append(SendToDataNode(known.task, m.Welcomed(joined.join, known.incarnation)))
         effects += self._reconcile(known, joined.chunks, (), now_ms)
-        server = peace.ServerJoined(ServerName(known.name), known.rack)
+        server = peace_messages.ServerJoined(ServerName(known.name), known.rack)
         return effects + self._translated(self._placement.step(server, now_ms), now_ms)
 
     def _take_up(self, node: DataNodeRecord, joined: m.DataNodeJoined, now_ms: int) -> None:
@@ -259,7 +259,7 @@ class ChunkMaster:
         held = self._directory.lose(node)
         effects: list[Effect] = [SendToDataNode(task, m.Fenced(incarnation))]
         effects += self._replication.review(held, now_ms, delay_ms=self._settings.recopy_delay_ms)
-        server = peace.ServerLost(ServerName(node.name))
+        server = peace_messages.ServerLost(ServerName(node.name))
         return effects + self._translated(self._placement.step(server, now_ms), now_ms)
 
     def _heard(self, name: str, incarnation: int, now_ms: int) -> DataNodeRecord | None:
@@ -370,7 +370,7 @@ class ChunkMaster:
         upload.current = None
         if upload.request == 0:
             return []
-        withdrawn = peace.WriteWithdrawn(upload.key())
+        withdrawn = peace_messages.WriteWithdrawn(upload.key())
         return self._translated(self._placement.step(withdrawn, now_ms), now_ms)
 
     def _place(self, upload: _Upload, now_ms: int) -> list[Effect]:
@@ -379,7 +379,7 @@ class ChunkMaster:
         if live < copies:
             reason = f"{live} data nodes live, {copies} copies are wanted"
             return [self._delayed(upload, reason)]
-        wanted = peace.WriteRequested(upload.key(), self._server_of(upload), copies, 1)
+        wanted = peace_messages.WriteRequested(upload.key(), self._server_of(upload), copies, 1)
         return self._translated(self._placement.step(wanted, now_ms), now_ms)
 
     def _server_of(self, upload: _Upload) -> ServerName:
@@ -393,19 +393,23 @@ class ChunkMaster:
         return [out for effect in effects for out in self._decided(effect, now_ms)]
 
     def _decided(self, effect: Effect, now_ms: int) -> list[Effect]:
-        if isinstance(effect, peace.GrantWrite):
+        if isinstance(effect, peace_messages.GrantWrite):
             upload = self._waiting(effect.request_id)
             if upload is None:
-                withdrawn = peace.WriteWithdrawn(effect.request_id)
+                withdrawn = peace_messages.WriteWithdrawn(effect.request_id)
                 return self._translated(self._placement.step(withdrawn, now_ms), now_ms)
             return self._granted(upload, effect.placements[0].servers)
-        if isinstance(effect, peace.RefuseWrite | peace.FailWrite):
+        if isinstance(effect, peace_messages.RefuseWrite | peace_messages.FailWrite):
             upload = self._waiting(effect.request_id)
-            why = effect.reason if isinstance(effect, peace.FailWrite) else "waits for its turn"
+            why = (
+                effect.reason
+                if isinstance(effect, peace_messages.FailWrite)
+                else "waits for its turn"
+            )
             return [] if upload is None else [self._delayed(upload, why)]
         return [effect]
 
-    def _waiting(self, key: peace.WriteRequestId) -> _Upload | None:
+    def _waiting(self, key: peace_messages.WriteRequestId) -> _Upload | None:
         upload = self._uploads.get(key.rpartition("/")[0])
         return upload if upload is not None and upload.key() == key else None
 
@@ -433,7 +437,7 @@ class ChunkMaster:
         if upload is None or done.request != upload.request or upload.current is None:
             return []
         upload.heard_ms = now_ms
-        written = peace.ChunkWritten(upload.key(), 0)
+        written = peace_messages.ChunkWritten(upload.key(), 0)
         return self._translated(self._placement.step(written, now_ms), now_ms)
 
     # -- committing -------------------------------------------------------------------------

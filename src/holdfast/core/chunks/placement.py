@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator.network_model import ServerName
-from holdfast.core.coordinator.peace import (
+from holdfast.core.coordinator.peace_messages import (
     ChunkPlacement,
     GrantWrite,
     RefuseWrite,

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.core.coordinator.network_model import NetworkModel, ServerName
-from holdfast.core.coordinator.peace import (
+from holdfast.core.coordinator.peace import Peace
+from holdfast.core.coordinator.peace_messages import (
     ChunkWritten,
     GrantWrite,
-    Peace,
     PeaceSettings,
     WriteRequested,
     WriteRequestId,

@@ -50,213 +50,38 @@ Departures from the paper:
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NewType
+from typing import Any, Final
 
-from holdfast.core.coordinator.network_model import (
-    Chance,
-    NetworkGraph,
-    NetworkModel,
-    ResidualNetwork,
-    ServerName,
+from holdfast.core.coordinator.chunk_placer import Chain, ChunkPlacer
+from holdfast.core.coordinator.network_model import NetworkModel, ServerName
+from holdfast.core.coordinator.peace_messages import (
+    ChunkPlacement,
+    ChunkWritten,
+    FailWrite,
+    GrantWrite,
+    PeaceSettings,
+    PeaceStatistics,
+    RefuseWrite,
+    ServerJoined,
+    ServerLost,
+    WriteRequested,
+    WriteRequestId,
+    WriteWithdrawn,
 )
-from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
+from holdfast.core.coordinator.residual_network import Chance, NetworkGraph, ResidualNetwork
+from holdfast.core.errors import InvariantViolation, RemoteProtocolError
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 
-WriteRequestId = NewType("WriteRequestId", str)
-"""Names a request to write, uniquely over all writers."""
-
 _TIMER: Final = "timestep"
-_TRIES: Final = 32  # for the first chunk on an empty network, before it counts as unplaceable
-
-
-class CopyConstraint(enum.Enum):
-    """Where a copy of a chunk may lie, besides never twice on one server. [SGuard §5]"""
-
-    ANY_SERVER = "any server"
-    SAME_RACK_AS_WRITER = "same rack as the writer"
-    SAME_RACK_AS_PREVIOUS = "same rack as the previous copy"
-    OTHER_RACK_THAN_PREVIOUS = "other rack than the previous copy"
-
-
-@dataclass(frozen=True, slots=True)
-class PeaceSettings:
-    """Settings of the scheduler.
-
-    Attributes:
-        constraints: For the first copy, the second, ...; later copies may lie on any server.
-        can_writer_hold_copy: Whether the writer's own server may be in a chain (paper: never).
-        timestep_done_percent: A timestep ends when so much of it is written (paper: 80).
-        timestep_timeout_ms: It ends after this time in any case; who was silent as long, is out.
-        drafts_max: So many schedules are made for a timestep when not all fits (paper: 1).
-        passed_over_max: So many younger requests may begin before one that waits.
-        requests_max: Requests that are queued or being written.
-        chunks_max: Chunks of one request.
-        copies_max: Copies of one chunk.
-    """
-
-    constraints: tuple[CopyConstraint, ...] = (
-        CopyConstraint.SAME_RACK_AS_WRITER,
-        CopyConstraint.OTHER_RACK_THAN_PREVIOUS,
-    )
-    can_writer_hold_copy: bool = False
-    timestep_done_percent: int = 80
-    timestep_timeout_ms: int = 60_000
-    drafts_max: int = 16
-    passed_over_max: int = 16
-    requests_max: int = 4_096
-    chunks_max: int = 4_096
-    copies_max: int = 8
-
-    def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
-        if not 1 <= self.timestep_done_percent <= 100:
-            raise LocalProtocolError(
-                f"timestep_done_percent is {self.timestep_done_percent}, not from 1 to 100"
-            )
-        if self.passed_over_max < 0:
-            raise LocalProtocolError(f"passed_over_max is {self.passed_over_max}, below 0")
-        for name in (
-            "timestep_timeout_ms",
-            "drafts_max",
-            "requests_max",
-            "chunks_max",
-            "copies_max",
-        ):
-            if getattr(self, name) < 1:
-                raise LocalProtocolError(f"{name} is {getattr(self, name)}, below 1")
-
-
-# -- stimuli --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRequested(Stimulus):
-    """A node has a checkpoint to write.
-
-    Attributes:
-        request_id: Names the request. Sent again unchanged, it is answered again.
-        writer: The server that the node runs on.
-        copies: Copies of every chunk; 0: to the outside store.
-        chunks: How many chunks; they are numbered from 0.
-    """
-
-    request_id: WriteRequestId
-    writer: ServerName
-    copies: int
-    chunks: int
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkWritten(Stimulus):
-    """All copies of a chunk are stored."""
-
-    request_id: WriteRequestId
-    chunk: int
-
-
-@dataclass(frozen=True, slots=True)
-class WriteWithdrawn(Stimulus):
-    """A writer no longer wants to write, or is gone."""
-
-    request_id: WriteRequestId
-
-
-@dataclass(frozen=True, slots=True)
-class ServerLost(Stimulus):
-    """A server is dead: nothing is written from or to it."""
-
-    server: ServerName
-
-
-@dataclass(frozen=True, slots=True)
-class ServerJoined(Stimulus):
-    """A server is there; it counts from the next timestep on."""
-
-    server: ServerName
-    rack: str
-
-
-# -- effects --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkPlacement:
-    """A chunk and its chain: the writer sends to the first server, which passes it on."""
-
-    chunk: int
-    servers: tuple[ServerName, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GrantWrite(Effect):
-    """Let the writer write these chunks now; a later grant of a chunk replaces an earlier one."""
-
-    request_id: WriteRequestId
-    placements: tuple[ChunkPlacement, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RefuseWrite(Effect):
-    """Tell the writer to cancel for now. It is queued, and will be granted later."""
-
-    request_id: WriteRequestId
-
-
-@dataclass(frozen=True, slots=True)
-class FailWrite(Effect):
-    """Tell the writer that nothing will come of its request."""
-
-    request_id: WriteRequestId
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class PeaceStatistics:
-    """What the scheduler does and has done.
-
-    Attributes:
-        timestep: Number of the current timestep, or of the last one.
-        waiting_requests: Queued, and nothing granted yet.
-        begun_requests: Some chunks granted, some not.
-        granted_requests: All chunks granted, not all written.
-        awaited_chunks: Chunks of the current timestep; withdrawn ones do not count.
-        done_chunks: Those of them that are written.
-        refusals: Requests refused so far.
-        failures: Requests failed so far.
-        repeated_timesteps: Timesteps in which the continued requests kept their chains.
-        expired_timesteps: Timesteps that ended by time.
-        ignored_reports: Stimuli about what is no longer known.
-    """
-
-    timestep: int
-    waiting_requests: int
-    begun_requests: int
-    granted_requests: int
-    awaited_chunks: int
-    done_chunks: int
-    refusals: int
-    failures: int
-    repeated_timesteps: int
-    expired_timesteps: int
-    ignored_reports: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Chain:
-    """The servers that hold a chunk, and the edges it takes to them."""
-
-    servers: tuple[ServerName, ...]
-    edges: tuple[int, ...]
 
 
 @dataclass(slots=True)
 class _Grant:
     """A chunk granted and not yet reported written."""
 
-    chain: _Chain
+    chain: Chain
     is_awaited: bool = True  # whether the current timestep waits for it
 
 
@@ -269,7 +94,7 @@ class _Request:
     grants: dict[int, _Grant] = field(default_factory=dict)  # by chunk
     voided: set[int] = field(default_factory=set)  # of `to_grant`: were granted on a lost server
     granted_in: int = 0  # timestep of the newest grant
-    last_chains: tuple[_Chain, ...] = ()  # of the newest grant, while the graph is the same
+    last_chains: tuple[Chain, ...] = ()  # of the newest grant, while the graph is the same
     heard_ms: int = 0  # newest grant or report
     passed_over: int = 0  # younger requests that began before it
 
@@ -282,7 +107,7 @@ class _Draft:
     """
 
     residual: ResidualNetwork
-    portions: list[tuple[_Request, tuple[_Chain, ...]]] = field(default_factory=list)
+    portions: list[tuple[_Request, tuple[Chain, ...]]] = field(default_factory=list)
     is_repeated: bool = False  # whether the continued requests keep their chains
 
     def chunks(self) -> int:
@@ -300,7 +125,7 @@ class Peace:
         self._model = model  # without the servers that are lost
         self._graph = NetworkGraph(model)
         self._residual = ResidualNetwork(self._graph)  # of this timestep; maybe over an older graph
-        self._trials: dict[tuple[ServerName, int], tuple[_Chain, ...]] = {}  # by writer and copies
+        self._placer = ChunkPlacer(self._graph, settings, random)
         self._requests: dict[WriteRequestId, _Request] = {}  # by arrival
         self._timestep = 0
         self._deadline_ms = 0
@@ -376,10 +201,10 @@ class Peace:
             return f"the writer's server {asked.writer} is not in the network"
         if asked.copies == 0 and self._model.store_capacity == 0:
             return "the network has no store"
-        candidates = self._candidates(self._graph, asked.writer, ())
+        candidates = self._placer.candidates(self._graph, asked.writer, ())
         if asked.copies > len(candidates):
             return f"{asked.copies} copies need as many servers; there are {len(candidates)}"
-        if not self._trial(asked.writer, asked.copies):
+        if not self._placer.trial(asked.writer, asked.copies):
             return f"even the empty network has no way from {asked.writer} to {asked.copies} copies"
         return ""
 
@@ -487,7 +312,7 @@ class Peace:
         """Chains found so far say nothing about the next timesteps."""
         self._model = model
         self._graph = NetworkGraph(model)
-        self._trials.clear()
+        self._placer = ChunkPlacer(self._graph, self._settings, self._random)
         for request in self._requests.values():
             request.last_chains = ()
 
@@ -624,7 +449,7 @@ class Peace:
         for older in self._waiting_before(request):
             older.passed_over += 1
 
-    def _grant(self, request: _Request, chains: tuple[_Chain, ...], now_ms: int) -> GrantWrite:
+    def _grant(self, request: _Request, chains: tuple[Chain, ...], now_ms: int) -> GrantWrite:
         """Hand out the request's next chunks along chains that are taken already."""
         chunks = request.to_grant[: len(chains)]
         del request.to_grant[: len(chains)]
@@ -643,101 +468,24 @@ class Peace:
 
     # -- placing ----------------------------------------------------------------------------
 
-    def _trial_of(self, request: _Request) -> tuple[_Chain, ...]:
-        return self._trial(request.asked.writer, request.asked.copies)
-
-    def _trial(self, writer: ServerName, copies: int) -> tuple[_Chain, ...]:
-        """Chains that fit an empty network together, as many as were found; none: unplaceable.
-
-        Cost: one search per copy of each, the first time since the network changed.
-        """
-        known = self._trials.get((writer, copies))
-        if known is not None:
-            return known
-        empty = ResidualNetwork(self._graph)
-        chains: list[_Chain] = []
-        for _ in range(_TRIES):
-            while len(chains) < self._settings.chunks_max:
-                chain = self._place(empty, writer, copies)
-                if chain is None:
-                    break
-                chains.append(chain)
-            if chains:
-                break
-        self._trials[writer, copies] = tuple(chains)
-        return self._trials[writer, copies]
+    def _trial_of(self, request: _Request) -> tuple[Chain, ...]:
+        return self._placer.trial(request.asked.writer, request.asked.copies)
 
     def _portion(self, request: _Request) -> int:
         """How many chunks the request is to get in one timestep: all at once or none."""
         return min(len(request.to_grant), len(self._trial_of(request)))
 
-    def _fit(self, residual: ResidualNetwork, request: _Request) -> tuple[_Chain, ...] | None:
+    def _fit(self, residual: ResidualNetwork, request: _Request) -> tuple[Chain, ...] | None:
         """Take chains for a request's portion, or leave the residual network as it was."""
-        chains: list[_Chain] = []
+        chains: list[Chain] = []
         for _ in range(self._portion(request)):
-            chain = self._place(residual, request.asked.writer, request.asked.copies)
+            chain = self._placer.place(residual, request.asked.writer, request.asked.copies)
             if chain is None:
                 for taken in chains:
                     residual.give_back(taken.edges)
                 return None
             chains.append(chain)
         return tuple(chains)
-
-    def _place(self, residual: ResidualNetwork, writer: ServerName, copies: int) -> _Chain | None:
-        """Take a chain for one chunk, copy by copy, or nothing. [Algorithm 1, lines 7 to 28]"""
-        graph = residual.graph
-        if copies == 0:
-            path = residual.shortest_path([graph.send[writer]], (graph.store,), self._random)
-            if path is not None:
-                residual.take(path)
-            return None if path is None else _Chain((), path)
-        servers: tuple[ServerName, ...] = ()
-        edges: tuple[int, ...] = ()
-        for _ in range(copies):
-            sources = [graph.send[servers[-1] if servers else writer]]
-            if not servers and self._settings.can_writer_hold_copy:
-                sources.append(graph.down[writer])  # A copy of its own only loads its disk.
-            targets = self._allowed(graph, writer, servers)
-            path = residual.shortest_path(
-                sources, targets, self._random, is_passed_on=len(servers) < copies - 1
-            )
-            if path is None:
-                residual.give_back(edges)
-                return None
-            residual.take(path)
-            edges += path
-            servers += (targets[graph.edges[path[-1]].head],)
-        return _Chain(servers, edges)
-
-    def _allowed(
-        self, graph: NetworkGraph, writer: ServerName, chain: Sequence[ServerName]
-    ) -> dict[int, ServerName]:
-        """Servers, by receive vertex, that the constraint of the chain's next copy allows."""
-        constraints = self._settings.constraints
-        if len(chain) >= len(constraints):
-            return self._candidates(graph, writer, chain)
-        constraint = constraints[len(chain)]
-        own_rack = graph.servers[writer].rack
-        previous_rack = graph.servers[chain[-1]].rack if chain else own_rack
-        candidates = self._candidates(graph, writer, chain)
-        met = {
-            vertex: name
-            for vertex, name in candidates.items()
-            if _is_met(constraint, graph.servers[name].rack, own_rack, previous_rack)
-        }
-        return met or candidates
-
-    def _candidates(
-        self, graph: NetworkGraph, writer: ServerName, chain: Sequence[ServerName]
-    ) -> dict[int, ServerName]:
-        """Servers, by receive vertex, that store chunks and are not in the chain yet."""
-        return {
-            graph.receive[name]: name
-            for name, server in graph.servers.items()
-            if server.capacities.receive > 0
-            and name not in chain
-            and (name != writer or self._settings.can_writer_hold_copy)
-        }
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -787,19 +535,9 @@ class Peace:
         )
 
 
-def _take_all(residual: ResidualNetwork, chains: Sequence[_Chain]) -> None:
+def _take_all(residual: ResidualNetwork, chains: Sequence[Chain]) -> None:
     for chain in chains:
         residual.take(chain.edges)
-
-
-def _is_met(constraint: CopyConstraint, rack: str, own_rack: str, previous_rack: str) -> bool:
-    if constraint is CopyConstraint.SAME_RACK_AS_WRITER:
-        return rack == own_rack
-    if constraint is CopyConstraint.SAME_RACK_AS_PREVIOUS:
-        return rack == previous_rack
-    if constraint is CopyConstraint.OTHER_RACK_THAN_PREVIOUS:
-        return rack != previous_rack
-    return True
 
 
 _HANDLERS: dict[type[Stimulus], Callable[[Peace, Any, int], list[Effect]]] = {

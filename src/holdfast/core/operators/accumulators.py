@@ -23,7 +23,7 @@ from holdfast.core.model.stable_hash import (
     validity,
 )
 from holdfast.core.operators.base import ArithmeticOverflow, Evaluator
-from holdfast.core.state import kernels
+from holdfast.core.state import aggregate_kernels as kernels
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.string_pages import StringPages
 from holdfast.core.state.unordered_map import UnorderedMap

@@ -11,7 +11,7 @@ import pyarrow as pa
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.schema import RecordPacking, column_of
 from holdfast.core.model.stable_hash import is_text
-from holdfast.core.state import kernels
+from holdfast.core.state import join_kernels
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.paged_list import PagedList
 from holdfast.core.state.string_pages import StringPages
@@ -176,7 +176,7 @@ def find_pairs(
     while True:
         begun = done
         manager.make_room()
-        done, written = kernels.join_pairs(
+        done, written = join_kernels.join_pairs(
             manager.arena,
             manager.marks,
             manager.free,

@@ -14,7 +14,7 @@ from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.state import tree_kernels
 from holdfast.core.state.page_layout import FRESH, LinkedPages
 from holdfast.core.state.page_manager import PageManager, PageSetId
-from holdfast.core.state.tree_kernels import (
+from holdfast.core.state.tree_search_kernels import (
     COUNT,
     EMPTIED,
     HEIGHT,

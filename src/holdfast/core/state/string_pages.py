@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.stable_hash import string_parts, validity
-from holdfast.core.state import kernels
+from holdfast.core.state import hash_kernels, kernels, string_kernels
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.unordered_map import create_buckets, require_shape
 
@@ -68,7 +68,7 @@ class StringPages:
         done = 0
         while done < len(references):
             manager.make_room()
-            done = kernels.intern_strings(
+            done = string_kernels.intern_strings(
                 manager.arena,
                 manager.marks,
                 manager.free,
@@ -90,11 +90,11 @@ class StringPages:
         manager = self._manager
         n = len(references)
         offsets = np.empty(n + 1, dtype=np.int64)
-        total = kernels.string_offsets(
+        total = string_kernels.string_offsets(
             manager.arena, manager.shift, self.text_pages, references, offsets
         )
         data = np.empty(total, dtype=np.uint8)
-        kernels.read_strings(
+        string_kernels.read_strings(
             manager.arena, manager.shift, self.text_pages, references, offsets, data
         )
         is_null = references == 0
@@ -124,9 +124,9 @@ class StringPages:
         """Allocate what a string of `length` bytes lacks."""
         manager = self._manager
         header = manager.resolve(self._bucket_set, 0)
-        words = kernels.STRING_HEADER_WORDS + (length + 7) // 8
-        last = int(header[kernels.NEXT_FREE]) + words - 1
-        buckets = int(header[kernels.BUCKETS])
+        words = string_kernels.STRING_HEADER_WORDS + (length + 7) // 8
+        last = int(header[hash_kernels.NEXT_FREE]) + words - 1
+        buckets = int(header[hash_kernels.BUCKETS])
         missing = (last >> manager.shift) + 1 - len(self.text_pages)
         if missing > 0:
             spare = min(len(self.text_pages) // 2, manager.pages_left)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
-from holdfast.core.state import kernels
+from holdfast.core.state import hash_kernels, kernels
 from holdfast.core.state.page_manager import PageManager, PageSetId
 
 _BUCKETS_FIRST = 16
@@ -94,7 +94,7 @@ class UnorderedMap:
         manager = self._manager
         while done < len(keys):
             manager.make_room()
-            done = kernels.map_upsert(
+            done = hash_kernels.map_upsert(
                 manager.arena,
                 manager.marks,
                 manager.free,
@@ -114,7 +114,7 @@ class UnorderedMap:
         """As `upsert_slots`, but an absent key gets -1. int64 (n,)."""
         keys = np.ascontiguousarray(keys)
         slots = np.empty(len(keys), dtype=np.int64)
-        kernels.map_lookup(
+        hash_kernels.map_lookup(
             self._manager.arena,
             self._manager.shift,
             self.bucket_pages,
@@ -168,8 +168,8 @@ class UnorderedMap:
         """
         manager = self._manager
         header = manager.resolve(self._bucket_set, 0)
-        next_free = int(header[kernels.NEXT_FREE])
-        buckets = int(header[kernels.BUCKETS])
+        next_free = int(header[hash_kernels.NEXT_FREE])
+        buckets = int(header[hash_kernels.BUCKETS])
         offset = next_free & (manager.page_words - 1)
         page = (next_free >> manager.shift) + (offset + self.width > manager.page_words)
         if page >= len(self.record_pages):
@@ -189,7 +189,7 @@ class UnorderedMap:
         if bool((slots < 0).any()) or len(np.unique(slots)) != len(slots):
             raise InvariantViolation("a map's entry cannot be found, or is there twice")
         header = self._manager.resolve(self._bucket_set, 0)
-        low_power, buckets = int(header[kernels.LOW_POWER]), int(header[kernels.BUCKETS])
+        low_power, buckets = int(header[hash_kernels.LOW_POWER]), int(header[hash_kernels.BUCKETS])
         if not low_power <= buckets <= 2 * low_power:
             raise InvariantViolation(f"{buckets} buckets at level {low_power}")
 
@@ -203,8 +203,8 @@ def create_buckets(manager: PageManager, page_set: PageSetId, shape: tuple[int, 
     """Lay out the super page and the first page of buckets."""
     manager.allocate(page_set, 2)
     header = manager.writable(page_set, 0)
-    header[kernels.BUCKETS] = _BUCKETS_FIRST
-    header[kernels.LOW_POWER] = _BUCKETS_FIRST
+    header[hash_kernels.BUCKETS] = _BUCKETS_FIRST
+    header[hash_kernels.LOW_POWER] = _BUCKETS_FIRST
     header[_SHAPE_AT : _SHAPE_AT + 2] = shape
 
 

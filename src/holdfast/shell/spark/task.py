@@ -126,16 +126,14 @@ class TaskSpec:
 
 
 def warm_up() -> None:
-    """Import and compile what a node needs; called before forking.
+    """Import what a node needs, by which its kernels are compiled; called before forking.
 
     Arrow imports pandas, if it is there, at its first conversion: better now than in a node.
     """
     from holdfast.api import expressions, operators
     from holdfast.core.checkpoint import page_checksum
-    from holdfast.core.state import kernels
 
     del expressions, operators, page_checksum
-    kernels.warm_up()
     with contextlib.suppress(ImportError):  # For logs there; others are small.
         importlib.import_module("s3fs")
     pa.array([1.5, None]).to_numpy(zero_copy_only=False)

@@ -43,6 +43,7 @@ from holdfast.core.wire.frames import CorruptFrame, FrameAddress, FrameKind
 from holdfast.shell.io_service import IOService
 from holdfast.shell.processes import die_with_parent
 from holdfast.shell.sources.base import SourceReader, SourceSpec
+from holdfast.shell.spark.meter import Meter
 from holdfast.shell.storage.errors import SpillLost, StorageError, TuplesMissing
 from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
 from holdfast.shell.stores.base import StoreSpec
@@ -161,6 +162,7 @@ class NodeTask:
         self._prepared_us: dict[CheckpointId, int] = {}
         self._epoch = 0
         self._latency = LatencyHistogram()
+        self._meter = Meter()
         self._late_tuples = 0
         self._corrupt_frames = 0
         self._coordinator_heard_s = time.monotonic()
@@ -250,14 +252,14 @@ class NodeTask:
 
     def _stepped(self, node: Node, stimulus: Stimulus, now_ms: int) -> list[Effect]:
         """Step the machine; for a checkpoint, note how long the unit stood still."""
-        if type(stimulus) is not TimerFired:
-            return node.step(stimulus, now_ms)
         began_ns = time.monotonic_ns()
         effects = node.step(stimulus, now_ms)
-        for effect in effects:
-            if isinstance(effect, events.WriteCheckpoint):
-                took_us = (time.monotonic_ns() - began_ns) // 1000
-                self._prepared_us[effect.prepared.checkpoint] = took_us
+        took_us = (time.monotonic_ns() - began_ns) // 1000
+        self._meter.stepped(node, stimulus, effects, took_us)
+        if type(stimulus) is TimerFired:
+            for effect in effects:
+                if isinstance(effect, events.WriteCheckpoint):
+                    self._prepared_us[effect.prepared.checkpoint] = took_us
         return effects
 
     def _take(self, answer: Stimulus) -> None:
@@ -287,7 +289,9 @@ class NodeTask:
                 self._on_frame(parts, None)
 
     def _on_frame(self, parts: list[zmq.Frame], identity: bytes | None) -> None:
+        began_ns = time.monotonic_ns()
         message = frames.decode([part.buffer for part in parts], self._schemas, self._epoch)
+        self._meter.decoded((time.monotonic_ns() - began_ns) // 1000)
         if isinstance(message, CorruptFrame):
             self._corrupt_frames += 1
             return
@@ -426,6 +430,7 @@ class NodeTask:
         if node is None or (now_ms < self._keep_alive_due_ms and not is_last):
             return
         self._keep_alive_due_ms = now_ms + self._spec.plan.limits.keep_alive_ms
+        self._meter.look_at_changes(now_ms)
         now_s = time.monotonic()
         peers = node.known_peers()
         self._alive_word = self._alive(peers)
@@ -436,7 +441,10 @@ class NodeTask:
         self._tell(
             "alive",
             peers=peers,
-            statistics={name: getattr(statistics, name) for name in statistics.__slots__},
+            statistics={
+                **{name: getattr(statistics, name) for name in statistics.__slots__},
+                **self._meter.measured(node, statistics, now_ms),
+            },
             latency=self._latency.counts,
             latency_max_us=self._latency.max_us,
             late_tuples=self._late_tuples,

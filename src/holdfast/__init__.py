@@ -18,13 +18,20 @@ from holdfast.api.errors import (
     QueryFailedError,
     UnsupportedError,
 )
-from holdfast.api.protections import Checkpointed, Protection, Unprotected, UpstreamBackup
+from holdfast.api.protections import (
+    ActiveStandby,
+    Checkpointed,
+    Protection,
+    Unprotected,
+    UpstreamBackup,
+)
 from holdfast.api.query import Query
 from holdfast.api.session import session
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ActiveStandby",
     "Checkpointed",
     "Dataflow",
     "DataflowError",

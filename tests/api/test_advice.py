@@ -21,7 +21,7 @@ from holdfast.api.measurements import (
 )
 from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.protections import Checkpointed, UpstreamBackup
-from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits
+from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, UnitProtection
 from holdfast.core.operators.base import OperatorClass
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
@@ -216,9 +216,8 @@ def place(checkpoints: CheckpointPlan | None = None) -> Plan:
         flow,
         "/nowhere",
         parallelism={"counts": 2},
-        is_protected=True,
         limits=NodeLimits(),
-        checkpoints=checkpoints,
+        protection=lambda _: UnitProtection(checkpoints=checkpoints),
     )
 
 
@@ -231,7 +230,7 @@ def test_a_unit_is_measured_at_its_busiest_instance() -> None:
         },
         {"ingest[0]": "a", "counts[0]": "a", "counts[1]": "b"},
     )
-    found = measure("bids", place(), UpstreamBackup(), observed, misses=3)
+    found = measure("bids", place(), lambda _: UpstreamBackup(), observed, misses=3)
     ingest, counts = found.units
     assert (counts.instances, counts.hosts, counts.input_tuples_per_s) == (2, 2, 20.0)
     assert counts.state_bytes == 7.0
@@ -253,7 +252,9 @@ def test_failures_and_checkpoints_that_happened_are_used() -> None:
             {"written_bytes": 0, "duration_ms": 500, "failure": "no room"},
         ],
     )
-    found = measure("bids", place(CheckpointPlan(3_000)), Checkpointed(), observed, misses=3)
+    found = measure(
+        "bids", place(CheckpointPlan(3_000)), lambda _: Checkpointed(), observed, misses=3
+    )
     assert (found.detection_ms, found.replacement_ms) == (240, 170)
     assert found.store_bytes_per_ms == 200
     assert found.checkpoint_interval_ms == 3_000

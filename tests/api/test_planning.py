@@ -9,7 +9,7 @@ from holdfast.api.dataflow import Dataflow, Stream, tumbling
 from holdfast.api.description import claim, describe
 from holdfast.api.errors import DataflowChangedError, DataflowError
 from holdfast.api.planning import Plan, plan_dataflow
-from holdfast.api.protections import UpstreamBackup
+from holdfast.api.protections import Protections
 from holdfast.core.haunit.plan import NodeLimits
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
@@ -17,9 +17,7 @@ from holdfast.nexmark.source import NexmarkSource
 
 
 def place(flow: Dataflow, parallelism: int | dict[str, int] = 1) -> Plan:
-    return plan_dataflow(
-        flow, "/tmp/nowhere", parallelism=parallelism, is_protected=True, limits=NodeLimits()
-    )
+    return plan_dataflow(flow, "/tmp/nowhere", parallelism=parallelism, limits=NodeLimits())
 
 
 def nexmark(query: str, partitions: int = 1) -> Dataflow:
@@ -88,10 +86,10 @@ def test_the_incremental_join_is_named_as_one_that_never_trims() -> None:
 
 def test_a_location_belongs_to_one_dataflow(tmp_path: Path) -> None:
     first, other = nexmark("q12"), nexmark("q12", partitions=2)
-    claim(str(tmp_path), describe(first, place(first), UpstreamBackup()))
-    claim(str(tmp_path), describe(nexmark("q12"), place(nexmark("q12")), UpstreamBackup()))
+    claim(str(tmp_path), describe(first, place(first), Protections(None)))
+    claim(str(tmp_path), describe(nexmark("q12"), place(nexmark("q12")), Protections(None)))
     with pytest.raises(DataflowChangedError, match=re.escape("+unit bids: 2 instances")):
-        claim(str(tmp_path), describe(other, place(other), UpstreamBackup()))
+        claim(str(tmp_path), describe(other, place(other), Protections(None)))
 
 
 def test_units_that_read_from_each_other_in_a_circle_are_refused() -> None:

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.coordinator import coordinator as c
+from holdfast.core.coordinator import coordinator as coordinator_module
 from holdfast.core.haunit import events
 from holdfast.core.haunit import node as node_module
 from holdfast.core.haunit.ha_input import HAInput
@@ -27,7 +27,7 @@ from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.incremental_join import IncrementalJoin
 from holdfast.core.operators.windowed_join import WindowedJoin
 from holdfast.core.queues.input_queue import InputQueue
-from holdfast.core.queues.output_queue import OutputQueue
+from holdfast.core.queues.output_queue import Cursor
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
 from holdfast.sim import process as process_module
@@ -59,23 +59,27 @@ class Mutant:
         mutated = self.bug(original)
         with ExitStack() as stack:
             stack.enter_context(patch.object(self.owner, self.method, mutated))
-            for table in (node_module._HANDLERS, c._HANDLERS, process_module._PERFORMERS):
+            for table in (
+                node_module._HANDLERS,
+                coordinator_module._HANDLERS,
+                process_module._PERFORMERS,
+            ):
                 replaced = {key: mutated for key, f in table.items() if f is original}
                 stack.enter_context(patch.dict(table, replaced))
             yield
 
 
 def _trim_one_too_far(original: Any) -> Any:
-    def acknowledge(self: OutputQueue, received_before: int, needed_from: int) -> None:
+    def acknowledge(self: Cursor, received_before: int, needed_from: int) -> None:
         if needed_from > self.needed_from:
-            needed_from = min(needed_from + 1, self.next_id)
+            needed_from = min(needed_from + 1, self._queue.next_id)
         original(self, received_before, needed_from)
 
     return acknowledge
 
 
 def _trim_what_was_received(original: Any) -> Any:
-    def acknowledge(self: OutputQueue, received_before: int, needed_from: int) -> None:
+    def acknowledge(self: Cursor, received_before: int, needed_from: int) -> None:
         original(self, received_before, max(needed_from, received_before))
 
     return acknowledge
@@ -194,45 +198,46 @@ def _replay_one_too_few(original: Any) -> Any:
 
 
 def _ignore_credit(original: Any) -> Any:
-    def take_sendable(self: OutputQueue) -> Any:
-        self._credit_until = max(self._credit_until, self.next_id)
+    def take_sendable(self: Cursor) -> Any:
+        self._credit_until = max(self._credit_until, self._queue.next_id)
         return original(self)
 
     return take_sendable
 
 
 def _promise_before_sending(_: Any) -> Any:
-    def take_boundary(self: OutputQueue) -> int | None:
-        if not self.is_subscribed or self.boundary_us <= self._boundary_sent_us:
+    def take_boundary(self: Cursor) -> int | None:
+        boundary_us = self._queue.boundary_us
+        if not self.is_subscribed or boundary_us <= self._boundary_sent_us:
             return None
-        self._boundary_sent_us = self.boundary_us
-        return self.boundary_us
+        self._boundary_sent_us = boundary_us
+        return boundary_us
 
     return take_boundary
 
 
 def _assign_before_the_journal(original: Any) -> Any:
-    def on_hello(self: c.Coordinator, hello: Any, now_ms: int) -> Any:
+    def on_hello(self: coordinator_module.Coordinator, hello: Any, now_ms: int) -> Any:
         *others, write = original(self, hello, now_ms)
-        assigned = self._requests.pop(write.request_id).done(now_ms)
+        assigned = self._requests.pop(write.request_id)(now_ms)
         return [*others, *assigned, write]
 
     return on_hello
 
 
 def _reuse_incarnations(original: Any) -> Any:
-    def on_hello(self: c.Coordinator, hello: Any, now_ms: int) -> Any:
-        node = self._nodes[hello.node]
-        if node.incarnation > 1:
-            node.incarnation = Incarnation(node.incarnation - 2)
+    def on_hello(self: coordinator_module.Coordinator, hello: Any, now_ms: int) -> Any:
+        node = self._instances[hello.node]
+        if node.newest > 1:
+            node.newest = Incarnation(node.newest - 1)
         return original(self, hello, now_ms)
 
     return on_hello
 
 
 def _start_from_the_oldest_point(original: Any) -> Any:
-    def replay(self: c.Coordinator, entry: Any) -> None:
-        node = self._nodes.get(entry.get("node"))
+    def replay(self: coordinator_module.Coordinator, entry: Any) -> None:
+        node = self._instances.get(entry.get("node"))
         had = None if node is None else node.point
         original(self, entry)
         if node is not None and had is not None:
@@ -242,9 +247,9 @@ def _start_from_the_oldest_point(original: Any) -> Any:
 
 
 def _skip_what_was_spilled(original: Any) -> Any:
-    def missing_for_send(self: OutputQueue) -> Any:
+    def missing_for_send(self: Cursor) -> Any:
         if original(self) is not None:
-            self._next_to_send = self._memory_first
+            self.next_to_send = self._queue.memory_first
         return None
 
     return missing_for_send
@@ -338,8 +343,8 @@ def _window_boundary_too_early(original: Any) -> Any:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "trims one too far": Mutant(OutputQueue, "acknowledge", _trim_one_too_far),
-    "trims at level 0": Mutant(OutputQueue, "acknowledge", _trim_what_was_received),
+    "trims one too far": Mutant(Cursor, "acknowledge", _trim_one_too_far),
+    "trims at level 0": Mutant(Cursor, "acknowledge", _trim_what_was_received),
     "keeps duplicates": Mutant(InputQueue, "receive", _keep_duplicates),
     "accepts gaps": Mutant(InputQueue, "receive", _accept_gaps),
     "ignores the last id of keep-alives": Mutant(
@@ -358,15 +363,19 @@ MUTANTS: dict[str, Mutant] = {
     "speaks while it replays": Mutant(Node, "_process", _speak_while_replaying),
     "replays one too few": Mutant(Node, "_keep_before", _replay_one_too_few),
     "never subscribes again": Mutant(HAInput, "_subscribe", _never_subscribe_again),
-    "ignores credit": Mutant(OutputQueue, "take_sendable", _ignore_credit),
-    "promises before it sends": Mutant(OutputQueue, "take_boundary", _promise_before_sending),
-    "skips what was spilled": Mutant(OutputQueue, "missing_for_send", _skip_what_was_spilled),
+    "ignores credit": Mutant(Cursor, "take_sendable", _ignore_credit),
+    "promises before it sends": Mutant(Cursor, "take_boundary", _promise_before_sending),
+    "skips what was spilled": Mutant(Cursor, "missing_for_send", _skip_what_was_spilled),
     "partitions by incarnation": Mutant(HAOutput, "put_out", _hash_by_incarnation),
-    "reuses incarnations": Mutant(c.Coordinator, "_on_hello_received", _reuse_incarnations),
-    "assigns before the journal": Mutant(
-        c.Coordinator, "_on_hello_received", _assign_before_the_journal
+    "reuses incarnations": Mutant(
+        coordinator_module.Coordinator, "_on_hello_received", _reuse_incarnations
     ),
-    "starts from the oldest point": Mutant(c.Coordinator, "_replay", _start_from_the_oldest_point),
+    "assigns before the journal": Mutant(
+        coordinator_module.Coordinator, "_on_hello_received", _assign_before_the_journal
+    ),
+    "starts from the oldest point": Mutant(
+        coordinator_module.Coordinator, "_replay", _start_from_the_oldest_point
+    ),
     "calls synced what is not": Mutant(Process, "_sync_sink", _sync_says_too_much),
     "believes unsynced logs": Mutant(SimulatedLog, "open", _believe_what_was_not_synced),
     "takes half a frame": Mutant(Process, "_decoded", _tear_a_frame_and_take_it),

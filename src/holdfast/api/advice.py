@@ -30,6 +30,7 @@ from holdfast.core.recovery.cost_model import (
 )
 
 _STRENGTH: Final[dict[str, int]] = {"gap": 0, "rollback": 1, "precise": 2}
+_ALWAYS_PRECISE: Final = (Approach.UPSTREAM_BACKUP, Approach.ACTIVE_STANDBY)
 _WITH_SECONDARY: Final = (Approach.PASSIVE_STANDBY, Approach.ACTIVE_STANDBY)
 
 CHECKPOINT_INTERVAL_MS: Final = 10_000.0
@@ -306,9 +307,9 @@ def _advise_unit(
 
 
 def _wanted(approach: Approach, least: str) -> tuple[Guarantee, ...]:
-    """What is worth looking at; upstream backup is always precise, for it costs nothing more."""
+    """What is worth looking at: where precise recovery costs nothing more, nothing less is there."""
     offered: tuple[Guarantee, ...] = GUARANTEES[approach]
-    if approach is Approach.UPSTREAM_BACKUP:
+    if approach in _ALWAYS_PRECISE:
         offered = ("precise",)
     return tuple(g for g in offered if _STRENGTH[g] >= _STRENGTH[least])
 

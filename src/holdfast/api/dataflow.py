@@ -10,7 +10,7 @@ query = flow.start(spark, checkpointLocation="/tmp/bids")
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -410,7 +410,7 @@ class Dataflow:
         spark: SparkSession,
         *,
         checkpointLocation: str,
-        protection: Protection | None = None,
+        protection: Protection | Mapping[str, Protection] | None = None,
         parallelism: int | dict[str, int] = 1,
         options: dict[str, str] | None = None,
     ) -> Query:
@@ -420,7 +420,8 @@ class Dataflow:
             spark: A session; see `holdfast.session` for one that starts nodes quickly.
             checkpointLocation: A folder for logs, journal and results; starting again with the
                 same folder goes on where the query stopped.
-            protection: What a failure may cost; by default precise upstream backup.
+            protection: What a failure may cost, for the dataflow or by unit; by default precise
+                upstream backup.
             parallelism: Instances of each stateful unit, for all or per unit.
             options: Settings `spark.holdfast.*`, over those of the session.
         """

@@ -15,12 +15,12 @@ from holdfast.api.errors import DataflowChangedError
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Step
     from holdfast.api.planning import Plan
-    from holdfast.api.protections import Protection
+    from holdfast.api.protections import Protections
 
 FILE_NAME = "dataflow.txt"
 
 
-def describe(flow: Dataflow, plan: Plan, protection: Protection) -> str:
+def describe(flow: Dataflow, plan: Plan, protections: Protections) -> str:
     """One line for each step, sink and unit, and how nodes are brought back."""
     steps = [_step_line(step) for step in flow.steps]
     sinks = [f"sink {name} <- {step.name}" for name, step in flow.sinks.items()]
@@ -28,7 +28,7 @@ def describe(flow: Dataflow, plan: Plan, protection: Protection) -> str:
     for node in plan.nodes:
         instances[node.unit] = instances.get(node.unit, 0) + 1
     units = [f"unit {unit}: {count} instances" for unit, count in instances.items()]
-    how = f"protection {protection.describe()}"
+    how = f"protection {protections.describe()}"
     return "\n".join([f"dataflow {flow.name}", *steps, *sinks, *units, how, ""])
 
 

@@ -16,7 +16,7 @@ from holdfast.core.operators.base import Operator, OperatorClass
 from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from holdfast.api.planning import Plan
     from holdfast.api.protections import Protection
@@ -158,14 +158,19 @@ class Observed:
 
 
 def measure(
-    name: str, plan: Plan, protection: Protection, observed: Observed, *, misses: int
+    name: str,
+    plan: Plan,
+    protection_of: Callable[[str], Protection],
+    observed: Observed,
+    *,
+    misses: int,
 ) -> Measurements:
     """Put together what is known of a dataflow.
 
     Args:
         name: Of the dataflow.
         plan: Its nodes.
-        protection: What it runs with.
+        protection_of: What a unit runs with, by its name.
         observed: What the driver has heard.
         misses: Keep-alives that may be missed.
     """
@@ -178,7 +183,7 @@ def measure(
     by_keep_alive_ms = limits.keep_alive_ms * (misses - 0.5) + _CHECK_MS
     return Measurements(
         name,
-        tuple(_unit(nodes, protection, observed) for nodes in units.values()),
+        tuple(_unit(nodes, protection_of(unit), observed) for unit, nodes in units.items()),
         len(set(observed.hosts.values()) - {""}) or 1,
         limits.ack_interval_ms,
         _median(recoveries, "detected_ms") or by_keep_alive_ms,

@@ -15,18 +15,20 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.errors import DataflowError
 from holdfast.api.operators import build_operator
 from holdfast.core.haunit.plan import (
-    CheckpointPlan,
     InputSpec,
     NodeLimits,
     NodePlan,
     OperatorSpec,
     OutputSpec,
+    UnitProtection,
 )
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage.paths import ingest_path, stream_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.api.dataflow import Dataflow, Step
     from holdfast.shell.sources.base import SourceSpec
 
@@ -65,11 +67,17 @@ def plan_dataflow(
     location: str,
     *,
     parallelism: int | dict[str, int],
-    is_protected: bool,
     limits: NodeLimits,
-    checkpoints: CheckpointPlan | None = None,
+    protection: Callable[[str], UnitProtection] = lambda _: UnitProtection(),
 ) -> Plan:
-    """Place a dataflow; units with state are checkpointed as `checkpoints` says, if it does.
+    """Place a dataflow.
+
+    Args:
+        flow: The dataflow.
+        location: The checkpoint location.
+        parallelism: Instances of every unit that can have several, or by unit.
+        limits: Bounds and periods of nodes.
+        protection: Of a unit, by its name.
 
     Raises:
         DataflowError: It cannot be placed.
@@ -88,12 +96,12 @@ def plan_dataflow(
     _refuse_cycles(units)
     planner = _Planner(flow, location, steps, units, counts)
     nodes = tuple(
-        planner.node(unit, index, is_protected=is_protected, limits=limits, checkpoints=checkpoints)
+        planner.node(unit, index, limits, protection(unit))
         for unit in units
         for index in range(counts[unit])
     )
-    joins = (step.name for step in steps if step.kind == "join")
-    never_trims = tuple(joins) if checkpoints is None else ()
+    joins = (step for step in steps if step.kind == "join")
+    never_trims = tuple(step.name for step in joins if protection(step.unit).checkpoints is None)
     return Plan(nodes, planner.sources, planner.sink_paths, never_trims)
 
 
@@ -216,13 +224,7 @@ class _Planner:
         )
 
     def node(
-        self,
-        unit: str,
-        index: int,
-        *,
-        is_protected: bool,
-        limits: NodeLimits,
-        checkpoints: CheckpointPlan | None,
+        self, unit: str, index: int, limits: NodeLimits, protection: UnitProtection
     ) -> NodePlan:
         """One instance of a unit; without state there is nothing to checkpoint."""
         members = self._units[unit]
@@ -248,10 +250,14 @@ class _Planner:
             port_count=len(sources) + len(self._edges[unit]),
             operators=tuple(specs),
             outputs=tuple(self._outputs(unit, index, sources, operators)),
-            is_protected=is_protected,
+            is_protected=protection.is_protected,
             limits=limits,
-            checkpoints=checkpoints if any(s.kind in _STATEFUL for s in operators) else None,
+            checkpoints=protection.checkpoints if self._has_state(operators) else None,
+            standby=protection.standby,
         )
+
+    def _has_state(self, operators: list[Step]) -> bool:
+        return any(step.kind in _STATEFUL for step in operators)
 
     def _origin(
         self, step: Step, position: int, sources: list[Step], operators: list[Step]

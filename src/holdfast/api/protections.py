@@ -1,6 +1,6 @@
 """Protections: what a failure may cost. [HA §3.1, §4]
 
-More approaches of the paper follow; each is a class here, chosen per dataflow.
+Each approach is a class here, chosen for the dataflow or for every unit of it.
 """
 
 from __future__ import annotations
@@ -8,17 +8,19 @@ from __future__ import annotations
 import enum
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import OptionError, UnsupportedError
-from holdfast.core.haunit.plan import CheckpointPlan
+from holdfast.core.haunit.plan import CheckpointPlan, Standby, UnitProtection
 from holdfast.shell.storage.paths import location_id
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.stores.file_system import FileSystemStoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.api.dataflow import Dataflow
 
 
@@ -47,6 +49,10 @@ class Protection:
         """What of it must be the same when a query goes on at a location."""
         return type(self).__name__
 
+    def of_unit(self) -> UnitProtection:
+        """What nodes are told."""
+        return UnitProtection()
+
 
 @dataclass(frozen=True, slots=True)
 class UpstreamBackup(Protection):
@@ -63,6 +69,33 @@ class UpstreamBackup(Protection):
                 f"UpstreamBackup(guarantee={self.guarantee!r}); only 'precise', which costs "
                 "nothing more here"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveStandby(Protection):
+    """A second replica of every instance processes the same input at the same time. [HA §4.2]
+
+    It keeps its output until it is known that nobody needs it, and takes over within milliseconds
+    once the first replica is found to have failed; that one comes back as the second. Costs a task
+    slot and the network's load for every instance once more. Beneath it lies upstream backup: if
+    both replicas fail at the same time, or the driver does, the instance is rebuilt by replay.
+    """
+
+    def check(self, flow: Dataflow) -> None:
+        """Only precise recovery, which every operator here allows."""
+        if self.guarantee != Guarantee.PRECISE.value:
+            raise UnsupportedError(
+                f"ActiveStandby(guarantee={self.guarantee!r}); only 'precise', which costs "
+                "nothing more here"
+            )
+
+    def describe(self) -> str:
+        """What is on disk is upstream backup's."""
+        return UpstreamBackup.__name__
+
+    def of_unit(self) -> UnitProtection:
+        """Two replicas."""
+        return UnitProtection(standby=Standby.ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +149,10 @@ class Checkpointed(Protection):
         where = "" if self.store is None else f" in {type(self.store).__name__}"
         return f"Checkpointed{where}"
 
+    def of_unit(self) -> UnitProtection:
+        """The state of units that have one is checkpointed."""
+        return UnitProtection(checkpoints=self.plan())
+
     def plan(self) -> CheckpointPlan:
         """What nodes are told. Raises `DataflowError` when the interval is no duration."""
         from holdfast.api.dataflow import duration_us
@@ -146,6 +183,65 @@ class Unprotected(Protection):
 
     guarantee: str = Guarantee.GAP.value
 
+    def of_unit(self) -> UnitProtection:
+        """Nothing is kept."""
+        return UnitProtection(is_protected=False)
+
+
+class Protections:
+    """The protection of every unit of a dataflow."""
+
+    def __init__(self, given: Protection | Mapping[str, Protection] | None) -> None:
+        """One for all units; or by unit, the others having upstream backup."""
+        self._default: Protection = UpstreamBackup()
+        self._of: dict[str, Protection] = {}
+        if isinstance(given, Protection):
+            self._default = given
+        elif given is not None:
+            self._of = dict(given)
+
+    def of(self, unit: str) -> Protection:
+        """A unit's."""
+        return self._of.get(unit, self._default)
+
+    def check(self, flow: Dataflow) -> None:
+        """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
+        units = dict.fromkeys(step.unit for step in flow.steps)
+        for name, protection in self._of.items():
+            if not isinstance(protection, Protection):
+                raise OptionError(f"protection[{name!r}] is {protection!r}, no protection")
+            if name not in units:
+                raise OptionError(f"protection names {name!r}; units are {', '.join(units)}")
+        for unit in units:
+            self.of(unit).check(flow)
+        stores = {(p.describe(), p.writers) for p in map(self.of, units) if _is_checkpointed(p)}
+        if len(stores) > 1:
+            raise OptionError(
+                "units are checkpointed to different stores, or with different `writers`: "
+                "one store serves all units of a query"
+            )
+
+    @property
+    def checkpointed(self) -> Checkpointed | None:
+        """Where the units that are checkpointed are checkpointed to; None: there are none."""
+        all_of_them = (self._default, *self._of.values())
+        return next((p for p in all_of_them if isinstance(p, Checkpointed)), None)
+
+    def describe(self) -> str:
+        """What of it must be the same when a query goes on at a location."""
+        others = {
+            unit: text
+            for unit, protection in self._of.items()
+            if (text := protection.describe()) != self._default.describe()
+        }
+        return ", ".join(
+            [self._default.describe(), *(f"{unit}: {text}" for unit, text in others.items())]
+        )
+
+
+def _is_checkpointed(protection: Protection) -> TypeGuard[Checkpointed]:
+    return isinstance(protection, Checkpointed)
+
 
 def parse_protection(name: str, guarantee: str, interval: str) -> Protection:
     """A protection by its command-line name. Raises `UnsupportedError` for unknown ones."""
@@ -153,8 +249,11 @@ def parse_protection(name: str, guarantee: str, interval: str) -> Protection:
         return UpstreamBackup(guarantee)
     if name == "checkpointed":
         return Checkpointed(guarantee, interval)
+    if name == "active-standby":
+        return ActiveStandby(guarantee)
     if name == "none":
         return Unprotected()
     raise UnsupportedError(
-        f"protection {name!r}; there are 'upstream-backup', 'checkpointed' and 'none'"
+        f"protection {name!r}; there are 'upstream-backup', 'active-standby', 'checkpointed' and "
+        "'none'"
     )

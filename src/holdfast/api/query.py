@@ -27,9 +27,9 @@ from holdfast.api.inspection import describe_operators
 from holdfast.api.measurements import Measurements, Observed, measure
 from holdfast.api.options import PREFIX, read_options
 from holdfast.api.planning import Plan, plan_dataflow
-from holdfast.api.protections import Checkpointed, Protection, Unprotected, UpstreamBackup
+from holdfast.api.protections import Protection, Protections
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
-from holdfast.core.haunit.plan import NodeLimits
+from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import NodeId
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.data_source import register
@@ -40,7 +40,7 @@ from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -56,25 +56,23 @@ def start(
     flow: Dataflow,
     spark: SparkSession,
     location: str,
-    protection: Protection | None,
+    protection: Protection | Mapping[str, Protection] | None,
     parallelism: int | dict[str, int],
     options: dict[str, str],
 ) -> Query:
     """Plan the dataflow, check that Spark can hold it, and launch it."""
-    protection = protection or UpstreamBackup()
-    protection.check(flow)
+    protections = Protections(protection)
+    protections.check(flow)
     values = read_options({**_session_options(spark), **options})
     _check_session(spark, is_insecure_allowed=bool(values["allowInsecureCluster"]))
-    is_protected = not isinstance(protection, Unprotected)
 
     def place() -> Plan:
         return plan_dataflow(
             flow,
             location,
             parallelism=parallelism,
-            is_protected=is_protected,
             limits=_node_limits(values),
-            checkpoints=protection.plan() if isinstance(protection, Checkpointed) else None,
+            protection=lambda unit: protections.of(unit).of_unit(),
         )
 
     ingests = [
@@ -82,7 +80,8 @@ def start(
         for step in flow.steps
         if step.kind == "source" and "df" in step.settings
     ]
-    embedded = protection.store if isinstance(protection, Checkpointed) else None
+    checkpointed = protections.checkpointed
+    embedded = checkpointed.store if checkpointed is not None else None
     embedded = embedded if isinstance(embedded, EmbeddedStore) else None
     _check_slots(spark, place(), ingests, embedded)
     register(spark)
@@ -90,19 +89,19 @@ def start(
     lock = LocationLock(location)
     chunks: ChunkCluster | None = None
     try:
-        claim(location, describe(flow, place(), protection))
+        claim(location, describe(flow, place(), protections))
         _start_ingests(spark, ingests)
         plan = place()  # Again: a replay begins when its recording is complete.
         store: StoreSpec | None = None
         if embedded is not None:
             chunks = _start_chunks(spark, location, embedded, flow.name)
             store = chunks.spec
-        elif isinstance(protection, Checkpointed):
-            store = protection.store_spec(location)
+        elif checkpointed is not None:
+            store = checkpointed.store_spec(location)
         if store is not None:
             Path(location, OPERATORS_FILE).write_text(describe_operators(flow, plan, store))
-        writers = protection.writers if isinstance(protection, Checkpointed) else None
-        cluster = _cluster(flow, spark, location, plan, values, store, writers or 0)
+        writers = 0 if checkpointed is None else checkpointed.writers or 0
+        cluster = _cluster(flow, spark, location, plan, values, store, writers)
     except BaseException:
         for ingest in ingests:
             ingest.stop()
@@ -111,7 +110,7 @@ def start(
         lock.release()
         raise
     misses = values["keepAliveMisses"]
-    measured = partial(measure, flow.name, plan, protection, misses=misses)
+    measured = partial(measure, flow.name, plan, protections.of, misses=misses)
     return Query(flow, spark, location, plan, cluster, ingests, lock, chunks, measured)
 
 
@@ -220,9 +219,11 @@ def _check_slots(
     slots = spark.sparkContext.defaultParallelism
     writers = 1 if any(ingest.is_streaming for ingest in ingests) else 0
     data_nodes = 0 if embedded is None else embedded.data_nodes
-    needed = len(plan.nodes) + writers + data_nodes
+    secondaries = sum(node.standby is not Standby.NONE for node in plan.nodes)
+    needed = len(plan.nodes) + secondaries + writers + data_nodes
     if needed > slots:
-        others = ["one for the streaming DataFrames"] if writers else []
+        others = [f"{secondaries} for secondaries"] if secondaries else []
+        others += ["one for the streaming DataFrames"] if writers else []
         others += [f"{data_nodes} for data nodes"] if data_nodes else []
         also = f" ({', '.join(others)})" if others else ""
         raise NotEnoughSlotsError(
@@ -336,6 +337,7 @@ class Query:
                     "pid": report.pid,
                     "host": report.host,
                     **report.statistics,
+                    "replicas": self._replicas(node),
                 }
                 for node, report in self._cluster.reports.items()
             },
@@ -346,6 +348,49 @@ class Query:
             ],
             "dataNodes": {} if self._chunks is None else self._chunks.processes(),
         }
+
+    def _replicas(self, node: NodeId) -> list[dict[str, Any]]:
+        """Role and lag of a node's replicas, the primary first.
+
+        The lag is that of the boundary that a replica has acted on, behind the primary's.
+        """
+        found = self._cluster.replicas(node)
+        reached = [report.statistics.get("boundary_us", 0) for _, report in found]
+        return [
+            {
+                "role": "primary" if i == 0 else "secondary",
+                "state": replica.state.value,
+                "pid": report.pid,
+                "host": report.host,
+                "lag_ms": max(0, reached[0] - reached[i]) / 1e3,
+                "is_ready": i == 0 or (replica.has_joined and replica.has_caught_up),
+            }
+            for i, (replica, report) in enumerate(found)
+        ]
+
+    def promote(self, unit: str, timeout: float = 10.0) -> None:
+        """Have the secondaries of all instances of a unit take over, e.g. before maintenance.
+
+        Nothing is lost and nothing doubled; the former primaries come back as secondaries.
+
+        Raises:
+            OptionError: There is no such unit, or it has no secondaries.
+            TimeoutError: Some secondary is not ready to take over.
+        """
+        nodes = [plan for plan in self._plan.nodes if plan.unit == unit]
+        if not nodes or any(plan.standby is Standby.NONE for plan in nodes):
+            ready = dict.fromkeys(p.unit for p in self._plan.nodes if p.standby is not Standby.NONE)
+            raise OptionError(
+                f"unit {unit!r} has no secondaries; units that have: {', '.join(ready) or 'none'}"
+            )
+        deadline = time.monotonic() + timeout
+        before = {plan.node: self.pid(plan.node) for plan in nodes}
+        for node, pid in before.items():
+            while self.pid(node) == pid:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the secondary of {node} has not taken over")
+                self._cluster.hand_over(node, pid)
+                time.sleep(0.005)
 
     @property
     def lastProgress(self) -> dict[str, Any]:

@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from holdfast.core.coordinator import coordinator as c
+from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
-from holdfast.core.haunit.events import RestartPointStored, WriteAdmitted
+from holdfast.core.coordinator.coordinator import Coordinator
+from holdfast.core.haunit.events import (
+    PeerIncarnationLearned,
+    RestartPointStored,
+    WriteAdmitted,
+)
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
 from holdfast.sim.network import Endpoint
@@ -39,6 +44,7 @@ COORDINATOR_STEPS = (
     "journal written",
     "assignment sent",
     "neighbour told",
+    "promotion sent",
     "restart point journalled",
 )
 
@@ -54,13 +60,12 @@ class Life:
         self.endpoint = Endpoint(f"driver/{epoch}", DRIVER)
         entries = world.journal.read()
         world.recovered(entries)
-        self.machine = c.Coordinator(
+        self.machine = Coordinator(
             tuple(world.plans.values()), epoch=epoch, limits=world.limits, journal=entries
         )
         self.is_over = False
         self.processes: dict[str, Process] = {}
         self._newest: dict[NodeId, Process] = {}  # the process that last said hello
-        self._newest_launch: dict[NodeId, int] = {}
         self._attempts: dict[tuple[NodeId, int], int] = {}
         self._timers: dict[str, int] = {}
         self._unwritten: list[c.WriteJournal] = []
@@ -85,6 +90,7 @@ class Life:
                 self._step(stimulus)
             else:
                 self._world.count("zombie told to end")
+                self._step(c.ZombieHeard(process.node, incarnation))
                 self._tell(process, lambda: self._end(process))
 
         self._to_driver(process, arrive)
@@ -92,12 +98,12 @@ class Life:
     def receive_hello(self, process: Process) -> None:
         """A process has come up."""
         name = process.endpoint.name
-        hello = c.HelloReceived(process.node, name, name)
+        hello = c.HelloReceived(process.node, process.launch, name, name)
 
         def arrive(is_torn: bool) -> None:
             if is_torn:
                 return
-            if process.launch != self._newest_launch[process.node]:
+            if not self.machine.is_expected(process.node, process.launch):
                 self._tell(process, lambda: self._end(process))
                 return
             self._newest[process.node] = process
@@ -161,7 +167,6 @@ class Life:
             case SetTimer():
                 self._set_timer(effect)
             case c.LaunchTask():
-                self._newest_launch[effect.node] = effect.launch
                 self._spawn(effect.node, effect.launch, 20_000, 250_000)
                 self._passed("task launched", self._newest.get(effect.node))
             case c.EndTask():
@@ -176,13 +181,17 @@ class Life:
                 self._assign(effect)
             case c.TellPeer():
                 self._tell_peer(effect)
+            case c.SendPromotion():
+                self._promote(effect)
             case c.TellPointStored():
-                self._passed("restart point journalled", self._newest.get(effect.node))
-                target = self._newest[effect.node]
+                target = self.processes[effect.task]
+                self._passed("restart point journalled", target)
                 stored = RestartPointStored(effect.sequence)
                 self._tell(target, lambda: target.take(stored))
             case AdmitWrite():
-                admitted = self._newest[effect.node]
+                admitted = self._process_of(effect.node, effect.incarnation)
+                if admitted is None:
+                    return
                 self._world.count("checkpoint admitted")
                 self._tell(admitted, lambda: admitted.take(WriteAdmitted()))
             case c.ReportFailure():
@@ -236,20 +245,38 @@ class Life:
 
     def _assign(self, effect: c.SendAssignment) -> None:
         process = self.processes[effect.task]
-        peers = {
-            peer: (incarnation, self._world.processes[endpoint].endpoint)
-            for peer, (incarnation, endpoint) in effect.peers.items()
-        }
         assignment: Assignment = effect.assignment
-        self._tell(process, lambda: process.assign(assignment, peers))
+
+        def assign() -> None:
+            process.assign(assignment)
+            for told in effect.peers:
+                self._meet(process, told)
+
+        self._tell(process, assign)
         self._passed("assignment sent", process)
 
+    def _meet(self, process: Process, told: c.TellPeer) -> None:
+        endpoint = self._world.processes[told.endpoint].endpoint
+        learned = PeerIncarnationLearned(told.peer, told.incarnation, told.secondary)
+        process.meet(learned, endpoint)
+
     def _tell_peer(self, effect: c.TellPeer) -> None:
-        target = self._newest[effect.node]
-        endpoint = self._world.processes[effect.endpoint].endpoint
-        peer, incarnation = effect.peer, effect.incarnation
-        self._tell(target, lambda: target.meet(peer, incarnation, endpoint))
+        target = self.processes[effect.task]
+        self._tell(target, lambda: self._meet(target, effect))
         self._passed("neighbour told", target)
+
+    def _promote(self, effect: c.SendPromotion) -> None:
+        target = self.processes[effect.task]
+        self._world.count("secondary promoted")
+        self._tell(target, lambda: target.promote(effect.incarnation, effect.restart_point))
+        self._passed("promotion sent", target)
+
+    def _process_of(self, node: NodeId, incarnation: Incarnation) -> Process | None:
+        """The process that runs an incarnation."""
+        for process in self.processes.values():
+            if process.node == node and process.incarnation == incarnation:
+                return process
+        return None
 
     # -- Spark ------------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ either. A process may die, be paused, be slow, and outlive its own replacement a
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.core.coordinator import coordinator as c
+from holdfast.core.coordinator import events as c
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment
@@ -36,6 +37,7 @@ from holdfast.sim.network import Endpoint
 from holdfast.sim.store import CheckpointWriting, Unreadable, load_checkpoint
 
 if TYPE_CHECKING:
+    from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.sim.driver import Life
     from holdfast.sim.world import World
 
@@ -50,6 +52,8 @@ _STEPS: dict[type[Stimulus], str] = {
     events.BatchReceived: "batch received",
     events.SubscribeReceived: "subscription received",
     events.AckReceived: "acknowledgement received",
+    events.PositionsReceived: "positions received",
+    events.Promoted: "promotion due",
     events.SinkSynced: "sink synced",
     events.RestartPointStored: "restart point stored",
     events.SpillRead: "spill read",
@@ -69,6 +73,7 @@ _EFFECT_STEPS: dict[type[Effect], str] = {
     events.SpillBatches: "spilled",
     events.TrimSpill: "trimmed",
     events.ReportCaughtUp: "caught up",
+    events.ReportPromoted: "promoted",
     events.ReportFirstOutput: "first output",
     events.ReportFinished: "node finished",
     events.WriteCheckpoint: "checkpoint prepared",
@@ -95,16 +100,18 @@ class Process:
         )
         self.machine: Node | None = None
         self.incarnation = Incarnation(0)  # 0 before the assignment
+        self.born = Incarnation(0)  # as which it began; a promotion changes the other one
         self.epoch = 0
         self.inbox: deque[Stimulus] = deque()
         self.is_dead = False
         self.paused_until_us = 0
-        self.peers: dict[NodeId, tuple[Incarnation, Endpoint]] = {}
+        self.peers: dict[NodeId, tuple[events.PeerIncarnationLearned, Endpoint]] = {}
         self.spills: dict[StreamId, SimulatedLog] = {}
         self._timers: dict[str, int] = {}
         self._is_turn_due = False
         self._subscriber: dict[tuple[StreamId, Incarnation], Endpoint] = {}
         self._producer_of = {s.stream: s.producer for s in self.plan.inputs if s.producer}
+        self._producer_of[self.plan.replica_stream] = node
         self.degree = len(self.plan.inputs) + sum(len(o.streams) for o in self.plan.outputs)
         self._schemas = {s.stream: with_time(s.schema) for s in self.plan.inputs}
         self._output_schemas: dict[str, pa.Schema] = {
@@ -125,27 +132,23 @@ class Process:
             self.life.receive_hello(self)
         self._scheduler.after(_HELLO_AGAIN_US, self.hello)
 
-    def assign(self, given: Assignment, peers: dict[NodeId, tuple[Incarnation, Endpoint]]) -> None:
+    def assign(self, given: Assignment) -> None:
         """The driver's word has arrived: open the sinks and make the machine."""
         if self.is_dead or self.incarnation:
             return
         if self._dies_at("assigned"):
             return
         next_ids: dict[StreamId, int] = {}
-        try:
-            for log in self.sinks():
-                opened = log.open(given.incarnation, self.endpoint.machine)
-                next_ids[StreamId(log.stream)] = opened
-        except (Damage, Superseded) as reason:
-            self._fail(str(reason), is_fatal=True, incarnation=given.incarnation)
-            return
+        if not given.is_secondary:
+            opened = self._open_sinks(given.incarnation)
+            if opened is None:
+                return
+            next_ids = opened
         self.epoch = given.epoch
-        self.incarnation = given.incarnation
-        assignment = Assignment(given.epoch, given.incarnation, given.restart_point, next_ids)
+        self.incarnation = self.born = given.incarnation
+        assignment = replace(given, sink_next_ids=next_ids)
         self._scheduler.note(f"{self.endpoint.name} is incarnation {given.incarnation}")
         self._world.assigned(self, assignment)
-        for peer, (incarnation, endpoint) in peers.items():
-            self.meet(peer, incarnation, endpoint)
         point, limits = given.restart_point, self.plan.limits
         if point is None or self.plan.checkpoints is None:
             self._begin(assignment, None)
@@ -154,6 +157,29 @@ class Process:
             machine = Restoration(point, limits.page_bytes, limits.state_bytes, found)
             self._restore(machine, machine.start(), assignment)
         self._keep_alive()
+
+    def _open_sinks(self, incarnation: Incarnation) -> dict[StreamId, int] | None:
+        """What the sinks' logs hold; None: one cannot be opened, and the process has failed."""
+        try:
+            return {
+                StreamId(log.stream): log.open(incarnation, self.endpoint.machine)
+                for log in self.sinks()
+            }
+        except (Damage, Superseded) as reason:
+            self._fail(str(reason), is_fatal=True, incarnation=self.incarnation or incarnation)
+            return None
+
+    def promote(self, incarnation: Incarnation, point: RestartPoint | None) -> None:
+        """The driver's word has arrived: open the sinks, and take over."""
+        machine = self.machine
+        if self.is_dead or machine is None or not machine.is_secondary:
+            return
+        if any(isinstance(waiting, events.Promoted) for waiting in self.inbox):
+            return
+        self._world.promoted(self, incarnation)
+        next_ids = self._open_sinks(incarnation)
+        if next_ids is not None:
+            self.take(events.Promoted(incarnation, point, next_ids))
 
     def _restore(self, machine: Restoration, effects: list[Effect], assignment: Assignment) -> None:
         """Perform the effects of a restoration."""
@@ -212,12 +238,12 @@ class Process:
         """The logs that it writes."""
         return [self._world.sinks[s] for o in self.plan.outputs if o.is_sink for s in o.streams]
 
-    def meet(self, peer: NodeId, incarnation: Incarnation, endpoint: Endpoint) -> None:
-        """A neighbour has this incarnation now, and is there."""
-        if self.peers.get(peer) == (incarnation, endpoint):
+    def meet(self, learned: events.PeerIncarnationLearned, endpoint: Endpoint) -> None:
+        """A neighbour has these replicas now, and its primary is there."""
+        if not self.incarnation or self.peers.get(learned.node) == (learned, endpoint):
             return
-        self.peers[peer] = (incarnation, endpoint)
-        self.take(events.PeerIncarnationLearned(peer, incarnation))
+        self.peers[learned.node] = (learned, endpoint)
+        self.take(learned)
 
     def take(self, stimulus: Stimulus) -> None:
         """Put a stimulus into the inbox."""
@@ -245,8 +271,15 @@ class Process:
         if self.is_dead or self.life.is_over:
             return
         if self._scheduler.now_us >= self.paused_until_us:
-            known = {} if machine is None else machine.known_peers()
-            alive = c.KeepAliveReceived(self.node, self.incarnation, known)
+            alive = c.KeepAliveReceived(self.node, self.incarnation, {})
+            if machine is not None:
+                alive = c.KeepAliveReceived(
+                    self.node,
+                    self.incarnation,
+                    machine.known_peers(),
+                    machine.known_secondaries(),
+                    machine.has_joined,
+                )
             self.life.receive(self, alive, self.incarnation)
         self._scheduler.after(_KEEP_ALIVE_US, self._keep_alive)
 
@@ -447,14 +480,37 @@ class Process:
     def _send_subscribe(self, effect: events.SendSubscribe) -> None:
         positions = (effect.from_id, effect.needed_from, effect.credit_until)
         subscribe = events.SubscribeReceived(
-            effect.stream, self.incarnation, effect.producer, *positions
+            effect.stream,
+            self.incarnation,
+            effect.producer,
+            *positions,
+            is_secondary=effect.is_secondary,
         )
         self._send_up(effect.stream, subscribe)
 
     def _send_ack(self, effect: events.SendAck) -> None:
         positions = (effect.received_before, effect.needed_from, effect.credit_until)
-        ack = events.AckReceived(effect.stream, self.incarnation, effect.producer, *positions)
+        ack = events.AckReceived(
+            effect.stream,
+            self.incarnation,
+            effect.producer,
+            *positions,
+            is_secondary=effect.is_secondary,
+        )
         self._send_up(effect.stream, ack)
+
+    def _send_positions(self, effect: events.SendPositions) -> None:
+        told = events.PositionsReceived(
+            effect.stream, self.incarnation, effect.receiver, effect.positions
+        )
+        self._send_down(effect.stream, effect.receiver, told, _FRAME_BYTES)
+
+    def _promoted(self, _: events.ReportPromoted) -> None:
+        machine = self.machine
+        if machine is not None:
+            self.incarnation = machine.incarnation
+            promoted = c.NodePromoted(self.node, self.incarnation)
+            self.life.receive(self, promoted, self.incarnation)
 
     def _read_source(self, effect: events.ReadSource) -> None:
         source = self._world.sources[effect.stream]
@@ -489,11 +545,11 @@ class Process:
         if log is None:
             schema = effect.batches[0].batch.schema
             log = self.spills[effect.stream] = SimulatedLog(effect.stream, schema)
-            log.open(self.incarnation, self.endpoint.machine, effect.batches[0].first_id)
-        if effect.batches[0].first_id > log.next_id(self.incarnation):
-            log.skip_to(self.incarnation, effect.batches[0].first_id)
+            log.open(self.born, self.endpoint.machine, effect.batches[0].first_id)
+        if effect.batches[0].first_id > log.next_id(self.born):
+            log.skip_to(self.born, effect.batches[0].first_id)
         for batch in effect.batches:
-            log.append(self.incarnation, batch)
+            log.append(self.born, batch)
 
     def _read_spill(self, effect: events.ReadSpill) -> None:
         batches = self._spilled(effect.stream, effect.from_id, effect.to_id)
@@ -523,6 +579,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     SetTimer: Process._set_timer,
     events.SendBatch: Process._send_batch,
     events.SendBoundary: Process._send_boundary,
+    events.SendPositions: Process._send_positions,
     events.SendSubscribe: Process._send_subscribe,
     events.SendAck: Process._send_ack,
     events.ReadSource: Process._read_source,
@@ -534,6 +591,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.TrimSpill: Process._nothing,
     events.StoreRestartPoint: Process._store_point,
     events.ReportCaughtUp: Process._caught_up,
+    events.ReportPromoted: Process._promoted,
     events.ReportFirstOutput: Process._first_output,
     events.ReportFinished: Process._finished,
     events.WriteCheckpoint: Process._write_checkpoint,
@@ -552,10 +610,17 @@ def _encoded(stimulus: frames.NodeMessage, epoch: int) -> list[bytes | pa.Buffer
         return frames.encode_batch(address, stimulus.stream, stimulus.batch)
     if isinstance(stimulus, events.BoundaryReceived):
         kind, positions = FrameKind.BOUNDARY, (stimulus.sent_before, stimulus.boundary_us, 0)
+    elif isinstance(stimulus, events.PositionsReceived):
+        return [*frames.encode_replica_positions(address, stimulus.stream, stimulus.positions)]
     elif isinstance(stimulus, events.SubscribeReceived):
         kind = FrameKind.SUBSCRIBE
         positions = (stimulus.from_id, stimulus.needed_from, stimulus.credit_until)
     else:
         kind = FrameKind.ACK
         positions = (stimulus.received_before, stimulus.needed_from, stimulus.credit_until)
-    return [*frames.encode_positions(kind, address, stimulus.stream, positions)]
+    is_secondary = not isinstance(stimulus, events.BoundaryReceived) and stimulus.is_secondary
+    return [
+        *frames.encode_positions(
+            kind, address, stimulus.stream, positions, is_secondary=is_secondary
+        )
+    ]

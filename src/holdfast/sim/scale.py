@@ -74,7 +74,7 @@ def measure(shape: str, size: int) -> Measured:
     flow = _chains(size) if shape == "chains" else _exchange(size)
     started_s = time.perf_counter()
     parallelism: dict[str, int] = {} if shape == "chains" else {"counts": size // 2}
-    plan = plan_dataflow(flow, "", parallelism=parallelism, is_protected=True, limits=NodeLimits())
+    plan = plan_dataflow(flow, "", parallelism=parallelism, limits=NodeLimits())
     plan_s = time.perf_counter() - started_s
     sources: dict[StreamId, Any] = dict(plan.sources)
     world = World(plan.nodes, sources, seed=1, checkers=(Tape(), Fencing(), Trimming()))

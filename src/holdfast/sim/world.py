@@ -221,7 +221,7 @@ class World:
         living = [
             p.machine.statistics()
             for p in self.processes.values()
-            if p.machine is not None and not p.is_dead
+            if p.machine is not None and not p.is_dead and not p.machine.is_secondary
         ]
         refused = sum(s.refused_frames for s in living)
         if refused:
@@ -277,6 +277,11 @@ class World:
             self.count("restart from a stored point")
         for checker in self._checkers:
             checker.assigned(process, assignment)
+
+    def promoted(self, process: Process, incarnation: int) -> None:
+        """A secondary is told to take over."""
+        for checker in self._checkers:
+            checker.promoted(process, incarnation)
 
     def restored(self, process: Process, state: RestoredState) -> None:
         """A process has loaded a checkpoint."""

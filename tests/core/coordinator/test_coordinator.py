@@ -1,6 +1,7 @@
 """The coordinator: assignment, fencing, replacement, durability before action. [HA §4]"""
 
-from holdfast.core.coordinator import coordinator as c
+from holdfast.core.coordinator import events as c
+from holdfast.core.coordinator.coordinator import Coordinator, CoordinatorLimits
 from holdfast.core.haunit.plan import NodePlan
 from holdfast.core.machine import Effect, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
@@ -19,8 +20,8 @@ class Driver:
     def __init__(self, *plans: NodePlan, journal: tuple[dict[str, object], ...] = ()) -> None:
         self.journal: list[dict[str, object]] = []
         self.now_ms = 0
-        self.machine = c.Coordinator(
-            plans or (plan(),), epoch=1, limits=c.CoordinatorLimits(failures_max=3), journal=journal
+        self.machine = Coordinator(
+            plans or (plan(),), epoch=1, limits=CoordinatorLimits(failures_max=3), journal=journal
         )
         self.effects: list[Effect] = []
         self.step(c.Started())
@@ -36,8 +37,13 @@ class Driver:
         self.effects += effects
         return made
 
+    def hello(self, task: str, *, journal: bool = True) -> list[Effect]:
+        """A task of the newest launch comes up."""
+        launch = [e.launch for e in self.effects if isinstance(e, c.LaunchTask)][-1]
+        return self.step(c.HelloReceived(A, launch, task, "ipc://x"), journal=journal)
+
     def up(self, task: str) -> Incarnation:
-        effects = self.step(c.HelloReceived(A, task, "ipc://x"))
+        effects = self.hello(task)
         (assigned,) = [e for e in effects if isinstance(e, c.SendAssignment)]
         return assigned.assignment.incarnation
 
@@ -48,7 +54,7 @@ def kinds(effects: list[Effect]) -> list[str]:
 
 def test_no_assignment_before_the_journal_has_the_incarnation() -> None:
     driver = Driver()
-    effects = driver.step(c.HelloReceived(A, "t1", "ipc://x"), journal=False)
+    effects = driver.hello("t1", journal=False)
     assert kinds(effects) == ["WriteJournal"]
 
 
@@ -81,7 +87,7 @@ def test_a_restart_point_counts_once_it_is_durable_and_not_before() -> None:
     (write,) = asked
     assert isinstance(write, c.WriteJournal)
     assert kinds(driver.step(c.JournalWritten(write.request_id))) == ["TellPointStored"]
-    effects = driver.step(c.HelloReceived(A, "t2", "ipc://y"))
+    effects = driver.hello("t2")
     (assigned,) = [e for e in effects if isinstance(e, c.SendAssignment)]
     assert assigned.assignment.restart_point == point
 
@@ -92,7 +98,7 @@ def test_a_new_life_goes_on_from_the_journal() -> None:
     point = RestartPoint(1, {"s": 7}, {"s": 9}, 3, {"o": 4})
     driver.step(c.RestartPointReceived(A, first, point))
     again = Driver(journal=tuple(driver.journal))
-    effects = again.step(c.HelloReceived(A, "t1", "ipc://x"))
+    effects = again.hello("t1")
     (assigned,) = [e for e in effects if isinstance(e, c.SendAssignment)]
     assert assigned.assignment.restart_point == point
     assert assigned.assignment.incarnation > first
@@ -124,7 +130,7 @@ def test_a_recovery_is_reported_in_four_numbers() -> None:
     driver.step(c.NodeCaughtUp(A, incarnation, 42))
     driver.now_ms = 360
     effects = driver.step(c.FirstOutput(A, incarnation))
-    assert effects == [c.ReportRecovery(A, 100, 200, 50, 360, 42)]
+    assert effects == [c.ReportRecovery(A, 100, 200, 50, 360, 42, was_promoted=False)]
 
 
 def test_the_query_ends_when_all_nodes_have_finished() -> None:

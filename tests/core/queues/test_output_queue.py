@@ -27,65 +27,65 @@ def queue(memory_limit_bytes: int = 1 << 20, *, retain: bool = True) -> OutputQu
 def test_nothing_is_sent_without_subscriber_or_credit() -> None:
     output = queue()
     output.append(tuples(0, 10))
-    output.grant(10)
-    assert output.take_sendable() == []
-    output.subscribe(0)
-    output.reset_credit(0)
-    assert output.take_sendable() == []
+    output.primary.grant(10)
+    assert output.primary.take_sendable() == []
+    output.primary.subscribe(0)
+    output.primary.reset_credit(0)
+    assert output.primary.take_sendable() == []
 
 
 def test_a_batch_is_cut_at_the_credit_and_its_head_promises_no_boundary() -> None:
     output = queue()
     output.append(tuples(0, 10, boundary_us=99))
-    output.subscribe(0)
-    output.reset_credit(4)
-    (head,) = output.take_sendable()
+    output.primary.subscribe(0)
+    output.primary.reset_credit(4)
+    (head,) = output.primary.take_sendable()
     assert (head.first_id, head.next_id) == (0, 4)
     assert head.boundary_us < 99
-    output.grant(100)
-    (rest,) = output.take_sendable()
+    output.primary.grant(100)
+    (rest,) = output.primary.take_sendable()
     assert (rest.first_id, rest.next_id, rest.boundary_us) == (4, 10, 99)
 
 
 def test_subscribing_again_sends_again_from_the_named_id() -> None:
     output = queue()
     output.append(tuples(0, 10))
-    output.subscribe(0)
-    output.reset_credit(100)
-    output.take_sendable()
-    output.subscribe(3)
-    assert [b.first_id for b in output.take_sendable()] == [3]
+    output.primary.subscribe(0)
+    output.primary.reset_credit(100)
+    output.primary.take_sendable()
+    output.primary.subscribe(3)
+    assert [b.first_id for b in output.primary.take_sendable()] == [3]
 
 
 def test_what_was_trimmed_cannot_be_asked_for_again() -> None:
     output = queue()
     output.append(tuples(0, 10))
-    output.subscribe(0)
-    output.reset_credit(100)
-    output.take_sendable()
-    output.acknowledge(10, 10)
+    output.primary.subscribe(0)
+    output.primary.reset_credit(100)
+    output.primary.take_sendable()
+    output.primary.acknowledge(10, 10)
     with pytest.raises(RemoteProtocolError, match="trimmed"):
-        output.subscribe(9)
+        output.primary.subscribe(9)
 
 
 def test_a_tuple_that_is_still_needed_is_kept() -> None:
     output = queue()
     output.append(tuples(0, 5))
     output.append(tuples(5, 5))
-    output.subscribe(0)
-    output.reset_credit(100)
-    output.take_sendable()
-    output.acknowledge(10, 7)
-    output.subscribe(7)
-    assert [(b.first_id, b.next_id) for b in output.take_sendable()] == [(7, 10)]
+    output.primary.subscribe(0)
+    output.primary.reset_credit(100)
+    output.primary.take_sendable()
+    output.primary.acknowledge(10, 7)
+    output.primary.subscribe(7)
+    assert [(b.first_id, b.next_id) for b in output.primary.take_sendable()] == [(7, 10)]
 
 
 def test_an_ack_of_tuples_not_yet_produced_is_refused_and_changes_nothing() -> None:
     output = queue()
     output.append(tuples(0, 5))
     with pytest.raises(RemoteProtocolError):
-        output.acknowledge(6, 0)
-    assert output.received_before == 0
+        output.primary.acknowledge(6, 0)
+    assert output.primary.received_before == 0
 
 
 def test_ids_must_continue() -> None:
@@ -99,38 +99,38 @@ def test_beyond_the_limit_sent_tuples_are_spilled_and_must_be_read_back() -> Non
     for i in range(5):
         output.append(tuples(10 * i, 10))
     assert output.take_spill() == []
-    output.subscribe(0)
-    output.reset_credit(1000)
-    output.take_sendable()
+    output.primary.subscribe(0)
+    output.primary.reset_credit(1000)
+    output.primary.take_sendable()
     spilled = output.take_spill()
     assert spilled[0].first_id == 0
-    output.subscribe(0)
-    assert output.take_sendable() == []
-    assert output.missing_for_send() == (0, spilled[-1].next_id)
-    output.resent(spilled[-1].next_id)
-    assert output.take_sendable()[0].first_id == spilled[-1].next_id
+    output.primary.subscribe(0)
+    assert output.primary.take_sendable() == []
+    assert output.primary.missing_for_send() == (0, spilled[-1].next_id)
+    output.primary.resent(spilled[-1].next_id)
+    assert output.primary.take_sendable()[0].first_id == spilled[-1].next_id
 
 
 def test_without_retention_sent_tuples_are_gone() -> None:
     output = queue(retain=False)
     output.append(tuples(0, 5))
-    output.subscribe(0)
-    output.reset_credit(100)
-    output.take_sendable()
+    output.primary.subscribe(0)
+    output.primary.reset_credit(100)
+    output.primary.take_sendable()
     assert output.statistics().retained_tuples == 0
 
 
 def test_small_batches_that_were_sent_are_merged_and_replayed_as_one() -> None:
     output = queue()
-    output.subscribe(0)
-    output.reset_credit(1_000)
+    output.primary.subscribe(0)
+    output.primary.reset_credit(1_000)
     for i in range(100):
         output.append(tuples(i, 1, boundary_us=i))
-    assert len(output.take_sendable()) == 100
+    assert len(output.primary.take_sendable()) == 100
     output.append(tuples(100, 1, boundary_us=100))
-    output.acknowledge(50, 30)
-    output.subscribe(40)
-    replayed = output.take_sendable()
+    output.primary.acknowledge(50, 30)
+    output.primary.subscribe(40)
+    replayed = output.primary.take_sendable()
     assert [(batch.first_id, batch.count) for batch in replayed] == [(40, 60), (100, 1)]
     assert replayed[0].boundary_us == 99
     assert replayed[0].batch.column(0).to_pylist() == list(range(40, 100))
@@ -151,22 +151,22 @@ def test_the_queue_agrees_with_a_list(steps: list[tuple[str, int]]) -> None:
             output.append(tuples(output.next_id, number + 1))
         elif kind == "s":
             expected = min(needed + number, output.next_id)
-            output.subscribe(expected)
-            output.reset_credit(expected + number)
+            output.primary.subscribe(expected)
+            output.primary.reset_credit(expected + number)
             is_subscribed = True
         elif kind == "g":
-            output.grant(expected + number)
+            output.primary.grant(expected + number)
         elif kind == "k":
             needed = max(needed, min(expected, needed + number))
-            output.acknowledge(expected, needed)
+            output.primary.acknowledge(expected, needed)
         for batch in output.take_spill():
             spilled.update({i: i for i in range(batch.first_id, batch.next_id)})
-        while is_subscribed and (missing := output.missing_for_send()) is not None:
+        while is_subscribed and (missing := output.primary.missing_for_send()) is not None:
             assert missing[0] == expected
             assert all(i in spilled for i in range(*missing))
             expected = missing[1]
-            output.resent(expected)
-        for batch in output.take_sendable():
+            output.primary.resent(expected)
+        for batch in output.primary.take_sendable():
             assert batch.first_id == expected
             assert batch.batch.column(0).to_pylist() == list(range(batch.first_id, batch.next_id))
             expected = batch.next_id

@@ -1,37 +1,75 @@
 """The coordinator: who lives, who counts, and from where a replacement goes on. [HA §4, SGuard §3]
 
-Theory of operation. Every node is in one of the states of `NodeState`:
+Theory of operation. An instance of a unit has one replica, or two: a primary and a secondary. Every
+replica is in one of the states of `NodeState`:
 
     LAUNCHING --hello--> ASSIGNING --journal written--> RUNNING --lost--> LAUNCHING
                                                    any state --finished/stop--> (end)
+    RUNNING (secondary) --primary lost--> PROMOTING --it says so--> RUNNING (primary)
 
-- A node that comes up says hello. The coordinator gives it the next incarnation and writes that to
-  its journal; only when the journal is durable does the node get its assignment (incarnation,
-  newest stored restart point, neighbours), and its neighbours the news.
-- A RUNNING node is lost when keep-alives are missed, when Spark reports its task's end, or when
-  another task says hello in its name (Spark replaced it before we noticed). It is fenced at once:
-  from then on only the next incarnation counts. Then the shell is asked to end its process, if it
+- A replica that comes up says hello. The coordinator gives it the next incarnation of the instance
+  and writes that to its journal; only when the journal is durable does the replica get its
+  assignment (incarnation, newest stored restart point, neighbours), and its neighbours the news.
+- A replica at work is lost when keep-alives are missed, when Spark reports its task's end, or when
+  another task says hello in its place (Spark replaced it before we noticed). It is fenced at once:
+  from then on only later incarnations count. Then the shell is asked to end its process, if it
   still has one, and to launch a replacement unless one has already come up.
+- When the primary is lost and the secondary is at work, that one is promoted: it gets an
+  incarnation of its own as the primary, journalled before it is told. When it says that it has
+  taken over, neighbours are told. Whoever comes up first while there is no primary becomes it; the
+  other one is the secondary. [HA §4.2]
 - A restart point is journalled; the node is told once it is durable, and only then may it tell its
   neighbours to trim. So the newest journalled point is always one from which the node can start.
+- A secondary starts from that point too. Until it says that all its producers serve it, no newer
+  point is stored: what it has not received yet is not trimmed. From then on producers see to that.
 - Back-off: a node that is lost `failures_max` times within `failure_window_ms` fails the query,
-  with the last reason: a poison tuple must not turn into a silent loop of restarts.
+  with the last reason: a poison tuple must not turn into a silent loop of restarts. One that was
+  taken for dead and then spoke was only slow: the next time its instance is waited for twice as
+  long.
 
 A coordinator that starts over an existing journal is an ordinary one with `epoch` one higher;
 every node then starts at its newest stored point.
 
-Invariants: incarnations only grow; no assignment and no `TellPointStored` before the journal has
-it; a message of a fenced incarnation changes nothing.
+Invariants: incarnations only grow; no assignment, no promotion and no `TellPointStored` before the
+journal has it; a message of a fenced incarnation changes nothing.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.coordinator.admission import Admission
+from holdfast.core.coordinator.events import (
+    EndTask,
+    FailQuery,
+    FinishQuery,
+    FirstOutput,
+    HandoverWanted,
+    HelloReceived,
+    JournalWritten,
+    KeepAliveReceived,
+    LaunchTask,
+    NodeCaughtUp,
+    NodeFailed,
+    NodeFinished,
+    NodePromoted,
+    ReportFailure,
+    ReportRecovery,
+    RestartPointReceived,
+    SendAssignment,
+    SendPromotion,
+    Started,
+    TaskEnded,
+    TellPeer,
+    TellPointStored,
+    WriteEnded,
+    WriteJournal,
+    WriteWanted,
+    ZombieHeard,
+)
+from holdfast.core.coordinator.instance import Instance, NodeState, Recovery, Replica
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.plan import Assignment, NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
@@ -39,15 +77,6 @@ from holdfast.core.model.ids import Incarnation, NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
 
 _CHECK_INTERVAL_MS = 20
-_NONE_YET = Incarnation(0)
-
-
-class NodeState(enum.Enum):
-    """Where a node is in its life."""
-
-    LAUNCHING = "launching"
-    ASSIGNING = "assigning"
-    RUNNING = "running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,258 +102,6 @@ class CoordinatorLimits:
     writers_max: int = 0
 
 
-# -- stimuli --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Started(Stimulus):
-    """The coordinator may begin."""
-
-
-@dataclass(frozen=True, slots=True)
-class HelloReceived(Stimulus):
-    """A task has come up for a node.
-
-    Attributes:
-        node: Whose instance it runs.
-        task: Names the task's process uniquely; the answer goes there.
-        endpoint: Where its neighbours reach it.
-    """
-
-    node: NodeId
-    task: str
-    endpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class KeepAliveReceived(Stimulus):
-    """A node lives.
-
-    Attributes:
-        node: The node.
-        incarnation: Its incarnation.
-        peers: The incarnations of its neighbours as it knows them; if the word of a new one was
-            lost, it is repeated.
-    """
-
-    node: NodeId
-    incarnation: Incarnation
-    peers: dict[NodeId, Incarnation]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskEnded(Stimulus):
-    """Spark reports that the task of a launch has ended, or failed."""
-
-    node: NodeId
-    launch: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFailed(Stimulus):
-    """A node reports an error of its own before it dies."""
-
-    node: NodeId
-    incarnation: Incarnation
-    reason: str
-    is_fatal: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RestartPointReceived(Stimulus):
-    """A node asks to store a safe restart point."""
-
-    node: NodeId
-    incarnation: Incarnation
-    point: RestartPoint
-
-
-@dataclass(frozen=True, slots=True)
-class WriteWanted(Stimulus):
-    """A node has a checkpoint to write, and waits to be admitted."""
-
-    node: NodeId
-    incarnation: Incarnation
-
-
-@dataclass(frozen=True, slots=True)
-class WriteEnded(Stimulus):
-    """A node that was admitted has written its checkpoint, or will not."""
-
-    node: NodeId
-    incarnation: Incarnation
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFinished(Stimulus):
-    """A node has processed all its input and put out everything."""
-
-    node: NodeId
-    incarnation: Incarnation
-
-
-@dataclass(frozen=True, slots=True)
-class NodeCaughtUp(Stimulus):
-    """A replacement has replayed its input up to the cut."""
-
-    node: NodeId
-    incarnation: Incarnation
-    replayed_tuples: int
-
-
-@dataclass(frozen=True, slots=True)
-class FirstOutput(Stimulus):
-    """A replacement has put out its first new tuple."""
-
-    node: NodeId
-    incarnation: Incarnation
-
-
-@dataclass(frozen=True, slots=True)
-class JournalWritten(Stimulus):
-    """The entries of a `WriteJournal` are durable."""
-
-    request_id: int
-
-
-# -- effects --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchTask(Effect):
-    """Submit a Spark job for a node; its end comes back as `TaskEnded` with this number."""
-
-    node: NodeId
-    launch: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndTask(Effect):
-    """End the process of a fenced incarnation, if it still runs."""
-
-    node: NodeId
-    task: str
-
-
-@dataclass(frozen=True, slots=True)
-class WriteJournal(Effect):
-    """Make entries durable; answered by `JournalWritten`."""
-
-    request_id: int
-    entries: tuple[dict[str, object], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SendAssignment(Effect):
-    """Tell a task which incarnation it is, and who its neighbours are."""
-
-    node: NodeId
-    task: str
-    assignment: Assignment
-    peers: dict[NodeId, tuple[Incarnation, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class TellPeer(Effect):
-    """Tell a running node where the present incarnation of a neighbour is."""
-
-    node: NodeId
-    peer: NodeId
-    incarnation: Incarnation
-    endpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class TellPointStored(Effect):
-    """Tell a node that its restart point is durable."""
-
-    node: NodeId
-    incarnation: Incarnation
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReportFailure(Effect):
-    """A node was taken for lost."""
-
-    node: NodeId
-    incarnation: Incarnation
-    reason: str
-    silent_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReportRecovery(Effect):
-    """A lost node works again.
-
-    Attributes:
-        node: The node.
-        detected_ms: From the last sign of life to the decision that it is lost.
-        restarted_ms: From that decision until the replacement said hello.
-        replayed_ms: From there until it had replayed its input.
-        recovered_ms: From the last sign of life to the first new output.
-        replayed_tuples: How many tuples it processed in silence.
-    """
-
-    node: NodeId
-    detected_ms: int
-    restarted_ms: int
-    replayed_ms: int
-    recovered_ms: int
-    replayed_tuples: int
-
-
-@dataclass(frozen=True, slots=True)
-class FinishQuery(Effect):
-    """All nodes are done."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailQuery(Effect):
-    """The query cannot go on."""
-
-    reason: str
-
-
-@dataclass(slots=True)
-class _Recovery:
-    """Times of one failure, ms on the coordinator's clock."""
-
-    last_alive_ms: int
-    detected_at_ms: int
-    hello_at_ms: int = -1
-    caught_up_at_ms: int = -1
-    replayed_tuples: int = 0
-
-
-@dataclass(slots=True)
-class _Node:
-    """What the coordinator knows of one node."""
-
-    plan: NodePlan
-    state: NodeState = NodeState.LAUNCHING
-    incarnation: Incarnation = _NONE_YET  # the newest given out; never moves back
-    launch: int = 0  # number of the newest launch
-    launched_at_ms: int = 0
-    task: str | None = None
-    endpoint: str = ""
-    heard_ms: int = 0
-    point: RestartPoint | None = None  # newest durable restart point
-    asked_place: tuple[int, int] = (0, 0)  # incarnation and number of the newest one to be stored
-    failed_launches: int = 0  # in a row, without a hello
-    failures_ms: list[int] = field(default_factory=list)
-    recovery: _Recovery | None = None
-    last_reason: str = ""
-
-
-@dataclass(slots=True)
-class _Request:
-    """What to do when journal entries are durable."""
-
-    done: Callable[[int], list[Effect]]
-
-
 class Coordinator:
     """The machine of one life of the coordinator.
 
@@ -342,31 +119,32 @@ class Coordinator:
         """Begin a life over the entries that earlier ones left in the journal."""
         self.epoch = epoch
         self._limits = limits
-        self._nodes = {plan.node: _Node(plan) for plan in plans}
+        self._instances = {plan.node: Instance(plan) for plan in plans}
         self._neighbours: dict[NodeId, list[NodeId]] = {
             plan.node: [*plan.producers(), *plan.receivers()] for plan in plans
         }
-        self._unfinished = dict.fromkeys(self._nodes)
-        self._requests: dict[int, _Request] = {}
+        self._receivers = {plan.node: frozenset(plan.receivers()) for plan in plans}
+        self._unfinished = dict.fromkeys(self._instances)
+        self._requests: dict[int, Callable[[int], list[Effect]]] = {}
         self._next_request = 1
         self._is_over = False
         self._admission: Admission | None = None
         if limits.writers_max:
-            self._admission = Admission(limits.writers_max, self._nodes)
+            self._admission = Admission(limits.writers_max, self._instances)
         self.failures = 0
         for entry in journal:
             self._replay(entry)
 
     def _replay(self, entry: dict[str, object]) -> None:
-        node = self._nodes.get(NodeId(str(entry.get("node"))))
-        if node is None:
+        instance = self._instances.get(NodeId(str(entry.get("node"))))
+        if instance is None:
             return
         incarnation = entry.get("incarnation")
         if isinstance(incarnation, int):
-            node.incarnation = Incarnation(max(node.incarnation, incarnation))
+            instance.newest = Incarnation(max(instance.newest, incarnation))
         point = entry.get("point")
         if isinstance(point, dict):
-            node.point = RestartPoint.from_json(point)
+            instance.point = RestartPoint.from_json(point)
 
     def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
         """Take one stimulus."""
@@ -378,53 +156,87 @@ class Coordinator:
 
     def _on_started(self, _: Started, now_ms: int) -> list[Effect]:
         effects: list[Effect] = [SetTimer("check", now_ms + _CHECK_INTERVAL_MS)]
-        for node in self._nodes.values():
-            effects += self._launch(node, now_ms)
+        for instance in self._instances.values():
+            for replica in instance.replicas():
+                effects += self._launch(instance, replica, now_ms)
         return effects
 
-    def _launch(self, node: _Node, now_ms: int) -> list[Effect]:
-        node.launch += 1
-        node.launched_at_ms = now_ms
-        return [LaunchTask(node.plan.node, node.launch)]
+    def _launch(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
+        if self._is_over:
+            return []
+        instance.launches += 1
+        replica.launch = instance.launches
+        replica.launched_at_ms = now_ms
+        return [LaunchTask(instance.plan.node, replica.launch)]
 
     def _on_hello_received(self, hello: HelloReceived, now_ms: int) -> list[Effect]:
-        node = self._nodes.get(hello.node)
-        if node is None or node.task == hello.task:
+        instance = self._instances.get(hello.node)
+        replica = None if instance is None else instance.of_launch(hello.launch)
+        if instance is None or replica is None or replica.task == hello.task:
             return []
         effects: list[Effect] = []
-        if node.state is not NodeState.LAUNCHING:
-            effects += self._fence(node, "a replacement task came up", now_ms)
-        node.state = NodeState.ASSIGNING
-        node.task = hello.task
-        node.endpoint = hello.endpoint
-        node.failed_launches = 0
-        node.heard_ms = now_ms
-        node.incarnation = Incarnation(node.incarnation + 1)
-        if node.recovery is not None:
-            node.recovery.hello_at_ms = now_ms
-        incarnation = node.incarnation
+        if replica.state is not NodeState.LAUNCHING:
+            effects += self._lose(instance, replica, "a replacement task came up", now_ms)
+        if replica is instance.secondary and instance.primary.state is NodeState.LAUNCHING:
+            instance.swap()
+        replica.state = NodeState.ASSIGNING
+        replica.task = hello.task
+        replica.endpoint = hello.endpoint
+        replica.failed_launches = 0
+        replica.heard_ms = now_ms
+        incarnation = replica.incarnation = instance.next_incarnation()
+        if instance.recovery is not None and replica is instance.primary:
+            instance.recovery.hello_at_ms = now_ms
         entry: dict[str, object] = {"node": hello.node, "incarnation": incarnation}
-        return [*effects, self._journal(entry, lambda ms: self._assigned(node, incarnation, ms))]
+        write = self._journal(entry, lambda ms: self._assigned(instance, replica, incarnation, ms))
+        return [*effects, write]
 
-    def _assigned(self, node: _Node, incarnation: Incarnation, now_ms: int) -> list[Effect]:
-        """The incarnation is durable: the node may work and its neighbours may know."""
-        if node.incarnation != incarnation or node.task is None:
+    def _assigned(
+        self, instance: Instance, replica: Replica, incarnation: Incarnation, now_ms: int
+    ) -> list[Effect]:
+        """The incarnation is durable: the replica may work and its neighbours may know."""
+        if replica.incarnation != incarnation or replica.task is None:
             return []
-        node.state = NodeState.RUNNING
-        node.heard_ms = now_ms
-        name = node.plan.node
-        peers = {
-            peer: (other.incarnation, other.endpoint)
-            for peer in self._neighbours[name]
-            if (other := self._nodes[peer]).state is NodeState.RUNNING
-        }
-        assignment = Assignment(self.epoch, incarnation, node.point, {})
-        effects: list[Effect] = [SendAssignment(name, node.task, assignment, peers)]
-        effects += [
-            TellPeer(peer, name, incarnation, node.endpoint)
-            for peer in self._neighbours[name]
-            if self._nodes[peer].state is NodeState.RUNNING
-        ]
+        replica.state = NodeState.RUNNING
+        replica.heard_ms = now_ms
+        is_secondary = replica is instance.secondary
+        assignment = Assignment(self.epoch, incarnation, instance.point, {}, is_secondary)
+        name = instance.plan.node
+        peers = tuple(
+            told
+            for peer in self._known_to(instance)
+            if (told := self._told(name, replica, peer)) is not None
+        )
+        return [SendAssignment(name, replica.task, assignment, peers), *self._announce(instance)]
+
+    def _known_to(self, instance: Instance) -> list[NodeId]:
+        """Whose replicas a node has to know: its neighbours', and its own if there are two."""
+        own = [] if instance.secondary is None else [instance.plan.node]
+        return [*self._neighbours[instance.plan.node], *own]
+
+    def _told(self, node: NodeId, replica: Replica, peer: NodeId) -> TellPeer | None:
+        """What a replica has to know of a peer; None while that has no primary at work."""
+        other = self._instances[peer]
+        primary = other.primary
+        if primary.state is not NodeState.RUNNING or replica.task is None:
+            return None
+        return TellPeer(
+            node,
+            replica.task,
+            peer,
+            primary.incarnation,
+            primary.endpoint,
+            other.secondary_incarnation,
+        )
+
+    def _announce(self, instance: Instance) -> list[Effect]:
+        """Tell everybody who has to know, all their replicas, about an instance's."""
+        name = instance.plan.node
+        effects: list[Effect] = []
+        for peer in self._known_to(instance):
+            for replica in self._instances[peer].replicas():
+                if replica.is_up and (told := self._told(peer, replica, name)) is not None:
+                    effects.append(told)
         return effects
 
     def _journal(
@@ -432,12 +244,12 @@ class Coordinator:
     ) -> WriteJournal:
         request_id = self._next_request
         self._next_request += 1
-        self._requests[request_id] = _Request(done)
+        self._requests[request_id] = done
         return WriteJournal(request_id, (entry,))
 
     def _on_journal_written(self, written: JournalWritten, now_ms: int) -> list[Effect]:
-        request = self._requests.pop(written.request_id, None)
-        return [] if request is None else request.done(now_ms)
+        done = self._requests.pop(written.request_id, None)
+        return [] if done is None else done(now_ms)
 
     # -- failing ----------------------------------------------------------------------------
 
@@ -445,75 +257,145 @@ class Coordinator:
         if timer.name != "check":
             return [] if self._admission is None else self._admission.timer_fired(timer, now_ms)
         effects: list[Effect] = [SetTimer("check", now_ms + _CHECK_INTERVAL_MS)]
-        deadline_ms = self._limits.keep_alive_ms * self._limits.misses
-        for node in self._nodes.values():
-            silent_ms = now_ms - node.heard_ms
-            if node.state is NodeState.RUNNING and silent_ms > deadline_ms:
-                reason = f"no keep-alive for {silent_ms} ms"
-                effects += self._fence(node, reason, now_ms) + self._replace(node, now_ms)
-            elif (
-                node.state is NodeState.LAUNCHING
-                and now_ms - node.launched_at_ms > self._limits.launch_timeout_ms
-            ):
-                effects += self._fail(
-                    f"{node.plan.node} did not come up within {self._limits.launch_timeout_ms} ms"
-                    + (f": {node.last_reason}" if node.last_reason else "")
-                )
+        for instance in self._instances.values():
+            for replica in list(instance.replicas()):
+                effects += self._check(instance, replica, now_ms)
         return effects
 
+    def _check(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
+        limits = self._limits
+        silent_ms = now_ms - replica.heard_ms
+        if replica.is_up and silent_ms > limits.keep_alive_ms * limits.misses * instance.patience:
+            instance.silenced |= dict.fromkeys((replica.incarnation, replica.former))
+            effects = self._lose(instance, replica, f"no keep-alive for {silent_ms} ms", now_ms)
+            return effects + self._launch(instance, replica, now_ms)
+        waited_ms = now_ms - replica.launched_at_ms
+        if replica.state is NodeState.LAUNCHING and waited_ms > limits.launch_timeout_ms:
+            return self._fail(
+                f"{instance.plan.node} did not come up within {limits.launch_timeout_ms} ms"
+                + (f": {instance.last_reason}" if instance.last_reason else "")
+            )
+        return []
+
     def _on_task_ended(self, ended: TaskEnded, now_ms: int) -> list[Effect]:
-        node = self._nodes[ended.node]
-        if ended.launch != node.launch:
+        instance = self._instances[ended.node]
+        replica = instance.of_launch(ended.launch)
+        if replica is None:
             return []  # A launch that has been replaced.
-        node.last_reason = node.last_reason or ended.reason
+        instance.last_reason = instance.last_reason or ended.reason
         effects: list[Effect] = []
-        if node.state is NodeState.LAUNCHING:
-            node.failed_launches += 1
-            if node.failed_launches >= self._limits.launches_max:
-                return self._fail(f"{ended.node} does not come up: {node.last_reason}")
-            effects += self._count_failure(node, ended.reason, now_ms)
+        if replica.state is NodeState.LAUNCHING:
+            replica.failed_launches += 1
+            if replica.failed_launches >= self._limits.launches_max:
+                return self._fail(f"{ended.node} does not come up: {instance.last_reason}")
+            effects += self._count_failure(instance, ended.reason, now_ms)
         else:
-            effects += self._fence(node, ended.reason, now_ms)
-        return effects + ([] if self._is_over else self._launch(node, now_ms))
+            effects += self._lose(instance, replica, ended.reason, now_ms)
+        return effects + self._launch(instance, replica, now_ms)
 
     def _on_node_failed(self, failed: NodeFailed, now_ms: int) -> list[Effect]:
-        node = self._nodes[failed.node]
-        if failed.incarnation != node.incarnation:
+        instance = self._instances[failed.node]
+        if instance.of_incarnation(failed.incarnation) is None:
             return []
-        node.last_reason = failed.reason
+        instance.last_reason = failed.reason
         return self._fail(f"{failed.node}: {failed.reason}") if failed.is_fatal else []
 
-    def _fence(self, node: _Node, reason: str, now_ms: int) -> list[Effect]:
-        """From now on only a later incarnation of the node counts."""
-        task, incarnation = node.task, node.incarnation
-        silent_ms = now_ms - node.heard_ms
-        if node.recovery is None:
-            node.recovery = _Recovery(node.heard_ms, now_ms)
-        node.state = NodeState.LAUNCHING
-        node.task = None
-        node.launched_at_ms = now_ms
-        node.incarnation = Incarnation(incarnation + 1)
+    def _on_zombie_heard(self, heard: ZombieHeard, now_ms: int) -> list[Effect]:
+        self._instances[heard.node].was_only_slow(heard.incarnation)
+        return []
+
+    def _lose(self, instance: Instance, replica: Replica, reason: str, now_ms: int) -> list[Effect]:
+        """A replica is gone: fence it, and have the other one take over if it was the primary."""
+        was_primary = replica is instance.primary
+        silent_ms = now_ms - replica.heard_ms
+        node = instance.plan.node
         self.failures += 1
-        effects: list[Effect] = [ReportFailure(node.plan.node, incarnation, reason, silent_ms)]
-        if task is not None:
-            effects.append(EndTask(node.plan.node, task))
+        effects: list[Effect] = [ReportFailure(node, replica.incarnation, reason, silent_ms)]
+        if was_primary and instance.recovery is None:
+            instance.recovery = Recovery(replica.heard_ms, now_ms)
+        effects += self._fence(instance, replica, now_ms)
+        effects += self._count_failure(instance, reason, now_ms)
+        if self._is_over:
+            return effects
+        if was_primary:
+            return effects + self._succeed(instance, now_ms)
+        return effects + self._announce(instance) + self._store_held(instance, now_ms)
+
+    def _fence(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
+        """From now on only later incarnations count."""
+        effects: list[Effect] = []
+        if replica.task is not None:
+            effects.append(EndTask(instance.plan.node, replica.task))
+        replica.forget(now_ms)
         if self._admission is not None:
-            effects += self._admission.gone(node.plan.node, now_ms)
-        return effects + self._count_failure(node, reason, now_ms)
+            effects += self._admission.gone(instance.plan.node, now_ms)
+        return effects
 
-    def _replace(self, node: _Node, now_ms: int) -> list[Effect]:
-        return [] if self._is_over else self._launch(node, now_ms)
+    def _succeed(self, instance: Instance, now_ms: int) -> list[Effect]:
+        """There is no primary: the other replica becomes it, now or when it comes up."""
+        instance.held = None
+        if instance.secondary is None or instance.secondary.state is NodeState.LAUNCHING:
+            return []
+        instance.swap()
+        replica = instance.primary
+        if instance.recovery is not None:
+            instance.recovery.hello_at_ms = now_ms
+        if replica.state is NodeState.ASSIGNING:
+            return []  # Its assignment will say so.
+        if instance.recovery is not None:
+            instance.recovery.was_promoted = True
+        replica.state = NodeState.PROMOTING
+        replica.former = replica.incarnation
+        incarnation = replica.incarnation = instance.next_incarnation()
+        entry: dict[str, object] = {"node": instance.plan.node, "incarnation": incarnation}
+        return [self._journal(entry, lambda _: self._promotion(instance, replica, incarnation))]
 
-    def _count_failure(self, node: _Node, reason: str, now_ms: int) -> list[Effect]:
+    def _promotion(
+        self, instance: Instance, replica: Replica, incarnation: Incarnation
+    ) -> list[Effect]:
+        """The promotion is durable: tell it; said again as long as the replica does not answer."""
+        if replica.incarnation != incarnation or replica.task is None:
+            return []
+        replica.is_told = True
+        return [SendPromotion(instance.plan.node, replica.task, incarnation, instance.point)]
+
+    def _promoted(self, instance: Instance, replica: Replica) -> list[Effect]:
+        """It counts now, and its neighbours may know."""
+        if replica.state is not NodeState.PROMOTING:
+            return []
+        replica.state = NodeState.RUNNING
+        replica.is_told = replica.has_joined = replica.has_caught_up = False
+        return self._announce(instance)
+
+    def _on_node_promoted(self, promoted: NodePromoted, now_ms: int) -> list[Effect]:
+        found = self._primary(promoted.node, promoted.incarnation, now_ms)
+        return [] if found is None else self._promoted(found, found.primary)
+
+    def _on_handover_wanted(self, wanted: HandoverWanted, now_ms: int) -> list[Effect]:
+        """Planned: the secondary takes over while the primary is well."""
+        instance = self._instances[wanted.node]
+        replica, former = instance.secondary, instance.primary
+        is_ready = replica is not None and replica.has_joined and replica.has_caught_up
+        if not is_ready or former.state is not NodeState.RUNNING or former.task != wanted.task:
+            return []
+        instance.recovery = Recovery(now_ms, now_ms)
+        return [
+            *self._fence(instance, former, now_ms),
+            *self._succeed(instance, now_ms),
+            *self._launch(instance, former, now_ms),
+        ]
+
+    def _count_failure(self, instance: Instance, reason: str, now_ms: int) -> list[Effect]:
         window = self._limits.failure_window_ms
-        node.failures_ms = [t for t in node.failures_ms if now_ms - t < window] + [now_ms]
-        name = node.plan.node
-        if not node.plan.is_protected:
-            return self._fail(f"{name} failed and is not protected: {node.last_reason or reason}")
-        if len(node.failures_ms) >= self._limits.failures_max:
+        recent = [t for t in instance.failures_ms if now_ms - t < window]
+        instance.failures_ms = [*recent, now_ms]
+        name, last = instance.plan.node, instance.last_reason or reason
+        if not instance.plan.is_protected:
+            return self._fail(f"{name} failed and is not protected: {last}")
+        if len(instance.failures_ms) >= self._limits.failures_max:
             return self._fail(
-                f"{name} failed {len(node.failures_ms)} times within {window} ms; "
-                f"last reason: {node.last_reason or reason}"
+                f"{name} failed {len(instance.failures_ms)} times within {window} ms; "
+                f"last reason: {last}"
             )
         return []
 
@@ -523,90 +405,129 @@ class Coordinator:
 
     # -- living -----------------------------------------------------------------------------
 
-    def _current(self, name: NodeId, incarnation: Incarnation, now_ms: int) -> _Node | None:
-        """The node, if the message is of its present incarnation."""
-        node = self._nodes.get(name)
-        if node is None or incarnation != node.incarnation or node.state is not NodeState.RUNNING:
+    def _heard(
+        self, name: NodeId, incarnation: Incarnation, now_ms: int
+    ) -> tuple[Instance, Replica] | None:
+        """The replica that says something, unless it is fenced or not assigned yet."""
+        instance = self._instances.get(name)
+        replica = None if instance is None else instance.of_incarnation(incarnation)
+        if instance is None or replica is None or not replica.is_up:
             return None
-        node.heard_ms = now_ms
-        return node
+        replica.heard_ms = now_ms
+        return instance, replica
+
+    def _primary(self, name: NodeId, incarnation: Incarnation, now_ms: int) -> Instance | None:
+        """The instance, if it is its primary that says something, as such."""
+        found = self._heard(name, incarnation, now_ms)
+        if found is None or found[1] is not found[0].primary:
+            return None
+        return found[0] if found[1].incarnation == incarnation else None
 
     def _on_keep_alive_received(self, alive: KeepAliveReceived, now_ms: int) -> list[Effect]:
-        if self._current(alive.node, alive.incarnation, now_ms) is None:
+        found = self._heard(alive.node, alive.incarnation, now_ms)
+        if found is None:
             return []
-        return [
-            TellPeer(alive.node, peer, other.incarnation, other.endpoint)
-            for peer in self._neighbours[alive.node]
-            if (other := self._nodes[peer]).state is NodeState.RUNNING
-            and alive.peers.get(peer) != other.incarnation
-        ]
+        instance, replica = found
+        effects: list[Effect] = []
+        if replica.state is NodeState.PROMOTING:
+            if alive.incarnation == replica.incarnation:
+                effects += self._promoted(instance, replica)  # Its word was lost.
+            elif replica.is_told:
+                effects += self._promotion(instance, replica, replica.incarnation)
+        if alive.has_joined and replica is instance.secondary and not replica.has_joined:
+            replica.has_joined = True
+            effects += self._store_held(instance, now_ms)
+        for peer in self._known_to(instance):
+            told = self._told(alive.node, replica, peer)
+            if told is not None and not self._is_known(alive, told):
+                effects.append(told)
+        return effects
+
+    def _is_known(self, alive: KeepAliveReceived, told: TellPeer) -> bool:
+        """Whether a node knows what it would be told. Secondaries concern producers alone."""
+        if alive.peers.get(told.peer) != told.incarnation:
+            return False
+        if told.peer != told.node and told.peer not in self._receivers[told.node]:
+            return True
+        return alive.secondaries.get(told.peer, 0) == told.secondary
 
     def _on_restart_point_received(
         self, received: RestartPointReceived, now_ms: int
     ) -> list[Effect]:
-        node = self._current(received.node, received.incarnation, now_ms)
-        if node is None:
+        instance = self._primary(received.node, received.incarnation, now_ms)
+        if instance is None:
             return []
         place = (received.incarnation, received.point.sequence)
-        if place < node.asked_place:
+        if place < instance.asked_place:
             return []  # Said again, too late: the journal's last point of a node is its newest.
-        node.asked_place = place
-        entry: dict[str, object] = {"node": received.node, "point": received.point.to_json()}
-        return [self._journal(entry, lambda _: self._stored(node, received))]
-
-    def _stored(self, node: _Node, received: RestartPointReceived) -> list[Effect]:
-        """The point is durable. It holds for later incarnations too."""
-        node.point = received.point
-        if node.incarnation != received.incarnation:
+        if instance.is_being_joined:
+            instance.held = received
             return []
-        return [TellPointStored(received.node, received.incarnation, received.point.sequence)]
+        instance.asked_place = place
+        entry: dict[str, object] = {"node": received.node, "point": received.point.to_json()}
+        return [self._journal(entry, lambda _: self._stored(instance, received))]
+
+    def _store_held(self, instance: Instance, now_ms: int) -> list[Effect]:
+        held, instance.held = instance.held, None
+        return [] if held is None else self._on_restart_point_received(held, now_ms)
+
+    def _stored(self, instance: Instance, received: RestartPointReceived) -> list[Effect]:
+        """The point is durable. It holds for later incarnations too."""
+        instance.point = received.point
+        primary = instance.primary
+        if primary.incarnation != received.incarnation or primary.task is None:
+            return []
+        sequence = received.point.sequence
+        return [TellPointStored(received.node, primary.task, received.incarnation, sequence)]
 
     def _on_write_wanted(self, wanted: WriteWanted, now_ms: int) -> list[Effect]:
-        if self._admission is None or self._current(*_who(wanted), now_ms) is None:
+        if self._admission is None or self._primary(*_who(wanted), now_ms) is None:
             return []
         return self._admission.wanted(wanted.node, wanted.incarnation, now_ms)
 
     def _on_write_ended(self, ended: WriteEnded, now_ms: int) -> list[Effect]:
-        if self._admission is None or self._current(*_who(ended), now_ms) is None:
+        if self._admission is None or self._primary(*_who(ended), now_ms) is None:
             return []
         return self._admission.ended(ended.node, ended.incarnation, now_ms)
 
     def _on_node_caught_up(self, caught_up: NodeCaughtUp, now_ms: int) -> list[Effect]:
-        node = self._current(caught_up.node, caught_up.incarnation, now_ms)
-        if node is not None and node.recovery is not None:
-            node.recovery.caught_up_at_ms = now_ms
-            node.recovery.replayed_tuples = caught_up.replayed_tuples
+        found = self._heard(caught_up.node, caught_up.incarnation, now_ms)
+        if found is None:
+            return []
+        instance, replica = found
+        replica.has_caught_up = True
+        if instance.recovery is not None and replica is instance.primary:
+            instance.recovery.caught_up_at_ms = now_ms
+            instance.recovery.replayed_tuples = caught_up.replayed_tuples
         return []
 
     def _on_first_output(self, first: FirstOutput, now_ms: int) -> list[Effect]:
-        node = self._current(first.node, first.incarnation, now_ms)
-        if node is None or node.recovery is None:
+        instance = self._primary(first.node, first.incarnation, now_ms)
+        if instance is None or instance.recovery is None:
             return []
-        return [self._recovered(node, now_ms)]
+        return [self._recovered(instance, instance.recovery, now_ms)]
 
-    def _recovered(self, node: _Node, now_ms: int) -> ReportRecovery:
-        recovery = node.recovery
-        if recovery is None:
-            raise InvariantViolation(f"{node.plan.node} recovered without a failure")
-        node.recovery = None
+    def _recovered(self, instance: Instance, recovery: Recovery, now_ms: int) -> ReportRecovery:
+        instance.recovery = None
         caught_up = max(recovery.caught_up_at_ms, recovery.hello_at_ms)
         return ReportRecovery(
-            node.plan.node,
+            instance.plan.node,
             recovery.detected_at_ms - recovery.last_alive_ms,
             recovery.hello_at_ms - recovery.detected_at_ms,
             caught_up - recovery.hello_at_ms,
             now_ms - recovery.last_alive_ms,
             recovery.replayed_tuples,
+            recovery.was_promoted,
         )
 
     def _on_node_finished(self, finished: NodeFinished, now_ms: int) -> list[Effect]:
-        node = self._current(finished.node, finished.incarnation, now_ms)
-        if node is None:
+        instance = self._primary(finished.node, finished.incarnation, now_ms)
+        if instance is None:
             return []
         self._unfinished.pop(finished.node, None)
         effects: list[Effect] = []
-        if node.recovery is not None:
-            effects.append(self._recovered(node, now_ms))
+        if instance.recovery is not None:
+            effects.append(self._recovered(instance, instance.recovery, now_ms))
         if not self._unfinished:
             self._is_over = True
             effects.append(FinishQuery())
@@ -615,23 +536,36 @@ class Coordinator:
     # -- looking ----------------------------------------------------------------------------
 
     def current_incarnation(self, node: NodeId) -> Incarnation:
-        """The newest incarnation given out for a node."""
-        return self._nodes[node].incarnation
+        """The incarnation of a node's primary; 0: it has none."""
+        return self._instances[node].primary.incarnation
 
     def is_current(self, node: NodeId, incarnation: Incarnation) -> bool:
         """Whether messages of this incarnation still count."""
-        known = self._nodes.get(node)
-        return known is not None and known.incarnation == incarnation
+        instance = self._instances.get(node)
+        return instance is not None and instance.of_incarnation(incarnation) is not None
+
+    def is_expected(self, node: NodeId, launch: int) -> bool:
+        """Whether a task of this launch may still say hello."""
+        instance = self._instances.get(node)
+        return instance is not None and instance.of_launch(launch) is not None
+
+    def instance(self, node: NodeId) -> Instance:
+        """What is known of a node, for people."""
+        return self._instances[node]
 
     def states(self) -> dict[NodeId, NodeState]:
-        """Every node's state."""
-        return {name: node.state for name, node in self._nodes.items()}
+        """The state of every node's primary."""
+        return {name: instance.primary.state for name, instance in self._instances.items()}
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when the coordinator's own state makes no sense."""
-        for name, node in self._nodes.items():
-            if node.state is not NodeState.LAUNCHING and node.task is None:
-                raise InvariantViolation(f"{name} is {node.state.value} without a task")
+        for name, instance in self._instances.items():
+            given = [r.incarnation for r in instance.replicas() if r.incarnation]
+            if len(set(given)) < len(given) or any(i > instance.newest for i in given):
+                raise InvariantViolation(f"{name}: incarnations {given} up to {instance.newest}")
+            for replica in instance.replicas():
+                if replica.state is not NodeState.LAUNCHING and replica.task is None:
+                    raise InvariantViolation(f"{name} is {replica.state.value} without a task")
         if self._admission is not None:
             self._admission.check_invariants()
 
@@ -650,6 +584,9 @@ _HANDLERS: dict[type[Stimulus], Callable[[Coordinator, Any, int], list[Effect]]]
     KeepAliveReceived: Coordinator._on_keep_alive_received,
     TaskEnded: Coordinator._on_task_ended,
     NodeFailed: Coordinator._on_node_failed,
+    ZombieHeard: Coordinator._on_zombie_heard,
+    NodePromoted: Coordinator._on_node_promoted,
+    HandoverWanted: Coordinator._on_handover_wanted,
     RestartPointReceived: Coordinator._on_restart_point_received,
     WriteWanted: Coordinator._on_write_wanted,
     WriteEnded: Coordinator._on_write_ended,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.machine import Effect, Stimulus
-from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import NOBODY, CheckpointId, Incarnation, NodeId, StreamId
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,10 +25,17 @@ class Proceed(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class PeerIncarnationLearned(Stimulus):
-    """The coordinator says which incarnation of a neighbour counts from now on."""
+    """The coordinator says which replicas of a neighbour, or of the node itself, count from now on.
+
+    Attributes:
+        node: The neighbour.
+        incarnation: Of its primary.
+        secondary: Of its secondary; 0: it has none.
+    """
 
     node: NodeId
     incarnation: Incarnation
+    secondary: Incarnation = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,7 @@ class SubscribeReceived(Stimulus):
     from_id: int
     needed_from: int
     credit_until: int
+    is_secondary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,39 @@ class AckReceived(Stimulus):
     received_before: int
     needed_from: int
     credit_until: int
+    is_secondary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PositionsReceived(Stimulus):
+    """The primary tells its secondary what its receivers have, and what they need no more.
+
+    Attributes:
+        stream: The replica stream.
+        sender: Incarnation of the primary.
+        receiver: Incarnation of the secondary as the primary believes it.
+        positions: Per output stream, in the order of the plan, the level-0 and level-1 positions.
+    """
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    positions: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted(Stimulus):
+    """The coordinator makes a secondary the primary.
+
+    Attributes:
+        incarnation: As which it counts from now on.
+        restart_point: The newest one stored, by the former primary.
+        sink_next_ids: Per sink stream the first id that its log does not hold yet.
+    """
+
+    incarnation: Incarnation
+    restart_point: RestartPoint | None
+    sink_next_ids: dict[StreamId, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +213,15 @@ class SendBoundary(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class SendPositions(Effect):
+    """Tell the secondary what receivers have and need, as in `PositionsReceived`. [HA §4.2]"""
+
+    stream: StreamId
+    receiver: Incarnation
+    positions: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SendSubscribe(Effect):
     """Ask the producer of an input stream to send from `from_id` on."""
 
@@ -180,6 +230,7 @@ class SendSubscribe(Effect):
     from_id: int
     needed_from: int
     credit_until: int
+    is_secondary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +242,7 @@ class SendAck(Effect):
     received_before: int
     needed_from: int
     credit_until: int
+    is_secondary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +361,11 @@ class ReportCheckpoint(Effect):
     written_bytes: int
     state_bytes: int
     duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPromoted(Effect):
+    """A secondary has become the primary: receivers may subscribe."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,10 @@ Frames of an earlier incarnation, or meant for one, are refused and counted. A g
 producer that is silent for long, is answered by subscribing again from the next id expected.
 
 With several streams, tuples go on into SUnion, which releases them up to the slowest boundary.
+
+A secondary receives all that the primary does, and acknowledges only that it has received it: what
+is needed to rebuild the node, the primary says. It has joined when every producer serves it; from
+then on they keep what it has not received.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ class Input:
     queue: InputQueue
     needed_from: int  # level-1 position that may be told upstream; never moves back
     producer: Incarnation | None = None
+    is_served: bool = False  # the producer has been heard of since this incarnation began
     heard_ms: int = 0  # when the producer was last heard of
     subscribed_ms: int = _NEVER_MS  # when SendSubscribe was last returned
     is_reading: bool = False  # a ReadSource is under way
@@ -55,10 +60,17 @@ class HAInput:
     """
 
     def __init__(
-        self, plan: NodePlan, incarnation: Incarnation, point: RestartPoint, now_ms: int
+        self,
+        plan: NodePlan,
+        incarnation: Incarnation,
+        point: RestartPoint,
+        now_ms: int,
+        *,
+        is_secondary: bool = False,
     ) -> None:
         """Expect what the restart point needs; keep upstream what the oldest behind it needs."""
         self._plan = plan
+        self._is_secondary = is_secondary
         kept = point.oldest()
         self._incarnation = incarnation
         self._streams: dict[StreamId, Input] = {}
@@ -110,6 +122,7 @@ class HAInput:
             self.refused_frames += 1
             return None
         source.heard_ms = now_ms
+        source.is_served = True
         return source
 
     def source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
@@ -174,10 +187,16 @@ class HAInput:
                 source.spec.stream,
                 source.producer,
                 source.queue.next_id,
-                source.needed_from,
+                self._needed_from(source),
                 source.queue.credit_until,
+                self._is_secondary,
             )
         )
+
+    def _needed_from(self, source: Input) -> int:
+        """The level-1 position to tell a producer."""
+        is_told_by_us = self._plan.is_protected and not self._is_secondary
+        return source.needed_from if is_told_by_us else source.queue.next_id
 
     def acknowledge_all(self, effects: list[Effect]) -> None:
         """Tell all producers both positions and the credit."""
@@ -201,8 +220,9 @@ class HAInput:
                 source.spec.stream,
                 source.producer,
                 source.queue.next_id,
-                source.needed_from if self._plan.is_protected else source.queue.next_id,
+                self._needed_from(source),
                 source.queue.credit_until,
+                self._is_secondary,
             )
         )
 
@@ -294,6 +314,21 @@ class HAInput:
     def needed_from(self) -> dict[str, int]:
         """Per stream the level-1 position that may be told upstream."""
         return {stream: source.needed_from for stream, source in self._streams.items()}
+
+    # -- two replicas -------------------------------------------------------------------------
+
+    @property
+    def are_served(self) -> bool:
+        """Whether every producer has been heard of since this incarnation began."""
+        return all(s.is_served or s.spec.producer is None for s in self._streams.values())
+
+    def promote(self, incarnation: Incarnation, now_ms: int, effects: list[Effect]) -> None:
+        """From now on this is the primary: subscribe as such, from where the secondary is."""
+        self._incarnation = incarnation
+        self._is_secondary = False
+        for source in self._streams.values():
+            source.subscribed_ms = _NEVER_MS
+            self._subscribe(source, now_ms, effects)
 
     # -- looking ----------------------------------------------------------------------------
 

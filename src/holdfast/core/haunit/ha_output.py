@@ -3,11 +3,19 @@
 Every stream to another node has an output queue, which numbers and keeps its tuples; a sink has a
 log, written exactly once by tuple id. Both say up to which id they let the node go: what was put
 out before is needed from it no more.
+
+A receiver may have two replicas, which are served side by side; its primary alone counts for
+retention, but what its secondary has not received yet is kept.
+
+A secondary puts out nothing. It keeps everything, tuples for sinks too, until the primary says that
+nobody needs it any more (`positions`, the high watermarks of [HA §4.2]); promoted, it hands on what
+is left.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,9 +36,11 @@ from holdfast.core.haunit.prepared import OutputTuples
 from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.model.tuples import TupleBatch, with_time
-from holdfast.core.queues.output_queue import OutputQueue
+from holdfast.core.queues.output_queue import Cursor, OutputQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.core.haunit.events import (
         AckReceived,
         SinkSynced,
@@ -45,14 +55,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
+class Link:
+    """To one replica of a receiver."""
+
+    cursor: Cursor
+    receiver: Incarnation | None = None
+    spill_request: int | None = None  # request id of the ReadSpill under way
+
+
+@dataclass(slots=True)
 class Output:
     """One output stream to a receiving node."""
 
     queue: OutputQueue
     node: NodeId
-    receiver: Incarnation | None = None
-    spill_request: int | None = None  # request id of the ReadSpill under way
-    trimmed_told: int = 0
+    primary: Link
+    trimmed_told: int
+    secondary: Link | None = None
+
+    def links(self) -> Iterator[Link]:
+        """To the receiver's replicas."""
+        yield self.primary
+        if self.secondary is not None:
+            yield self.secondary
 
 
 @dataclass(slots=True)
@@ -64,6 +89,12 @@ class Sink:
     written_before: int  # ids before it are in the log
     is_sync_due: bool = False
     is_ended: bool = False
+    held: deque[TupleBatch] = field(default_factory=deque)  # what a secondary may have to write
+
+    @property
+    def held_tuples(self) -> int:
+        """How many tuples a secondary keeps for the log."""
+        return self.next_id - self.held[0].first_id if self.held else 0
 
 
 class HAOutput:
@@ -79,6 +110,8 @@ class HAOutput:
         point: RestartPoint,
         sink_next_ids: dict[StreamId, int],
         restored: dict[StreamId, tuple[TupleBatch, ...]] | None = None,
+        *,
+        is_secondary: bool = False,
     ) -> None:
         """Number from the restart point on.
 
@@ -88,9 +121,11 @@ class HAOutput:
             point: Where it begins.
             sink_next_ids: What the sinks' logs hold.
             restored: What a checkpoint holds of each stream, up to the point's `next_ids`.
+            is_secondary: Whether to keep everything to itself until promoted.
         """
         self._plan = plan
         self._incarnation = incarnation
+        self._is_secondary = is_secondary
         self._streams: dict[StreamId, Output] = {}
         self._sinks: dict[StreamId, Sink] = {}
         for spec in plan.outputs:
@@ -118,7 +153,9 @@ class HAOutput:
                     retain=self._plan.is_protected,
                     memory_limit_bytes=self._plan.limits.output_queue_bytes,
                 )
-                self._streams[stream] = Output(queue, spec.receivers[i], trimmed_told=next_id)
+                self._streams[stream] = Output(
+                    queue, spec.receivers[i], Link(queue.primary), trimmed_told=next_id
+                )
 
     def _restore(self, output: Output, batches: tuple[TupleBatch, ...]) -> None:
         """Hold again what was put out before the point and may still be needed."""
@@ -130,6 +167,7 @@ class HAOutput:
             retain=True,
             memory_limit_bytes=self._plan.limits.output_queue_bytes,
         )
+        output.primary.cursor = output.queue.primary
         output.trimmed_told = batches[0].first_id
         for batch in batches:
             output.queue.append(batch)
@@ -139,6 +177,8 @@ class HAOutput:
     def has_room(self) -> bool:
         """Whether no stream has too many unsent tuples. Cost: O(streams)."""
         limit = self._plan.limits.output_queue_tuples
+        if self._is_secondary and any(s.held_tuples >= limit for s in self._sinks.values()):
+            return False
         return all(output.queue.unsent_tuples < limit for output in self._streams.values())
 
     def put_out(
@@ -170,6 +210,9 @@ class HAOutput:
         """Write what the log does not hold yet: exactly once by tuple id."""
         sink = self._sinks[stream]
         sink.next_id = tuples.next_id
+        if self._is_secondary:
+            sink.held.append(tuples)
+            return
         if tuples.next_id <= sink.written_before:
             return
         tuples = tuples.starting_at(sink.written_before)
@@ -191,36 +234,43 @@ class HAOutput:
             self._flush(stream, output, effects)
 
     def _flush(self, stream: StreamId, output: Output, effects: list[Effect]) -> None:
-        receiver = output.receiver
-        if receiver is None or not output.queue.is_subscribed:
-            return
-        self._read_spill(stream, output, effects)
-        for batch in output.queue.take_sendable():
-            effects.append(SendBatch(stream, receiver, batch))
-            self._note_first_output(effects)
-        boundary_us = output.queue.take_boundary()
-        if boundary_us is not None:
-            effects.append(SendBoundary(stream, receiver, output.queue.sent_before, boundary_us))
+        for link in output.links():
+            self._flush_link(stream, output.queue, link, effects)
         spilled = output.queue.take_spill()
         if spilled:
             effects.append(SpillBatches(stream, tuple(spilled)))
+
+    def _flush_link(
+        self, stream: StreamId, queue: OutputQueue, link: Link, effects: list[Effect]
+    ) -> None:
+        receiver, cursor = link.receiver, link.cursor
+        if receiver is None or not cursor.is_subscribed:
+            return
+        self._read_spill(stream, link, effects)
+        for batch in cursor.take_sendable():
+            effects.append(SendBatch(stream, receiver, batch))
+            self._note_first_output(effects)
+        boundary_us = cursor.take_boundary()
+        if boundary_us is not None:
+            effects.append(SendBoundary(stream, receiver, cursor.next_to_send, boundary_us))
 
     def keep_alive(self, effects: list[Effect]) -> None:
         """Tell every receiver the last id sent, so that it notices a lost end."""
         for stream, output in self._streams.items():
             queue = output.queue
-            if output.receiver is None or not queue.is_subscribed:
-                continue
-            has_sent_all = queue.sent_before >= queue.next_id
-            boundary_us = queue.boundary_us if has_sent_all else BEGINNING_US
-            effects.append(SendBoundary(stream, output.receiver, queue.sent_before, boundary_us))
+            for link in output.links():
+                if link.receiver is None or not link.cursor.is_subscribed:
+                    continue
+                sent_before = link.cursor.next_to_send
+                boundary_us = queue.boundary_us if sent_before >= queue.next_id else BEGINNING_US
+                effects.append(SendBoundary(stream, link.receiver, sent_before, boundary_us))
 
-    def _read_spill(self, stream: StreamId, output: Output, effects: list[Effect]) -> None:
-        missing = output.queue.missing_for_send()
-        if missing is None or output.spill_request is not None:
+    def _read_spill(self, stream: StreamId, link: Link, effects: list[Effect]) -> None:
+        missing = link.cursor.missing_for_send()
+        if missing is None or link.spill_request is not None:
             return
         self._requests += 1
-        output.spill_request = self._requests
+        link.spill_request = self._requests
         from_id, to_id = missing
         to_id = min(to_id, from_id + self._plan.limits.round_tuples)
         effects.append(ReadSpill(stream, self._requests, from_id, to_id))
@@ -228,86 +278,160 @@ class HAOutput:
     def spill_read(self, got: SpillRead, effects: list[Effect]) -> None:
         """Send on what was read back."""
         output = self._streams[got.stream]
-        if output.spill_request != got.request_id or output.receiver is None:
-            return  # Asked for by a subscription that has been replaced.
-        output.spill_request = None
-        for batch in got.batches:
-            effects.append(SendBatch(got.stream, output.receiver, batch))
-            output.queue.resent(batch.next_id)
+        for link in output.links():
+            if link.spill_request != got.request_id or link.receiver is None:
+                continue  # Asked for by a subscription that has been replaced.
+            link.spill_request = None
+            for batch in got.batches:
+                effects.append(SendBatch(got.stream, link.receiver, batch))
+                link.cursor.resent(batch.next_id)
         self._flush(got.stream, output, effects)
 
     # -- receivers --------------------------------------------------------------------------
 
-    def learn(self, node: NodeId, incarnation: Incarnation) -> None:
-        """A receiver has this incarnation."""
+    def learn(self, node: NodeId, incarnation: Incarnation, secondary: Incarnation) -> None:
+        """A receiver's primary has this incarnation, and its secondary, if it has one, that."""
         for output in self._streams.values():
             if output.node == node:
                 self._learn(output, incarnation)
+                if output.primary.receiver == incarnation:
+                    self._learn_secondary(output, secondary)
 
     def _learn(self, output: Output, incarnation: Incarnation) -> None:
-        if output.receiver is None or incarnation > output.receiver:
-            output.receiver = incarnation
-            output.queue.unsubscribe()
-            output.spill_request = None
+        link = output.primary
+        if link.receiver is None or incarnation > link.receiver:
+            link.receiver = incarnation
+            link.cursor.unsubscribe()
+            link.spill_request = None
+
+    def _learn_secondary(self, output: Output, secondary: Incarnation) -> None:
+        """From now on keep what this secondary has not received; one that is gone needs nothing."""
+        known = output.secondary
+        if not secondary:
+            output.secondary = None
+            output.queue.close_secondary()
+        elif known is None or known.receiver != secondary:
+            output.secondary = Link(output.queue.open_secondary(), secondary)
 
     def subscribe(self, got: SubscribeReceived, effects: list[Effect]) -> bool:
-        """Serve a receiver from an id on; False when the frame was refused.
+        """Serve a replica of a receiver from an id on; False when the frame was refused.
 
         Raises:
             RemoteProtocolError: A new receiver needs what was trimmed.
         """
-        output = self._accepted(got.stream, got.sender, got.receiver)
-        if output is None:
+        accepted = self._accepted(got)
+        if accepted is None:
             return False
-        if output.queue.is_subscribed and got.from_id < output.queue.trimmed_before:
+        output, link = accepted
+        if link.cursor.is_subscribed and got.from_id < output.queue.trimmed_before:
             self.refused_frames += 1  # An old frame: since then, it has acknowledged more.
             return False
-        output.spill_request = None
-        output.queue.subscribe(got.from_id)
-        output.queue.reset_credit(got.credit_until)
-        self._trim(output, got.from_id, got.needed_from, effects)
+        link.spill_request = None
+        link.cursor.subscribe(got.from_id)
+        link.cursor.reset_credit(got.credit_until)
+        self._trim(output, link, got.from_id, got.needed_from, effects)
         return True
 
     def acknowledge(self, got: AckReceived, effects: list[Effect]) -> bool:
-        """Take over a receiver's positions and credit; False when the frame was refused."""
-        output = self._accepted(got.stream, got.sender, got.receiver)
-        if output is None:
+        """Take over a replica's positions and credit; False when the frame was refused."""
+        accepted = self._accepted(got)
+        if accepted is None:
             return False
-        output.queue.grant(got.credit_until)
-        self._trim(output, got.received_before, got.needed_from, effects)
+        output, link = accepted
+        link.cursor.grant(got.credit_until)
+        self._trim(output, link, got.received_before, got.needed_from, effects)
         return True
 
     def flush_stream(self, stream: StreamId, effects: list[Effect]) -> None:
         """Send what credit allows on one stream."""
         self._flush(stream, self._streams[stream], effects)
 
-    def _accepted(
-        self, stream: StreamId, sender: Incarnation, receiver: Incarnation
-    ) -> Output | None:
-        """The stream, or None if the frame is of, or for, another incarnation.
+    def _accepted(self, got: SubscribeReceived | AckReceived) -> tuple[Output, Link] | None:
+        """The stream and the link, or None if the frame is of, or for, another incarnation.
 
-        A newer incarnation of the receiver than the coordinator has told of is believed: only the
-        coordinator gives incarnations, and waiting for its word would delay recovery.
+        A newer incarnation of the receiver's primary than the coordinator has told of is believed:
+        only the coordinator gives incarnations, and waiting for its word would delay recovery.
         """
-        output = self._streams.get(stream)
-        if output is None or receiver != self._incarnation:
+        output = self._streams.get(got.stream)
+        if output is None or got.receiver != self._incarnation or self._is_secondary:
             self.refused_frames += 1
             return None
-        self._learn(output, sender)
-        if sender != output.receiver:
+        if not got.is_secondary:
+            self._learn(output, got.sender)
+        link = output.secondary if got.is_secondary else output.primary
+        if link is None or got.sender != link.receiver:
             self.refused_frames += 1
             return None
-        return output
+        return output, link
 
     def _trim(
-        self, output: Output, received_before: int, needed_from: int, effects: list[Effect]
+        self,
+        output: Output,
+        link: Link,
+        received_before: int,
+        needed_from: int,
+        effects: list[Effect],
     ) -> None:
         """Positions beyond what this incarnation has produced again say nothing to it yet."""
         queue = output.queue
-        queue.acknowledge(min(received_before, queue.next_id), min(needed_from, queue.next_id))
+        link.cursor.acknowledge(
+            min(received_before, queue.next_id), min(needed_from, queue.next_id)
+        )
+        self._tell_trimmed(output, effects)
+
+    def _tell_trimmed(self, output: Output, effects: list[Effect]) -> None:
+        queue = output.queue
         if queue.trimmed_before > output.trimmed_told:
             output.trimmed_told = queue.trimmed_before
             effects.append(TrimSpill(queue.stream, queue.trimmed_before))
+
+    # -- two replicas -------------------------------------------------------------------------
+
+    def positions(self) -> tuple[tuple[int, int], ...]:
+        """Per output stream, in the order of the plan, what receivers have and need no more."""
+        found: list[tuple[int, int]] = []
+        for stream in self._plan.output_streams():
+            if stream in self._sinks:
+                durable_before = self._sinks[stream].durable_before
+                found.append((durable_before, durable_before))
+            else:
+                queue = self._streams[stream].queue
+                found.append((queue.primary.received_before, queue.needed_from))
+        return tuple(found)
+
+    def follow(self, positions: tuple[tuple[int, int], ...], effects: list[Effect]) -> None:
+        """What the primary says of its receivers: a secondary keeps no more than it has to."""
+        for stream, (received_before, needed_from) in zip(
+            self._plan.output_streams(), positions, strict=True
+        ):
+            if stream in self._sinks:
+                held = self._sinks[stream].held
+                while held and held[0].next_id <= needed_from:
+                    held.popleft()
+                continue
+            output = self._streams[stream]
+            cursor, next_id = output.queue.primary, output.queue.next_id
+            cursor.resent(min(received_before, next_id))
+            cursor.acknowledge(min(received_before, next_id), min(needed_from, next_id))
+            self._tell_trimmed(output, effects)
+            self._flush(stream, output, effects)
+
+    def promote(
+        self,
+        incarnation: Incarnation,
+        sink_next_ids: dict[StreamId, int],
+        effects: list[Effect],
+    ) -> None:
+        """From now on this is the primary: write what the sinks' logs lack, wait for receivers."""
+        self._incarnation = incarnation
+        self._is_secondary = False
+        for stream, sink in self._sinks.items():
+            next_id = sink.next_id
+            sink.durable_before = sink.written_before = sink_next_ids[stream]
+            held, sink.held = sink.held, deque()
+            for tuples in held:
+                self._write_sink(stream, tuples, effects)
+            sink.next_id = next_id
 
     # -- sinks ------------------------------------------------------------------------------
 
@@ -394,12 +518,23 @@ class HAOutput:
     # -- looking ----------------------------------------------------------------------------
 
     def receiver(self, stream: StreamId) -> Incarnation | None:
-        """The incarnation of a stream's receiver, as far as it is known."""
-        return self._streams[stream].receiver
+        """The incarnation of the primary of a stream's receiver, as far as it is known."""
+        return self._streams[stream].primary.receiver
+
+    def secondary(self, stream: StreamId) -> Incarnation | None:
+        """The incarnation of the secondary of a stream's receiver, if it has one."""
+        link = self._streams[stream].secondary
+        return None if link is None else link.receiver
 
     def receivers(self) -> dict[NodeId, Incarnation]:
         """The incarnation of every receiver that is known."""
-        return {o.node: o.receiver for o in self._streams.values() if o.receiver is not None}
+        links = ((o.node, o.primary.receiver) for o in self._streams.values())
+        return {node: receiver for node, receiver in links if receiver is not None}
+
+    def secondaries(self) -> dict[NodeId, Incarnation]:
+        """The incarnation of every receiver's secondary."""
+        links = ((o.node, o.secondary) for o in self._streams.values())
+        return {n: link.receiver for n, link in links if link is not None and link.receiver}
 
     def queues(self) -> list[OutputQueue]:
         """All output queues."""

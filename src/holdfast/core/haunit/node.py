@@ -25,6 +25,12 @@ becomes the level-1 position told upstream, and upstream trims.
 A node whose plan has checkpoints notes restart points only with them, every `interval_ms`; they
 hold its state and the outputs still needed, so that they wait for no receiver (chkpt_mngr.py).
 
+An instance may have a second replica (active standby, [HA §4.2]): a secondary is a node that starts
+at the instance's newest restart point, processes the same input and puts nothing out. It keeps its
+output until the primary, every `ack_interval_ms`, tells it that nobody needs it any more. Promoted,
+it goes on as another incarnation: it subscribes anew, and its receivers subscribe to it. Rounds
+make the same tuples wherever they run, so that nothing needs to be compared.
+
 Invariants: restart points and level-1 positions never move back; a tuple that a stored restart
 point needs is never trimmed upstream; ids of an output stream have no gap and no repeat; frames of
 an earlier incarnation, or meant for one, change nothing.
@@ -55,9 +61,12 @@ from holdfast.core.haunit.events import (
     LeaveWriters,
     PagesCopied,
     PeerIncarnationLearned,
+    PositionsReceived,
     Proceed,
+    Promoted,
     ReportCaughtUp,
     ReportFinished,
+    ReportPromoted,
     RestartPointStored,
     SinkSynced,
     SourceRead,
@@ -69,6 +78,7 @@ from holdfast.core.haunit.events import (
 from holdfast.core.haunit.ha_input import HAInput, Input
 from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.plan import Assignment, NodePlan
+from holdfast.core.haunit.replica_link import ReplicaLink
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.restoration import RestoredState
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
@@ -171,8 +181,17 @@ class Node:
             point, self._pages, outputs = restored.point, restored.pages, restored.outputs
             newest = restored.newest_sequence
         self._point = point  # where the incarnation begins
-        self._inputs = HAInput(plan, self.incarnation, point, now_ms)
-        self._outputs = HAOutput(plan, self.incarnation, point, assignment.sink_next_ids, outputs)
+        self.is_secondary = is_secondary = assignment.is_secondary
+        self._inputs = HAInput(plan, self.incarnation, point, now_ms, is_secondary=is_secondary)
+        self._outputs = HAOutput(
+            plan,
+            self.incarnation,
+            point,
+            assignment.sink_next_ids,
+            outputs,
+            is_secondary=is_secondary,
+        )
+        self._replica = ReplicaLink(plan)
         self._operators = [spec.build(self._pages) for spec in plan.operators]
         self._pages.recovered()
         self._boundary_us = BEGINNING_US  # what the operators have acted on
@@ -185,6 +204,7 @@ class Node:
             )
         self._points = RestartPoints(newest, kept, point.candidates())
         self._is_dirty = False  # a round ran since the last restart point was noted
+        self._note_after: RestartPoint | None = None  # no cut before that of the former primary
         self._is_silent = restored is None and assignment.restart_point is not None
         if point.checkpoint is not None:
             self._boundary_us = point.boundary_us
@@ -237,13 +257,20 @@ class Node:
     def _on_peer_incarnation_learned(
         self, learned: PeerIncarnationLearned, now_ms: int, effects: list[Effect]
     ) -> None:
+        if learned.node == self.plan.node:
+            self._replica.learn(learned)
+            if self.is_secondary:
+                self._replica.subscribe(now_ms, effects)
+            return
         self._inputs.learn(learned.node, learned.incarnation, now_ms, effects)
-        self._outputs.learn(learned.node, learned.incarnation)
+        self._outputs.learn(learned.node, learned.incarnation, learned.secondary)
 
     def _on_subscribe_received(
         self, got: SubscribeReceived, now_ms: int, effects: list[Effect]
     ) -> None:
-        if self._outputs.subscribe(got, effects):
+        if got.stream == self.plan.replica_stream:
+            self._replica.subscribed(got, self.incarnation)
+        elif self._outputs.subscribe(got, effects):
             self._ask_to_store(now_ms, effects)
             self._outputs.flush_stream(got.stream, effects)
 
@@ -251,6 +278,33 @@ class Node:
         if self._outputs.acknowledge(got, effects):
             self._ask_to_store(now_ms, effects)
             self._outputs.flush_stream(got.stream, effects)
+
+    def _on_positions_received(
+        self, got: PositionsReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        is_expected = self.is_secondary and got.receiver == self.incarnation
+        is_expected = is_expected and len(got.positions) == len(self.plan.output_streams())
+        if not (is_expected and self._replica.heard(got.sender, now_ms)):
+            self._replica.refused_frames += 1
+            return
+        self._outputs.follow(got.positions, effects)
+
+    def _on_promoted(self, promoted: Promoted, now_ms: int, effects: list[Effect]) -> None:
+        """The primary is gone, or hands over: go on in its place."""
+        if not self.is_secondary:
+            return
+        self.is_secondary = False
+        self.incarnation = promoted.incarnation
+        effects.append(ReportPromoted())  # First: what follows is said as the new incarnation.
+        point = promoted.restart_point or RestartPoint()
+        self._points = RestartPoints(point.sequence, 1, point.candidates())
+        self._inputs.let_go(point)
+        self._inputs.promote(promoted.incarnation, now_ms, effects)
+        self._outputs.promote(promoted.incarnation, promoted.sink_next_ids, effects)
+        self._replica = ReplicaLink(self.plan)
+        self._note_after = promoted.restart_point
+        self._is_dirty = True
+        self._finish_if_due(effects)
 
     def _on_spill_read(self, got: SpillRead, now_ms: int, effects: list[Effect]) -> None:
         self._outputs.spill_read(got, effects)
@@ -403,6 +457,7 @@ class Node:
         self._outputs.sync_sinks(effects)
         self._ask_to_store(now_ms, effects)
         self._inputs.acknowledge_all(effects)
+        self._replica.tell(self._outputs.positions(), effects)
         self._finish_if_due(effects)
 
     def _on_keep_alive_timer(self, now_ms: int, effects: list[Effect]) -> None:
@@ -410,6 +465,8 @@ class Node:
         self._repeat_reports(now_ms, effects)
         self._outputs.keep_alive(effects)
         self._inputs.subscribe_to_silent(now_ms, effects)
+        if self.is_secondary:
+            self._replica.subscribe_if_silent(now_ms, effects)
 
     def _repeat_reports(self, now_ms: int, effects: list[Effect]) -> None:
         """Words to the coordinator can be lost with their connection: say again what counts."""
@@ -423,7 +480,21 @@ class Node:
 
     def _may_note(self) -> bool:
         """Whether a restart point would say anything new."""
-        return self.plan.is_protected and not self._is_silent and self._is_dirty
+        if self.is_secondary or not self.plan.is_protected:
+            return False
+        if self._note_after is not None and self._has_passed(self._note_after):
+            self._note_after = None
+        return self._is_dirty and not self._is_silent and self._note_after is None
+
+    def _has_passed(self, point: RestartPoint) -> bool:
+        """Whether the node's present cut is at or behind that of a point of another replica."""
+        if self._boundary_us < point.boundary_us:
+            return False
+        return self._inputs.sunion is not None or all(
+            source.queue.next_id - source.queue.pending_tuples
+            >= point.processed_before.get(source.spec.stream, 0)
+            for source in self._inputs.all()
+        )
 
     def _cut(self) -> RestartPoint:
         """The node's present cut."""
@@ -527,7 +598,9 @@ class Node:
     # -- the end ----------------------------------------------------------------------------
 
     def _finish_if_due(self, effects: list[Effect]) -> None:
-        if self._is_finished or self._is_silent or self._boundary_us != END_US:
+        if self.is_secondary or self._is_finished or self._is_silent:
+            return
+        if self._boundary_us != END_US:
             return
         if self._inputs.are_ended and self._outputs.end_sinks(effects):
             self._is_finished = True
@@ -542,12 +615,32 @@ class Node:
             for source in self._inputs.all()
             if source.spec.producer is not None and source.producer is not None
         }
-        return known | self._outputs.receivers()
+        return known | self._outputs.receivers() | self._replica.known_primary()
 
-    def peer_incarnation(self, stream: StreamId) -> Incarnation | None:
-        """The incarnation that this node knows at the other end of a stream; None: of nobody."""
+    def known_secondaries(self) -> dict[NodeId, Incarnation]:
+        """The secondary of every receiver, and of this node, as far as this node has been told."""
+        return self._outputs.secondaries() | self._replica.known_secondary()
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether this is a secondary that all producers serve, so that it can keep up."""
+        return self.is_secondary and self._inputs.are_served
+
+    def peer_incarnation(
+        self, stream: StreamId, *, is_secondary: bool = False
+    ) -> Incarnation | None:
+        """The incarnation that this node knows at the other end of a stream; None: of nobody.
+
+        Args:
+            stream: An input or output stream, or the replica stream.
+            is_secondary: Whether it is the secondary that receives an output stream.
+        """
+        if stream == self.plan.replica_stream:
+            return self._replica.other(is_secondary=is_secondary)
         if self._inputs.has(stream):
             return self._inputs.producer(stream)
+        if is_secondary:
+            return self._outputs.secondary(stream)
         return self._outputs.receiver(stream)
 
     @property
@@ -591,7 +684,9 @@ class Node:
             output_tuples=self._outputs.tuples,
             replayed_tuples=self._replayed_tuples,
             duplicates_dropped=sum(i.queue.duplicates_dropped for i in inputs),
-            refused_frames=self._inputs.refused_frames + self._outputs.refused_frames,
+            refused_frames=self._inputs.refused_frames
+            + self._outputs.refused_frames
+            + self._replica.refused_frames,
             pending_tuples=sum(i.queue.pending_tuples for i in inputs),
             held_tuples=0 if sunion is None else sum(sunion.held_tuples),
             unsent_tuples=sum(queue.unsent_tuples for queue in queues),
@@ -610,6 +705,8 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
     BatchReceived: Node._on_batch_received,
     BoundaryReceived: Node._on_boundary_received,
     SubscribeReceived: Node._on_subscribe_received,
+    PositionsReceived: Node._on_positions_received,
+    Promoted: Node._on_promoted,
     AckReceived: Node._on_ack_received,
     PeerIncarnationLearned: Node._on_peer_incarnation_learned,
     SourceRead: Node._on_source_read,

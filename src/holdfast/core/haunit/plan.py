@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -116,6 +117,28 @@ class CheckpointPlan:
     asks_first: bool = False
 
 
+class Standby(enum.Enum):
+    """Which second replica an instance has. [HA §4.1, §4.2]"""
+
+    NONE = "none"
+    ACTIVE = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitProtection:
+    """What a failure may cost a unit: what its nodes are told of the user's protection.
+
+    Attributes:
+        is_protected: Whether output queues retain tuples and restart points are taken.
+        checkpoints: How the state of units that have one is checkpointed; None: it is replayed.
+        standby: The second replica that takes over when the first one fails.
+    """
+
+    is_protected: bool = True
+    checkpoints: CheckpointPlan | None = None
+    standby: Standby = Standby.NONE
+
+
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """The fixed part of a node: it is the same for all its incarnations.
@@ -131,6 +154,7 @@ class NodePlan:
         is_protected: Whether output queues retain tuples and restart points are taken.
         limits: Bounds and periods.
         checkpoints: How its state is checkpointed; None: it has none, or it is replayed.
+        standby: The second replica that takes over when the first one fails.
     """
 
     node: NodeId
@@ -143,6 +167,16 @@ class NodePlan:
     is_protected: bool = True
     limits: NodeLimits = field(default_factory=NodeLimits)
     checkpoints: CheckpointPlan | None = None
+    standby: Standby = Standby.NONE
+
+    @property
+    def replica_stream(self) -> StreamId:
+        """What the primary tells the secondary."""
+        return StreamId(f"{self.node}~")
+
+    def output_streams(self) -> tuple[StreamId, ...]:
+        """All output streams, those of sinks included."""
+        return tuple(stream for spec in self.outputs for stream in spec.streams)
 
     def producers(self) -> tuple[NodeId, ...]:
         """The nodes this one receives from, each once."""
@@ -166,9 +200,11 @@ class Assignment:
         incarnation: The node's.
         restart_point: From where to go on; None at the very beginning.
         sink_next_ids: Per sink stream the first id that its log does not hold yet.
+        is_secondary: Whether it follows the primary until it is promoted.
     """
 
     epoch: int
     incarnation: Incarnation
     restart_point: RestartPoint | None
     sink_next_ids: dict[StreamId, int]
+    is_secondary: bool = False

@@ -14,6 +14,9 @@ NodeId = NewType("NodeId", str)
 Incarnation = NewType("Incarnation", int)
 """Counts the lives of a node. Only the newest one counts; frames of earlier ones are refused."""
 
+NOBODY: Final = Incarnation(0)
+"""The incarnation of a replica that there is not; those that are given count from 1 on."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class CheckpointId:

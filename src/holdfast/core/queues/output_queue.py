@@ -1,17 +1,20 @@
 """An output queue keeps what was produced until nobody can need it again. [HA §5.2]
 
-Theory of operation. A queue serves one stream with one receiver. Four positions, all tuple ids,
-never move back within one incarnation and are ordered:
+Theory of operation. A queue serves one stream. It has a cursor for its receiver's primary, and
+another one for the receiver's secondary as long as there is one. Positions, all tuple ids, never
+move back within one incarnation, but for `next_to_send`, and are ordered:
 
     trimmed_before <= needed_from <= next_to_send <= next_id        (needed_from: level-1 ack)
 
 - `append` adds a batch at `next_id`.
-- `subscribe(from_id)` starts or restarts sending at the id that the receiver names; a lost
+- `Cursor.subscribe(from_id)` starts or restarts sending at the id that the receiver names; a lost
   connection is healed by subscribing again, so sending may go back as far as `trimmed_before`.
-- `take_sendable` hands out batches up to the receiver's credit, an absolute id that only grows:
-  a lost, repeated or late grant can do no harm.
-- `acknowledge` raises the level-0 position (received) and the level-1 position (nothing before it
-  is needed to rebuild the receiver) and trims up to the latter.
+- `Cursor.take_sendable` hands out batches up to the receiver's credit, an absolute id that only
+  grows: a lost, repeated or late grant can do no harm.
+- `Cursor.acknowledge` raises the level-0 position (received) and the level-1 position (nothing
+  before it is needed to rebuild the receiver), and trims up to the lowest of the latter. A cursor
+  that goes away trims nothing: when a secondary becomes the primary, what it still needs is kept
+  until it says so itself.
 
 Beyond `memory_limit_bytes` the oldest batches that have been sent are spilled: the queue names
 them in `take_spill`, the shell writes them to a stream log, and `spilled` ranges remain readable
@@ -78,20 +81,17 @@ class OutputQueue:
             memory_limit_bytes: Beyond this, sent batches are spilled.
         """
         self.stream = stream
-        self._retain = retain
+        self.retains = retain
         self._memory_limit_bytes = memory_limit_bytes
-        self._batches: deque[TupleBatch] = deque()  # consecutive, from _memory_first to next_id
+        self._batches: deque[TupleBatch] = deque()  # consecutive, from memory_first to next_id
         self._bytes = 0
         self.next_id = first_id
         self.trimmed_before = first_id  # exclusive bound of what is gone for good
-        self._memory_first = first_id  # ids in [trimmed_before, _memory_first) are spilled
+        self.memory_first = first_id  # ids in [trimmed_before, memory_first) are spilled
         self.needed_from = first_id
-        self.received_before = first_id
         self.boundary_us = BEGINNING_US
-        self._next_to_send = first_id
-        self._credit_until = first_id
-        self.is_subscribed = False
-        self._boundary_sent_us = BEGINNING_US
+        self.primary = Cursor(self, first_id)
+        self.secondary: Cursor | None = None
 
     # -- producing --------------------------------------------------------------------------
 
@@ -113,114 +113,36 @@ class OutputQueue:
     @property
     def unsent_tuples(self) -> int:
         """How many tuples wait for credit or for a subscriber."""
-        return self.next_id - max(self._next_to_send, self.trimmed_before)
+        return self.next_id - max(self.primary.next_to_send, self.trimmed_before)
 
-    # -- serving the receiver ---------------------------------------------------------------
+    # -- the receiver's secondary -------------------------------------------------------------
 
-    def subscribe(self, from_id: int) -> None:
-        """The receiver wants everything from `from_id` on.
+    def open_secondary(self) -> Cursor:
+        """A cursor for the receiver's secondary, or a new one for another secondary."""
+        self.secondary = Cursor(self, self.needed_from)
+        return self.secondary
 
-        Raises:
-            RemoteProtocolError: `from_id` has been trimmed, so that it cannot be served.
-        """
-        if from_id < self.trimmed_before:
-            raise RemoteProtocolError(
-                f"{self.stream}: asked for {from_id}, but everything before "
-                f"{self.trimmed_before} was acknowledged and trimmed"
-            )
-        self.is_subscribed = True
-        self._next_to_send = from_id
-        self._boundary_sent_us = BEGINNING_US
+    def close_secondary(self) -> None:
+        """The secondary is gone, or has become the primary."""
+        self.secondary = None
 
-    def unsubscribe(self) -> None:
-        """The receiver is gone; nothing is sent until it or its replacement subscribes."""
-        self.is_subscribed = False
+    # -- trimming ---------------------------------------------------------------------------
 
-    def grant(self, credit_until: int) -> None:
-        """Ids below `credit_until` may be sent."""
-        self._credit_until = max(self._credit_until, credit_until)
-
-    def reset_credit(self, credit_until: int) -> None:
-        """A new subscription states its own credit, which replaces the old."""
-        self._credit_until = credit_until
-
-    def take_sendable(self) -> list[TupleBatch]:
-        """Batches to send now, in order; the last may be cut at the credit."""
-        limit = min(self.next_id, self._credit_until)
-        if not self.is_subscribed or self._next_to_send >= limit:
-            return []
-        if self._next_to_send < self._memory_first:
-            return []  # Must be read back from the spill log first.
-        taken: list[TupleBatch] = []
-        for batch in self._from(self._next_to_send):
-            if batch.first_id >= limit:
-                break
-            batch = batch.before(limit)
-            taken.append(batch)
-            self._next_to_send = batch.next_id
-            self._boundary_sent_us = max(self._boundary_sent_us, batch.boundary_us)
-        if not self._retain:
-            self._trim(self._next_to_send)
-        return taken
-
-    def missing_for_send(self) -> tuple[int, int] | None:
-        """The range [from, to) of spilled ids to be read back before sending can go on."""
-        limit = min(self._memory_first, self._credit_until)
-        if not self.is_subscribed or self._next_to_send >= limit:
-            return None
-        return self._next_to_send, limit
-
-    def resent(self, next_id: int) -> None:
-        """Spilled tuples before `next_id` were sent by way of the spill log."""
-        self._next_to_send = max(self._next_to_send, next_id)
-
-    def take_boundary(self) -> int | None:
-        """The boundary to tell the receiver now, or None if it knows it already.
-
-        A boundary is told only when all tuples before it have been sent.
-        """
-        if not self.is_subscribed or self._next_to_send < self.next_id:
-            return None
-        if self.boundary_us <= self._boundary_sent_us:
-            return None
-        self._boundary_sent_us = self.boundary_us
-        return self.boundary_us
-
-    @property
-    def sent_before(self) -> int:
-        """All tuples before this id have been sent to the present subscriber."""
-        return self._next_to_send
-
-    # -- acknowledgements and trimming ------------------------------------------------------
-
-    def acknowledge(self, received_before: int, needed_from: int) -> None:
-        """Take over level-0 and level-1 positions and trim. [HA §5.2.1]
-
-        Args:
-            received_before: The receiver has every tuple before this id.
-            needed_from: The oldest id the receiver may need again; it is kept.
-
-        Raises:
-            RemoteProtocolError: A position lies beyond what was produced.
-        """
-        if needed_from > self.next_id or received_before > self.next_id:
-            raise RemoteProtocolError(
-                f"{self.stream}: acknowledged {max(needed_from, received_before)}, "
-                f"but the next id to be produced is {self.next_id}"
-            )
-        self.received_before = max(self.received_before, received_before)
+    def let_go(self) -> None:
+        """Trim what no replica of the receiver needs any more."""
+        cursors = (self.primary,) if self.secondary is None else (self.primary, self.secondary)
+        needed_from = min(cursor.needed_from for cursor in cursors)
         if needed_from > self.needed_from:
             self.needed_from = needed_from
-            self._trim(needed_from)
-        self._merge_small()
+            self.trim(needed_from)
 
-    def _merge_small(self) -> None:
+    def merge_small(self) -> None:
         """Merge the newest batches that have been sent if they are many and small.
 
         Cost: O(_MERGED_TUPLES), and nothing when few batches were added since the last time.
         """
         unsent: list[TupleBatch] = []
-        while self._batches and self._batches[-1].next_id > self._next_to_send:
+        while self._batches and self._batches[-1].next_id > self.primary.next_to_send:
             unsent.append(self._batches.pop())
         small: list[TupleBatch] = []
         room = _MERGED_TUPLES
@@ -234,17 +156,17 @@ class OutputQueue:
             self._bytes += sum(batch.nbytes for batch in small)
         self._batches.extend([*small, *reversed(unsent)])
 
-    def _trim(self, before: int) -> None:
+    def trim(self, before: int) -> None:
         while self._batches and self._batches[0].next_id <= before:
             dropped = self._batches.popleft()
             self._bytes -= dropped.nbytes
-            self._memory_first = dropped.next_id
+            self.memory_first = dropped.next_id
         if before > self.trimmed_before:
             self.trimmed_before = before
-        if self._memory_first < self.trimmed_before and not (
+        if self.memory_first < self.trimmed_before and not (
             self._batches and self._batches[0].first_id < self.trimmed_before
         ):
-            self._memory_first = self.trimmed_before
+            self.memory_first = self.trimmed_before
 
     # -- spilling ---------------------------------------------------------------------------
 
@@ -252,25 +174,24 @@ class OutputQueue:
         """Batches to write to the spill log now; they leave memory."""
         spilled: list[TupleBatch] = []
         while (
-            self._retain
+            self.retains
             and self._bytes > self._memory_limit_bytes
             and self._batches
-            and self._batches[0].next_id <= self._next_to_send
+            and self._batches[0].next_id <= self.primary.next_to_send
         ):
             batch = self._batches.popleft()
             self._bytes -= batch.nbytes
-            self._memory_first = batch.next_id
+            self.memory_first = batch.next_id
             spilled.append(batch)
         return spilled
 
-    def held_from(self, tuple_id: int) -> list[TupleBatch]:
-        """The tuples from `tuple_id` on that are in memory; what is missing before is spilled."""
-        return self._from(tuple_id)
-
     # -- looking ----------------------------------------------------------------------------
 
-    def _from(self, tuple_id: int) -> list[TupleBatch]:
-        """Batches from `tuple_id` on, the first one cut. Cost: O(batches after it)."""
+    def held_from(self, tuple_id: int) -> list[TupleBatch]:
+        """The tuples from `tuple_id` on that are in memory, the first batch cut.
+
+        What is missing before them is spilled. Cost: O(batches after it).
+        """
         found: deque[TupleBatch] = deque()
         for batch in reversed(self._batches):
             if batch.next_id <= tuple_id:
@@ -282,11 +203,11 @@ class OutputQueue:
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` unless positions are ordered and batches consecutive."""
-        if not self.trimmed_before <= self._memory_first <= self.next_id:
+        if not self.trimmed_before <= self.memory_first <= self.next_id:
             first = self._batches[0].first_id if self._batches else self.next_id
             if not (self._batches and first <= self.trimmed_before):
                 raise InvariantViolation(f"{self.stream}: positions out of order")
-        if self.needed_from < self.trimmed_before and self._retain:
+        if self.needed_from < self.trimmed_before and self.retains:
             raise InvariantViolation(f"{self.stream}: trimmed a tuple that is still needed")
         expected = None
         for batch in self._batches:
@@ -300,11 +221,123 @@ class OutputQueue:
         """Positions and sizes now."""
         return OutputQueueStatistics(
             next_id=self.next_id,
-            received_before=self.received_before,
+            received_before=self.primary.received_before,
             needed_from=self.needed_from,
-            retained_tuples=self.next_id - max(self._memory_first, self.trimmed_before),
+            retained_tuples=self.next_id - max(self.memory_first, self.trimmed_before),
             retained_bytes=self._bytes,
-            spilled_tuples=max(0, self._memory_first - self.trimmed_before)
-            if self._memory_first > self.trimmed_before
+            spilled_tuples=max(0, self.memory_first - self.trimmed_before)
+            if self.memory_first > self.trimmed_before
             else 0,
         )
+
+
+class Cursor:
+    """Where one replica of the receiver is. Volatile: all fields."""
+
+    def __init__(self, queue: OutputQueue, first_id: int) -> None:
+        """Nobody has subscribed yet; everything from `first_id` on is needed."""
+        self._queue = queue
+        self.needed_from = first_id
+        self.received_before = first_id
+        self.next_to_send = first_id  # all before it have been sent to the present subscriber
+        self.is_subscribed = False
+        self._credit_until = first_id
+        self._boundary_sent_us = BEGINNING_US
+
+    def subscribe(self, from_id: int) -> None:
+        """The receiver wants everything from `from_id` on.
+
+        Raises:
+            RemoteProtocolError: `from_id` has been trimmed, so that it cannot be served.
+        """
+        queue = self._queue
+        if from_id < queue.trimmed_before:
+            raise RemoteProtocolError(
+                f"{queue.stream}: asked for {from_id}, but everything before "
+                f"{queue.trimmed_before} was acknowledged and trimmed"
+            )
+        self.is_subscribed = True
+        self.next_to_send = from_id
+        self._boundary_sent_us = BEGINNING_US
+
+    def unsubscribe(self) -> None:
+        """The receiver is gone; nothing is sent until it or its replacement subscribes.
+
+        A replacement may need more than the receiver did: all that is still there.
+        """
+        self.is_subscribed = False
+        self.needed_from = self._queue.needed_from
+
+    def grant(self, credit_until: int) -> None:
+        """Ids below `credit_until` may be sent."""
+        self._credit_until = max(self._credit_until, credit_until)
+
+    def reset_credit(self, credit_until: int) -> None:
+        """A new subscription states its own credit, which replaces the old."""
+        self._credit_until = credit_until
+
+    def take_sendable(self) -> list[TupleBatch]:
+        """Batches to send now, in order; the last may be cut at the credit."""
+        queue = self._queue
+        limit = min(queue.next_id, self._credit_until)
+        if not self.is_subscribed or self.next_to_send >= limit:
+            return []
+        if self.next_to_send < queue.memory_first:
+            return []  # Must be read back from the spill log first.
+        taken: list[TupleBatch] = []
+        for batch in queue.held_from(self.next_to_send):
+            if batch.first_id >= limit:
+                break
+            batch = batch.before(limit)
+            taken.append(batch)
+            self.next_to_send = batch.next_id
+            self._boundary_sent_us = max(self._boundary_sent_us, batch.boundary_us)
+        if not queue.retains:
+            queue.trim(self.next_to_send)
+        return taken
+
+    def missing_for_send(self) -> tuple[int, int] | None:
+        """The range [from, to) of spilled ids to be read back before sending can go on."""
+        queue = self._queue
+        limit = min(queue.memory_first, self._credit_until)
+        if not self.is_subscribed or self.next_to_send >= limit:
+            return None
+        return self.next_to_send, limit
+
+    def resent(self, next_id: int) -> None:
+        """Spilled tuples before `next_id` were sent by way of the spill log."""
+        self.next_to_send = max(self.next_to_send, next_id)
+
+    def take_boundary(self) -> int | None:
+        """The boundary to tell the receiver now, or None if it knows it already.
+
+        A boundary is told only when all tuples before it have been sent.
+        """
+        queue = self._queue
+        if not self.is_subscribed or self.next_to_send < queue.next_id:
+            return None
+        if queue.boundary_us <= self._boundary_sent_us:
+            return None
+        self._boundary_sent_us = queue.boundary_us
+        return queue.boundary_us
+
+    def acknowledge(self, received_before: int, needed_from: int) -> None:
+        """Take over level-0 and level-1 positions and trim. [HA §5.2.1]
+
+        Args:
+            received_before: The receiver has every tuple before this id.
+            needed_from: The oldest id the receiver may need again; it is kept.
+
+        Raises:
+            RemoteProtocolError: A position lies beyond what was produced.
+        """
+        queue = self._queue
+        if needed_from > queue.next_id or received_before > queue.next_id:
+            raise RemoteProtocolError(
+                f"{queue.stream}: acknowledged {max(needed_from, received_before)}, "
+                f"but the next id to be produced is {queue.next_id}"
+            )
+        self.received_before = max(self.received_before, received_before)
+        self.needed_from = max(self.needed_from, needed_from)
+        queue.let_go()
+        queue.merge_small()

@@ -19,15 +19,18 @@ from holdfast.core.haunit.events import (
     AckReceived,
     BatchReceived,
     BoundaryReceived,
+    PositionsReceived,
     SubscribeReceived,
 )
 from holdfast.core.model.ids import Incarnation, StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType
 
 MAGIC: Final = 0x4648  # "HF", little endian
-VERSION: Final = 1
-# magic, version, kind, tuple type, name length, epoch, sender, receiver, four 8-byte fields
-_HEADER: Final = struct.Struct("<HBBBxHIII4q")
+VERSION: Final = 2
+# magic, version, kind, tuple type, whether a secondary speaks, name length, epoch, sender,
+# receiver, four 8-byte fields
+_HEADER: Final = struct.Struct("<HBBBBHIII4q")
+_POSITIONS: Final = struct.Struct("<2q")
 MAX_NAME_BYTES: Final = 512
 MAX_ROWS: Final = 1 << 24
 
@@ -39,6 +42,7 @@ class FrameKind(enum.IntEnum):
     BOUNDARY = 2
     SUBSCRIBE = 3
     ACK = 4
+    POSITIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class FrameAddress:
     receiver: Incarnation
 
 
-NodeMessage = BatchReceived | BoundaryReceived | SubscribeReceived | AckReceived
+NodeMessage = BatchReceived | BoundaryReceived | SubscribeReceived | AckReceived | PositionsReceived
 
 
 def encode_batch(
@@ -75,10 +79,23 @@ def encode_batch(
 
 
 def encode_positions(
-    kind: FrameKind, address: FrameAddress, stream: StreamId, positions: tuple[int, int, int]
+    kind: FrameKind,
+    address: FrameAddress,
+    stream: StreamId,
+    positions: tuple[int, int, int],
+    *,
+    is_secondary: bool = False,
 ) -> list[bytes]:
     """A boundary (sent_before, boundary_us, 0), subscription or ack (three positions)."""
-    return [_header(kind, address, stream, (*positions, 0), 0)]
+    return [_header(kind, address, stream, (*positions, 0), is_secondary=is_secondary)]
+
+
+def encode_replica_positions(
+    address: FrameAddress, stream: StreamId, positions: tuple[tuple[int, int], ...]
+) -> list[bytes]:
+    """What a primary tells its secondary, as two parts: the header, and the positions."""
+    header = _header(FrameKind.POSITIONS, address, stream, (len(positions), 0, 0, 0))
+    return [header, b"".join(_POSITIONS.pack(*pair) for pair in positions)]
 
 
 def _header(
@@ -86,7 +103,9 @@ def _header(
     address: FrameAddress,
     stream: StreamId,
     fields: tuple[int, int, int, int],
-    tuple_type: int,
+    tuple_type: int = 0,
+    *,
+    is_secondary: bool = False,
 ) -> bytes:
     name = stream.encode()
     return (
@@ -95,6 +114,7 @@ def _header(
             VERSION,
             kind,
             tuple_type,
+            is_secondary,
             len(name),
             address.epoch,
             address.sender,
@@ -121,13 +141,16 @@ def decode(
     head = bytes(memoryview(parts[0]))  # type: ignore[arg-type]
     if len(head) < _HEADER.size:
         return CorruptFrame(f"header of {len(head)} bytes")
-    magic, version, kind, tuple_type, name_length, sent_epoch, sender, receiver, a, b, c, d = (
-        _HEADER.unpack_from(head)
+    magic, version, kind, tuple_type, role, name_length, *address, a, b, c, d = _HEADER.unpack_from(
+        head
     )
+    sent_epoch, sender, receiver = address
     if magic != MAGIC or version != VERSION:
         return CorruptFrame(f"magic {magic:#x}, version {version}")
     if name_length > MAX_NAME_BYTES or len(head) != _HEADER.size + name_length:
         return CorruptFrame("name of the wrong length")
+    if role > 1:
+        return CorruptFrame(f"role {role}")
     if sent_epoch != epoch:
         return CorruptFrame(f"epoch {sent_epoch}, now {epoch}")
     try:
@@ -144,15 +167,33 @@ def decode(
             return CorruptFrame("bad id or tuple type")
         tuples = TupleBatch(a, batch, b, c, TupleType(tuple_type))
         return BatchReceived(stream, sender, receiver, tuples)
+    if kind == FrameKind.POSITIONS:
+        return _positions(parts, stream, (sender, receiver), a)
     if len(parts) != 1:
         return CorruptFrame(f"{len(parts)} parts")
     if kind == FrameKind.BOUNDARY:
         return BoundaryReceived(stream, sender, receiver, a, b)
     if kind == FrameKind.SUBSCRIBE and min(a, b, c) >= 0:
-        return SubscribeReceived(stream, sender, receiver, a, b, c)
+        return SubscribeReceived(stream, sender, receiver, a, b, c, bool(role))
     if kind == FrameKind.ACK and min(a, b, c) >= 0:
-        return AckReceived(stream, sender, receiver, a, b, c)
+        return AckReceived(stream, sender, receiver, a, b, c, bool(role))
     return CorruptFrame(f"kind {kind}")
+
+
+def _positions(
+    parts: Sequence[object], stream: StreamId, ends: tuple[int, int], count: int
+) -> PositionsReceived | CorruptFrame:
+    """`ends`: the incarnations of sender and receiver."""
+    if len(parts) != 2:
+        return CorruptFrame(f"positions of {len(parts)} parts")
+    body = bytes(memoryview(parts[1]))  # type: ignore[arg-type]
+    if count < 0 or len(body) != count * _POSITIONS.size:
+        return CorruptFrame(f"{len(body)} bytes, {count} positions announced")
+    found = tuple((received, needed) for received, needed in _POSITIONS.iter_unpack(body))
+    if any(min(pair) < 0 for pair in found):
+        return CorruptFrame("a negative position")
+    sender, receiver = ends
+    return PositionsReceived(stream, Incarnation(sender), Incarnation(receiver), found)
 
 
 def _batch(part: object, schema: pa.Schema | None, count: int) -> pa.RecordBatch | CorruptFrame:

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from holdfast.core.coordinator import coordinator as c
+from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
+from holdfast.core.coordinator.coordinator import Coordinator, CoordinatorLimits
+from holdfast.core.coordinator.instance import Instance, NodeState, Replica
 from holdfast.core.haunit.plan import NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
@@ -72,7 +74,7 @@ class LaunchSpec:
     sources: dict[StreamId, SourceSpec]
     sink_paths: dict[StreamId, str]
     root: str
-    limits: c.CoordinatorLimits
+    limits: CoordinatorLimits
     store: StoreSpec | None = None
 
 
@@ -90,7 +92,7 @@ class Cluster:
         self._router = self._channels.server()
         self._reached_at = self.route(self._bind())
         self._journal = Journal(os.path.join(spec.root, "coordinator"))
-        self._machine = c.Coordinator(
+        self._machine = Coordinator(
             spec.plans,
             epoch=self._journal.epoch,
             limits=spec.limits,
@@ -105,8 +107,8 @@ class Cluster:
         self._is_over = False  # finished or failed; only the coordinator's thread looks
         self._on_end: Callable[[], None] = lambda: None
         self._loop = threading.Thread(target=self._run, name="holdfast-coordinator", daemon=True)
-        self._identities: dict[NodeId, bytes] = {}
-        self.reports = {plan.node: NodeReport() for plan in spec.plans}
+        self.reports = {plan.node: NodeReport() for plan in spec.plans}  # of primaries
+        self._reports_of: dict[str, NodeReport] = {}  # by task
         self.failures: list[dict[str, Any]] = []
         self.recoveries: list[dict[str, Any]] = []
         self.checkpoints: deque[dict[str, Any]] = deque(maxlen=_CHECKPOINTS_SHOWN)
@@ -159,8 +161,23 @@ class Cluster:
         return jsc is None or bool(jsc.sc().isStopped())
 
     def states(self) -> dict[NodeId, str]:
-        """Every node's state."""
+        """The state of every node's primary."""
         return {node: state.value for node, state in self._machine.states().items()}
+
+    def replicas(self, node: NodeId) -> list[tuple[Replica, NodeReport]]:
+        """What is known of a node's primary, and of its secondary if it is to have one."""
+        replicas = self._machine.instance(node).replicas()
+        return [(r, self._reports_of.get(r.task or "", NodeReport())) for r in replicas]
+
+    def instance(self, node: NodeId) -> Instance:
+        """What the coordinator knows of a node."""
+        return self._machine.instance(node)
+
+    def hand_over(self, node: NodeId, pid: int) -> None:
+        """Have a node's secondary take over, if this is still the process of its primary."""
+        task = self._machine.instance(node).primary.task
+        if task is not None and self.reports[node].pid == pid:
+            self._inbox.put(c.HandoverWanted(node, task))
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -204,14 +221,20 @@ class Cluster:
     def _collect_last_words(self) -> None:
         """Nodes send their last statistics when told to stop."""
         deadline = time.monotonic() + 1.0
-        waiting = {node for node, state in self.states().items() if state == "running"}
+        waiting = {
+            replica.task
+            for plan in self._spec.plans
+            for replica in self._machine.instance(plan.node).replicas()
+            if replica.state is NodeState.RUNNING
+        }
         while waiting and time.monotonic() < deadline:
             if self._router.poll(20):
-                _, body = self._router.recv_multipart()
+                identity, body = self._router.recv_multipart()
                 word = json.loads(body)
-                self._note(word)
+                task = identity.removesuffix(KEEP_ALIVE_SUFFIX).decode()
+                self._note(task, word)
                 if "statistics" in word:
-                    waiting.discard(NodeId(word["node"]))
+                    waiting.discard(task)
 
     def _step(self, stimulus: Stimulus) -> None:
         for effect in self._machine.step(stimulus, _now_ms()):
@@ -231,27 +254,34 @@ class Cluster:
             return
         identity = identity.removesuffix(KEEP_ALIVE_SUFFIX)  # Only the node's loop listens.
         if word["kind"] == "hello":
-            if (node, word["launch"]) != (node, self._newest_launch(node)):
-                self._say(identity, {"kind": "fenced"})
-                return
-            report = self.reports[node]
-            report.pid, report.host = word["pid"], word["host"]
-            self._identities[node] = identity
-            endpoint = self.route(word["endpoint"])
-            self._step(c.HelloReceived(node, identity.decode(), endpoint))
+            self._on_hello(node, identity, word)
             return
         incarnation = Incarnation(word["incarnation"])
         if not self._machine.is_current(node, incarnation):
             self._say(identity, {"kind": "fenced"})
+            self._step(c.ZombieHeard(node, incarnation))
             return
         self._answer(identity)
-        self._note(word)
+        self._note(identity.decode(), word)
         stimulus = _stimulus(word, node, incarnation)
         if stimulus is not None:
             self._step(stimulus)
 
-    def _newest_launch(self, node: NodeId) -> int:
-        return max((launch for name, launch in self._threads if name == node), default=0)
+    def _on_hello(self, node: NodeId, identity: bytes, word: dict[str, Any]) -> None:
+        if not self._machine.is_expected(node, word["launch"]):
+            self._say(identity, {"kind": "fenced"})
+            return
+        task = identity.decode()
+        self._reports_of[task] = NodeReport(word["pid"], word["host"])
+        endpoint = self.route(word["endpoint"])
+        self._step(c.HelloReceived(node, word["launch"], task, endpoint))
+        self._show_primary(node)
+
+    def _show_primary(self, node: NodeId) -> None:
+        """What is reported of a node is what its primary says."""
+        task = self._machine.instance(node).primary.task
+        if task is not None:
+            self.reports[node] = self._reports_of[task]
 
     def _answer(self, identity: bytes) -> None:
         """Renew the node's lease now and then."""
@@ -260,8 +290,8 @@ class Cluster:
             self._answered_s[identity] = now_s
             self._say(identity, {"kind": "lease"})
 
-    def _note(self, word: dict[str, Any]) -> None:
-        report = self.reports.get(NodeId(word["node"]))
+    def _note(self, task: str, word: dict[str, Any]) -> None:
+        report = self._reports_of.get(task)
         if word["kind"] in ("checkpoint", "damage"):
             self._note_checkpoint(word)
         if report is None or "statistics" not in word:
@@ -289,8 +319,10 @@ class Cluster:
         self._router.send_multipart([identity, json.dumps(word).encode()])
 
     def _say_to_all(self, word: dict[str, Any]) -> None:
-        for identity in self._identities.values():
-            self._say(identity, word)
+        for plan in self._spec.plans:
+            for replica in self._machine.instance(plan.node).replicas():
+                if replica.task is not None:
+                    self._say(replica.task.encode(), word)
 
     # -- effects ----------------------------------------------------------------------------
 
@@ -307,18 +339,23 @@ class Cluster:
             case c.SendAssignment():
                 self._send_assignment(effect)
             case c.TellPeer():
+                self._say(effect.task.encode(), {"kind": "peer", **_peer(effect)})
+            case c.SendPromotion():
+                point = effect.restart_point
                 word = {
-                    "kind": "peer",
-                    "peer": effect.peer,
+                    "kind": "promote",
                     "incarnation": effect.incarnation,
-                    "endpoint": effect.endpoint,
+                    "point": None if point is None else point.to_json(),
                 }
-                self._say(self._identities[effect.node], word)
+                self._say(effect.task.encode(), word)
+                self._show_primary(effect.node)
             case c.TellPointStored():
                 word = {"kind": "stored", "sequence": effect.sequence}
-                self._say(self._identities[effect.node], word)
+                self._say(effect.task.encode(), word)
             case AdmitWrite():
-                self._say(self._identities[effect.node], {"kind": "write"})
+                task = self._machine.instance(effect.node).primary.task
+                if task is not None:
+                    self._say(task.encode(), {"kind": "write"})
             case c.ReportFailure():
                 self.failures.append(
                     {
@@ -340,6 +377,7 @@ class Cluster:
                         "recovered_ms": effect.recovered_ms,
                         "recovered_unix_s": round(time.time(), 3),
                         "replayed_tuples": effect.replayed_tuples,
+                        "was_promoted": effect.was_promoted,
                     }
                 )
             case c.FinishQuery():
@@ -355,14 +393,16 @@ class Cluster:
             "epoch": effect.assignment.epoch,
             "incarnation": effect.assignment.incarnation,
             "point": None if point is None else point.to_json(),
-            "peers": effect.peers,
+            "is_secondary": effect.assignment.is_secondary,
+            "peers": [_peer(told) for told in effect.peers],
         }
         self._say(effect.task.encode(), word)
 
     def _end_task(self, node: NodeId, task: str) -> None:
         """End a fenced process on this host; elsewhere it ends itself when told or by its lease."""
         pid = int(task.split("|")[2])
-        if self._is_local and pid != self.reports[node].pid:
+        present = [report.pid for _, report in self.replicas(node)]
+        if self._is_local and pid not in present:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -372,8 +412,10 @@ class Cluster:
         return f"holdfast/{self._spec.name}/{node}#{launch}"
 
     def _launch(self, node: NodeId, launch: int) -> None:
-        if launch > 1:
-            self._sc.cancelJobGroup(self._group(node, launch - 1))
+        expected = {replica.launch for replica in self._machine.instance(node).replicas()}
+        for (name, former), thread in self._threads.items():
+            if name == node and former not in expected and thread.is_alive():
+                self._sc.cancelJobGroup(self._group(node, former))
         thread = threading.Thread(
             target=self._run_job, args=(node, launch), name=self._group(node, launch), daemon=True
         )
@@ -418,6 +460,8 @@ def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> S
             return c.WriteWanted(node, incarnation)
         case "write-ended":
             return c.WriteEnded(node, incarnation)
+        case "promoted":
+            return c.NodePromoted(node, incarnation)
         case "caught-up":
             return c.NodeCaughtUp(node, incarnation, word["replayed_tuples"])
         case "first-output":
@@ -428,7 +472,19 @@ def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> S
             return c.NodeFailed(node, incarnation, word["reason"], word["is_fatal"])
         case _:
             peers = {NodeId(k): Incarnation(v) for k, v in word["peers"].items()}
-            return c.KeepAliveReceived(node, incarnation, peers)
+            secondaries = {NodeId(k): Incarnation(v) for k, v in word["secondaries"].items()}
+            has_joined = word["has_joined"]
+            return c.KeepAliveReceived(node, incarnation, peers, secondaries, has_joined)
+
+
+def _peer(told: c.TellPeer) -> dict[str, Any]:
+    """What a node is told of a neighbour, as a word."""
+    return {
+        "peer": told.peer,
+        "incarnation": told.incarnation,
+        "endpoint": told.endpoint,
+        "secondary": told.secondary,
+    }
 
 
 def _now_ms() -> int:

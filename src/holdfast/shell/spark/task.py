@@ -54,6 +54,8 @@ KEEP_ALIVE_SUFFIX = b"|alive"
 """What the keep-alive thread's identity has behind the task's own."""
 
 _DRAIN_FRAMES = 64
+_RECEIVERS_KNOWN = 4
+"""Incarnations of a stream's receiver of which it is known where they are."""
 _HELLO_INTERVAL_MS = 500
 _RESTORING_POLL_MS = 5
 _STATISTICS_INTERVAL_S = 0.5
@@ -137,7 +139,8 @@ class NodeTask:
         self._poller.register(self._coordinator, zmq.POLLIN)
         self._producers: dict[NodeId, zmq.Socket[bytes]] = {}
         self._producer_of = {s.stream: s.producer for s in spec.plan.inputs if s.producer}
-        self._endpoints: dict[NodeId, tuple[Incarnation, str]] = {}
+        self._producer_of[spec.plan.replica_stream] = spec.plan.node
+        self._peers: dict[NodeId, tuple[events.PeerIncarnationLearned, str]] = {}
         # Of each incarnation of an output stream's receiver that has subscribed: a zombie that
         # subscribes again must not draw away what is meant for its successor.
         self._identity_of: dict[tuple[StreamId, Incarnation], bytes] = {}
@@ -156,6 +159,7 @@ class NodeTask:
         self._is_closing = False
         self._node: Node | None = None
         self._incarnation = Incarnation(0)  # 0 before the assignment
+        self._born = Incarnation(0)  # as which it began; a promotion changes the other one
         self._assignment: Assignment | None = None
         self._restoration: Restoration | None = None
         self._io: IOService | None = None
@@ -300,9 +304,12 @@ class NodeTask:
         self._pending.append(message)
 
     def _remember_receiver(self, stream: StreamId, sender: Incarnation, identity: bytes) -> None:
-        for former in [k for k in self._identity_of if k[0] == stream and k[1] < sender]:
-            del self._identity_of[former]
+        """A receiver may have two replicas, and each of them a zombie."""
+        self._identity_of.pop((stream, sender), None)
         self._identity_of[(stream, sender)] = identity
+        known = [key for key in self._identity_of if key[0] == stream]
+        for former in known[:-_RECEIVERS_KNOWN]:
+            del self._identity_of[former]
 
     def _check_lease(self) -> None:
         if time.monotonic() - self._coordinator_heard_s > self._spec.lease_s:
@@ -330,7 +337,9 @@ class NodeTask:
         if kind == "assign":
             self._begin(word)
         elif kind == "peer":
-            self._meet(NodeId(word["peer"]), Incarnation(word["incarnation"]), word["endpoint"])
+            self._meet(word)
+        elif kind == "promote":
+            self._promote(word)
         elif kind == "write":
             self._pending.append(events.WriteAdmitted())
         elif kind == "stored":
@@ -339,19 +348,16 @@ class NodeTask:
     def _begin(self, word: dict[str, Any]) -> None:
         """The assignment is here: open sinks, bring up the state, meet the neighbours."""
         self._epoch = word["epoch"]
-        incarnation = self._incarnation = Incarnation(word["incarnation"])
-        for stream, path in self._spec.sink_paths.items():
-            self._sinks[stream] = StreamLogWriter(
-                path, self._output_schemas[stream], stream, incarnation
-            )
+        incarnation = self._incarnation = self._born = Incarnation(word["incarnation"])
+        is_secondary = word["is_secondary"]
+        next_ids = {} if is_secondary else self._open_sinks(incarnation)
         for stream, source in self._spec.sources.items():
             self._sources[stream] = source.open()
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
-        next_ids = {stream: writer.next_id for stream, writer in self._sinks.items()}
-        self._assignment = Assignment(self._epoch, incarnation, point, next_ids)
-        self._alive_word = self._alive({})
-        for name, (peer_incarnation, endpoint) in word["peers"].items():
-            self._meet(NodeId(name), Incarnation(peer_incarnation), endpoint)
+        self._assignment = Assignment(self._epoch, incarnation, point, next_ids, is_secondary)
+        self._alive_word = self._alive(None)
+        for peer in word["peers"]:
+            self._meet(peer)
         checkpoints, limits = self._spec.plan.checkpoints, self._spec.plan.limits
         if checkpoints is not None and self._spec.store is not None:
             try:
@@ -367,6 +373,25 @@ class NodeTask:
             point, limits.page_bytes, limits.state_bytes, self._io.found()
         )
         self._restore(self._restoration.start())
+
+    def _open_sinks(self, incarnation: Incarnation) -> dict[StreamId, int]:
+        """Fence whoever wrote the sinks' logs before; per stream the first id they lack."""
+        for stream, path in self._spec.sink_paths.items():
+            self._sinks[stream] = StreamLogWriter(
+                path, self._output_schemas[stream], stream, incarnation
+            )
+        return {stream: writer.next_id for stream, writer in self._sinks.items()}
+
+    def _promote(self, word: dict[str, Any]) -> None:
+        """The primary is gone: open the sinks, and take over."""
+        node = self._node
+        is_told = any(isinstance(waiting, events.Promoted) for waiting in self._pending)
+        if node is None or not node.is_secondary or is_told:
+            return
+        incarnation = Incarnation(word["incarnation"])
+        point = None if word["point"] is None else RestartPoint.from_json(word["point"])
+        next_ids = self._open_sinks(incarnation)
+        self._pending.append(events.Promoted(incarnation, point, next_ids))
 
     def _restore(self, effects: list[Effect]) -> None:
         """Perform the effects of the restoration."""
@@ -388,21 +413,32 @@ class NodeTask:
         self._keep_alive_due_ms = 0
         self._perform(node.start(_now_ms()))
 
-    def _meet(self, peer: NodeId, incarnation: Incarnation, endpoint: str) -> None:
-        """A neighbour has (another) incarnation: connect to it if it produces for us."""
-        if self._endpoints.get(peer) == (incarnation, endpoint):
+    def _meet(self, word: dict[str, Any]) -> None:
+        """A neighbour has (other) replicas: connect to its primary if that produces for us."""
+        peer, endpoint = NodeId(word["peer"]), word["endpoint"]
+        incarnation, secondary = Incarnation(word["incarnation"]), Incarnation(word["secondary"])
+        learned = events.PeerIncarnationLearned(peer, incarnation, secondary)
+        known = self._peers.get(peer)
+        if known == (learned, endpoint):
             return
-        self._endpoints[peer] = (incarnation, endpoint)
-        if peer in self._producer_of.values():
-            former = self._producers.pop(peer, None)
-            if former is not None:
-                self._poller.unregister(former)
-                former.close(linger=0)
-            identity = f"{self._name}|{self._incarnation}|{incarnation}"
-            channel = self._channels.client(identity.encode(), endpoint)
-            self._producers[peer] = channel
-            self._poller.register(channel, zmq.POLLIN)
-        self._pending.append(events.PeerIncarnationLearned(peer, incarnation))
+        self._peers[peer] = (learned, endpoint)
+        is_there = known is not None and (known[0].incarnation, known[1]) == (incarnation, endpoint)
+        if peer in self._producer_of.values() and not is_there:
+            self._connect(peer, incarnation, endpoint)
+        self._pending.append(learned)
+
+    def _connect(self, peer: NodeId, incarnation: Incarnation, endpoint: str) -> None:
+        """Open a channel to a producer, or to the primary of this node itself."""
+        former = self._producers.pop(peer, None)
+        if former is not None:
+            self._poller.unregister(former)
+            former.close(linger=0)
+        if endpoint == self._endpoint:
+            return
+        identity = f"{self._name}|{self._incarnation}|{incarnation}"
+        channel = self._channels.client(identity.encode(), endpoint)
+        self._producers[peer] = channel
+        self._poller.register(channel, zmq.POLLIN)
 
     def _keep_alive(self) -> None:
         """A thread of its own, so that a long round is not taken for death.
@@ -420,9 +456,9 @@ class NodeTask:
             time.sleep(interval_s)
         channel.close(linger=0)
 
-    def _alive(self, peers: dict[NodeId, Incarnation]) -> bytes:
+    def _alive(self, node: Node | None) -> bytes:
         word = {"kind": "alive", "node": self._name, "incarnation": self._incarnation}
-        return json.dumps({**word, "peers": peers}).encode()
+        return json.dumps({**word, **_known(node)}).encode()
 
     def _report(self, now_ms: int, *, is_last: bool = False) -> None:
         """Say what the keep-alive thread repeats, and now and then the statistics."""
@@ -432,15 +468,15 @@ class NodeTask:
         self._keep_alive_due_ms = now_ms + self._spec.plan.limits.keep_alive_ms
         self._meter.look_at_changes(now_ms)
         now_s = time.monotonic()
-        peers = node.known_peers()
-        self._alive_word = self._alive(peers)
+        self._alive_word = self._alive(node)
         if now_s < self._statistics_due_s and not is_last:
             return
         self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
         statistics = node.statistics()
         self._tell(
             "alive",
-            peers=peers,
+            **_known(node),
+            is_secondary=node.is_secondary,
             statistics={
                 **{name: getattr(statistics, name) for name in statistics.__slots__},
                 **self._meter.measured(node, statistics, now_ms),
@@ -488,27 +524,34 @@ class NodeTask:
         self._send_down(
             effect.stream,
             effect.receiver,
-            frames.encode_positions(FrameKind.BOUNDARY, address, effect.stream, positions),
+            [*frames.encode_positions(FrameKind.BOUNDARY, address, effect.stream, positions)],
         )
+
+    def _send_positions(self, effect: events.SendPositions) -> None:
+        address = self._address(effect.receiver)
+        parts = frames.encode_replica_positions(address, effect.stream, effect.positions)
+        self._send_down(effect.stream, effect.receiver, [*parts])
 
     def _send_subscribe(self, effect: events.SendSubscribe) -> None:
         positions = (effect.from_id, effect.needed_from, effect.credit_until)
-        self._send_up(FrameKind.SUBSCRIBE, effect.stream, effect.producer, positions)
+        self._send_up(FrameKind.SUBSCRIBE, effect, positions)
 
     def _send_ack(self, effect: events.SendAck) -> None:
         positions = (effect.received_before, effect.needed_from, effect.credit_until)
-        self._send_up(FrameKind.ACK, effect.stream, effect.producer, positions)
+        self._send_up(FrameKind.ACK, effect, positions)
 
     def _send_up(
         self,
         kind: FrameKind,
-        stream: StreamId,
-        producer: Incarnation,
+        effect: events.SendSubscribe | events.SendAck,
         positions: tuple[int, int, int],
     ) -> None:
-        channel = self._producers.get(self._producer_of[stream])
+        channel = self._producers.get(self._producer_of[effect.stream])
         if channel is not None:
-            parts = frames.encode_positions(kind, self._address(producer), stream, positions)
+            address = self._address(effect.producer)
+            parts = frames.encode_positions(
+                kind, address, effect.stream, positions, is_secondary=effect.is_secondary
+            )
             channel.send_multipart(parts)
 
     def _read_source(self, effect: events.ReadSource) -> None:
@@ -549,7 +592,7 @@ class NodeTask:
                 path,
                 self._output_schemas[effect.stream],
                 effect.stream,
-                self._incarnation,
+                self._born,
                 first_id=effect.batches[0].first_id,
             )
             self._spills[effect.stream] = writer
@@ -560,7 +603,7 @@ class NodeTask:
 
     def _spill_folder(self, stream: StreamId) -> str:
         number = list(self._output_schemas).index(stream)
-        return os.path.join(self._spec.spill_path, f"{number}-{self._incarnation}")
+        return os.path.join(self._spec.spill_path, f"{number}-{self._born}")
 
     def _spilled(self, stream: StreamId, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
         """What an output queue has spilled. Raises `StorageError` if it is gone."""
@@ -610,6 +653,12 @@ class NodeTask:
             duration_ms=effect.duration_ms,
         )
 
+    def _promoted(self, _: events.ReportPromoted) -> None:
+        if self._node is not None:
+            self._incarnation = self._node.incarnation
+            self._alive_word = self._alive(self._node)
+            self._tell("promoted")
+
     def _caught_up(self, effect: events.ReportCaughtUp) -> None:
         self._tell("caught-up", replayed_tuples=effect.replayed_tuples)
 
@@ -629,6 +678,17 @@ class NodeTask:
             writer.close()
         self._channels.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _known(node: Node | None) -> dict[str, Any]:
+    """What a keep-alive says of other nodes."""
+    if node is None:
+        return {"peers": {}, "secondaries": {}, "has_joined": False}
+    return {
+        "peers": node.known_peers(),
+        "secondaries": node.known_secondaries(),
+        "has_joined": node.has_joined,
+    }
 
 
 def _append(writer: StreamLogWriter, batch: TupleBatch) -> None:
@@ -663,6 +723,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     SetTimer: NodeTask._set_timer,
     events.SendBatch: NodeTask._send_batch,
     events.SendBoundary: NodeTask._send_boundary,
+    events.SendPositions: NodeTask._send_positions,
     events.SendSubscribe: NodeTask._send_subscribe,
     events.SendAck: NodeTask._send_ack,
     events.ReadSource: NodeTask._read_source,
@@ -674,6 +735,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.TrimSpill: NodeTask._trim_spill,
     events.StoreRestartPoint: NodeTask._store_point,
     events.ReportCaughtUp: NodeTask._caught_up,
+    events.ReportPromoted: NodeTask._promoted,
     events.ReportFirstOutput: NodeTask._first_output,
     events.ReportFinished: NodeTask._finished,
     events.WriteCheckpoint: NodeTask._write_checkpoint,

@@ -58,6 +58,9 @@ class Checker:
     def assigned(self, process: Process, assignment: Assignment) -> None:
         """A process begins an incarnation."""
 
+    def promoted(self, process: Process, incarnation: int) -> None:
+        """A secondary is told to take over as an incarnation."""
+
     def restored(self, process: Process, state: RestoredState) -> None:
         """A process has loaded a checkpoint, or begins anew because none could be read."""
 

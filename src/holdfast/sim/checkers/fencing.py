@@ -24,6 +24,7 @@ _FRAMES = (
     events.BoundaryReceived,
     events.SubscribeReceived,
     events.AckReceived,
+    events.PositionsReceived,
 )
 
 
@@ -63,13 +64,19 @@ class Fencing(Checker):
         if incarnation > self._journalled.get(node, 0):
             raise Violation("I-COORD", f"{node} begins {incarnation} before it is in the journal")
 
+    def promoted(self, process: Process, incarnation: int) -> None:
+        """I-COORD of a secondary that takes over."""
+        if incarnation > self._journalled.get(process.node, 0):
+            raise Violation("I-COORD", f"{process.node} takes over before it is in the journal")
+
     def stepping(self, process: Process, stimulus: Stimulus) -> None:
         """Note whether a frame is one that must have no effect."""
         self._stale = None
         machine = process.machine
         if machine is None or not isinstance(stimulus, _FRAMES):
             return
-        known = machine.peer_incarnation(stimulus.stream) or 0
+        is_secondary = getattr(stimulus, "is_secondary", False)
+        known = machine.peer_incarnation(stimulus.stream, is_secondary=is_secondary) or 0
         if stimulus.receiver != machine.incarnation or stimulus.sender < known:
             self._stale = (stimulus, machine.statistics().refused_frames)
 

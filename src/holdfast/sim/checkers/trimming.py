@@ -102,6 +102,8 @@ class Trimming(Checker):
                     f"needed from {self._durable.get(effect.stream, 0)}",
                 )
         elif isinstance(effect, events.SendAck | events.SendSubscribe):
+            if effect.is_secondary:
+                return  # It says what it has received; what is needed, the primary says.
             if effect.needed_from > self._durable.get(effect.stream, 0):
                 raise Violation(
                     "I-ACK",

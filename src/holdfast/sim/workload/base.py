@@ -14,10 +14,12 @@ from holdfast.sim.workload.oracle import Oracle, TimedRow
 from holdfast.sim.workload.source import SimulatedSource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.dataflow import Dataflow
-    from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, NodePlan
+    from holdfast.core.haunit.plan import NodeLimits, NodePlan, UnitProtection
     from holdfast.core.model.ids import StreamId
     from holdfast.sim.workload.oracle import Meaning
 
@@ -94,16 +96,15 @@ def placed(
     meanings: dict[str, Meaning],
     parallelism: int | dict[str, int],
     limits: NodeLimits,
-    checkpoints: CheckpointPlan | None,
+    protection: Callable[[str], UnitProtection],
 ) -> Workload:
     """Plan a dataflow whose sources are recordings, and evaluate it."""
     plan = plan_dataflow(
         flow,
         "",
         parallelism=parallelism,
-        is_protected=True,
         limits=limits,
-        checkpoints=checkpoints,
+        protection=protection,
     )
     inputs = {
         step.name: step.settings["generator"].on_time()

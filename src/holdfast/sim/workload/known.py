@@ -49,9 +49,8 @@ def known_workload(name: str, seed: int, tuples_max: int | None = None) -> Workl
         return flow.source_generator(recording, name=stream, unit=unit, partitions=partitions)
 
     flow = flights.build(source) if name == "flights" else build(name, source)
-    protection = Draw(f"{seed}/protection")
-    limits, checkpoints = random_protection(random_limits(draw), protection)
-    return placed(flow, _MEANINGS, parallelism, limits, checkpoints)
+    limits, protection = random_protection(random_limits(draw), f"{seed}/protection")
+    return placed(flow, _MEANINGS, parallelism, limits, protection)
 
 
 def _events(query: str, kind: str, seed: int) -> tuple[list[TimedRow], pa.Schema]:

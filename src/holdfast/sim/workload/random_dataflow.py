@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 
 from holdfast.api.dataflow import Dataflow, Stream, sliding, tumbling
 from holdfast.api.errors import DataflowError
-from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits
+from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import Recording, Workload, placed
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
@@ -52,21 +53,34 @@ def random_limits(draw: Draw) -> NodeLimits:
     )
 
 
-def random_protection(limits: NodeLimits, draw: Draw) -> tuple[NodeLimits, CheckpointPlan | None]:
-    """Upstream backup, or checkpoints of small pages at any rate."""
-    if draw.percent(30):
-        return limits, None
-    limits = replace(
-        limits,
-        page_bytes=draw.one_of((2048, 2048, 8192)),
-    )
+Protections = Callable[[str], UnitProtection]
+"""Of a unit, by its name."""
+
+_APPROACHES: Final = ("upstream backup", "checkpoints", "active standby")
+
+
+def random_protection(limits: NodeLimits, name: str) -> tuple[NodeLimits, Protections]:
+    """One approach for all units, or one for each; checkpoints are of small pages, at any rate."""
+    draw = Draw(name)
+    approach = draw.one_of((*_APPROACHES, "mixed"))
+    limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)))
     plan = CheckpointPlan(
         interval_ms=draw.steep(10, 200),
         kept=draw.number(2, 3),
         workers=draw.number(1, 3),
         asks_first=draw.percent(25),
     )
-    return limits, plan
+
+    def of_unit(unit: str) -> UnitProtection:
+        chosen = approach
+        if approach == "mixed":
+            chosen = Draw(f"{name}/{unit}").one_of(_APPROACHES)
+        return UnitProtection(
+            checkpoints=plan if chosen == "checkpoints" else None,
+            standby=Standby.ACTIVE if chosen == "active standby" else Standby.NONE,
+        )
+
+    return limits, of_unit
 
 
 def random_workload(seed: int, tuples_max: int | None = None) -> Workload:
@@ -79,7 +93,7 @@ def random_workload(seed: int, tuples_max: int | None = None) -> Workload:
     for attempt in range(_ATTEMPTS):
         try:
             name = f"{seed}/workload/{attempt}"
-            return _Builder(name, tuples_max, Draw(f"{seed}/protection")).build()
+            return _Builder(name, tuples_max, f"{seed}/protection").build()
         except DataflowError:
             continue  # What the API refuses, e.g. forward edges between other parallelisms.
     raise AssertionError(f"seed {seed} draws only dataflows that are refused")
@@ -88,7 +102,7 @@ def random_workload(seed: int, tuples_max: int | None = None) -> Workload:
 class _Builder:
     """Draws one dataflow."""
 
-    def __init__(self, name: str, tuples_max: int | None, protection: Draw) -> None:
+    def __init__(self, name: str, tuples_max: int | None, protection: str) -> None:
         self._draw = Draw(name)
         self._protection = protection
         self._tuples_max = tuples_max
@@ -114,8 +128,8 @@ class _Builder:
         parallelism = {
             unit: draw.one_of((1, 1, 2, 2, 3, 4)) for unit in sorted(units - self._sources())
         }
-        limits, checkpoints = random_protection(random_limits(draw), self._protection)
-        return placed(self._flow, self._meanings, parallelism, limits, checkpoints)
+        limits, protection = random_protection(random_limits(draw), self._protection)
+        return placed(self._flow, self._meanings, parallelism, limits, protection)
 
     def _sources(self) -> set[str]:
         return {step.unit for step in self._flow.steps if step.kind == "source"}

@@ -1,0 +1,280 @@
+"""The stimuli and effects of the coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.core.machine import Effect, Stimulus
+from holdfast.core.model.ids import Incarnation, NodeId
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.plan import Assignment
+    from holdfast.core.recovery.restart_point import RestartPoint
+
+# -- stimuli --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Stimulus):
+    """The coordinator may begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class HelloReceived(Stimulus):
+    """A task has come up for a node.
+
+    Attributes:
+        node: Whose instance it runs.
+        launch: Of which launch it is.
+        task: Names the task's process uniquely; the answer goes there.
+        endpoint: Where its neighbours reach it.
+    """
+
+    node: NodeId
+    launch: int
+    task: str
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAliveReceived(Stimulus):
+    """A node lives.
+
+    Attributes:
+        node: The node.
+        incarnation: Its incarnation.
+        peers: The incarnations of its neighbours as it knows them, and of its own primary; if the
+            word of a new one was lost, it is repeated.
+        secondaries: The same of their secondaries, and of its own.
+        has_joined: Whether it is a secondary that all its producers serve.
+    """
+
+    node: NodeId
+    incarnation: Incarnation
+    peers: dict[NodeId, Incarnation]
+    secondaries: dict[NodeId, Incarnation] = field(default_factory=dict)
+    has_joined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnded(Stimulus):
+    """Spark reports that the task of a launch has ended, or failed."""
+
+    node: NodeId
+    launch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFailed(Stimulus):
+    """A node reports an error of its own before it dies."""
+
+    node: NodeId
+    incarnation: Incarnation
+    reason: str
+    is_fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ZombieHeard(Stimulus):
+    """An incarnation that was taken for dead has spoken: it was only slow."""
+
+    node: NodeId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class NodePromoted(Stimulus):
+    """A secondary that was told to take over has done so."""
+
+    node: NodeId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverWanted(Stimulus):
+    """The user wants a node's secondary to take over from this task of the primary now."""
+
+    node: NodeId
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPointReceived(Stimulus):
+    """A node asks to store a safe restart point."""
+
+    node: NodeId
+    incarnation: Incarnation
+    point: RestartPoint
+
+
+@dataclass(frozen=True, slots=True)
+class WriteWanted(Stimulus):
+    """A node has a checkpoint to write, and waits to be admitted."""
+
+    node: NodeId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class WriteEnded(Stimulus):
+    """A node that was admitted has written its checkpoint, or will not."""
+
+    node: NodeId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinished(Stimulus):
+    """A node has processed all its input and put out everything."""
+
+    node: NodeId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCaughtUp(Stimulus):
+    """A replacement has replayed its input up to the cut."""
+
+    node: NodeId
+    incarnation: Incarnation
+    replayed_tuples: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOutput(Stimulus):
+    """A replacement has put out its first new tuple."""
+
+    node: NodeId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class JournalWritten(Stimulus):
+    """The entries of a `WriteJournal` are durable."""
+
+    request_id: int
+
+
+# -- effects --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTask(Effect):
+    """Submit a Spark job for a node; its end comes back as `TaskEnded` with this number."""
+
+    node: NodeId
+    launch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndTask(Effect):
+    """End the process of a fenced incarnation, if it still runs."""
+
+    node: NodeId
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJournal(Effect):
+    """Make entries durable; answered by `JournalWritten`."""
+
+    request_id: int
+    entries: tuple[dict[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TellPeer(Effect):
+    """Tell a running node who a neighbour's replicas are, or its own, and where the primary is.
+
+    Attributes:
+        node: Whom to tell.
+        task: Which of its replicas.
+        peer: The neighbour; the node itself for its own replicas.
+        incarnation: Of the neighbour's primary.
+        endpoint: Where that is.
+        secondary: Of its secondary; 0: it has none.
+    """
+
+    node: NodeId
+    task: str
+    peer: NodeId
+    incarnation: Incarnation
+    endpoint: str
+    secondary: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class SendAssignment(Effect):
+    """Tell a task which incarnation it is, and who its neighbours are."""
+
+    node: NodeId
+    task: str
+    assignment: Assignment
+    peers: tuple[TellPeer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendPromotion(Effect):
+    """Tell a secondary that it is the primary from now on; answered by `NodePromoted`."""
+
+    node: NodeId
+    task: str
+    incarnation: Incarnation
+    restart_point: RestartPoint | None
+
+
+@dataclass(frozen=True, slots=True)
+class TellPointStored(Effect):
+    """Tell a node that its restart point is durable."""
+
+    node: NodeId
+    task: str
+    incarnation: Incarnation
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFailure(Effect):
+    """A node was taken for lost."""
+
+    node: NodeId
+    incarnation: Incarnation
+    reason: str
+    silent_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRecovery(Effect):
+    """A lost node works again.
+
+    Attributes:
+        node: The node.
+        detected_ms: From the last sign of life to the decision that it is lost.
+        restarted_ms: From that decision until the replacement said hello.
+        replayed_ms: From there until it had replayed its input.
+        recovered_ms: From the last sign of life to the first new output.
+        replayed_tuples: How many tuples it processed in silence.
+        was_promoted: Whether its secondary took over.
+    """
+
+    node: NodeId
+    detected_ms: int
+    restarted_ms: int
+    replayed_ms: int
+    recovered_ms: int
+    replayed_tuples: int
+    was_promoted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FinishQuery(Effect):
+    """All nodes are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailQuery(Effect):
+    """The query cannot go on."""
+
+    reason: str

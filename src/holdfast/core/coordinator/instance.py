@@ -1,0 +1,161 @@
+"""What the coordinator knows of one instance of a unit: its replicas, and its restart point."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.core.haunit.plan import Standby
+from holdfast.core.model.ids import NOBODY, Incarnation
+
+if TYPE_CHECKING:
+    from holdfast.core.coordinator.events import RestartPointReceived
+    from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.recovery.restart_point import RestartPoint
+
+_PATIENCE_MAX = 8
+
+
+class NodeState(enum.Enum):
+    """Where a replica is in its life."""
+
+    LAUNCHING = "launching"
+    ASSIGNING = "assigning"
+    RUNNING = "running"
+    PROMOTING = "promoting"
+
+
+@dataclass(slots=True)
+class Recovery:
+    """Times of one failure, ms on the coordinator's clock."""
+
+    last_alive_ms: int
+    detected_at_ms: int
+    hello_at_ms: int = -1
+    caught_up_at_ms: int = -1
+    replayed_tuples: int = 0
+    was_promoted: bool = False
+
+
+@dataclass(slots=True)
+class Replica:
+    """One replica: a task that is to run, or runs."""
+
+    state: NodeState = NodeState.LAUNCHING
+    launch: int = 0  # number of its newest launch
+    launched_at_ms: int = 0
+    failed_launches: int = 0  # in a row, without a hello
+    task: str | None = None
+    endpoint: str = ""
+    incarnation: Incarnation = NOBODY  # as which it counts now
+    former: Incarnation = NOBODY  # as which it counted before it was promoted
+    heard_ms: int = 0
+    is_told: bool = False  # a secondary that knows, or should, that it is promoted
+    has_joined: bool = False  # a secondary that all its producers serve
+    has_caught_up: bool = False
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it works, or is about to."""
+        return self.state in (NodeState.RUNNING, NodeState.PROMOTING)
+
+    def answers_to(self, incarnation: Incarnation) -> bool:
+        """Whether a word of this incarnation is its own."""
+        return incarnation != NOBODY and incarnation in (self.incarnation, self.former)
+
+    def forget(self, now_ms: int) -> None:
+        """Its task is gone; another one is to come up."""
+        self.state = NodeState.LAUNCHING
+        self.launched_at_ms = now_ms
+        self.task = None
+        self.incarnation = self.former = NOBODY
+        self.is_told = self.has_joined = self.has_caught_up = False
+
+
+@dataclass(slots=True)
+class Instance:
+    """One instance of a unit.
+
+    Attributes:
+        plan: Its plan.
+        primary: The replica that counts.
+        secondary: The one that follows it, if the plan has one.
+        newest: The newest incarnation given to any replica; only grows.
+        launches: How many launches there were.
+        point: The newest durable restart point.
+        asked_place: Incarnation and number of the newest point that is to be stored.
+        held: A point that may be stored once the secondary has joined.
+        failures_ms: When replicas were lost, within the window.
+        recovery: The failure of the primary that has not been recovered from.
+        last_reason: Why a replica failed, in its own words.
+        patience: By which factor detection takes longer after false alarms.
+        silenced: Incarnations that were taken for dead because they were silent.
+    """
+
+    plan: NodePlan
+    primary: Replica = field(default_factory=Replica)
+    secondary: Replica | None = None
+    newest: Incarnation = NOBODY
+    launches: int = 0
+    point: RestartPoint | None = None
+    asked_place: tuple[int, int] = (0, 0)
+    held: RestartPointReceived | None = None
+    failures_ms: list[int] = field(default_factory=list)
+    recovery: Recovery | None = None
+    last_reason: str = ""
+    patience: int = 1
+    silenced: dict[Incarnation, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Have a place for the secondary."""
+        if self.plan.standby is not Standby.NONE:
+            self.secondary = Replica()
+
+    def replicas(self) -> Iterator[Replica]:
+        """The primary, then the secondary."""
+        yield self.primary
+        if self.secondary is not None:
+            yield self.secondary
+
+    def of_launch(self, launch: int) -> Replica | None:
+        """The replica that a launch was for, unless it has been launched again."""
+        return next((r for r in self.replicas() if r.launch == launch), None)
+
+    def of_incarnation(self, incarnation: Incarnation) -> Replica | None:
+        """The replica that a word comes from; None: from one that does not count any more."""
+        return next((r for r in self.replicas() if r.answers_to(incarnation)), None)
+
+    def swap(self) -> None:
+        """The secondary becomes the primary, and the other way round."""
+        if self.secondary is not None:
+            self.primary, self.secondary = self.secondary, self.primary
+
+    @property
+    def secondary_incarnation(self) -> Incarnation:
+        """That of a secondary at work; 0: there is none."""
+        replica = self.secondary
+        if replica is None or replica.state is not NodeState.RUNNING:
+            return NOBODY
+        return replica.incarnation
+
+    @property
+    def is_being_joined(self) -> bool:
+        """Whether a secondary is on its way that starts from the point as it is now."""
+        replica = self.secondary
+        if replica is None or replica.has_joined:
+            return False
+        return replica.state in (NodeState.ASSIGNING, NodeState.RUNNING)
+
+    def next_incarnation(self) -> Incarnation:
+        """A new one."""
+        self.newest = Incarnation(self.newest + 1)
+        return self.newest
+
+    def was_only_slow(self, incarnation: Incarnation) -> bool:
+        """One that was taken for dead has spoken: be more patient from now on."""
+        if self.silenced.pop(incarnation, self) is self:
+            return False
+        self.patience = min(_PATIENCE_MAX, 2 * self.patience)
+        return True

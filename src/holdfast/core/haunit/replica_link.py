@@ -1,0 +1,99 @@
+"""What the primary and the secondary of an instance tell each other. [HA §4.2]
+
+The secondary subscribes to the instance's replica stream; the primary then tells it every M what
+receivers have and need no more, and repeats it with every keep-alive even if nothing has changed.
+Like all frames these name both incarnations, so that a former primary has no say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.haunit.events import SendPositions, SendSubscribe
+from holdfast.core.model.ids import NOBODY, Incarnation, NodeId
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.events import PeerIncarnationLearned, SubscribeReceived
+    from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.machine import Effect
+
+_REPEATED_EVERY = 2
+"""Unchanged positions are told at every so manyth occasion."""
+
+
+class ReplicaLink:
+    """One replica's end of the link to the other one. Volatile: all fields."""
+
+    def __init__(self, plan: NodePlan) -> None:
+        """Nothing is known of the other replica yet."""
+        self._plan = plan
+        self._primary = NOBODY  # as the secondary knows it
+        self._secondary = NOBODY  # as the primary knows it
+        self._is_subscribed = False
+        self._told: tuple[tuple[int, int], ...] = ()
+        self._untold = 0  # occasions since positions were last told
+        self._heard_ms = 0
+        self._has_joined = False
+        self.refused_frames = 0
+
+    def learn(self, learned: PeerIncarnationLearned) -> None:
+        """The coordinator says who the replicas are."""
+        self._primary = learned.incarnation
+        if learned.secondary != self._secondary:
+            self._secondary = learned.secondary
+            self._is_subscribed = False
+
+    # -- at the primary -----------------------------------------------------------------------
+
+    def subscribed(self, got: SubscribeReceived, own: Incarnation) -> None:
+        """The secondary wants to be told; `own` is the incarnation of this node."""
+        is_for_us = got.receiver == own == self._primary
+        if not is_for_us or got.sender != self._secondary:
+            self.refused_frames += 1
+            return
+        self._is_subscribed = True
+        self._told = ()
+
+    def tell(self, positions: tuple[tuple[int, int], ...], effects: list[Effect]) -> None:
+        """Tell the secondary the positions, if there is one and they are news to it."""
+        if not self._is_subscribed:
+            return
+        self._untold += 1
+        if positions == self._told and self._untold < _REPEATED_EVERY:
+            return
+        self._told, self._untold = positions, 0
+        effects.append(SendPositions(self._plan.replica_stream, self._secondary, positions))
+
+    # -- at the secondary ---------------------------------------------------------------------
+
+    def subscribe(self, now_ms: int, effects: list[Effect]) -> None:
+        """Ask the primary to tell."""
+        self._heard_ms = now_ms
+        if self._primary:
+            effects.append(
+                SendSubscribe(self._plan.replica_stream, self._primary, 0, 0, 0, is_secondary=True)
+            )
+
+    def subscribe_if_silent(self, now_ms: int, effects: list[Effect]) -> None:
+        """Ask again when nothing has been heard for long."""
+        if now_ms - self._heard_ms > self._plan.limits.resubscribe_ms:
+            self.subscribe(now_ms, effects)
+
+    def heard(self, sender: Incarnation, now_ms: int) -> bool:
+        """Whether it is the primary that speaks."""
+        self._heard_ms = now_ms
+        return sender == self._primary
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def other(self, *, is_secondary: bool) -> Incarnation:
+        """The incarnation of the secondary, or of the primary, as far as it is known."""
+        return self._secondary if is_secondary else self._primary
+
+    def known_primary(self) -> dict[NodeId, Incarnation]:
+        """The primary, if it is known."""
+        return {self._plan.node: self._primary} if self._primary else {}
+
+    def known_secondary(self) -> dict[NodeId, Incarnation]:
+        """The secondary, if there is one."""
+        return {self._plan.node: self._secondary} if self._secondary else {}

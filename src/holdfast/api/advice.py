@@ -307,7 +307,7 @@ def _advise_unit(
 
 
 def _wanted(approach: Approach, least: str) -> tuple[Guarantee, ...]:
-    """What is worth looking at: where precise recovery costs nothing more, nothing less is there."""
+    """What there is: where precise recovery costs nothing more, nothing less is offered."""
     offered: tuple[Guarantee, ...] = GUARANTEES[approach]
     if approach in _ALWAYS_PRECISE:
         offered = ("precise",)

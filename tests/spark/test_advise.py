@@ -67,12 +67,13 @@ def test_a_running_query_is_measured_and_leaves_what_it_was_like(
 
 
 def advice_when_measured(query: object) -> Advice:
-    """As soon as it has worked off what waited for its nodes, within a minute."""
+    """As soon as all of it has been measured, within a minute."""
     from holdfast.api.errors import AdviceError
     from holdfast.api.query import Query
 
     assert isinstance(query, Query)
     deadline = time.monotonic() + 60
+    seen: object = None
     while time.monotonic() < deadline and query.isActive:
         time.sleep(0.5)
         try:
@@ -80,10 +81,10 @@ def advice_when_measured(query: object) -> Advice:
         except AdviceError:
             continue
         counts = next(u.measured for u in advice.units if u.measured.unit == "counts")
-        is_steady = counts.input_tuples_per_s < 20_000 and counts.state_tuples > 1_000
-        if is_steady and counts.changed_bytes_per_s and query.checkpoints:
+        seen = counts
+        if counts.state_tuples > 1_000 and counts.changed_bytes_per_s and query.checkpoints:
             return advice
-    raise AssertionError("nothing was measured in a minute")
+    raise AssertionError(f"not all was measured: {seen}, {query.failures}, {query.exception()}")
 
 
 @pytest.mark.slow

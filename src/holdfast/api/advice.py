@@ -247,18 +247,24 @@ class _Behind:
         return unit.input_tuples_per_s * self._kept_back_ms(unit) / 1000
 
     def _kept_back_ms(self, unit: UnitMeasurement) -> float:
-        """By the slowest of the receivers; feedback does not occur between units."""
-        return max((self._needs_ms(self._units[name]) for name in unit.receivers), default=0.0)
+        """By the slowest of its receivers; its own points lie one M apart, so half of one more."""
+        if not unit.receivers:
+            return 0.0
+        return self._around.interval_ms / 2 + max(
+            self._needs_ms(self._units[name]) for name in unit.receivers
+        )
 
     def _needs_ms(self, unit: UnitMeasurement) -> float:
-        """How old the tuples are that a receiver may still need."""
+        """How old the tuples are that a receiver says it may need, when its word arrives.
+
+        It notes a point, has it stored, and tells the next time that it acknowledges: an M later.
+        """
         around = self._around
-        told_ms = around.interval_ms / 2 + around.network_delay_ms
+        told_ms = around.interval_ms + around.network_delay_ms
         if unit.protection == Approach.CHECKPOINTED.value:
             return told_ms + around.checkpoint_interval_ms * (self._kept - 0.5)
         state_ms = 1000 * _ratio(unit.state_tuples, unit.input_tuples_per_s)
-        noted_ms = around.interval_ms / 2 + around.sync_ms
-        return told_ms + state_ms + noted_ms + self._kept_back_ms(unit)
+        return told_ms + state_ms + self._kept_back_ms(unit)
 
 
 def _ratio(value: float, by: float) -> float:

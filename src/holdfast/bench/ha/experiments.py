@@ -128,7 +128,7 @@ def once(
         tuple_cost_us=query.tuple_cost_us,
         opens_over_tuples=query.window_ms if is_gradual else 0,
         settle_us=settle_ms * 1000,
-        fails_within_us=max(100, interval_ms) * 1000,
+        period_us=max(100, interval_ms) * 1000,
     ).measure()
 
 

@@ -117,7 +117,7 @@ class ExperimentWorld(World):
         tuple_cost_us: float,
         opens_over_tuples: int = 0,
         settle_us: int,
-        fails_within_us: int,
+        period_us: int,
     ) -> None:
         """Prepare.
 
@@ -129,7 +129,8 @@ class ExperimentWorld(World):
             opens_over_tuples: A replacement that begins empty opens its windows one after another
                 over so many tuples, and takes proportionally less until then; 0: all at once.
             settle_us: The failure comes this long after the beginning, or later.
-            fails_within_us: How much later, at most.
+            period_us: How much later, at most; and over how long nodes come up, so that their
+                timers are out of step. At least M.
         """
         super().__init__(
             plans,
@@ -142,7 +143,8 @@ class ExperimentWorld(World):
         self._tuple_cost_us = tuple_cost_us
         self._opens_over_tuples = opens_over_tuples
         self.measured = Measured()
-        failed_us = settle_us + self.scheduler.uniform("failure", 0, fails_within_us)
+        self.period_us = period_us
+        failed_us = settle_us + self.scheduler.uniform("failure", 0, period_us)
         self._counts_from_us = min(_SETTLED_US + settle_us // 2, settle_us)
         self.scheduler.after(failed_us, self._fail)
 
@@ -270,7 +272,8 @@ class ExperimentLife(Life):
         """A first launch comes up at any moment, so that timers are out of step."""
         comes_up_us = _COMES_UP_US
         if launch <= 2 and self._scheduler.now_us < _SETTLED_US:
-            comes_up_us += self._scheduler.uniform(f"phase/{node}/{launch}", 0, 100_000)
+            latest_us = self._world.period_us if isinstance(self._world, ExperimentWorld) else 0
+            comes_up_us += self._scheduler.uniform(f"phase/{node}/{launch}", 0, latest_us)
         super()._spawn(node, launch, comes_up_us, comes_up_us)
 
     def process_died(self, process: Process, reason: str) -> None:

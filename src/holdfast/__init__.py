@@ -8,7 +8,7 @@ flow = hf.Dataflow("bids")
 query = flow.start(spark, checkpointLocation="/tmp/bids")
 """
 
-from holdfast.api.dataflow import Dataflow, Stream, sliding, tumbling
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import (
     DataflowError,
@@ -21,12 +21,14 @@ from holdfast.api.errors import (
 from holdfast.api.protections import (
     ActiveStandby,
     Checkpointed,
+    PassiveStandby,
     Protection,
     Unprotected,
     UpstreamBackup,
 )
 from holdfast.api.query import Query
 from holdfast.api.session import session
+from holdfast.api.windows import counting, sliding, tumbling
 
 __version__ = "0.1.0"
 
@@ -39,6 +41,7 @@ __all__ = [
     "HoldfastError",
     "NotEnoughSlotsError",
     "OptionError",
+    "PassiveStandby",
     "Protection",
     "Query",
     "QueryFailedError",
@@ -46,6 +49,7 @@ __all__ = [
     "Unprotected",
     "UnsupportedError",
     "UpstreamBackup",
+    "counting",
     "session",
     "sliding",
     "tumbling",

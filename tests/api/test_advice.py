@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.api.advice import Advice, Objectives, Option, UnitAdvice, advise
-from holdfast.api.dataflow import Dataflow, Stream, tumbling
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.errors import AdviceError
 from holdfast.api.measurements import (
     Measurements,
     Observed,
     UnitMeasurement,
     measure,
-    unit_class,
 )
-from holdfast.api.planning import Plan, plan_dataflow
+from holdfast.api.planning import Plan, plan_dataflow, unit_class
 from holdfast.api.protections import Checkpointed, UpstreamBackup
+from holdfast.api.windows import tumbling
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, UnitProtection
 from holdfast.core.operators.base import OperatorClass
 from holdfast.nexmark.generator import NexmarkConfig
@@ -263,7 +263,7 @@ def test_failures_and_checkpoints_that_happened_are_used() -> None:
 
 
 def test_the_class_of_a_unit_is_that_of_its_most_general_operator() -> None:
-    classes = {node.unit: unit_class(node) for node in place().nodes}
+    classes = {node.unit: unit_class(node).operator_class for node in place().nodes}
     assert classes == {
         "ingest": OperatorClass.REPEATABLE,
         "counts": OperatorClass.CONVERGENT_CAPABLE,

@@ -1,13 +1,23 @@
 """Building a dataflow: what makes no sense is refused at once, with its name."""
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from holdfast.api.dataflow import Dataflow, Stream, duration_us, sliding, tumbling
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.errors import DataflowError, OptionError, UnsupportedError
 from holdfast.api.protections import Checkpointed, UpstreamBackup, parse_protection
+from holdfast.api.windows import (
+    Window,
+    counting,
+    duration_us,
+    sliding,
+    tumbling,
+    window_from,
+    window_words,
+)
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
 
@@ -65,6 +75,65 @@ def test_schemas_follow_the_operators() -> None:
             "join on auction",
         ),
         (lambda s: s.sink("../etc"), "'../etc'"),
+        (lambda s: s.window("10 seconds"), r"window\('10 seconds'\); write"),
+        (lambda s: s.union(s, order="random"), "order='random'"),
+        (lambda s: s.sample(0), "fraction=0"),
+        (lambda s: s.sort("nobody", slack=3), "no column 'nobody'"),
+        (lambda s: s.select("'a' AS t").sort("t", slack=3), "cannot sort by t"),
+        (lambda s: s.sort(slack=0), "slack=0"),
+        (lambda s: s.sort(slack=1.5), "slack=1.5"),
+        (lambda s: s.key_by("bidder").sort(slack=3), "leave key_by"),
+        (lambda s: s.resample("price", within="1 second"), "either every=... or at="),
+        (
+            lambda s: s.resample("price", within="1 second", every="1 second", at=s),
+            "either every=... or at=",
+        ),
+        (lambda s: s.resample("nobody", within="1 second", every="1 second"), "'nobody'"),
+        (
+            lambda s: s.resample("date_time", within="1 second", every="1 second"),
+            "integers and floats",
+        ),
+        (lambda s: s.resample(within="1 second", every="1 second"), "no column to interpolate"),
+        (lambda s: s.resample("auction", within="soon", every="1 second"), "'soon'"),
+        (
+            lambda s: s.resample("auction", within="1 second", every="1 second", on="bidder"),
+            "not from on=",
+        ),
+        (
+            lambda s: s.key_by("bidder").resample("auction", within="1 second", at=s),
+            "not from key_by",
+        ),
+        (
+            lambda s: s.resample(
+                "auction AS a", within="1 second", at=s, on=[("auction", "date_time")]
+            ),
+            "resample on auction",
+        ),
+        (lambda s: s.resample("auction", within="1 second", at=s), "gives a column twice"),
+        (
+            lambda s: s.resample("auction", within="1 day", every="1 microsecond"),
+            "at most 100000",
+        ),
+        (lambda _: tumbling("1 second", alignment="last"), "alignment='last'; it is 'epoch' or"),
+        (lambda _: tumbling("1 second", time="local"), "time='local'"),
+        (lambda _: tumbling("1 second", timeout="soon"), "'soon'"),
+        (
+            lambda _: tumbling("1 second", time="processing", alignment="first"),
+            "aligned to the epoch",
+        ),
+        (
+            lambda _: sliding("2 seconds", "1 second", time="processing", timeout="1 second"),
+            "leave timeout out",
+        ),
+        (lambda _: counting(0), "size=0"),
+        (lambda _: counting(2.5), "size=2.5"),
+        (lambda _: counting(3, 4), "advance <= size"),
+        (lambda _: counting(3, alignment="epoch"), "alignment='epoch'; it is 'key' or 'stream'"),
+        (
+            lambda _: counting(3, alignment="stream", timeout="1 second"),
+            "use alignment='key'",
+        ),
+        (lambda s: s.window(counting(20_000, 1)).aggregate("count(*)"), "20000 windows"),
         (lambda s: s.unit(""), "''"),
     ],
 )
@@ -88,11 +157,61 @@ def test_nonsense_is_refused_while_the_dataflow_is_built(build: object, message:
             ),
             "sliding windows",
         ),
+        (
+            lambda s: s.window(counting(5)).join(s, on="auction", select=["left.price"]),
+            "a join over CountWindow",
+        ),
+        (
+            lambda s: s.window(tumbling("1 second", timeout="1 second")).join(
+                s, on="auction", select=["left.price"]
+            ),
+            "without timeout",
+        ),
+        (
+            lambda s: s.window(counting(5)).aggregate("count(*) AS n", emit="changes"),
+            "emit='changes'",
+        ),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(build: object, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         build(bids())  # type: ignore[operator]
+
+
+def test_the_new_operators_have_schemas() -> None:
+    stream = bids()
+    by_id = stream.key_by("bidder").window(counting(10, alignment="stream"))
+    assert by_id.aggregate("count(*) AS n").schema.names == ["first_id", "next_id", "bidder", "n"]
+    every = stream.key_by("bidder").resample("auction AS a", within="1 second", every="1 second")
+    assert every.schema.names == ["time", "bidder", "a"]
+    assert every.schema.field("a").type == pa.float64()
+    at = every.resample("a AS b", within="1 second", at=stream, on="bidder")
+    assert at.schema.names == [*stream.schema.names, "b"]
+    assert stream.sort("auction", slack=3).schema == stream.sample(0.5).schema == stream.schema
+
+
+@pytest.mark.parametrize(
+    ("windows", "text"),
+    [
+        (tumbling("1 second"), "Window(size_us=1000000, slide_us=1000000)"),
+        (
+            tumbling("1 second", alignment="first"),
+            "Window(size_us=1000000, slide_us=1000000, first, None, event)",
+        ),
+    ],
+)
+def test_plain_windows_are_described_as_locations_have_them(windows: Window, text: str) -> None:
+    assert str(windows) == text
+    assert window_from(window_words(windows)) == windows
+
+
+def test_windows_survive_their_description() -> None:
+    for windows in (
+        counting(5, 2, timeout="1 second"),
+        counting(5, alignment="stream"),
+        sliding("2 seconds", "1 second", time="processing"),
+    ):
+        assert window_from(json.loads(json.dumps(window_words(windows)))) == windows
 
 
 def test_names_are_unique() -> None:
@@ -114,7 +233,7 @@ def test_a_source_needs_a_partition() -> None:
 
 
 def test_protections_say_what_they_can_give() -> None:
-    assert parse_protection("upstream-backup", "precise", "1 second") == UpstreamBackup()
+    assert parse_protection("upstream-backup", "precise", None) == UpstreamBackup()
     wanted = Checkpointed(interval="1 second")
     assert parse_protection("checkpointed", "precise", "1 second") == wanted
     assert wanted.plan().interval_ms == 1000
@@ -122,6 +241,8 @@ def test_protections_say_what_they_can_give() -> None:
         UpstreamBackup("gap").check(Dataflow("test"))
     with pytest.raises(UnsupportedError, match="'magic'"):
         parse_protection("magic", "precise", "1 second")
+    with pytest.raises(OptionError, match="has no interval"):
+        parse_protection("upstream-backup", "precise", "1 second")
     flow = Dataflow("test")
     with pytest.raises(UnsupportedError, match="guarantee='gap'"):
         Checkpointed("gap").check(flow)

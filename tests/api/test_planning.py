@@ -1,16 +1,19 @@
 """Placing a dataflow: units, instances, streams, and what cannot be placed."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from holdfast.api.dataflow import Dataflow, Stream, tumbling
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.description import claim, describe
 from holdfast.api.errors import DataflowChangedError, DataflowError
-from holdfast.api.planning import Plan, plan_dataflow
+from holdfast.api.planning import Plan, UnitClass, plan_dataflow, unit_class
 from holdfast.api.protections import Protections
+from holdfast.api.windows import counting, tumbling
 from holdfast.core.haunit.plan import NodeLimits
+from holdfast.core.operators.base import OperatorClass
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource
@@ -18,6 +21,10 @@ from holdfast.nexmark.source import NexmarkSource
 
 def place(flow: Dataflow, parallelism: int | dict[str, int] = 1) -> Plan:
     return plan_dataflow(flow, "/tmp/nowhere", parallelism=parallelism, limits=NodeLimits())
+
+
+def bids(flow: Dataflow, name: str = "bids") -> Stream:
+    return flow.source_generator(NexmarkSource("bid", 10, NexmarkConfig()), name=name)
 
 
 def nexmark(query: str, partitions: int = 1) -> Dataflow:
@@ -82,6 +89,140 @@ def test_a_dataflow_without_sink_is_refused() -> None:
 def test_the_incremental_join_is_named_as_one_that_never_trims() -> None:
     assert place(nexmark("q3")).never_trims == ("join",)
     assert place(nexmark("q8")).never_trims == ()
+
+
+def test_operators_aligned_by_the_first_tuple_never_trim_either() -> None:
+    flow = Dataflow("keeping")
+    keyed = bids(flow).key_by("bidder")
+    keyed.window(counting(10, 5)).aggregate("count(*) AS n", name="tens").sink("a")
+    keyed.window(counting(10, 1)).aggregate("count(*) AS n", name="last").sink("b")
+    keyed.window(tumbling("1 second", alignment="first")).aggregate(
+        "count(*) AS n", name="own"
+    ).sink("c")
+    assert place(flow).never_trims == ("tens", "own")
+
+
+@pytest.mark.parametrize(
+    ("build_step", "expected"),
+    [
+        (lambda s: s.filter("price > 1"), UnitClass(OperatorClass.REPEATABLE, "filter")),
+        (
+            lambda s: s.filter("price > 1").sample(0.5).select("price"),
+            UnitClass(OperatorClass.ARBITRARY, "sample"),
+        ),
+        (
+            lambda s: s.window(tumbling("1 second")).aggregate("count(*) AS n"),
+            UnitClass(OperatorClass.CONVERGENT_CAPABLE, "aggregate"),
+        ),
+        (
+            lambda s: s.window(tumbling("1 second", alignment="first")).aggregate("count(*) AS n"),
+            UnitClass(OperatorClass.DETERMINISTIC, "aggregate"),
+        ),
+        (
+            lambda s: s.window(tumbling("1 second", timeout="1 second")).aggregate("count(*) AS n"),
+            UnitClass(OperatorClass.ARBITRARY, "aggregate"),
+        ),
+        (
+            lambda s: s.window(tumbling("1 second", time="processing")).aggregate("count(*) AS n"),
+            UnitClass(OperatorClass.ARBITRARY, "aggregate"),
+        ),
+        (
+            lambda s: s.window(counting(4)).aggregate("count(*) AS n"),
+            UnitClass(OperatorClass.DETERMINISTIC, "aggregate"),
+        ),
+        (
+            lambda s: s.window(counting(4, alignment="stream")).aggregate("count(*) AS n"),
+            UnitClass(OperatorClass.CONVERGENT_CAPABLE, "aggregate"),
+        ),
+        (lambda s: s.sort(slack=9), UnitClass(OperatorClass.CONVERGENT_CAPABLE, "sort")),
+        (
+            lambda s: s.resample("price", within="1 second", every="1 second"),
+            UnitClass(OperatorClass.CONVERGENT_CAPABLE, "resample"),
+        ),
+    ],
+)
+def test_a_unit_has_the_class_of_its_most_general_operator(
+    build_step: Callable[[Stream], Stream], expected: UnitClass
+) -> None:
+    flow = Dataflow("classes")
+    build_step(bids(flow)).sink("out")
+    assert unit_class(place(flow).nodes[-1]) == expected
+
+
+def test_a_unit_without_operators_is_repeatable() -> None:
+    flow = Dataflow("classes")
+    bids(flow).sink("out")
+    assert unit_class(place(flow).nodes[0]) == UnitClass(OperatorClass.REPEATABLE, "")
+
+
+def test_a_union_by_arrival_is_told_to_the_node_that_merges() -> None:
+    for order, expected in (("time", False), ("arrival", True)):
+        flow = Dataflow("unions")
+        bids(flow, "one").union(bids(flow, "two"), order=order).sink("out")
+        plan = place(flow)
+        assert [node.merges_by_arrival for node in plan.nodes] == [False, False, expected]
+        found = unit_class(plan.nodes[-1]).operator_class
+        assert (found is OperatorClass.ARBITRARY) == expected
+    flow = Dataflow("unions")
+    source = bids(flow)
+    source.filter("price > 1").union(source.filter("price < 9"), order="arrival").sink("out")
+    assert [node.merges_by_arrival for node in place(flow).nodes] == [False], "one stream only"
+
+
+def test_a_sort_and_windows_of_a_stream_run_once_and_a_keyed_resample_is_split() -> None:
+    flow = Dataflow("instances")
+    source = bids(flow)
+    source.sort("price", slack=5, name="sorted").sink("a")
+    source.key_by("bidder").window(counting(5, alignment="stream")).aggregate(
+        "count(*) AS n", name="fives"
+    ).sink("b")
+    source.resample(
+        "price AS p", within="1 second", at=source, on="bidder", name="at"
+    ).select("bidder").sink("c")  # fmt: skip
+    plan = place(flow, 2)
+    assert [node.node for node in plan.nodes[1:]] == ["sorted[0]", "fives[0]", "at[0]", "at[1]"]
+    assert ("bidder",) in [out.keys for out in plan.nodes[0].outputs]
+
+
+def test_windows_of_a_stream_need_it_for_themselves() -> None:
+    flow = Dataflow("streams")
+    source = flow.source_generator(
+        NexmarkSource("bid", 10, NexmarkConfig()), name="bids", partitions=2
+    )
+    counts = source.window(counting(5, alignment="stream")).aggregate("count(*) AS n", name="fives")
+    counts.sink("out")
+    with pytest.raises(DataflowError, match=r"fives counts the tuples of one stream, but.*reads 2"):
+        place(flow)
+    flow = Dataflow("filtered")
+    filtered = bids(flow).filter("price > 1").unit("bids")
+    filtered.window(counting(5, alignment="stream")).aggregate("count(*) AS n").sink("out")
+    with pytest.raises(DataflowError, match="alignment='key'"):
+        place(flow)
+
+
+def test_what_is_held_back_is_not_merged_in_the_same_unit() -> None:
+    flow = Dataflow("held")
+    ordered = bids(flow).sort(slack=5)
+    both = ordered.filter("price > 1").union(ordered.filter("price < 9"))
+    both.sink("out")
+    assert both.step.unit == "union", "a unit of its own"
+    place(flow)
+    flow = Dataflow("held")
+    ordered = bids(flow).sort(slack=5)
+    left, right = ordered.filter("price > 1"), ordered.filter("price < 9")
+    left.unit("sort").union(right).sink("out")
+    with pytest.raises(DataflowError, match="union would merge rows in unit 'sort' that sort"):
+        place(flow)
+
+
+def test_a_stream_may_run_ahead_of_one_that_a_sort_holds_back() -> None:
+    flow = Dataflow("diamond")
+    source, other = bids(flow), bids(flow, "other")
+    source.sort("price", slack=5).union(source, other).sink("out")
+    merging = place(flow).nodes[-1]
+    waits = {spec.producer: spec.waits_for for spec in merging.inputs}
+    held = next(spec.stream for spec in merging.inputs if spec.producer == "sort[0]")
+    assert waits == {"sort[0]": (), "bids[0]": (held,), "other[0]": ()}
 
 
 def test_a_location_belongs_to_one_dataflow(tmp_path: Path) -> None:

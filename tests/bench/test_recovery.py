@@ -33,7 +33,7 @@ def test_what_is_lost_doubled_or_out_of_order_is_named(
             )
             writer.append(TupleType.STABLE, writer.next_id, batch, 0, 0)
         writer.end()
-    sink = SinkFollower(tmp_path)
+    sink = SinkFollower(str(tmp_path))
     while not sink.has_ended:
         sink.poll()
     assert sink.difference(BIDDERS, COUNTS) == difference

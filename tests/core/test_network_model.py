@@ -168,6 +168,36 @@ def test_the_nearest_servers_take_turns() -> None:
     assert {reached(residual, "a", seed) for seed in range(40)} == {"b", "c"}
 
 
+def test_of_the_nearest_servers_the_one_with_the_most_room_is_taken() -> None:
+    residual = ResidualNetwork(NetworkGraph(TWO_RACKS))
+    graph = residual.graph
+    source = graph.send[ServerName("b")]
+    path = residual.shortest_path([source], [graph.receive[ServerName("c")]], random.Random(0))
+    assert path is not None
+    residual.take(path)
+    assert {reached(residual, "a", seed) for seed in range(40)} == {"b"}
+
+
+@pytest.mark.parametrize(("is_passed_on", "taken"), [(True, "c"), (False, "b")])
+def test_who_can_still_send_passes_chunks_on_and_takes_no_last_copies(
+    is_passed_on: bool, taken: str
+) -> None:
+    residual = ResidualNetwork(NetworkGraph(TWO_RACKS))
+    graph = residual.graph
+    source = graph.send[ServerName("b")]
+    for _ in range(2):
+        path = residual.shortest_path([source], [graph.receive[ServerName("d")]], random.Random(0))
+        assert path is not None
+        residual.take(path)
+    near = [graph.receive[ServerName(name)] for name in "bc"]
+    for seed in range(20):
+        path = residual.shortest_path(
+            [graph.send[ServerName("a")]], near, random.Random(seed), is_passed_on=is_passed_on
+        )
+        assert path is not None
+        assert graph.receivers[graph.edges[path[-1]].head] == taken
+
+
 def test_the_other_rack_is_reached_when_the_own_one_is_closed() -> None:
     residual = ResidualNetwork(NetworkGraph(TWO_RACKS))
     residual.close(ServerName("b"))

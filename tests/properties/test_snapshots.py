@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from holdfast.core.checkpoint.page_checksum import page_checksums
 from holdfast.core.state import kernels
 from holdfast.core.state.page_manager import PageManager, Snapshot, StateLimitExceeded
 from holdfast.core.state.paged_list import PagedList
@@ -48,10 +49,12 @@ def stored_pages(manager: PageManager, snapshot: Snapshot) -> np.ndarray:
     return out.reshape(-1, manager.page_words)
 
 
-def reopened(manager: PageManager, snapshot: Snapshot, words: np.ndarray) -> PageManager:
-    """A manager that has loaded these words as the pages of the snapshot."""
-    other = PageManager(page_bytes=manager.page_bytes)
-    order = np.arange(len(words), dtype=np.int64)[::-1].copy()
+def reopened(
+    manager: PageManager, snapshot: Snapshot, words: np.ndarray, step: int = -1
+) -> PageManager:
+    """A manager that has loaded these words as the pages of the snapshot, in order or backwards."""
+    other = PageManager(manager.page_bytes, 1 << 20, pooled_bytes=1024)
+    order = np.arange(len(words), dtype=np.int64)[::step].copy()
     physical = other.load(snapshot.page_sets, snapshot.counts, order, snapshot.next_set)
     other.arena.reshape(-1, other.page_words)[physical] = words
     return other
@@ -60,9 +63,11 @@ def reopened(manager: PageManager, snapshot: Snapshot, words: np.ndarray) -> Pag
 class SnapshotMachine(RuleBasedStateMachine):
     """Writes, snapshots and their ends in any order; the disk is an array of pages."""
 
+    pooled_bytes = 64 << 10
+
     def __init__(self) -> None:
         super().__init__()
-        self.manager = PageManager(page_bytes=512)
+        self.manager = PageManager(512, 1 << 20, pooled_bytes=self.pooled_bytes)
         self.parts = Structures(self.manager)
         self.snapshot: Snapshot | None = None
         self.content: tuple[Any, ...] = ()
@@ -134,9 +139,10 @@ class SnapshotMachine(RuleBasedStateMachine):
             for i, page_id in enumerate(ids)
         }
         self.manager.finish(snapshot)
-        other = reopened(self.manager, snapshot, np.array(list(self.disk.values())))
-        assert Structures(other).content() == self.content
-        other.check_invariants()
+        for step in (-1, 1):
+            other = reopened(self.manager, snapshot, np.array(list(self.disk.values())), step)
+            assert Structures(other).content() == self.content
+            other.check_invariants()
         self.snapshot = None
 
     @precondition(lambda self: self.snapshot is not None)
@@ -158,12 +164,128 @@ class SnapshotMachine(RuleBasedStateMachine):
     @invariant()
     def whole(self) -> None:
         self.manager.check_invariants()
+        for page_set in self.parts.map.page_sets:
+            base = self.manager.base_of(page_set)
+            table = self.manager.pages_of(page_set)
+            if base >= 0:
+                assert (table * self.manager.page_words - base).tolist() == list(
+                    range(0, len(table) * self.manager.page_words, self.manager.page_words)
+                )
         self.parts.map.check_invariants()
         self.parts.list.check_invariants()
 
 
 TestSnapshots = SnapshotMachine.TestCase
 TestSnapshots.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class RegionMachine(SnapshotMachine):
+    """The same with every set of more than two pages in a region."""
+
+    pooled_bytes = 1024
+
+
+TestSnapshotsInRegions = RegionMachine.TestCase
+TestSnapshotsInRegions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def count(groups: UnorderedMap, manager: PageManager, keys: np.ndarray) -> None:
+    """One more per key, by the compiled aggregate."""
+    none = np.zeros((1, 0), dtype=np.int64)
+    done = 0
+    while done < len(keys):
+        manager.make_room()
+        done = kernels.aggregate(
+            manager.arena,
+            manager.arena.view(np.float64),
+            manager.marks,
+            manager.free,
+            manager.shift,
+            groups.bucket_pages,
+            groups.record_pages,
+            *groups.bases(),
+            np.zeros(0, dtype=np.int64),
+            keys,
+            1,
+            np.array([[kernels.COUNT_ALL, 0, 0]], dtype=np.int64),
+            none,
+            none.view(np.float64),
+            np.zeros((1, 0), dtype=np.uint8),
+            done,
+            np.zeros((0, 1), dtype=np.int64),
+        )
+        if done < len(keys):
+            groups.grow()
+
+
+@given(
+    rounds=st.lists(
+        st.tuples(st.integers(0, 400), st.sampled_from(["", "copy", "finish", "cancel"])),
+        min_size=1,
+        max_size=30,
+    ),
+    pooled_bytes=st.sampled_from([1024, 64 << 10]),
+)
+@settings(max_examples=60, deadline=None)
+def test_an_aggregate_counts_right_while_pages_are_frozen_cloned_and_brought_home(
+    rounds: list[tuple[int, str]], pooled_bytes: int
+) -> None:
+    manager = PageManager(512, 1 << 20, pooled_bytes=pooled_bytes)
+    groups = UnorderedMap(manager, 1, 1)
+    expected: dict[int, int] = {}
+    snapshot: Snapshot | None = None
+    frozen = np.zeros((0, 64), dtype=np.int64)
+    random = np.random.default_rng(7)
+    for groups_now, event in rounds:
+        keys = random.integers(0, groups_now + 1, (300, 1))
+        count(groups, manager, keys)
+        for key in keys[:, 0].tolist():
+            expected[key] = expected.get(key, 0) + 1
+        if snapshot is not None:
+            assert np.array_equal(stored_pages(manager, snapshot), frozen)
+        if snapshot is None and event == "copy":
+            snapshot = manager.checkpoint()
+            frozen = stored_pages(manager, snapshot)
+        elif snapshot is not None and event in ("finish", "cancel"):
+            getattr(manager, event)(snapshot)
+            snapshot = None
+        manager.check_invariants()
+        assert dict(groups.entries().tolist()) == expected
+
+
+def test_clones_come_home_so_that_no_table_is_needed() -> None:
+    manager = PageManager(512, 1 << 20, pooled_bytes=1024)
+    groups = UnorderedMap(manager, 1, 1)
+    keys = np.arange(4_000, dtype=np.int64).reshape(-1, 1)
+    count(groups, manager, keys)
+    assert min(groups.bases()) >= 0
+    snapshot = manager.checkpoint()
+    count(groups, manager, keys)
+    manager.finish(snapshot)
+    assert min(groups.bases()) == -1
+    while min(groups.bases()) == -1:
+        manager.make_room()
+        manager.check_invariants()
+    assert groups.entries()[:, 1].tolist() == [2] * 4_000
+    assert manager.statistics().pages_held == manager.statistics().pages_used
+
+
+def test_regions_give_memory_back_when_together_they_have_more_than_the_bound() -> None:
+    manager = PageManager(page_bytes=4096, state_bytes_max=1 << 20, pooled_bytes=4096)
+    for number in range(1, 6):
+        first, second = manager.create_page_set(), manager.create_page_set()
+        manager.allocate(first, 2)
+        manager.allocate(second, 2)
+        manager.allocate(first, 200)
+        for sequence in range(202):
+            manager.writable(first, sequence)[:] = number
+        manager.release(first, 200)
+        manager.allocate(second, 200)
+        assert not any(manager.resolve(second, sequence).any() for sequence in range(202))
+        assert (manager.resolve(first, 1) == number).all()
+        manager.destroy_page_set(first)
+        manager.destroy_page_set(second)
+        manager.check_invariants()
 
 
 def test_a_snapshot_gives_way_when_the_bound_leaves_no_room_for_clones() -> None:
@@ -190,17 +312,76 @@ def test_a_recovered_structure_refuses_records_of_another_shape() -> None:
         UnorderedMap(other, 1, 2)
 
 
-@given(page=st.integers(0, 3), word=st.integers(0, 63), bit=st.integers(0, 63))
+def checksums_of(words: np.ndarray, page_words: int) -> list[int]:
+    """Of the pages that these words are, numbered from 9 down."""
+    pages = np.arange(len(words) // page_words, dtype=np.int64)
+    out = np.empty(len(pages), dtype=np.uint64)
+    seeds = np.uint64(9) - pages.astype(np.uint64)
+    page_checksums(words, page_words.bit_length() - 1, pages, seeds, out)
+    return [int(checksum) for checksum in out]
+
+
+def plain_checksum(words: list[int], seed: int) -> int:
+    """As docs/formats.md has it."""
+    mask = (1 << 64) - 1
+
+    def odd(number: int) -> int:
+        z = (number + 1) * 0x9E3779B97F4A7C15 & mask
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & mask
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & mask
+        return (z ^ (z >> 31)) | 1
+
+    checksum = seed
+    for first in range(0, len(words), 512):
+        total = 0
+        for i, word in enumerate(words[first : first + 512]):
+            m = word * odd(i) & mask
+            total += (m ^ (m >> 32)) * odd(512 + i)
+        checksum = (checksum ^ (total & mask)) * 0xBF58476D1CE4E5B9 & mask
+        checksum ^= checksum >> 32
+    return checksum
+
+
+@pytest.mark.parametrize("page_words", [64, 512, 1024])
+def test_the_checksum_is_the_documented_one(page_words: int) -> None:
+    words = np.random.default_rng(3).integers(-(2**63), 2**63, 2 * page_words, dtype=np.int64)
+    plain = [int(word) for word in words.view(np.uint64)]
+    assert checksums_of(words, page_words) == [
+        plain_checksum(plain[:page_words], 9),
+        plain_checksum(plain[page_words:], 8),
+    ]
+
+
+@given(page=st.integers(0, 3), word=st.integers(0, 1023), bit=st.integers(0, 63))
 @settings(max_examples=200, deadline=None)
 def test_every_flipped_bit_of_a_page_changes_its_checksum(page: int, word: int, bit: int) -> None:
-    arena = np.arange(4 * 64, dtype=np.int64) * 7919
-    pages = np.arange(4, dtype=np.int64)
-    seeds = np.array([9, 8, 7, 6], dtype=np.uint64)
-    before, after = np.empty(4, dtype=np.uint64), np.empty(4, dtype=np.uint64)
-    kernels.page_checksums(arena, 6, pages, seeds, before)
-    arena.view(np.uint64)[page * 64 + word] ^= np.uint64(1 << bit)
-    kernels.page_checksums(arena, 6, pages, seeds, after)
-    assert (before != after).tolist() == [i == page for i in range(4)]
+    arena = np.arange(4 * 1024, dtype=np.int64) * 7919
+    before = checksums_of(arena, 1024)
+    arena.view(np.uint64)[page * 1024 + word] ^= np.uint64(1 << bit)
+    after = checksums_of(arena, 1024)
+    assert [a != b for a, b in zip(after, before, strict=True)] == [i == page for i in range(4)]
+
+
+@pytest.mark.parametrize("mask", [1 << 63, 1 << 63 | 1 << 31, 1, 1 << 32])
+def test_the_same_damage_to_any_two_words_of_a_page_changes_its_checksum(mask: int) -> None:
+    """High bits are what sums and products lose first."""
+    one = np.arange(512, dtype=np.int64) * 7919
+    (before,) = checksums_of(one, 512)
+    damaged = np.tile(one, (512, 1)).view(np.uint64)
+    damaged ^= np.eye(512, dtype=np.uint64) * np.uint64(mask)
+    pages = np.arange(512, dtype=np.int64)
+    seeds = np.full(512, 9, dtype=np.uint64)
+    out = np.empty(512, dtype=np.uint64)
+    for first in range(512):
+        pairs = damaged.copy()
+        pairs[:, first] ^= np.uint64(mask)
+        pairs[first] = damaged[first]
+        page_checksums(pairs.view(np.int64).reshape(-1), 9, pages, seeds, out)
+        assert before not in out.tolist()
+
+
+def test_pages_of_equal_content_have_different_checksums() -> None:
+    assert len(set(checksums_of(np.zeros(8 * 64, dtype=np.int64), 64))) == 8
 
 
 def test_more_memory_than_there_is_may_be_allowed() -> None:

@@ -33,6 +33,7 @@ from holdfast.core.replication.sunion import SUnion
 from holdfast.sim import process as process_module
 from holdfast.sim.disk import SimulatedLog
 from holdfast.sim.faults import KINDS
+from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.process import Process
 
 
@@ -342,6 +343,24 @@ def _window_boundary_too_early(original: Any) -> Any:
     return release
 
 
+def _store_again_with_more(original: Any) -> Any:
+    def store(self: SimulatedPartLog, incarnation: Any, pick: Any = None) -> None:
+        self._writers[incarnation].sent = None
+        original(self, incarnation, pick)
+
+    return store
+
+
+def _forget_what_came_while_storing(original: Any) -> Any:
+    def stored(self: SimulatedPartLog, incarnation: Any) -> None:
+        original(self, incarnation)
+        writer = self._writers[incarnation]
+        writer.waiting.clear()
+        writer.stored_before = writer.next_id
+
+    return stored
+
+
 MUTANTS: dict[str, Mutant] = {
     "trims one too far": Mutant(Cursor, "acknowledge", _trim_one_too_far),
     "trims at level 0": Mutant(Cursor, "acknowledge", _trim_what_was_received),
@@ -378,6 +397,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "calls synced what is not": Mutant(Process, "_sync_sink", _sync_says_too_much),
     "believes unsynced logs": Mutant(SimulatedLog, "open", _believe_what_was_not_synced),
+    "stores a part again with more in it": Mutant(
+        SimulatedPartLog, "store", _store_again_with_more
+    ),
+    "forgets what came while it stored": Mutant(
+        SimulatedPartLog, "stored", _forget_what_came_while_storing
+    ),
     "takes half a frame": Mutant(Process, "_decoded", _tear_a_frame_and_take_it),
     "aggregates one row too few": Mutant(WindowAggregate, "process", _count_one_key_wrong),
     "joins one row too few": Mutant(IncrementalJoin, "process", _join_misses_a_row),

@@ -1,5 +1,6 @@
 """The simulated parts do what the real ones do: the same script on both."""
 
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,8 +10,11 @@ from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.model.tuples import TupleBatch, TupleType, with_time
 from holdfast.shell.spark.journal import Journal
 from holdfast.shell.storage.errors import JournalCorrupt, StorageError, StreamLogCorrupt
+from holdfast.shell.storage.part_log import PartLogReader, PartLogWriter
+from holdfast.shell.storage.places import store_at
 from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter, segments
 from holdfast.sim.disk import Damage, SimulatedJournal, SimulatedLog, Superseded
+from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.scheduler import Clock, Scheduler
 
 SCHEMA = with_time(pa.schema([("v", pa.int64())]))
@@ -71,12 +75,70 @@ class FakeLog:
         return [v for b in self.log.read() for v in b.batch.column(0).to_pylist()]
 
 
+class RealParts:
+    """A log of parts in memory; what is appended is stored at once."""
+
+    def __init__(self) -> None:
+        self._place = f"memory://{uuid.uuid4()}"
+        self._writers: dict[int, PartLogWriter] = {}
+
+    def open(self, incarnation: int) -> int:
+        writer = PartLogWriter(self._place, SCHEMA, "s", incarnation)
+        self._writers[incarnation] = writer
+        return writer.next_id
+
+    def append(self, incarnation: int, tuples: TupleBatch) -> None:
+        writer = self._writers[incarnation]
+        writer.append(TupleType.STABLE, tuples.first_id, tuples.batch, tuples.boundary_us, 0)
+        writer.sync(at_once=True)
+
+    def values(self, from_id: int = 0) -> list[int]:
+        reader = PartLogReader(self._place, from_id)
+        found: list[int] = []
+        while logged := reader.poll():
+            found += [v for part in logged for v in part.batch.column(0).to_pylist()]
+        return found
+
+    def objects(self) -> dict[str, bytes]:
+        store = store_at(self._place)
+        return {name: bytes(store.read(name)) for name in store.names()}
+
+
+class FakeParts:
+    """The same calls on the simulated log of parts."""
+
+    def __init__(self) -> None:
+        self.log = SimulatedPartLog("s", SCHEMA)
+
+    def open(self, incarnation: int) -> int:
+        return self.log.open(Incarnation(incarnation), 1)
+
+    def append(self, incarnation: int, tuples: TupleBatch) -> None:
+        self.log.append(Incarnation(incarnation), tuples)
+        self.log.store(Incarnation(incarnation))
+        self.log.stored(Incarnation(incarnation))
+
+    def values(self, from_id: int = 0) -> list[int]:
+        return [v for b in self.log.read() for v in b.batch.column(0).to_pylist()]
+
+    def objects(self) -> dict[str, bytes]:
+        return {name: bytes(file.data) for name, file in self.log._objects.items()}
+
+
+Log = RealLog | FakeLog | RealParts | FakeParts
+
+
 @pytest.fixture
-def logs(tmp_path: Path) -> list[RealLog | FakeLog]:
+def appended(tmp_path: Path) -> list[RealLog | FakeLog]:
     return [RealLog(tmp_path / "log"), FakeLog()]
 
 
-def test_a_successor_goes_on_where_the_log_ends(logs: list[RealLog | FakeLog]) -> None:
+@pytest.fixture
+def logs(appended: list[RealLog | FakeLog]) -> list[Log]:
+    return [*appended, RealParts(), FakeParts()]
+
+
+def test_a_successor_goes_on_where_the_log_ends(logs: list[Log]) -> None:
     for log in logs:
         assert log.open(1) == 0
         log.append(1, batch(0, [10, 11]))
@@ -85,7 +147,7 @@ def test_a_successor_goes_on_where_the_log_ends(logs: list[RealLog | FakeLog]) -
         assert log.values() == [10, 11, 12]
 
 
-def test_what_a_zombie_writes_is_not_read(logs: list[RealLog | FakeLog]) -> None:
+def test_what_a_zombie_writes_is_not_read(logs: list[Log]) -> None:
     for log in logs:
         log.open(1)
         log.append(1, batch(0, [10]))
@@ -95,7 +157,7 @@ def test_what_a_zombie_writes_is_not_read(logs: list[RealLog | FakeLog]) -> None
         assert log.values() == [10, 11]
 
 
-def test_an_earlier_incarnation_cannot_open_it(logs: list[RealLog | FakeLog]) -> None:
+def test_an_earlier_incarnation_cannot_open_it(logs: list[Log]) -> None:
     for log in logs:
         log.open(2)
         with pytest.raises((StorageError, Superseded)):
@@ -104,13 +166,26 @@ def test_an_earlier_incarnation_cannot_open_it(logs: list[RealLog | FakeLog]) ->
             log.open(2)
 
 
-def test_a_log_can_go_on_at_a_later_id(logs: list[RealLog | FakeLog]) -> None:
-    for log in logs:
+def test_a_log_can_go_on_at_a_later_id(appended: list[RealLog | FakeLog]) -> None:
+    for log in appended:
         log.open(1)
         log.append(1, batch(0, [10]))
         log.skip_to(1, 7)
         log.append(1, batch(7, [17]))
         assert log.values(7) == [17]
+
+
+def test_parts_are_the_same_objects_with_the_same_bytes() -> None:
+    real, fake = RealParts(), FakeParts()
+    for log in (real, fake):
+        log.open(1)
+        log.append(1, batch(0, [10, 11]))
+        log.append(1, batch(2, [12]))
+        log.open(4)
+        log.append(1, batch(3, [99]))
+        log.append(4, batch(3, [13]))
+    assert real.values() == fake.values() == [10, 11, 12, 13]
+    assert real.objects() == fake.objects()
 
 
 def test_a_torn_end_is_passed_over_and_damage_before_it_is_not(tmp_path: Path) -> None:

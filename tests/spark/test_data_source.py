@@ -6,7 +6,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.api.dataflow import Dataflow, tumbling
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.windows import tumbling
 
 pytestmark = pytest.mark.slow
 

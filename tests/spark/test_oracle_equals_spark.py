@@ -1,6 +1,7 @@
 """The simulator's oracle and Spark SQL agree about what random dataflows mean."""
 
 from collections import Counter
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -35,6 +36,31 @@ def check(spark: SparkSession, workload: Workload) -> int:
 def test_random_dataflows(spark: SparkSession) -> None:
     rows = sum(check(spark, Run(seed, dataflow="random").workload()) for seed in range(SEEDS))
     assert rows > 1_000
+
+
+def kinds(workload: Workload) -> set[str]:
+    """Of its operators: kind, and for aggregates the alignment of their windows."""
+    found: set[str] = set()
+    for step in workload.flow.steps:
+        windows = step.settings.get("windows")
+        found.add(step.kind if windows is None else f"{step.kind} {windows.alignment}")
+        if step.kind == "resample":
+            found.add("resample every" if len(step.inputs) == 1 else "resample at")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("aggregate first", "aggregate key", "aggregate stream"),
+        *("sort", "resample every", "resample at"),
+    ],
+)
+def test_random_dataflows_with_every_kind_of_operator(spark: SparkSession, kind: str) -> None:
+    workloads = (Run(seed, dataflow="random").workload() for seed in range(SEEDS, 1_000))
+    having = (workload for workload in workloads if kind in kinds(workload))
+    assert sum(check(spark, workload) for workload in islice(having, 5)) > 20
 
 
 @pytest.mark.slow

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.api.dataflow import Dataflow, Stream, sliding, tumbling
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.query import Query
+from holdfast.api.windows import sliding, tumbling
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource, now_us

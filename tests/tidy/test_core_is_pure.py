@@ -50,8 +50,10 @@ STANDARD = {
     "decimal",
     "enum",
     "functools",
+    "heapq",
     "itertools",
     "math",
+    "mmap",  # Anonymous memory, of which pages are made; nothing is read or written by it.
     "struct",
     "typing",
     "__future__",

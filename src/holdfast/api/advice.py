@@ -30,7 +30,11 @@ from holdfast.core.recovery.cost_model import (
 )
 
 _STRENGTH: Final[dict[str, int]] = {"gap": 0, "rollback": 1, "precise": 2}
-_ALWAYS_PRECISE: Final = (Approach.UPSTREAM_BACKUP, Approach.ACTIVE_STANDBY)
+_ALWAYS_PRECISE: Final = (
+    Approach.UPSTREAM_BACKUP,
+    Approach.PASSIVE_STANDBY,
+    Approach.ACTIVE_STANDBY,
+)
 _WITH_SECONDARY: Final = (Approach.PASSIVE_STANDBY, Approach.ACTIVE_STANDBY)
 
 CHECKPOINT_INTERVAL_MS: Final = 10_000.0

@@ -17,6 +17,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from holdfast.api.dead_letters import Evaluable, Failure
 from holdfast.api.errors import UnsupportedError
+from holdfast.api.resample_twin import resampled
+from holdfast.api.windows import CountWindow
 from holdfast.core.model.tuples import TIME_COLUMN
 
 if TYPE_CHECKING:
@@ -89,8 +91,14 @@ def _twin(step: Step, spark: SparkSession, location: str) -> DataFrame:
                 return _explained(inputs[0], expressions[-1])
             columns = [F.expr(e.sql).alias(e.name) for e in expressions]
             return inputs[0].select(*columns, *_carried(inputs[0]))
+        case "sample":
+            raise UnsupportedError(f"{step.name}: no batch twin: what a sample keeps is chance")
         case "union":
-            return _union(inputs)
+            return _union(inputs, step.settings.get("order") == "arrival")
+        case "sort":
+            return inputs[0].drop(*_ORDER)  # The same rows, but in another order.
+        case "resample":
+            return resampled(step, inputs)
         case "aggregate":
             return _aggregate(step, inputs[0])
         case "window_join":
@@ -120,9 +128,9 @@ def _explained(frame: DataFrame, failure: Failure) -> DataFrame:
     return frame.mapInArrow(explain, schema)
 
 
-def _union(inputs: list[DataFrame]) -> DataFrame:
-    """All rows; merged tuples are in order of (time, source, id)."""
-    if any(len(_carried(frame)) < 3 for frame in inputs):
+def _union(inputs: list[DataFrame], is_by_arrival: bool) -> DataFrame:
+    """All rows; merged tuples are in order of (time, source, id), unless they come as they do."""
+    if is_by_arrival or any(len(_carried(frame)) < 3 for frame in inputs):
         inputs = [frame.drop(*_ORDER) for frame in inputs]
     else:
         inputs = [frame.withColumn("__source", F.lit(i)) for i, frame in enumerate(inputs)]
@@ -148,10 +156,10 @@ def _source(step: Step, spark: SparkSession, location: str) -> DataFrame:
     return rows.select(*(F.col(f"`{c}`") for c in step.schema.names), *_carried(rows))
 
 
-def _windows(size_us: int, slide_us: int) -> Any:
+def _windows(size_us: int, slide_us: int, origin_us: Any) -> Any:
     """The starts of all windows that hold a tuple, newest last."""
     time_us = F.col(TIME_COLUMN)
-    last = time_us - F.pmod(time_us, F.lit(slide_us))
+    last = time_us - F.pmod(time_us - origin_us, F.lit(slide_us))
     steps = size_us // slide_us
     return F.explode(F.array(*(last - F.lit(i * slide_us) for i in reversed(range(steps)))))
 
@@ -159,12 +167,82 @@ def _windows(size_us: int, slide_us: int) -> Any:
 def _aggregate(step: Step, frame: DataFrame) -> DataFrame:
     settings = step.settings
     windows, keys = settings["windows"], list(settings["keys"])
-    placed = frame.withColumn("__start", _windows(windows.size_us, windows.slide_us))
-    results = [F.expr(a.sql).alias(a.name) for a in settings["aggregates"]]
+    if windows.timeout_us is not None:
+        raise UnsupportedError(
+            f"{step.name}: no batch twin: its windows close by a timeout of processing time"
+        )
+    if isinstance(windows, CountWindow):
+        return _counted(step, frame)
+    if windows.time == "processing":
+        raise UnsupportedError(
+            f"{step.name}: no batch twin: its windows are of processing time, which is not recorded"
+        )
+    origin_us: Any = F.lit(0)
+    if windows.alignment == "first":
+        order = _order_of_arrival(step, frame)
+        over = SqlWindow.partitionBy(*keys).orderBy(*order)
+        over = over.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.unboundedFollowing)
+        frame = frame.withColumn("__origin", F.first(TIME_COLUMN).over(over))
+        origin_us = F.col("__origin")
+    starts = _windows(windows.size_us, windows.slide_us, origin_us)
+    placed = frame.withColumn("__start", starts)
     if settings["emit"] == "changes":
         return _running(step, placed)
-    grouped = placed.groupBy("__start", *keys).agg(*results)
+    grouped = placed.groupBy("__start", *keys).agg(*_results(step))
     return _windowed(step, grouped, None)
+
+
+def _results(step: Step) -> list[Any]:
+    return [F.expr(a.sql).alias(a.name) for a in step.settings["aggregates"]]
+
+
+def _order_of_arrival(step: Step, frame: DataFrame) -> list[Any]:
+    """Columns that sort the operator's input as it came."""
+    if len(_carried(frame)) < 3:
+        raise UnsupportedError(
+            f"{step.name}: its results depend on the order of the input, which is known for "
+            "recorded sources of one partition alone"
+        )
+    # A single source is read by id; where streams meet, they are merged by time first.
+    by_time = F.when(F.col("__source") >= 0, F.col(TIME_COLUMN)).otherwise(0)
+    return [by_time, F.col("__source"), F.col("__position")]
+
+
+def _counted(step: Step, frame: DataFrame) -> DataFrame:
+    """Windows of so many tuples of a key, or of the stream."""
+    windows, keys = step.settings["windows"], list(step.settings["keys"])
+    size, advance = F.lit(windows.size), F.lit(windows.advance)
+    is_stream = windows.alignment == "stream"
+    own = [] if is_stream else keys
+    order = _order_of_arrival(step, frame)
+    over = SqlWindow.partitionBy(*own).orderBy(*order)
+    at = F.col("__at")
+    first = F.greatest(F.lit(0), F.floor((at - size) / advance) + 1)
+    placed = frame.withColumn("__at", F.row_number().over(over).cast("bigint") - 1).withColumn(
+        "__window", F.explode(F.sequence(first, F.floor(at / advance)))
+    )
+    whole = SqlWindow.partitionBy(*own, "__window")
+    placed = placed.withColumn("__size", F.count(F.lit(1)).over(whole))
+    placed = placed.withColumn("__closed_us", F.max_by(TIME_COLUMN, "__at").over(whole))
+    grouped = (
+        placed.where(F.col("__size") == size)
+        .groupBy("__window", *keys)
+        .agg(
+            F.min(TIME_COLUMN).alias("__earliest"),
+            F.max(TIME_COLUMN).alias("__latest"),
+            F.first("__closed_us").alias("__closed_us"),
+            *_results(step),
+        )
+    )
+    first_id = F.col("__window") * advance
+    edges = [
+        F.timestamp_micros("__earliest").alias("window_start"),
+        F.timestamp_micros("__latest").alias("window_end"),
+    ]
+    if is_stream:
+        edges = [first_id.alias("first_id"), (first_id + size).alias("next_id")]
+    names = (a.name for a in step.settings["aggregates"])
+    return grouped.select(*edges, *keys, *names, F.col("__closed_us").alias(TIME_COLUMN))
 
 
 def _running(step: Step, placed: DataFrame) -> DataFrame:
@@ -172,14 +250,7 @@ def _running(step: Step, placed: DataFrame) -> DataFrame:
     settings = step.settings
     order: list[Any] = [F.col(TIME_COLUMN)]
     if any(a.sql != "count(*)" for a in settings["aggregates"]):
-        if len(_carried(placed)) < 3:
-            raise UnsupportedError(
-                f"{step.name}: running results other than count(*) depend on the order of the "
-                "input, which is known for recorded sources of one partition alone"
-            )
-        # A single source is read by id; where streams meet, they are merged by time first.
-        by_time = F.when(F.col("__source") >= 0, F.col(TIME_COLUMN)).otherwise(0)
-        order = [by_time, F.col("__source"), F.col("__position")]
+        order = _order_of_arrival(step, placed)
     over = SqlWindow.partitionBy("__start", *settings["keys"]).orderBy(*order)
     over = over.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.currentRow)
     results = [F.expr(a.sql).over(over).alias(a.name) for a in settings["aggregates"]]

@@ -19,9 +19,9 @@ import pyarrow as pa
 from holdfast.api.dead_letters import ERROR_COLUMN, Evaluable, Failure
 from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import CompiledExpression, compile_expression, compile_projection
-from holdfast.api.operators import build_operator
+from holdfast.api.operators import HOLDING, build_operator
+from holdfast.api.windows import CountWindow, Window, duration_us
 from holdfast.core.errors import LocalProtocolError
-from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.storage.paths import checked_name
 
 if TYPE_CHECKING:
@@ -30,60 +30,8 @@ if TYPE_CHECKING:
     from holdfast.api.protections import Protection
     from holdfast.api.query import Query
 
-_UNITS_US = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": 86_400_000_000,
-    "week": 7 * 86_400_000_000,
-}
 _AGGREGATE = re.compile(r"^\s*(\w+)\s*\((.*)\)\s*(?:\s[aA][sS]\s+`?(\w+)`?)?\s*$", re.DOTALL)
 AGGREGATE_FUNCTIONS = ("count", "sum", "min", "max", "avg")
-
-
-def duration_us(text: str) -> int:
-    """Microseconds of a duration as Spark writes it, e.g. `10 seconds`, `1 hour 30 minutes`.
-
-    Raises:
-        DataflowError: The text is no positive duration of fixed length.
-    """
-    total = 0
-    words = text.split()
-    if not words or len(words) % 2:
-        raise DataflowError(f"{text!r} is no duration; write for example '10 seconds'")
-    for number, unit in zip(words[::2], words[1::2], strict=True):
-        factor = _UNITS_US.get(unit.lower().removesuffix("s"))
-        if factor is None or not number.isdigit():
-            raise DataflowError(
-                f"{text!r} is no duration; units are {', '.join(_UNITS_US)}, numbers whole"
-            )
-        total += int(number) * factor
-    if total <= 0:
-        raise DataflowError(f"{text!r} is not positive")
-    return total
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Windows of event time: `size_us` long, a new one every `slide_us`, aligned to the epoch."""
-
-    size_us: int
-    slide_us: int
-
-
-def tumbling(size: str) -> Window:
-    """Windows that follow each other, e.g. `tumbling("10 seconds")`."""
-    return Window(duration_us(size), duration_us(size))
-
-
-def sliding(size: str, slide: str) -> Window:
-    """Windows that overlap. `size` must be a multiple of `slide`."""
-    window = Window(duration_us(size), duration_us(slide))
-    if window.size_us % window.slide_us:
-        raise DataflowError(f"window size {size!r} is no multiple of its slide {slide!r}")
-    return window
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +49,8 @@ class Step:
     """One vertex of the dataflow: a source or an operator.
 
     Attributes:
-        kind: `source`, `filter`, `select`, `union`, `aggregate`, `window_join`, `join`.
+        kind: `source`, `filter`, `select`, `sample`, `union`, `aggregate`, `window_join`, `join`,
+            `sort`, `resample`.
         name: Unique in the dataflow.
         unit: The HA unit it belongs to.
         schema: Attributes of its output, without the time column.
@@ -124,7 +73,7 @@ class Stream:
     flow: Dataflow
     step: Step
     keys: tuple[str, ...] = ()
-    windows: Window | None = None
+    windows: Window | CountWindow | None = None
     next_unit: str | None = None
 
     @property
@@ -176,14 +125,31 @@ class Stream:
         is_good = Evaluable(expressions, is_negated=False)
         return self._then("filter", self.schema, expression=is_good)
 
-    def union(self, *others: Stream) -> Stream:
-        """All tuples of these streams in one deterministic order (time, stream, id)."""
+    def sample(self, fraction: float) -> Stream:
+        """Keep each tuple with this probability, above 0 and up to 1."""
+        try:
+            build_operator("sample", "sample", (self.schema,), {"fraction": fraction})
+        except LocalProtocolError as error:
+            raise DataflowError(str(error)) from None
+        return self._then("sample", self.schema, fraction=fraction)
+
+    def union(self, *others: Stream, order: str = "time") -> Stream:
+        """All tuples of these streams.
+
+        Args:
+            others: Streams of the same columns.
+            order: `time`: one deterministic order (time, stream, id), which waits for the slowest
+                stream; `arrival`: as they come, which no two runs do alike.
+        """
         for other in others:
             if other.schema.types != self.schema.types or other.schema.names != self.schema.names:
                 raise DataflowError(
                     f"union of different schemas: {_ddl(self.schema)} and {_ddl(other.schema)}"
                 )
-        return self._then("union", self.schema, *(other.step for other in others))
+        if order not in ("time", "arrival"):
+            raise DataflowError(f"union(order={order!r}); it is 'time' or 'arrival'")
+        settings = {} if order == "time" else {"order": order}
+        return self._then("union", self.schema, *(other.step for other in others), **settings)
 
     def key_by(self, *columns: str) -> Stream:
         """Name the key of the window, aggregate or join that follows."""
@@ -193,8 +159,12 @@ class Stream:
             raise DataflowError("key_by needs at least one column")
         return replace(self, keys=columns)
 
-    def window(self, windows: Window) -> Stream:
-        """Name the windows of the aggregate or join that follows."""
+    def window(self, windows: Window | CountWindow) -> Stream:
+        """Name the windows of the aggregate or join that follows: `tumbling`, `sliding` or
+        `counting`.
+        """
+        if not isinstance(windows, Window | CountWindow):
+            raise DataflowError(f"window({windows!r}); write for example tumbling('10 seconds')")
         return replace(self, windows=windows)
 
     def aggregate(self, *aggregates: str, name: str | None = None, emit: str = "final") -> Stream:
@@ -211,6 +181,11 @@ class Stream:
             raise DataflowError("aggregate needs window(...) before it")
         if emit not in ("final", "changes"):
             raise DataflowError(f"emit={emit!r}; it is 'final' or 'changes'")
+        if emit == "changes" and not self.windows.is_plain:
+            raise UnsupportedError(
+                f"aggregate(emit='changes') over {self.windows}; it works over windows of event "
+                "time aligned to the epoch, without timeout"
+            )
         parsed = [_parse_aggregate(text, self.schema) for text in aggregates]
         if not parsed:
             raise DataflowError("aggregate needs at least one aggregate, e.g. 'count(*) AS n'")
@@ -255,7 +230,12 @@ class Stream:
             raise UnsupportedError(
                 f"join how={how!r}: 'inner' always works, 'left' with window(...)"
             )
-        if self.windows is not None and self.windows.size_us != self.windows.slide_us:
+        if self.windows is not None and not self.windows.is_plain:
+            raise UnsupportedError(
+                f"a join over {self.windows}; use tumbling(...) in event time, aligned to the "
+                "epoch, without timeout"
+            )
+        if isinstance(self.windows, Window) and self.windows.size_us != self.windows.slide_us:
             raise UnsupportedError("a join over sliding windows; use tumbling(...)")
         fields = [_parse_join_field(text, self.schema, other.schema) for text in select]
         settings = {
@@ -268,15 +248,87 @@ class Stream:
         kind = "join" if self.windows is None else "window_join"
         return self._stateful(kind, name or "join", (self.step, other.step), settings)
 
+    def sort(self, by: str | None = None, *, slack: int, name: str | None = None) -> Stream:
+        """Put tuples into ascending order as far as a buffer of so many goes (BSort).
+
+        A tuple that comes when the buffer is full pushes the least one out, be it itself; so a
+        tuple gets past at most `slack` others. Runs in one instance.
+
+        Args:
+            by: The column, nulls first; by default the tuple time.
+            slack: Size of the buffer.
+            name: Name of the operator and, by default, of its HA unit.
+        """
+        if self.keys:
+            raise DataflowError("sort orders the whole stream; leave key_by(...) out before it")
+        if by is not None:
+            _known(by, self.schema)
+        if not isinstance(slack, int) or isinstance(slack, bool):
+            raise DataflowError(f"sort(slack={slack!r}); it is a whole number")
+        return self._stateful("sort", name or "sort", (self.step,), {"by": by, "slack": slack})
+
+    def resample(
+        self,
+        *columns: str,
+        within: str,
+        every: str | None = None,
+        at: Stream | None = None,
+        on: Sequence[tuple[str, str]] | str = (),
+        name: str | None = None,
+    ) -> Stream:
+        """Values of columns at other times, by linear interpolation in tuple time.
+
+        The value at a time lies on the line between the key's last value at or before it and the
+        first one at or after it, if both are at most `within` away; else it is null. Of several at
+        one time the greatest counts. Results are doubles, put out once `within` has passed.
+
+        Args:
+            columns: `column [AS name]`, of integers or floats.
+            within: How far away a value may be.
+            every: At the multiples of this since the epoch, per key of `key_by(...)`, between two
+                tuples of the key: columns `time`, the key, the results.
+            at: At the times of the tuples of this stream: its columns, and the results.
+            on: With `at`, a column both have, or pairs (column, column of `at`); the key.
+            name: Name of the operator and, by default, of its HA unit.
+        """
+        if (every is None) == (at is None):
+            raise DataflowError("resample needs either every=... or at=...")
+        if every is not None and on:
+            raise DataflowError("resample(every=...) takes its key from key_by(...), not from on=")
+        if at is not None and self.keys:
+            raise DataflowError("resample(at=...) takes its key from on=, not from key_by(...)")
+        pairs = [(on, on)] if isinstance(on, str) else list(on)
+        keys: list[tuple[str, ...]] = [self.keys]
+        if at is not None:
+            for mine, theirs in pairs:
+                kinds = _known(mine, self.schema).type, _known(theirs, at.schema).type
+                if kinds[0] != kinds[1]:
+                    raise DataflowError(
+                        f"resample on {mine} ({kinds[0]}) and {theirs} ({kinds[1]})"
+                    )
+            keys = [tuple(mine for mine, _ in pairs), tuple(theirs for _, theirs in pairs)]
+        settings = {
+            "resampled": [_parse_column(text, self.schema) for text in columns],
+            "match": keys,
+            "within_us": duration_us(within),
+            "every_us": None if every is None else duration_us(every),
+        }
+        inputs = (self.step,) if at is None else (self.step, at.step)
+        return self._stateful("resample", name or "resample", inputs, settings)
+
     def sink(self, name: str) -> None:
         """Write the stream to the log `name`, exactly once by tuple id."""
         self.flow._add_sink(_checked(name), self.step)
 
     def _then(self, kind: str, schema: pa.Schema, *others: Step, **settings: Any) -> Stream:
-        """A stateless operator: in the same unit unless its inputs come from several."""
+        """A stateless operator: in the same unit, unless its inputs come from several, or it would
+        merge rows there that are held back.
+        """
         units = {step.unit for step in (self.step, *others)}
         name = self.flow._unique(kind)
-        unit = self.next_unit or (self.step.unit if len(units) == 1 else name)
+        is_mixed = bool(others) and any(held_back(s) for s in (self.step, *others))
+        own = len(units) == 1 and not is_mixed
+        unit = self.next_unit or (self.step.unit if own else name)
         step = Step(kind, name, unit, schema, (self.step, *others), settings)
         self.flow.steps.append(step)
         return Stream(self.flow, step)
@@ -292,7 +344,7 @@ class Stream:
         name = self.flow._unique(_checked(name))
         try:
             schemas = tuple(step.schema for step in inputs)
-            operator = build_operator(kind, name, schemas, settings, PageManager())
+            operator = build_operator(kind, name, schemas, settings)
         except LocalProtocolError as error:
             raise DataflowError(str(error)) from None
         schema = operator.output_schema
@@ -466,6 +518,21 @@ def _timestamp(column: str, schema: pa.Schema) -> None:
 
 def _ddl(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def held_back(step: Step) -> Step | None:
+    """The operator of the step's unit that holds back the rows it puts out, if there is one."""
+    if step.kind in HOLDING:
+        return step
+    mine = (source for source in step.inputs if source.unit == step.unit)
+    return next((found for source in mine if (found := held_back(source))), None)
+
+
+def _parse_column(text: str, schema: pa.Schema) -> tuple[str, str]:
+    """(column, result name)."""
+    column, _, name = text.partition(" AS ") if " AS " in text else text.partition(" as ")
+    _known(column.strip(), schema)
+    return column.strip(), name.strip() or column.strip()
 
 
 def _parse_aggregate(text: str, schema: pa.Schema) -> Aggregate:

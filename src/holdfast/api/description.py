@@ -7,10 +7,10 @@ that matters to them, one step a line; where it differs, the difference is the e
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.errors import DataflowChangedError
+from holdfast.shell.storage.places import put_or_read, store_at
 
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Step
@@ -38,11 +38,7 @@ def claim(location: str, text: str) -> None:
     Raises:
         DataflowChangedError: The location belongs to another dataflow.
     """
-    path = Path(location, FILE_NAME)
-    if not path.exists():
-        path.write_text(text)
-        return
-    before = path.read_text()
+    before = put_or_read(store_at(location), FILE_NAME, [text.encode()]).decode()
     if before == text:
         return
     difference = difflib.unified_diff(

@@ -13,16 +13,16 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.api.dataflow import Aggregate, Window
+from holdfast.api.dataflow import Aggregate
 from holdfast.api.errors import InspectionError
 from holdfast.api.expressions import compile_expression
-from holdfast.api.operators import build_operator
+from holdfast.api.operators import STATEFUL, build_operator
 from holdfast.api.protections import CHECKPOINT_FOLDER
+from holdfast.api.windows import window_from, window_words
 from holdfast.core.model.ids import CheckpointId, NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import manifests
@@ -30,6 +30,7 @@ from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.manifests import Manifest
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import read_entries
+from holdfast.shell.storage.places import has_files, local_path, read_if_any, store_at
 from holdfast.shell.stores.base import CheckpointStore, StoreSpec
 from holdfast.shell.stores.file_system import FileSystemStoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
@@ -41,8 +42,12 @@ if TYPE_CHECKING:
     from holdfast.core.state.page_manager import PageManager
 
 FILE_NAME = "operators.json"
-_STATEFUL = ("aggregate", "window_join", "join")
 _STATE_BYTES = 1 << 44
+_PLAIN = (
+    *("keys", "emit", "left_keys", "right_keys", "fields", "how"),
+    *("by", "slack", "match", "resampled", "within_us", "every_us"),
+)
+"""Settings that are plain values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ def describe_operators(flow: Dataflow, plan: Plan, store: StoreSpec | None) -> s
     steps = {step.name: step for step in flow.steps}
     units: dict[str, list[dict[str, Any]]] = {}
     for node in plan.nodes:
-        made = [steps[spec.name] for spec in node.operators if steps[spec.name].kind in _STATEFUL]
+        made = [steps[spec.name] for spec in node.operators if steps[spec.name].kind in STATEFUL]
         if made:
             units[node.unit] = [_described(step) for step in made]
     where: dict[str, str] = {}
@@ -103,13 +108,9 @@ def describe_operators(flow: Dataflow, plan: Plan, store: StoreSpec | None) -> s
 
 def _described(step: Step) -> dict[str, Any]:
     settings = step.settings
-    plain: dict[str, Any] = {
-        key: settings[key]
-        for key in ("keys", "emit", "left_keys", "right_keys", "fields", "how")
-        if key in settings
-    }
+    plain: dict[str, Any] = {key: settings[key] for key in _PLAIN if key in settings}
     if settings.get("windows") is not None:
-        plain["windows"] = [settings["windows"].size_us, settings["windows"].slide_us]
+        plain["windows"] = window_words(settings["windows"])
     if "aggregates" in settings:
         plain["aggregates"] = [
             [a.function, None if a.expression is None else a.expression.sql, a.name]
@@ -126,7 +127,7 @@ def _built(described: dict[str, Any], pages: PageManager) -> Operator:
     )
     settings = dict(described["settings"])
     if "windows" in settings:
-        settings["windows"] = Window(*settings["windows"])
+        settings["windows"] = window_from(settings["windows"])
     if "aggregates" in settings:
         settings["aggregates"] = [
             Aggregate(
@@ -152,14 +153,14 @@ class Inspection:
         Raises:
             InspectionError: No checkpointed query has run there.
         """
-        self._location = location
-        path = Path(location, FILE_NAME)
-        if not path.is_file():
+        self._location = location = local_path(location)
+        found = read_if_any(store_at(location), FILE_NAME) if has_files(location) else None
+        if found is None:
             raise InspectionError(
                 f"{location} holds no checkpoints: no query with protection=Checkpointed(...) has "
                 "run there"
             )
-        described = json.loads(path.read_text())
+        described = json.loads(found)
         self._units: dict[str, list[dict[str, Any]]] = described["units"]
         self._store_spec = store or _store_of(described["store"], location)
 

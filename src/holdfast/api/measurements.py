@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.errors import AdviceError
-from holdfast.core.operators.base import Operator, OperatorClass
+from holdfast.api.planning import unit_class
+from holdfast.core.operators.base import Operator
 from holdfast.core.state.page_manager import PageManager
+from holdfast.shell.storage.places import has_files, read_if_any, store_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -109,11 +110,14 @@ class Measurements:
         return asdict(self)
 
     def save(self, location: str) -> None:
-        """Leave it in a checkpoint location, whole or not at all."""
-        path = Path(location, FILE_NAME)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(self.to_json(), indent=1))
-        partial.replace(path)
+        """Leave it in a checkpoint location, instead of what was left before.
+
+        Raises:
+            StorageError: The location cannot be written.
+        """
+        store = store_at(location)
+        store.delete(FILE_NAME)
+        store.put(FILE_NAME, [json.dumps(self.to_json(), indent=1).encode()])
 
     @staticmethod
     def load(location: str) -> Measurements:
@@ -122,22 +126,23 @@ class Measurements:
         Raises:
             AdviceError: No query has ended there, or the file is not one of this version.
         """
-        path = Path(location, FILE_NAME)
-        if not path.is_file():
+        found = read_if_any(store_at(location), FILE_NAME) if has_files(location) else None
+        if found is None:
             raise AdviceError(
                 f"{location} holds no {FILE_NAME}: no query has been stopped there yet"
             )
+        where = f"{FILE_NAME} in {location}"
         try:
-            value = json.loads(path.read_text())
+            value = json.loads(bytes(found))
             if value["format"] != _FORMAT:
-                raise AdviceError(f"{path} has format {value['format']}, not {_FORMAT}")
+                raise AdviceError(f"{where} has format {value['format']}, not {_FORMAT}")
             units = tuple(
                 UnitMeasurement(**{**unit, "receivers": tuple(unit["receivers"])})
                 for unit in value.pop("units")
             )
             return Measurements(units=units, **value)
         except (ValueError, KeyError, TypeError) as error:
-            raise AdviceError(f"{path} is damaged: {error}") from error
+            raise AdviceError(f"{where} is damaged: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +199,6 @@ def measure(
     )
 
 
-def unit_class(node: NodePlan) -> OperatorClass:
-    """The class of the most general operator of a node. [HA §3.2]"""
-    pages = PageManager()
-    classes = [spec.build(pages).operator_class for spec in node.operators]
-    return max(classes, default=OperatorClass.REPEATABLE)
-
-
 def _unit(nodes: list[NodePlan], protection: Protection, observed: Observed) -> UnitMeasurement:
     def figures(node: NodePlan) -> Mapping[str, float]:
         return observed.statistics.get(node.node, {})
@@ -216,7 +214,7 @@ def _unit(nodes: list[NodePlan], protection: Protection, observed: Observed) -> 
         instances=len(nodes),
         hosts=len({observed.hosts.get(node.node, "") for node in nodes} - {""}) or 1,
         protection=_protection_name(busiest, protection),
-        operator_class=unit_class(busiest).name.lower(),
+        operator_class=unit_class(busiest).operator_class.name.lower(),
         operators=len(built),
         stateful_operators=stateful,
         input_streams=len(busiest.inputs),

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.api.windows import CountWindow
 from holdfast.core.operators.aggregate import WindowAggregate
+from holdfast.core.operators.bsort import BSort
 from holdfast.core.operators.filter import Filter
 from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
 from holdfast.core.operators.map import Map
+from holdfast.core.operators.processing_time import ProcessingTimeAggregate
+from holdfast.core.operators.resample import Resample
+from holdfast.core.operators.sampler import Sampler
+from holdfast.core.operators.stream_windows import StreamWindowAggregate
 from holdfast.core.operators.union import Union
+from holdfast.core.operators.window_kinds import CountWindows, TimeWindows, WindowKind
 from holdfast.core.operators.windowed_join import WindowedJoin
+from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.api.windows import Window
     from holdfast.core.operators.base import Operator
-    from holdfast.core.state.page_manager import PageManager
+
+STATEFUL: Final = ("aggregate", "window_join", "join", "sort", "resample")
+"""Kinds of steps whose operators keep state."""
+HOLDING: Final = ("sort", "resample")
+"""Kinds of steps whose operators put rows out later than the boundary alone would."""
 
 
 def build_operator(
@@ -23,7 +37,7 @@ def build_operator(
     name: str,
     inputs: tuple[pa.Schema, ...],
     settings: dict[str, Any],
-    manager: PageManager,
+    manager: PageManager | None = None,
 ) -> Operator:
     """The operator of a step, with the state that the page manager holds.
 
@@ -32,27 +46,33 @@ def build_operator(
         name: The step's name.
         inputs: Schemas of its inputs, without the time column.
         settings: As in `Step.settings`.
-        manager: Where its state lives.
+        manager: Where its state lives; an own one if None.
     """
+    manager = manager if manager is not None else PageManager()
     match kind:
         case "filter":
             return Filter(name, inputs[0], settings["expression"])
         case "select":
             return Map(name, settings["expressions"])
         case "union":
-            return Union(name, inputs[0])
-        case "aggregate":
-            windows = settings["windows"]
-            return WindowAggregate(
+            return Union(name, inputs[0], is_by_arrival=settings.get("order") == "arrival")
+        case "sample":
+            return Sampler(name, inputs[0], settings["fraction"])
+        case "sort":
+            by, slack = settings["by"], settings["slack"]
+            return BSort(name, inputs[0], by=by, slack=slack, manager=manager)
+        case "resample":
+            return Resample(
                 name,
-                inputs[0],
-                settings["keys"],
-                [(a.function, a.expression, a.name) for a in settings["aggregates"]],
-                size_us=windows.size_us,
-                slide_us=windows.slide_us,
-                emit=settings["emit"],
+                inputs,
+                settings["match"],
+                settings["resampled"],
+                within_us=settings["within_us"],
+                every_us=settings["every_us"],
                 manager=manager,
             )
+        case "aggregate":
+            return _aggregate(name, inputs[0], settings, manager)
         case "window_join":
             return WindowedJoin(
                 name,
@@ -77,3 +97,72 @@ def build_operator(
             )
         case _:
             raise AssertionError(f"no operator for a step of kind {kind!r}")
+
+
+def _aggregate(
+    name: str, schema: pa.Schema, settings: dict[str, Any], manager: PageManager
+) -> Operator:
+    windows: Window | CountWindow = settings["windows"]
+    keys = settings["keys"]
+    aggregates = [(a.function, a.expression, a.name) for a in settings["aggregates"]]
+    if isinstance(windows, CountWindow) and windows.alignment == "stream":
+        return StreamWindowAggregate(
+            name,
+            schema,
+            keys,
+            aggregates,
+            size=windows.size,
+            advance=windows.advance,
+            manager=manager,
+        )
+    if isinstance(windows, CountWindow):
+        return _keyed(name, schema, keys, aggregates, windows, manager)
+    if windows.time == "processing":
+        return ProcessingTimeAggregate(
+            name,
+            schema,
+            keys,
+            aggregates,
+            size_us=windows.size_us,
+            slide_us=windows.slide_us,
+            manager=manager,
+        )
+    if windows.alignment == "epoch" and windows.timeout_us is None:
+        return WindowAggregate(
+            name,
+            schema,
+            keys,
+            aggregates,
+            size_us=windows.size_us,
+            slide_us=windows.slide_us,
+            emit=settings["emit"],
+            manager=manager,
+        )
+    return _keyed(name, schema, keys, aggregates, windows, manager)
+
+
+def _keyed(
+    name: str,
+    schema: pa.Schema,
+    keys: tuple[str, ...],
+    aggregates: Any,
+    windows: Window | CountWindow,
+    manager: PageManager,
+) -> Operator:
+    kind: WindowKind
+    if isinstance(windows, CountWindow):
+        kind = CountWindows(windows.size, windows.advance)
+    else:
+        is_epoch = windows.alignment == "epoch"
+        kind = TimeWindows(windows.size_us, windows.slide_us, is_epoch=is_epoch)
+    if windows.timeout_us is None:
+        return KeyedWindows(name, schema, keys, aggregates, windows=kind, manager=manager)
+    return KeyedWindowsWithTimeout(
+        name,
+        schema,
+        keys,
+        aggregates,
+        windows=kind,
+        timeout_us=windows.timeout_us,
+        manager=manager,
+    )

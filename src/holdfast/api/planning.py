@@ -8,12 +8,14 @@ hash of the key that its first stateful operator needs.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.dataflow import held_back
 from holdfast.api.errors import DataflowError
-from holdfast.api.operators import build_operator
+from holdfast.api.operators import HOLDING, STATEFUL, build_operator
+from holdfast.api.windows import CountWindow
 from holdfast.core.haunit.plan import (
     InputSpec,
     NodeLimits,
@@ -23,17 +25,18 @@ from holdfast.core.haunit.plan import (
     UnitProtection,
 )
 from holdfast.core.model.ids import NodeId, StreamId
+from holdfast.core.operators.base import OperatorClass
+from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage.paths import ingest_path, stream_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from holdfast.api.dataflow import Dataflow, Step
     from holdfast.shell.sources.base import SourceSpec
 
 _START_ALLOWANCE_S = 2.0
-_STATEFUL = ("aggregate", "window_join", "join")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +97,72 @@ def plan_dataflow(
             f"parallelism names {', '.join(sorted(unknown))}; units are {', '.join(units)}"
         )
     _refuse_cycles(units)
+    _refuse_held_back(steps)
     planner = _Planner(flow, location, steps, units, counts)
     nodes = tuple(
         planner.node(unit, index, limits, protection(unit))
         for unit in units
         for index in range(counts[unit])
     )
-    joins = (step for step in steps if step.kind == "join")
-    never_trims = tuple(step.name for step in joins if protection(step.unit).checkpoints is None)
+    keeping = (step for step in steps if _needs_all_input(step))
+    never_trims = tuple(s.name for s in keeping if protection(s.unit).checkpoints is None)
     return Plan(nodes, planner.sources, planner.sink_paths, never_trims)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitClass:
+    """The class of a unit: that of its most general operator. [HA §3.2]
+
+    Attributes:
+        operator_class: The class.
+        operator: The first operator of this class; empty if the unit has no operator.
+    """
+
+    operator_class: OperatorClass
+    operator: str
+
+
+def unit_class(plan: NodePlan) -> UnitClass:
+    """What recovery of the unit of this node has to cope with."""
+    worst = UnitClass(OperatorClass.REPEATABLE, "")
+    for spec in plan.operators:
+        found = spec.build(PageManager(plan.limits.page_bytes)).operator_class
+        if not worst.operator or found > worst.operator_class:
+            worst = UnitClass(found, spec.name)
+    return worst
+
+
+def _needs_all_input(step: Step) -> bool:
+    """Whether the operator's state can be rebuilt from its first tuple on only."""
+    if step.kind != "aggregate":
+        return step.kind == "join"
+    windows = step.settings["windows"]
+    if isinstance(windows, CountWindow):
+        return windows.alignment == "key" and windows.advance > 1
+    return bool(windows.alignment == "first")
+
+
+def _refuse_held_back(steps: list[Step]) -> None:
+    """Rows that are held back have no place among others of the same round."""
+    for step in steps:
+        if step.kind not in ("union", "join"):
+            continue
+        for source in step.inputs:
+            holder = held_back(source) if source.unit == step.unit else None
+            if holder is not None:
+                raise DataflowError(
+                    f"{step.name} would merge rows in unit {step.unit!r} that {holder.name} holds "
+                    f"back there; give {step.name} another unit(...)"
+                )
 
 
 def _needed(flow: Dataflow) -> list[Step]:
     """The steps that some sink depends on, inputs first."""
+    return _lineage(flow.sinks.values())
+
+
+def _lineage(steps: Iterable[Step]) -> list[Step]:
+    """These steps and all that they depend on, inputs first."""
     needed: dict[Step, None] = {}
 
     def visit(step: Step) -> None:
@@ -115,7 +171,7 @@ def _needed(flow: Dataflow) -> list[Step]:
                 visit(source)
             needed[step] = None
 
-    for step in flow.sinks.values():
+    for step in steps:
         visit(step)
     return list(needed)
 
@@ -144,7 +200,7 @@ def _instances(unit: str, members: list[Step], parallelism: int | dict[str, int]
         if len(partitions) > 1:
             raise DataflowError(f"the sources of unit {unit!r} have different partitions")
         count: int = partitions.pop()
-        if count > 1 and any(step.kind in _STATEFUL for step in members):
+        if count > 1 and any(step.kind in STATEFUL for step in members):
             raise DataflowError(
                 f"unit {unit!r} holds a source with {count} partitions and a stateful operator; "
                 "leave the operator in a unit of its own"
@@ -153,7 +209,7 @@ def _instances(unit: str, members: list[Step], parallelism: int | dict[str, int]
     wanted = parallelism.get(unit, 1) if isinstance(parallelism, dict) else parallelism
     if wanted < 1:
         raise DataflowError(f"parallelism of unit {unit!r} is {wanted}; at least 1")
-    keyed = [step for step in members if step.kind in _STATEFUL]
+    keyed = [step for step in members if step.kind in STATEFUL]
     if not keyed or not all(_partition_keys(step) for step in keyed):
         return 1
     if wanted > 1 and len(keyed) > 1:
@@ -168,8 +224,13 @@ def _instances(unit: str, members: list[Step], parallelism: int | dict[str, int]
 def _partition_keys(step: Step) -> tuple[tuple[str, ...], ...]:
     """Per port the columns by which the input may be split; empty if it must not be."""
     if step.kind == "aggregate":
-        keys: tuple[str, ...] = step.settings["keys"]
+        windows, keys = step.settings["windows"], step.settings["keys"]
+        if isinstance(windows, CountWindow) and windows.alignment == "stream":
+            return ()
         return (keys,) if keys else ()
+    if step.kind == "resample":
+        match: list[tuple[str, ...]] = step.settings["match"]
+        return tuple(match) if match[0] else ()
     if step.kind in ("window_join", "join"):
         return (step.settings["left_keys"], step.settings["right_keys"])
     return ()
@@ -231,8 +292,12 @@ class _Planner:
         sources = [step for step in members if step.kind == "source"]
         operators = [step for step in members if step.kind != "source"]
         inputs = [self._source_input(s, port, index) for port, s in enumerate(sources)]
+        origin_steps = list(sources)
         for edge in self._edges[unit]:
-            inputs += self._edge_inputs(edge, unit, index)
+            streams = self._edge_inputs(edge, unit, index)
+            inputs += streams
+            origin_steps += [edge.producer] * len(streams)
+        inputs = _with_waiting(inputs, origin_steps)
         specs = []
         for step in operators:
             origins = tuple(
@@ -242,6 +307,7 @@ class _Planner:
             schemas = tuple(source.schema for source in step.inputs)
             build = partial(build_operator, step.kind, step.name, schemas, step.settings)
             specs.append(OperatorSpec(step.name, build, origins))
+            _require_own_stream(step, origins, len(inputs))
         return NodePlan(
             node=_node(unit, index),
             unit=unit,
@@ -254,10 +320,13 @@ class _Planner:
             limits=limits,
             checkpoints=protection.checkpoints if self._has_state(operators) else None,
             standby=protection.standby,
+            delta_interval_ms=protection.delta_interval_ms,
+            merges_by_arrival=len(inputs) > 1
+            and any(s.settings.get("order") == "arrival" for s in operators),
         )
 
     def _has_state(self, operators: list[Step]) -> bool:
-        return any(step.kind in _STATEFUL for step in operators)
+        return any(step.kind in STATEFUL for step in operators)
 
     def _origin(
         self, step: Step, position: int, sources: list[Step], operators: list[Step]
@@ -329,10 +398,49 @@ class _Planner:
         for sink, step in self._flow.sinks.items():
             if step.unit == unit:
                 stream = StreamId(f"{sink}[{index}]")
-                self.sink_paths[stream] = str(stream_path(self._location, sink, index))
+                self.sink_paths[stream] = stream_path(self._location, sink, index)
                 origin = _within(step, sources, operators)
                 outputs.append(OutputSpec(origin, step.schema, (stream,), (), is_sink=True))
         return outputs
+
+
+def _with_waiting(inputs: list[InputSpec], origins: list[Step]) -> list[InputSpec]:
+    """Tell every input stream which others hold back what comes from a source of its own."""
+    held = [_sources_held_back(step) for step in origins]
+    own = [_sources(step) for step in origins]
+    return [
+        replace(
+            spec,
+            waits_for=tuple(
+                other.stream for j, other in enumerate(inputs) if j != i and held[j] & own[i]
+            ),
+        )
+        for i, spec in enumerate(inputs)
+    ]
+
+
+def _sources(step: Step) -> set[str]:
+    """The sources that a step depends on."""
+    return {found.name for found in _lineage([step]) if found.kind == "source"}
+
+
+def _sources_held_back(step: Step) -> set[str]:
+    """Those of them whose rows some operator on the way holds back."""
+    holders = [found for found in _lineage([step]) if found.kind in HOLDING]
+    return {found.name for found in _lineage(holders) if found.kind == "source"}
+
+
+def _require_own_stream(step: Step, origins: tuple[tuple[str, int], ...], streams: int) -> None:
+    """Windows aligned to a stream's ids see all of it, and nothing else."""
+    windows = step.settings.get("windows")
+    if not isinstance(windows, CountWindow) or windows.alignment != "stream":
+        return
+    if streams != 1 or origins != (("port", 0),):
+        raise DataflowError(
+            f"{step.name} counts the tuples of one stream, but unit {step.unit!r} reads {streams} "
+            "and may filter what it reads; leave it in a unit of its own that reads one instance "
+            "of another, or use counting(..., alignment='key')"
+        )
 
 
 def _within(step: Step, sources: list[Step], operators: list[Step]) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import OptionError, UnsupportedError
 from holdfast.core.haunit.plan import CheckpointPlan, Standby, UnitProtection
-from holdfast.shell.storage.paths import location_id
+from holdfast.shell.storage.places import is_remote, local_path, location_id
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.stores.file_system import FileSystemStoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
@@ -99,6 +99,42 @@ class ActiveStandby(Protection):
 
 
 @dataclass(frozen=True, slots=True)
+class PassiveStandby(Protection):
+    """A second replica of every instance keeps a copy of its state. [HA §4.1]
+
+    The first one sends what has changed; when it is found to have failed, the second one goes on
+    from the last cut, and the failed one comes back as the second. Costs a task slot and the
+    memory of the state for every instance once more, and the differences on the network. Beneath
+    it lies upstream backup: if both replicas fail at the same time, or the driver does, or as long
+    as output waits in a spill log, the instance is rebuilt by replay.
+
+    Attributes:
+        interval: Period of the differences, as `tumbling` takes it; what a takeover may have to
+            replay.
+    """
+
+    interval: str = "50 milliseconds"
+
+    def check(self, flow: Dataflow) -> None:
+        """Only precise recovery, which every operator here allows."""
+        if self.guarantee != Guarantee.PRECISE.value:
+            raise UnsupportedError(
+                f"PassiveStandby(guarantee={self.guarantee!r}); only 'precise', which costs "
+                "nothing more here"
+            )
+        self.of_unit()
+
+    def describe(self) -> str:
+        """What is on disk is upstream backup's."""
+        return UpstreamBackup.__name__
+
+    def of_unit(self) -> UnitProtection:
+        """Two replicas, of which one waits."""
+        interval_ms = _interval_ms(self, self.interval)
+        return UnitProtection(standby=Standby.PASSIVE, delta_interval_ms=interval_ms)
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpointed(Protection):
     """Operators' state is checkpointed while they go on; a replacement loads it. [SGuard §3]
 
@@ -155,11 +191,7 @@ class Checkpointed(Protection):
 
     def plan(self) -> CheckpointPlan:
         """What nodes are told. Raises `DataflowError` when the interval is no duration."""
-        from holdfast.api.dataflow import duration_us
-
-        interval_ms = duration_us(self.interval) // 1000
-        if interval_ms < 1:
-            raise OptionError(f"Checkpointed(interval={self.interval!r}); at least 1 millisecond")
+        interval_ms = _interval_ms(self, self.interval)
         asks_first = self.writers is not None
         return CheckpointPlan(interval_ms, self.kept, self.workers, asks_first)
 
@@ -168,13 +200,16 @@ class Checkpointed(Protection):
         if isinstance(self.store, EmbeddedStore):
             raise OptionError("an embedded store is reached while its query runs, by the query")
         if self.store is None:
-            return FolderStoreSpec(os.path.abspath(os.path.join(location, CHECKPOINT_FOLDER)))
+            return _spec_of(os.path.join(location, CHECKPOINT_FOLDER))
         if not isinstance(self.store, str | os.PathLike):
             return self.store
-        place, own = os.fspath(self.store), location_id(location)
-        if "://" in place and not place.startswith("file://"):
-            return FileSystemStoreSpec(f"{place.rstrip('/')}/{own}")
-        return FolderStoreSpec(os.path.abspath(os.path.join(place.removeprefix("file://"), own)))
+        return _spec_of(os.path.join(os.fspath(self.store), location_id(location)))
+
+
+def _spec_of(place: str) -> StoreSpec:
+    if is_remote(place):
+        return FileSystemStoreSpec(place)
+    return FolderStoreSpec(os.path.abspath(local_path(place)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +221,17 @@ class Unprotected(Protection):
     def of_unit(self) -> UnitProtection:
         """Nothing is kept."""
         return UnitProtection(is_protected=False)
+
+
+def _interval_ms(protection: Protection, interval: str) -> int:
+    """A period. Raises `DataflowError` when it is no duration, `OptionError` when it is none."""
+    from holdfast.api.windows import duration_us
+
+    interval_ms = duration_us(interval) // 1000
+    if interval_ms < 1:
+        name = type(protection).__name__
+        raise OptionError(f"{name}(interval={interval!r}); at least 1 millisecond")
+    return interval_ms
 
 
 class Protections:
@@ -243,17 +289,27 @@ def _is_checkpointed(protection: Protection) -> TypeGuard[Checkpointed]:
     return isinstance(protection, Checkpointed)
 
 
-def parse_protection(name: str, guarantee: str, interval: str) -> Protection:
-    """A protection by its command-line name. Raises `UnsupportedError` for unknown ones."""
-    if name == "upstream-backup":
-        return UpstreamBackup(guarantee)
-    if name == "checkpointed":
-        return Checkpointed(guarantee, interval)
-    if name == "active-standby":
-        return ActiveStandby(guarantee)
-    if name == "none":
-        return Unprotected()
-    raise UnsupportedError(
-        f"protection {name!r}; there are 'upstream-backup', 'active-standby', 'checkpointed' and "
-        "'none'"
-    )
+_BY_NAME: dict[str, type[Protection]] = {
+    "upstream-backup": UpstreamBackup,
+    "active-standby": ActiveStandby,
+    "passive-standby": PassiveStandby,
+    "checkpointed": Checkpointed,
+    "none": Unprotected,
+}
+
+
+def parse_protection(name: str, guarantee: str | None, interval: str | None) -> Protection:
+    """A protection by its command-line name; None stands for its own default.
+
+    Raises:
+        UnsupportedError: There is none of that name.
+        OptionError: It has no interval.
+    """
+    chosen = _BY_NAME.get(name)
+    if chosen is None:
+        raise UnsupportedError(f"protection {name!r}; there are {', '.join(_BY_NAME)}")
+    given = {"guarantee": guarantee, "interval": interval}
+    settings = {key: value for key, value in given.items() if value is not None}
+    if "interval" in settings and "interval" not in chosen.__slots__:
+        raise OptionError(f"protection {name!r} has no interval")
+    return chosen(**settings)

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.advice import Advice, Objectives
@@ -30,12 +29,13 @@ from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.protections import Protection, Protections
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits, Standby
-from holdfast.core.model.ids import NodeId
+from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.data_source import register
 from holdfast.shell.spark.ingest import Ingest
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
 from holdfast.shell.storage.lock import LocationLock
+from holdfast.shell.storage.places import is_remote, local_path, put_or_read, store_at
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.telemetry import LatencyHistogram
 
@@ -61,6 +61,7 @@ def start(
     options: dict[str, str],
 ) -> Query:
     """Plan the dataflow, check that Spark can hold it, and launch it."""
+    location = local_path(location)
     protections = Protections(protection)
     protections.check(flow)
     values = read_options({**_session_options(spark), **options})
@@ -83,10 +84,14 @@ def start(
     checkpointed = protections.checkpointed
     embedded = checkpointed.store if checkpointed is not None else None
     embedded = embedded if isinstance(embedded, EmbeddedStore) else None
+    if embedded is not None and is_remote(location) and not embedded.local_directory:
+        raise OptionError(f"EmbeddedStore() with {location} needs local_directory, a folder")
     _check_slots(spark, place(), ingests, embedded)
     register(spark)
-    os.makedirs(location, exist_ok=True)
-    lock = LocationLock(location)
+    lock: LocationLock | None = None
+    if not is_remote(location):  # Elsewhere the journal keeps two drivers apart.
+        os.makedirs(location, exist_ok=True)
+        lock = LocationLock(location)
     chunks: ChunkCluster | None = None
     try:
         claim(location, describe(flow, place(), protections))
@@ -99,7 +104,7 @@ def start(
         elif checkpointed is not None:
             store = checkpointed.store_spec(location)
         if store is not None:
-            Path(location, OPERATORS_FILE).write_text(describe_operators(flow, plan, store))
+            _describe_operators(location, describe_operators(flow, plan, store))
         writers = 0 if checkpointed is None else checkpointed.writers or 0
         cluster = _cluster(flow, spark, location, plan, values, store, writers)
     except BaseException:
@@ -107,11 +112,20 @@ def start(
             ingest.stop()
         if chunks is not None:
             chunks.stop()
-        lock.release()
+        if lock is not None:
+            lock.release()
         raise
     misses = values["keepAliveMisses"]
     measured = partial(measure, flow.name, plan, protections.of, misses=misses)
     return Query(flow, spark, location, plan, cluster, ingests, lock, chunks, measured)
+
+
+def _describe_operators(location: str, text: str) -> None:
+    """What `holdfast inspect` goes by; the one before says the same, or is of an older version."""
+    store = store_at(location)
+    if put_or_read(store, OPERATORS_FILE, [text.encode()]) != text.encode():
+        store.delete(OPERATORS_FILE)
+        store.put(OPERATORS_FILE, [text.encode()])
 
 
 def _start_chunks(
@@ -245,7 +259,7 @@ class Query:
         plan: Plan,
         cluster: Cluster,
         ingests: list[Ingest],
-        lock: LocationLock,
+        lock: LocationLock | None,
         chunks: ChunkCluster | None,
         measured: Callable[[Observed], Measurements],
     ) -> None:
@@ -323,7 +337,8 @@ class Query:
             ingest.stop()
         if self._chunks is not None:
             self._chunks.stop()
-        self._location_lock.release()
+        if self._location_lock is not None:
+            self._location_lock.release()
 
     @property
     def status(self) -> dict[str, Any]:
@@ -352,18 +367,21 @@ class Query:
     def _replicas(self, node: NodeId) -> list[dict[str, Any]]:
         """Role and lag of a node's replicas, the primary first.
 
-        The lag is that of the boundary that a replica has acted on, behind the primary's.
+        The lag is that of the boundary that a replica has reached, behind the primary's; None as
+        long as one of them has reached none.
         """
         found = self._cluster.replicas(node)
-        reached = [report.statistics.get("boundary_us", 0) for _, report in found]
+        reached = [report.statistics.get("boundary_us", BEGINNING_US) for _, report in found]
         return [
             {
                 "role": "primary" if i == 0 else "secondary",
                 "state": replica.state.value,
                 "pid": report.pid,
                 "host": report.host,
-                "lag_ms": max(0, reached[0] - reached[i]) / 1e3,
-                "is_ready": i == 0 or (replica.has_joined and replica.has_caught_up),
+                "lag_ms": None
+                if BEGINNING_US in (reached[0], reached[i])
+                else max(0, reached[0] - reached[i]) / 1e3,
+                "is_ready": i == 0 or replica.is_ready(self._cluster.instance(node).plan),
             }
             for i, (replica, report) in enumerate(found)
         ]

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.api.dataflow import Dataflow, tumbling
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import UpstreamBackup
+from holdfast.api.windows import tumbling
 from holdfast.bench.preloaded import WINDOW, PreloadedBids, expected_counts
 from holdfast.bench.running import finish, median, node_statistic, wait_until
 from holdfast.core.model.ids import NodeId
@@ -34,7 +35,7 @@ STATE_BYTES = 10_000_000
 _VICTIM = "counts[0]"
 _TIMEOUT_S = 60.0
 _SETTLE_S = 0.6
-_END_AHEAD_S = 5.0
+_END_AHEAD_S = 2.0
 _OPTIONS = {"spark.holdfast.failuresMax": "1000"}
 
 
@@ -58,9 +59,9 @@ class RecoverySizes:
 class SinkFollower:
     """Follows a sink's only log and keeps what it says."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         """The log need not exist yet."""
-        self._reader = StreamLogReader(str(path))
+        self._reader = StreamLogReader(path)
         self.incarnation = 0
         self.next_id = 0
         self._gap_at: int | None = None

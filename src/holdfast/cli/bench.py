@@ -44,7 +44,10 @@ def simulation(
 @app.command()
 def spine(
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="About a minute or two; rough.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Within a minute on idle cores: Q12 alone, fewer runs."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
     only: Annotated[
         list[str] | None,
@@ -56,9 +59,9 @@ def spine(
 ) -> None:
     """The main job: throughput beside Structured Streaming, latency, recovery, cost, start."""
     from holdfast.bench import report as reports
-    from holdfast.bench.spine import EXPERIMENTS, FULL, QUICK, run
+    from holdfast.bench.spine import EXPERIMENTS, FULL, QUICK, QUICK_EXPERIMENTS, run
 
-    wanted = tuple(only or EXPERIMENTS)
+    wanted = tuple(only or (QUICK_EXPERIMENTS if quick else EXPERIMENTS))
     for name in wanted:
         if name not in EXPERIMENTS:
             raise typer.BadParameter(f"{name!r}; there are {', '.join(EXPERIMENTS)}")

@@ -74,9 +74,14 @@ def nexmark(
     events: Annotated[int, typer.Option(help="With --rate max: how many events.")] = 5_000_000,
     parallelism: Annotated[int, typer.Option(help="Instances of every unit.")] = 1,
     protection: Annotated[
-        str, typer.Option(help="upstream-backup, checkpointed or none.")
+        str,
+        typer.Option(
+            help="upstream-backup, active-standby, passive-standby, checkpointed or none."
+        ),
     ] = "upstream-backup",
-    interval: Annotated[str, typer.Option(help="Period of checkpoints.")] = "10 seconds",
+    interval: Annotated[
+        str | None, typer.Option(help="Period of checkpoints, or of a standby's differences.")
+    ] = None,
     guarantee: Annotated[str, typer.Option(help="precise.")] = "precise",
     emit: Annotated[str, typer.Option(help="q12: final or changes.")] = "final",
     hot_ratio: Annotated[float, typer.Option(help="Share of hot items.")] = 0.0,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.api.dataflow import Dataflow, Stream, tumbling
+from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.windows import tumbling
 
 AIRPORTS = ("ewr", "jfk", "lga")
 WEATHER = "weather"

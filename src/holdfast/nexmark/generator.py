@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numba
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,16 +186,19 @@ def _bid_batch(first: int, count: int, config: NexmarkConfig) -> pa.RecordBatch:
 
 
 def _person_batch(index: np.ndarray, drawn: np.ndarray, time_us: np.ndarray) -> pa.RecordBatch:
-    first = _picked(FIRST_NAMES, drawn)
-    last = _picked(LAST_NAMES, drawn >> np.uint64(8))
-    names = [f"{a} {b}" for a, b in zip(first, last, strict=True)]
-    emails = [f"{a}.{b}{i}@example.com".lower() for a, b, i in zip(first, last, index, strict=True)]
+    first = _choices(FIRST_NAMES, drawn)
+    last = _choices(LAST_NAMES, drawn >> np.uint64(8))
+    names = pc.binary_join_element_wise(_taken(FIRST_NAMES, first), _taken(LAST_NAMES, last), " ")
+    people = pc.binary_join_element_wise(
+        _taken(_lower(FIRST_NAMES), first), _taken(_lower(LAST_NAMES), last), "."
+    )
+    numbers = pa.array(index).cast(pa.string())
     columns = [
         pa.array(index),
-        pa.array(names),
-        pa.array(emails),
-        pa.array(_picked(CITIES, drawn >> np.uint64(16))),
-        pa.array(_picked(STATES, drawn >> np.uint64(24))),
+        names,
+        pc.binary_join_element_wise(people, numbers, "@example.com", ""),
+        _taken(CITIES, _choices(CITIES, drawn >> np.uint64(16))),
+        _taken(STATES, _choices(STATES, drawn >> np.uint64(24))),
         _times(time_us),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMAS["person"])
@@ -214,7 +218,7 @@ def _auction_batch(
     lasts_us = 10_000_000 + ((drawn >> np.uint64(34)) % np.uint64(10_000_000)).astype(np.int64)
     columns = [
         pa.array(index),
-        pa.array([f"item {i}" for i in index]),
+        pc.binary_join_element_wise("item", pa.array(index).cast(pa.string()), " "),
         pa.array(initial),
         pa.array(reserve),
         pa.array(seller),
@@ -225,9 +229,17 @@ def _auction_batch(
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMAS["auction"])
 
 
-def _picked(values: tuple[str, ...], drawn: np.ndarray) -> list[str]:
-    choice = (drawn % np.uint64(len(values))).astype(np.int64)
-    return [values[i] for i in choice]
+def _choices(values: tuple[str, ...], drawn: np.ndarray) -> np.ndarray:
+    """The index of one of the values for each draw."""
+    return (drawn % np.uint64(len(values))).astype(np.int64)
+
+
+def _taken(values: tuple[str, ...], choices: np.ndarray) -> pa.Array:
+    return pa.array(values).take(pa.array(choices))
+
+
+def _lower(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(value.lower() for value in values)
 
 
 def _times(time_us: np.ndarray) -> pa.Array:

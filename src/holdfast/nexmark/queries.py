@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.api.dataflow import Dataflow, Stream, tumbling
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.errors import UnsupportedError
+from holdfast.api.windows import tumbling
 
 WINDOW = "10 seconds"
 KINDS: dict[str, tuple[str, ...]] = {

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.core.checkpoint.loading import PageRun
     from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
     from holdfast.core.machine import Stimulus
-    from holdfast.core.model.ids import CheckpointId, NodeId
+    from holdfast.core.model.ids import CheckpointId, NodeId, StreamId
     from holdfast.core.recovery.restart_point import CheckpointRef
     from holdfast.core.state.page_manager import PageManager
     from holdfast.core.wire.manifests import Manifest
@@ -193,13 +193,13 @@ class IOService:
     # -- reading ----------------------------------------------------------------------------
 
     def load(
-        self, ref: CheckpointRef, schemas: Mapping[str, pa.Schema], state_bytes_max: int
+        self, ref: CheckpointRef, schemas: Mapping[StreamId, pa.Schema], state_bytes_max: int
     ) -> None:
         """Load a checkpoint; answered by `tell`."""
         self._jobs.submit(self._load, ref, schemas, state_bytes_max)
 
     def _load(
-        self, ref: CheckpointRef, schemas: Mapping[str, pa.Schema], state_bytes_max: int
+        self, ref: CheckpointRef, schemas: Mapping[StreamId, pa.Schema], state_bytes_max: int
     ) -> None:
         for attempt in range(_READ_ATTEMPTS):
             try:
@@ -220,7 +220,7 @@ class IOService:
                 return
 
     def load_now(
-        self, ref: CheckpointRef, schemas: Mapping[str, pa.Schema], state_bytes_max: int
+        self, ref: CheckpointRef, schemas: Mapping[StreamId, pa.Schema], state_bytes_max: int
     ) -> LoadedCheckpoint:
         """A checkpoint with all its parts.
 

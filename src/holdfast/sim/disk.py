@@ -50,6 +50,13 @@ class File:
         self.data[at] ^= mask
         self._flipped.append((at, mask))
 
+    def undamaged(self) -> bytes:
+        """The bytes as they were written."""
+        data = bytearray(self.data)
+        for at, mask in self._flipped:
+            data[at] ^= mask
+        return bytes(data)
+
     def restore(self) -> bool:
         """Mend all damage, as from a copy; whether there was any."""
         for at, mask in self._flipped:

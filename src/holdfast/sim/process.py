@@ -15,7 +15,7 @@ import pyarrow as pa
 from holdfast.core.coordinator import events as c
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.plan import Assignment
+from holdfast.core.haunit.plan import Assignment, Standby
 from holdfast.core.haunit.restoration import (
     BeginFrom,
     CheckpointLoaded,
@@ -26,18 +26,19 @@ from holdfast.core.haunit.restoration import (
     Restoration,
     RestoredState,
 )
+from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, between, with_time
-from holdfast.core.recovery.restart_point import CheckpointRef
-from holdfast.core.wire import frames
-from holdfast.core.wire.frames import CorruptFrame, FrameAddress, FrameKind
+from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
+from holdfast.core.wire import frames, messages
+from holdfast.core.wire.frames import CorruptFrame
 from holdfast.sim.disk import Damage, SimulatedLog, Superseded
 from holdfast.sim.network import Endpoint
+from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.store import CheckpointWriting, Unreadable, load_checkpoint
 
 if TYPE_CHECKING:
-    from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.sim.driver import Life
     from holdfast.sim.world import World
 
@@ -47,12 +48,15 @@ _KEEP_ALIVE_US = 100_000
 _HELLO_AGAIN_US = 500_000
 _FRAME_BYTES = 64
 _STORE_RETRY_US = 50_000
+_STORE_ATTEMPTS = 5
 
 _STEPS: dict[type[Stimulus], str] = {
     events.BatchReceived: "batch received",
     events.SubscribeReceived: "subscription received",
     events.AckReceived: "acknowledgement received",
     events.PositionsReceived: "positions received",
+    events.DeltaReceived: "delta received",
+    events.DeltaAckReceived: "delta acknowledged",
     events.Promoted: "promotion due",
     events.SinkSynced: "sink synced",
     events.RestartPointStored: "restart point stored",
@@ -77,6 +81,8 @@ _EFFECT_STEPS: dict[type[Effect], str] = {
     events.ReportFirstOutput: "first output",
     events.ReportFinished: "node finished",
     events.WriteCheckpoint: "checkpoint prepared",
+    events.SendPageRun: "pages sent",
+    events.SendDelta: "delta sent",
     events.ForgetCheckpoints: "checkpoints forgotten",
 }
 """Steps passed after an effect is performed."""
@@ -99,6 +105,7 @@ class Process:
             f"{node}|{launch}|{number}", world.scheduler.uniform("spark/place", 1, world.machines)
         )
         self.machine: Node | None = None
+        self.standby: StandbyReplica | None = None  # a passive secondary, until it is promoted
         self.incarnation = Incarnation(0)  # 0 before the assignment
         self.born = Incarnation(0)  # as which it began; a promotion changes the other one
         self.epoch = 0
@@ -113,10 +120,13 @@ class Process:
         self._producer_of = {s.stream: s.producer for s in self.plan.inputs if s.producer}
         self._producer_of[self.plan.replica_stream] = node
         self.degree = len(self.plan.inputs) + sum(len(o.streams) for o in self.plan.outputs)
-        self._schemas = {s.stream: with_time(s.schema) for s in self.plan.inputs}
-        self._output_schemas: dict[str, pa.Schema] = {
+        self._schemas: dict[StreamId, pa.Schema] = {
+            s.stream: with_time(s.schema) for s in self.plan.inputs
+        }
+        self._output_schemas: dict[StreamId, pa.Schema] = {
             stream: with_time(o.schema) for o in self.plan.outputs for stream in o.streams
         }
+        self._storing: dict[StreamId, deque[int]] = {}  # by sink, up to where parts are wanted
         self._writing: CheckpointId | None = None  # the checkpoint being written
 
     def _now_ms(self) -> int:
@@ -149,6 +159,11 @@ class Process:
         assignment = replace(given, sink_next_ids=next_ids)
         self._scheduler.note(f"{self.endpoint.name} is incarnation {given.incarnation}")
         self._world.assigned(self, assignment)
+        if given.is_secondary and self.plan.standby is Standby.PASSIVE:
+            self.standby = StandbyReplica(self.plan, given)
+            self._perform(self.standby.start(self._now_ms()))
+            self._keep_alive()
+            return
         point, limits = given.restart_point, self.plan.limits
         if point is None or self.plan.checkpoints is None:
             self._begin(assignment, None)
@@ -171,15 +186,28 @@ class Process:
 
     def promote(self, incarnation: Incarnation, point: RestartPoint | None) -> None:
         """The driver's word has arrived: open the sinks, and take over."""
-        machine = self.machine
+        machine = self.machine or self.standby
         if self.is_dead or machine is None or not machine.is_secondary:
             return
         if any(isinstance(waiting, events.Promoted) for waiting in self.inbox):
             return
         self._world.promoted(self, incarnation)
         next_ids = self._open_sinks(incarnation)
-        if next_ids is not None:
+        if next_ids is None:
+            return
+        if self.standby is None:
             self.take(events.Promoted(incarnation, point, next_ids))
+            return
+        restored = self.standby.restored(point or RestartPoint(), next_ids)
+        self._world.count("image taken over" if restored else "image of no use")
+        self.standby = None
+        self.incarnation = incarnation
+        self.inbox.clear()
+        for learned, _ in self.peers.values():
+            if learned.node != self.node:
+                self.inbox.append(learned)
+        self._begin(Assignment(self.epoch, incarnation, point, next_ids), restored)
+        self.life.receive(self, c.NodePromoted(self.node, incarnation), incarnation)
 
     def _restore(self, machine: Restoration, effects: list[Effect], assignment: Assignment) -> None:
         """Perform the effects of a restoration."""
@@ -223,7 +251,7 @@ class Process:
 
     def _begin(self, assignment: Assignment, restored: RestoredState | None) -> None:
         """Make the machine; what has arrived so far is waiting for it."""
-        if restored is not None:
+        if restored is not None and self.plan.checkpoints is not None:
             self._world.restored(self, restored)
         self.machine = Node(self.plan, assignment, self._now_ms(), restored)
         self._perform(self.machine.start(self._now_ms()))
@@ -234,7 +262,7 @@ class Process:
         self._world.passed(step, self)
         return self.is_dead
 
-    def sinks(self) -> list[SimulatedLog]:
+    def sinks(self) -> list[SimulatedLog | SimulatedPartLog]:
         """The logs that it writes."""
         return [self._world.sinks[s] for o in self.plan.outputs if o.is_sink for s in o.streams]
 
@@ -267,7 +295,7 @@ class Process:
         self.life.process_died(self, reason)
 
     def _keep_alive(self) -> None:
-        machine = self.machine
+        machine = self.machine or self.standby
         if self.is_dead or self.life.is_over:
             return
         if self._scheduler.now_us >= self.paused_until_us:
@@ -300,7 +328,7 @@ class Process:
         if paused_us > 0:
             self._turn_soon(paused_us)
             return
-        machine = self.machine
+        machine = self.machine or self.standby
         if machine is None:
             return
         for _ in range(min(_MESSAGES_PER_TURN, len(self.inbox))):
@@ -311,12 +339,16 @@ class Process:
         if not self.is_dead and (self.inbox or machine.has_work):
             self._turn_soon()
 
-    def _step(self, machine: Node, stimulus: Stimulus) -> None:
+    def _step(self, machine: Node | StandbyReplica, stimulus: Stimulus) -> None:
         if type(stimulus) in _STEPS and self._dies_at(_STEPS[type(stimulus)]):
             return
         name = type(stimulus).__name__
         self._scheduler.note(f"{self.endpoint.name} {name}")
-        effects = self._world.stepped(self, machine, stimulus, self._now_ms())
+        if isinstance(machine, Node):
+            effects = self._world.stepped(self, machine, stimulus, self._now_ms())
+        else:
+            effects = machine.step(stimulus, self._now_ms())
+            machine.check_invariants()
         self._perform(effects)
 
     def _perform(self, effects: list[Effect]) -> None:
@@ -399,7 +431,7 @@ class Process:
 
     # -- frames -----------------------------------------------------------------------------
 
-    def _send(self, target: Endpoint, stimulus: frames.NodeMessage, size_bytes: int) -> None:
+    def _send(self, target: Endpoint, stimulus: messages.NodeMessage, size_bytes: int) -> None:
         receiver = self._world.processes.get(target.name)
         if receiver is None:
             return
@@ -412,10 +444,10 @@ class Process:
         self._world.network.send(self.endpoint, target, size_bytes, deliver)
 
     def receive(
-        self, stimulus: frames.NodeMessage, epoch: int, sender: Endpoint, *, is_torn: bool
+        self, stimulus: messages.NodeMessage, epoch: int, sender: Endpoint, *, is_torn: bool
     ) -> None:
         """A frame arrives; what `frames.decode` refuses has no effect."""
-        if self.is_dead or self.machine is None:
+        if self.is_dead or (self.machine is None and self.standby is None):
             return
         if is_torn or self._world.uses_codec:
             decoded = self._decoded(stimulus, epoch, is_torn=is_torn)
@@ -430,16 +462,17 @@ class Process:
         self.take(stimulus)
 
     def _decoded(
-        self, stimulus: frames.NodeMessage, epoch: int, *, is_torn: bool
-    ) -> frames.NodeMessage | CorruptFrame:
-        parts = [bytes(memoryview(part)) for part in _encoded(stimulus, epoch)]
+        self, stimulus: messages.NodeMessage, epoch: int, *, is_torn: bool
+    ) -> messages.NodeMessage | CorruptFrame:
+        streams = self.plan.edge_streams()
+        parts = [bytes(memoryview(part)) for part in frames.encode(stimulus, epoch, streams)]
         if is_torn:
             last = parts[-1]
             parts[-1] = last[: self._scheduler.uniform("net/torn", 0, len(last) - 1)]
-        return frames.decode(parts, self._schemas, self.epoch)
+        return frames.decode(parts, self._schemas | self._output_schemas, self.epoch)
 
     def _send_down(
-        self, stream: StreamId, receiver: Incarnation, stimulus: frames.NodeMessage, size: int
+        self, stream: StreamId, receiver: Incarnation, stimulus: messages.NodeMessage, size: int
     ) -> None:
         """To the process of that incarnation which subscribed, if it is still connected to us."""
         target = self._subscriber.get((stream, receiver))
@@ -450,7 +483,7 @@ class Process:
         if known is not None and known[1] == self.endpoint:
             self._send(target, stimulus, size)
 
-    def _send_up(self, stream: StreamId, stimulus: frames.NodeMessage) -> None:
+    def _send_up(self, stream: StreamId, stimulus: messages.NodeMessage) -> None:
         known = self.peers.get(self._producer_of[stream])
         if known is not None:
             self._send(known[1], stimulus, _FRAME_BYTES)
@@ -467,43 +500,19 @@ class Process:
 
         self._world.clocks[self.endpoint.machine].wait_until(effect.at_ms, fire)
 
-    def _send_batch(self, effect: events.SendBatch) -> None:
-        batch = events.BatchReceived(effect.stream, self.incarnation, effect.receiver, effect.batch)
-        self._send_down(effect.stream, effect.receiver, batch, effect.batch.nbytes)
+    def _send_message(self, effect: messages.Down) -> None:
+        size = _FRAME_BYTES
+        if isinstance(effect, events.SendBatch):
+            size += effect.batch.nbytes
+        elif isinstance(effect, events.SendPageRun):
+            size += effect.run.words.nbytes
+        elif isinstance(effect, events.SendDelta):
+            size += sum(batch.nbytes for _, batch in effect.delta.batches)
+        message = messages.message_of(effect, self.incarnation)
+        self._send_down(effect.stream, effect.receiver, message, size)
 
-    def _send_boundary(self, effect: events.SendBoundary) -> None:
-        boundary = events.BoundaryReceived(
-            effect.stream, self.incarnation, effect.receiver, effect.sent_before, effect.boundary_us
-        )
-        self._send_down(effect.stream, effect.receiver, boundary, _FRAME_BYTES)
-
-    def _send_subscribe(self, effect: events.SendSubscribe) -> None:
-        positions = (effect.from_id, effect.needed_from, effect.credit_until)
-        subscribe = events.SubscribeReceived(
-            effect.stream,
-            self.incarnation,
-            effect.producer,
-            *positions,
-            is_secondary=effect.is_secondary,
-        )
-        self._send_up(effect.stream, subscribe)
-
-    def _send_ack(self, effect: events.SendAck) -> None:
-        positions = (effect.received_before, effect.needed_from, effect.credit_until)
-        ack = events.AckReceived(
-            effect.stream,
-            self.incarnation,
-            effect.producer,
-            *positions,
-            is_secondary=effect.is_secondary,
-        )
-        self._send_up(effect.stream, ack)
-
-    def _send_positions(self, effect: events.SendPositions) -> None:
-        told = events.PositionsReceived(
-            effect.stream, self.incarnation, effect.receiver, effect.positions
-        )
-        self._send_down(effect.stream, effect.receiver, told, _FRAME_BYTES)
+    def _answer_message(self, effect: messages.Up) -> None:
+        self._send_up(effect.stream, messages.message_of(effect, self.incarnation))
 
     def _promoted(self, _: events.ReportPromoted) -> None:
         machine = self.machine
@@ -530,6 +539,12 @@ class Process:
     def _sync_sink(self, effect: events.SyncSink) -> None:
         log = self._world.sinks[effect.stream]
         written_before = log.next_id(self.incarnation)
+        if isinstance(log, SimulatedPartLog):
+            requests = self._storing.setdefault(effect.stream, deque())
+            requests.append(written_before)
+            if len(requests) == 1:
+                self._store_part(log, requests, 0)
+            return
 
         def synced() -> None:
             if not self.is_dead:
@@ -537,6 +552,47 @@ class Process:
                 self.take(events.SinkSynced(effect.stream, written_before))
 
         self._scheduler.after(self._disk_us(), synced)
+
+    def _store_part(self, log: SimulatedPartLog, requests: deque[int], attempt: int) -> None:
+        """One part after the other, each tried again as long as the store gives no answer."""
+
+        def store() -> None:
+            paused_us = self.paused_until_us - self._scheduler.now_us
+            if self.is_dead:
+                if self._scheduler.uniform("store/late", 0, 1):
+                    log.store(self.incarnation, self._pick_late)
+                    self._world.count("part stored after its writer died")
+            elif paused_us > 0:
+                self._scheduler.after(paused_us, store)
+            elif self._world.is_store_away():
+                self._retry_part(log, requests, attempt)
+            else:
+                log.store(self.incarnation)
+                if attempt < _STORE_ATTEMPTS - 1 and not self._scheduler.uniform(
+                    "store/lost", 0, 9
+                ):
+                    self._world.count("answer of the store lost")
+                    self._retry_part(log, requests, attempt)
+                else:
+                    self._part_stored(log, requests)
+
+        self._scheduler.after(self._store_us(), store)
+
+    def _pick_late(self, low: int, high: int) -> int:
+        return self._scheduler.uniform("store/cut", low, high)
+
+    def _retry_part(self, log: SimulatedPartLog, requests: deque[int], attempt: int) -> None:
+        if attempt == _STORE_ATTEMPTS - 1:
+            self._fail("the store is away", is_fatal=False, incarnation=self.incarnation)
+            return
+        again = lambda: self._store_part(log, requests, attempt + 1)  # noqa: E731
+        self._scheduler.after(_STORE_RETRY_US << attempt, again)
+
+    def _part_stored(self, log: SimulatedPartLog, requests: deque[int]) -> None:
+        log.stored(self.incarnation)
+        self.take(events.SinkSynced(StreamId(log.stream), requests.popleft()))
+        if requests:
+            self._store_part(log, requests, 0)
 
     def _spill(self, effect: events.SpillBatches) -> None:
         if self._is_disk_full():
@@ -577,11 +633,14 @@ class Process:
 
 _PERFORMERS: dict[type[Effect], Any] = {
     SetTimer: Process._set_timer,
-    events.SendBatch: Process._send_batch,
-    events.SendBoundary: Process._send_boundary,
-    events.SendPositions: Process._send_positions,
-    events.SendSubscribe: Process._send_subscribe,
-    events.SendAck: Process._send_ack,
+    events.SendBatch: Process._send_message,
+    events.SendBoundary: Process._send_message,
+    events.SendPositions: Process._send_message,
+    events.SendPageRun: Process._send_message,
+    events.SendDelta: Process._send_message,
+    events.SendDeltaAck: Process._answer_message,
+    events.SendSubscribe: Process._answer_message,
+    events.SendAck: Process._answer_message,
     events.ReadSource: Process._read_source,
     events.WriteSink: Process._write_sink,
     events.EndSink: Process._nothing,
@@ -601,26 +660,3 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.ForgetCheckpoints: Process._forget_checkpoints,
     events.ReportCheckpoint: Process._nothing,
 }
-
-
-def _encoded(stimulus: frames.NodeMessage, epoch: int) -> list[bytes | pa.Buffer]:
-    """The frame that carries a stimulus."""
-    address = FrameAddress(epoch, stimulus.sender, stimulus.receiver)
-    if isinstance(stimulus, events.BatchReceived):
-        return frames.encode_batch(address, stimulus.stream, stimulus.batch)
-    if isinstance(stimulus, events.BoundaryReceived):
-        kind, positions = FrameKind.BOUNDARY, (stimulus.sent_before, stimulus.boundary_us, 0)
-    elif isinstance(stimulus, events.PositionsReceived):
-        return [*frames.encode_replica_positions(address, stimulus.stream, stimulus.positions)]
-    elif isinstance(stimulus, events.SubscribeReceived):
-        kind = FrameKind.SUBSCRIBE
-        positions = (stimulus.from_id, stimulus.needed_from, stimulus.credit_until)
-    else:
-        kind = FrameKind.ACK
-        positions = (stimulus.received_before, stimulus.needed_from, stimulus.credit_until)
-    is_secondary = not isinstance(stimulus, events.BoundaryReceived) and stimulus.is_secondary
-    return [
-        *frames.encode_positions(
-            kind, address, stimulus.stream, positions, is_secondary=is_secondary
-        )
-    ]

@@ -112,6 +112,7 @@ def conditions(seed: int) -> Conditions:
         disk_us=draw.steep(1_000, 200_000),
         uses_codec=draw.percent(25),
         skew=draw.percent(50),
+        has_part_logs=draw.percent(25),
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.haunit.prepared import OutputSegment, PreparedCheckpoint
     from holdfast.core.machine import Stimulus
-    from holdfast.core.model.ids import CheckpointId, NodeId
+    from holdfast.core.model.ids import CheckpointId, NodeId, StreamId
     from holdfast.core.recovery.restart_point import CheckpointRef
 
 _NEW_OBJECTS = 12
@@ -152,7 +152,7 @@ def load_checkpoint(
     store: SimulatedStore,
     node: NodeId,
     ref: CheckpointRef,
-    schemas: Mapping[str, pa.Schema],
+    schemas: Mapping[StreamId, pa.Schema],
     state_bytes_max: int,
 ) -> LoadedCheckpoint:
     """A checkpoint with all its parts. Raises `Unreadable` when one is missing or damaged."""

@@ -20,6 +20,7 @@ from holdfast.sim.checkers.base import Violation
 from holdfast.sim.disk import Damage, SimulatedJournal, SimulatedLog
 from holdfast.sim.driver import DRIVER, Life
 from holdfast.sim.network import Network, NetworkProfile
+from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.process import Process
 from holdfast.sim.scheduler import Clock, Scheduler
 from holdfast.sim.store import SimulatedStore
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment, NodePlan
     from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.machine import Effect, Stimulus
-    from holdfast.core.wire.frames import NodeMessage
+    from holdfast.core.wire.messages import NodeMessage
     from holdfast.sim.checkers.base import Checker
     from holdfast.sim.faults import Fault
     from holdfast.sim.workload.source import SimulatedSource
@@ -52,6 +53,7 @@ class Conditions:
         disk_us: Longest time that a disk takes to sync or read.
         uses_codec: Whether all frames pass through their byte format.
         skew: Whether clocks begin anywhere and drift, instead of all alike.
+        has_part_logs: Whether sinks are in a store that cannot append, instead of on disks.
     """
 
     machines: int = 2
@@ -59,6 +61,7 @@ class Conditions:
     disk_us: int = 8_000
     uses_codec: bool = False
     skew: bool = False
+    has_part_logs: bool = False
 
 
 @dataclass(slots=True)
@@ -127,8 +130,9 @@ class World:
         self.uses_codec = conditions.uses_codec
         self.disk_us = conditions.disk_us
         self.clocks = [self._clock(i, skew=conditions.skew) for i in range(self.machines + 1)]
-        self.sinks = {
-            stream: SimulatedLog(stream, with_time(output.schema))
+        kind = SimulatedPartLog if conditions.has_part_logs else SimulatedLog
+        self.sinks: dict[StreamId, SimulatedLog | SimulatedPartLog] = {
+            stream: kind(stream, with_time(output.schema))
             for plan in plans
             for output in plan.outputs
             if output.is_sink
@@ -205,7 +209,7 @@ class World:
             self._life = Life(self, epoch)
         self._life.start()
 
-    def _files(self) -> list[SimulatedLog | SimulatedJournal]:
+    def _files(self) -> list[SimulatedLog | SimulatedPartLog | SimulatedJournal]:
         spills = [log for p in self.processes.values() for log in p.spills.values()]
         return [*self.sinks.values(), *spills, self.journal]
 
@@ -548,7 +552,7 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
 _HIT_PROCESSES = ("kill", "pause", "break")
 
 
-def _flatten(log: SimulatedLog) -> list[tuple[int, int, tuple[Any, ...]]]:
+def _flatten(log: SimulatedLog | SimulatedPartLog) -> list[tuple[int, int, tuple[Any, ...]]]:
     """The tuples of a log as (id, time, values)."""
     rows: list[tuple[int, int, tuple[Any, ...]]] = []
     for batch in log.read():

@@ -1,17 +1,27 @@
 """One node, stepped by hand: the interleavings that the simulator found, each in a few lines."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from holdfast.core.errors import RemoteProtocolError
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.plan import Assignment, InputSpec, NodeLimits, NodePlan, OutputSpec
+from holdfast.core.haunit.plan import (
+    Assignment,
+    InputSpec,
+    NodeLimits,
+    NodePlan,
+    OperatorSpec,
+    OutputSpec,
+)
 from holdfast.core.machine import Effect, SetTimer, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.core.operators.base import AT_CLOSE, NOTHING, ArbitraryOperator, Output, Rows
 
 SCHEMA = pa.schema([("v", pa.int64())])
 A, B, OUT = StreamId("a>n"), StreamId("b>n"), StreamId("n>c")
@@ -26,13 +36,24 @@ def batch(first_id: int, times: list[int], boundary_us: int = BEGINNING_US) -> T
     return TupleBatch(first_id, rows, boundary_us)
 
 
-def node(*inputs: tuple[StreamId, str | None]) -> Node:
+def node(
+    *inputs: tuple[StreamId, str | None],
+    operators: tuple[OperatorSpec, ...] = (),
+    waits_for: dict[StreamId, tuple[StreamId, ...]] | None = None,
+) -> Node:
     specs = tuple(
-        InputSpec(stream, 0, SCHEMA, None if producer is None else NodeId(producer))
+        InputSpec(
+            stream,
+            0,
+            SCHEMA,
+            None if producer is None else NodeId(producer),
+            (waits_for or {}).get(stream, ()),
+        )
         for stream, producer in inputs
     )
-    output = OutputSpec(("port", 0), SCHEMA, (OUT,), (NodeId("c"),))
-    plan = NodePlan(NodeId("n"), "n", 0, specs, 1, (), (output,), limits=LIMITS)
+    last = ("operator", len(operators) - 1) if operators else ("port", 0)
+    output = OutputSpec(last, SCHEMA, (OUT,), (NodeId("c"),))
+    plan = NodePlan(NodeId("n"), "n", 0, specs, 1, operators, (output,), limits=LIMITS)
     made = Node(plan, Assignment(1, ONE, None, {}), 0)
     for _, producer in inputs:
         if producer is not None:
@@ -65,6 +86,15 @@ def test_more_tuples_of_one_time_than_the_input_may_hold_do_not_stop_a_node() ->
     granted = {ack.stream: ack.credit_until for ack in acks}
     assert granted[A] == 20, "the slowest stream goes on"
     assert granted[B] == 10, "a faster one does not run ahead"
+
+
+def test_a_stream_is_let_ahead_of_one_that_holds_back_what_comes_from_its_source() -> None:
+    machine = node((A, "a"), (B, "b"), waits_for={B: (A,)})
+    receive(machine, B, batch(0, [5] * 4, 1_000))
+    receive(machine, A, batch(0, [7] * 10))
+    machine.step(TimerFired("ack"), 2)
+    acks = of_kind(machine.step(TimerFired("ack"), 52), events.SendAck)
+    assert {ack.stream: ack.credit_until for ack in acks} == {A: 20, B: 14}
 
 
 def test_a_source_that_waits_longer_is_not_forgotten_for_one_that_waits_less() -> None:
@@ -120,6 +150,68 @@ def test_a_round_takes_only_what_has_come() -> None:
     sent = of_kind(proceed(machine), events.SendBatch)
     assert [s.batch.count for s in sent] == [1]
     assert machine.statistics().boundary_us == 50
+
+
+class Waker(ArbitraryOperator):
+    """Wants a round at a given time, and then puts out a row of the clock."""
+
+    name = "waker"
+    output_schema = SCHEMA
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int]] = []
+        self.wanted: int | None = 40_000
+
+    def decide(self, clock_us: int, seed: int) -> None:
+        self.told.append((clock_us, seed))
+
+    def wake_us(self) -> int | None:
+        return self.wanted
+
+    def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
+        clock_us = self.told[-1][0]
+        if self.wanted is None or clock_us < self.wanted:
+            return NOTHING
+        self.wanted = None
+        batch_ = pa.RecordBatch.from_arrays([pa.array([clock_us])], schema=SCHEMA)
+        times = np.array([clock_us], dtype=np.int64)
+        return Output(Rows(batch_, times, np.array([AT_CLOSE]), 0), low)
+
+    def promises_us(self, boundary_us: int) -> int:
+        return min(boundary_us, 33)
+
+
+@pytest.mark.parametrize("inputs", [((A, "a"),), ((A, "a"), (B, "b"))])
+def test_an_arbitrary_operator_is_told_the_clock_and_woken(
+    inputs: tuple[tuple[StreamId, str], ...],
+) -> None:
+    waker = Waker()
+    spec = OperatorSpec("waker", lambda _: waker, (("port", 0),))
+    machine = node(*inputs, operators=(spec,))
+    machine.step(events.PeerIncarnationLearned(NodeId("c"), ONE), 0)
+    machine.step(events.SubscribeReceived(OUT, ONE, ONE, 0, 0, 100), 1)
+    timers = of_kind(machine.start(0), SetTimer)
+    assert SetTimer("wake", 40) in timers
+    for stream, _ in inputs:
+        machine.step(events.BatchReceived(stream, ONE, ONE, batch(0, [1, 2], 50)), 20)
+    effects = proceed(machine, 21)
+    assert waker.told[0][0] == 21_000
+    assert SetTimer("wake", 40) in of_kind(effects, SetTimer)
+    boundaries = [e.boundary_us for e in of_kind(effects, events.SendBoundary)]
+    assert boundaries == [33], "its own promise, not the node's boundary"
+    assert not machine.has_work
+    assert machine.step(TimerFired("wake"), 40) == []
+    assert machine.has_work, "without anything having come"
+    sent = of_kind(proceed(machine, 41), events.SendBatch)
+    assert [s.batch.batch.column(0).to_pylist() for s in sent] == [[41_000]]
+    clocks = [clock_us for clock_us, _ in waker.told]
+    assert clocks == sorted(clocks)
+    assert len({seed for _, seed in waker.told}) == len(waker.told), "a seed for every round"
+    assert not machine.has_work
+    proceed(machine, 5)  # Another clock that is behind.
+    machine.step(events.BatchReceived(A, ONE, ONE, batch(2, [60], 60)), 5)
+    proceed(machine, 5)
+    assert waker.told[-1][0] >= 41_000, "it never moves back"
 
 
 def test_peers_are_known_by_stream() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
 import numpy as np
@@ -12,9 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rounds import SCHEMA, Column, IsPositive, Row, rounds_of, rows_strategy, run
 
 from holdfast.core.errors import LocalProtocolError
-from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
+from holdfast.core.model.ids import END_US, NO_ID
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import ArithmeticOverflow, Operator, Rows
 from holdfast.core.operators.filter import Filter
@@ -24,97 +24,6 @@ from holdfast.core.operators.map import Map
 from holdfast.core.operators.union import Union
 from holdfast.core.operators.windowed_join import WindowedJoin
 from holdfast.core.state.page_manager import PageManager
-
-SCHEMA = pa.schema(
-    [
-        ("k", pa.string()),
-        ("x", pa.float64()),
-        ("i", pa.int64()),
-        ("d", pa.decimal128(10, 2)),
-    ]
-)
-
-
-@dataclass
-class Column:
-    """Evaluates to a column."""
-
-    name: str
-    schema: pa.Schema = SCHEMA
-
-    @property
-    def type(self) -> pa.DataType:
-        return self.schema.field(self.name).type
-
-    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        return batch.column(self.name)
-
-
-@dataclass
-class IsPositive:
-    name: str = "is_positive"
-
-    @property
-    def type(self) -> pa.DataType:
-        return pa.bool_()
-
-    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        positive = [None if v is None else v > 0 for v in batch.column("i").to_pylist()]
-        return pa.array(positive, type=pa.bool_())
-
-
-Row = tuple[int, int, dict[str, object]]  # port, time, values
-
-decimals = st.decimals(-1000, 1000, places=2)
-values = st.fixed_dictionaries(
-    {
-        "k": st.sampled_from([None, "", "a", "b", "a long key that takes more than a word"]),
-        "x": st.sampled_from([None, 0.0, -0.0, 1.5, -2.25, float("nan"), float("inf")]),
-        "i": st.one_of(st.none(), st.integers(-5, 5)),
-        "d": st.one_of(st.none(), decimals),
-    }
-)
-rows_strategy = st.lists(st.tuples(st.integers(0, 1), st.integers(-30, 60), values), max_size=40)
-
-
-def rounds_of(rows: Sequence[Row], ports: int) -> list[Rows | None]:
-    result: list[Rows | None] = []
-    for port in range(ports):
-        mine = [(n, time, value) for n, (p, time, value) in enumerate(rows) if p % ports == port]
-        if not mine:
-            result.append(None)
-            continue
-        batch = pa.RecordBatch.from_pylist([value for _, _, value in mine], schema=SCHEMA)
-        times = np.array([time for _, time, _ in mine], dtype=np.int64)
-        result.append(Rows(batch, times, np.array([n for n, _, _ in mine], dtype=np.int64), 0))
-    return result
-
-
-def run(
-    operator: Operator, rows: Sequence[Row], cuts: Sequence[int], ports: int
-) -> tuple[list[str], list[dict[str, object]]]:
-    """Output rows of the whole run, as (text with times, values)."""
-    edges = [0, *sorted({min(cut, len(rows)) for cut in cuts}), len(rows)]
-    text: list[str] = []
-    output: list[dict[str, object]] = []
-    boundary = BEGINNING_US
-    for begin, end in itertools.pairwise(edges):
-        rest = [time for _, time, _ in rows[end:]]
-        boundary = max(boundary, min(rest, default=END_US))
-        low = np.array([begin if end > begin else NO_ID], dtype=np.int64)
-        result = operator.process(rounds_of(rows[begin:end], ports), low, boundary)
-        operator.check_invariants()
-        if result.rows is not None:
-            got = result.rows
-            assert result.low is not None
-            assert got.batch.schema == operator.output_schema
-            assert (np.diff(got.order) >= 0).all()
-            got.batch.validate(full=True)
-            listed = got.batch.to_pylist()
-            output += listed
-            text += [f"{t} {r}" for t, r in zip(got.time_us.tolist(), listed, strict=True)]
-    return text, output
-
 
 AGGREGATES: list[tuple[str, str | None]] = [
     ("count", None), ("count", "i"), ("sum", "i"), ("avg", "i"), ("min", "i"), ("max", "i"),

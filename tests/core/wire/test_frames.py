@@ -2,23 +2,30 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.haunit.events import AckReceived, BatchReceived, BoundaryReceived
+from holdfast.core.haunit.events import (
+    AckReceived,
+    BatchReceived,
+    BoundaryReceived,
+    DeltaAckReceived,
+    DeltaReceived,
+    PageRunReceived,
+    PositionsReceived,
+    SubscribeReceived,
+)
+from holdfast.core.haunit.state_delta import PageRun, StateDelta
 from holdfast.core.model.ids import Incarnation, StreamId
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
-from holdfast.core.wire.frames import (
-    CorruptFrame,
-    FrameAddress,
-    FrameKind,
-    decode,
-    encode_batch,
-    encode_positions,
-)
+from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.wire.frames import CorruptFrame, decode, encode
+from holdfast.core.wire.messages import NodeMessage
 
 STREAM = StreamId("bids:ingest[0]>counts[1].0")
-ADDRESS = FrameAddress(3, Incarnation(5), Incarnation(7))
+EPOCH = 3
+ENDS = (STREAM, Incarnation(5), Incarnation(7))
 SCHEMA = pa.schema([("name", pa.string()), (TIME_COLUMN, pa.int64())])
 
 
@@ -33,29 +40,63 @@ def parts(value: list[object]) -> list[bytes]:
 
 
 def test_a_batch_comes_back_as_it_was() -> None:
-    got = decode(list(parts(encode_batch(ADDRESS, STREAM, batch()))), {STREAM: SCHEMA}, 3)
+    got = decode(list(parts(encode(BatchReceived(*ENDS, batch()), EPOCH))), {STREAM: SCHEMA}, 3)
     assert isinstance(got, BatchReceived)
     assert (got.sender, got.receiver, got.stream) == (5, 7, STREAM)
     assert got.batch == batch()
 
 
-def test_positions_come_back_as_they_were() -> None:
-    boundary = encode_positions(FrameKind.BOUNDARY, ADDRESS, STREAM, (9, -3, 0))
-    assert decode(boundary, {}, 3) == BoundaryReceived(
-        STREAM, Incarnation(5), Incarnation(7), 9, -3
-    )
-    ack = encode_positions(FrameKind.ACK, ADDRESS, STREAM, (9, 3, 10))
-    assert decode(ack, {}, 3) == AckReceived(STREAM, Incarnation(5), Incarnation(7), 9, 3, 10)
+@pytest.mark.parametrize(
+    "message",
+    [
+        BoundaryReceived(*ENDS, 9, -3),
+        SubscribeReceived(*ENDS, 9, 3, 10),
+        SubscribeReceived(*ENDS, 9, 3, 10, is_secondary=True),
+        AckReceived(*ENDS, 9, 3, 10),
+        AckReceived(*ENDS, 9, 3, 10, is_secondary=True),
+        PositionsReceived(*ENDS, ((1, 2), (3, 0))),
+        DeltaAckReceived(*ENDS, 4, 17, True),
+    ],
+)
+def test_positions_come_back_as_they_were(message: NodeMessage) -> None:
+    assert decode(parts([*encode(message, EPOCH)]), {}, EPOCH) == message
+
+
+def test_pages_come_back_as_they_were() -> None:
+    ids = np.array([[1, 0], [7, 300]], dtype=np.int64)
+    words = np.arange(2 * 64, dtype=np.int64).reshape(2, 64)
+    frame = parts([*encode(PageRunReceived(*ENDS, PageRun(5, ids, words)), EPOCH)])
+    got = decode(frame, {}, EPOCH)
+    assert isinstance(got, PageRunReceived)
+    assert got.run.sequence == 5
+    assert np.array_equal(got.run.ids, ids)
+    assert np.array_equal(got.run.words, words)
+    assert isinstance(decode([frame[0], frame[1], frame[2][:-8]], {}, EPOCH), CorruptFrame)
+
+
+def delta() -> StateDelta:
+    cut = RestartPoint(3, {"a": 1}, {"a": 2}, 77, {"b": 14})
+    return StateDelta(4, False, 9, {1: 5, 8: 2}, (3,), 11, cut, ((11, 14),), ((0, batch()),))
+
+
+def test_a_delta_comes_back_as_it_was() -> None:
+    frame = parts([*encode(DeltaReceived(*ENDS, delta()), EPOCH, [STREAM])])
+    assert decode(frame, {STREAM: SCHEMA}, EPOCH) == DeltaReceived(*ENDS, delta())
+    assert isinstance(decode(frame, {}, EPOCH), CorruptFrame)
+    for length in range(len(frame[1])):
+        cut = [frame[0], frame[1][:length], frame[2]]
+        assert isinstance(decode(cut, {STREAM: SCHEMA}, EPOCH), CorruptFrame)
+    assert isinstance(decode(frame[:2], {STREAM: SCHEMA}, EPOCH), CorruptFrame)
 
 
 def test_a_frame_of_another_epoch_is_refused() -> None:
-    frame = encode_positions(FrameKind.ACK, ADDRESS, STREAM, (9, 3, 10))
+    frame = parts([*encode(AckReceived(*ENDS, 9, 3, 10), EPOCH)])
     assert decode(frame, {}, 4) == CorruptFrame("epoch 3, now 4")
 
 
 def test_a_batch_of_another_schema_is_refused() -> None:
     other = pa.schema([("number", pa.int64()), (TIME_COLUMN, pa.int64())])
-    frame = list(parts(encode_batch(ADDRESS, STREAM, batch())))
+    frame = list(parts(encode(BatchReceived(*ENDS, batch()), EPOCH)))
     assert isinstance(decode(frame, {STREAM: other}, 3), CorruptFrame)
     assert isinstance(decode(frame, {}, 3), CorruptFrame)
 
@@ -67,7 +108,7 @@ def test_any_bytes_are_safe(frame: list[bytes]) -> None:
 
 
 def test_every_flipped_bit_and_every_truncation_of_a_batch_is_safe() -> None:
-    header, body = parts(encode_batch(ADDRESS, STREAM, batch()))
+    header, body = parts(encode(BatchReceived(*ENDS, batch()), EPOCH))
     for part, other in ((0, body), (1, header)):
         whole = header if part == 0 else body
         for position in range(len(whole) * 8):

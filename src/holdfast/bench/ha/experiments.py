@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from holdfast.api.dataflow import Dataflow, Stream, sliding
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.planning import plan_dataflow
+from holdfast.api.windows import sliding
 from holdfast.bench.ha import paper
 from holdfast.bench.ha.paper import PaperQuery
 from holdfast.bench.ha.world import ExperimentWorld, Measured
@@ -40,6 +41,9 @@ _AFTERWARDS_MS: Final = 1_500
 APPROACHES: Final[dict[str, Callable[[int], UnitProtection]]] = {
     "UpstreamBackup": lambda _: UnitProtection(),
     "ActiveStandby": lambda _: UnitProtection(standby=Standby.ACTIVE),
+    "PassiveStandby": lambda interval_ms: UnitProtection(
+        standby=Standby.PASSIVE, delta_interval_ms=interval_ms
+    ),
     "Checkpointed": lambda interval_ms: UnitProtection(checkpoints=CheckpointPlan(interval_ms)),
 }
 """By the name of its protection what a unit is told, given M."""

@@ -19,6 +19,7 @@ from holdfast.bench.ha import paper
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit import events
+from holdfast.core.haunit.node import Node
 from holdfast.core.model.ids import NodeId
 from holdfast.sim.driver import Life
 from holdfast.sim.network import Network
@@ -28,11 +29,11 @@ from holdfast.sim.world import Conditions, World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.core.haunit.node import Node
     from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.haunit.standby_replica import StandbyReplica
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.core.model.ids import StreamId
-    from holdfast.core.wire.frames import NodeMessage
+    from holdfast.core.wire.messages import NodeMessage
     from holdfast.sim.network import Endpoint, NetworkProfile
     from holdfast.sim.scheduler import Scheduler
     from holdfast.sim.workload.source import SimulatedSource
@@ -57,7 +58,7 @@ class Traffic:
         tuples: Tuples to the unit.
         secondary_tuples: The same tuples, to its secondary.
         acks: Acknowledgements of the unit, and of its secondary.
-        positions: What the primary tells the secondary.
+        positions: What the primary tells the secondary, differences of the state included.
         restart_points: To the coordinator, and its answers: not in the paper.
         checkpoints: Written to a store: not in the paper, and as large as they are.
         boundaries: Keep-alives and boundaries on the unit's input: not for protection.
@@ -303,9 +304,10 @@ class ExperimentProcess(Process):
             return
         super()._turn()
 
-    def _step(self, machine: Node, stimulus: Stimulus) -> None:
+    def _step(self, machine: Node | StandbyReplica, stimulus: Stimulus) -> None:
         """Rounds take time; what comes of them is there afterwards, if the process still is."""
-        if not isinstance(stimulus, events.Proceed) or self.node != QUERY:
+        is_round = isinstance(stimulus, events.Proceed) and self.node == QUERY
+        if not is_round or not isinstance(machine, Node):
             super()._step(machine, stimulus)
             return
         before = machine.input_tuples
@@ -331,7 +333,7 @@ class ExperimentProcess(Process):
 
     def _send(self, target: Endpoint, stimulus: NodeMessage, size_bytes: int) -> None:
         receiver = self._world.processes.get(target.name)
-        size = _paper_bytes(stimulus)
+        size = _paper_bytes(stimulus, size_bytes)
         if receiver is not None:
             self._experiment.sent(self, receiver, stimulus, size)
         super()._send(target, stimulus, size)
@@ -350,8 +352,8 @@ def _counts(process: Process) -> bool:
     return not process.is_dead and machine is not None and not machine.is_secondary
 
 
-def _paper_bytes(message: NodeMessage) -> int:
-    """A message's size as the paper counts: tuples and ids, no headers."""
+def _paper_bytes(message: NodeMessage, size_bytes: int) -> int:
+    """A message's size as the paper counts: tuples and ids, no headers; pages as they are."""
     match message:
         case events.BatchReceived():
             return message.batch.count * paper.TUPLE_BYTES
@@ -359,5 +361,7 @@ def _paper_bytes(message: NodeMessage) -> int:
             return _POSITION_IDS * paper.ID_BYTES
         case events.PositionsReceived():
             return sum(len(pair) for pair in message.positions) * paper.ID_BYTES
+        case events.DeltaReceived() | events.PageRunReceived():
+            return size_bytes
         case _:
             return paper.ID_BYTES

@@ -16,10 +16,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from holdfast.api.dataflow import Dataflow, tumbling
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
 from holdfast.api.query import Query
 from holdfast.api.session import session
+from holdfast.api.windows import tumbling
 from holdfast.bench.sguard.states import RECORD_BYTES, SCHEMA
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TupleBatch, with_time
@@ -142,7 +143,7 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="holdfast-sguard-") as location:
         query = flow.start(spark, checkpointLocation=location, protection=protection)
         try:
-            seen = _follow(query, str(stream_path(location, "changes", 0)), groups, seconds)
+            seen = _follow(query, stream_path(location, "changes", 0), groups, seconds)
         finally:
             query.stop()
         checkpoints = [c for c in query.checkpoints if c["failure"] is None]

@@ -60,11 +60,15 @@ def _aggregate_cost(
     on_pages: list[float] = []
     on_arrays: list[float] = []
     for _ in range(rounds + 1):
-        arrays = (flat, pages.marks, pages.free, pages.shift, buckets, records)
+        arrays = (flat, pages.marks, pages.free, pages.shift, buckets, records, 0, int(records[0]))
         on_arrays.append(_timed(plain, arrays, work))
         held = (pages.arena, pages.marks, pages.free, pages.shift)
         on_pages.append(
-            _timed(kernels.aggregate, (*held, paged.bucket_pages, paged.record_pages), work)
+            _timed(
+                kernels.aggregate,
+                (*held, paged.bucket_pages, paged.record_pages, *paged.bases()),
+                work,
+            )
         )
     tuples = batches * _BATCH
     ratios = [p / a for p, a in zip(on_pages[1:], on_arrays[1:], strict=True)]
@@ -86,13 +90,20 @@ def _flattened(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The same content as one array: the array, where its buckets and its records begin."""
     tables = np.concatenate([paged.bucket_pages, paged.record_pages])
-    flat = np.zeros(len(tables) * pages.page_words, dtype=np.int64)
+    flat = _aligned(len(tables) * pages.page_words)
     kernels.copy_pages(pages.arena, pages.shift, tables, flat)
     records_at = len(paged.bucket_pages) * pages.page_words
     # Tables keep their lengths, by which the kernel sees when a part is full.
     buckets = np.zeros(len(paged.bucket_pages), dtype=np.int64)
     records = np.full(len(paged.record_pages), records_at, dtype=np.int64)
     return flat, buckets, records
+
+
+def _aligned(words: int) -> np.ndarray:
+    """Zeros that begin with a cache line, as the pages do."""
+    memory = np.zeros(words + 8, dtype=np.int64)
+    skipped = -memory.ctypes.data % 64 // 8
+    return memory[skipped : skipped + words]
 
 
 def _batches(groups: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -106,7 +117,7 @@ def _batches(groups: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _timed(kernel: Any, state: tuple[Any, ...], work: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    arena, marks, free, shift, buckets, records = state
+    arena = state[0]
     running = np.empty((0, VALUE_WORDS), dtype=np.int64)
     mask = np.ones((1, 0), dtype=np.uint8)
     began = time.perf_counter()
@@ -114,11 +125,7 @@ def _timed(kernel: Any, state: tuple[Any, ...], work: list[tuple[np.ndarray, np.
         done = kernel(
             arena,
             arena.view(np.float64),
-            marks,
-            free,
-            shift,
-            buckets,
-            records,
+            *state[1:],
             _NOTHING,
             keys,
             VALUE_WORDS,

@@ -14,18 +14,22 @@ import numpy as np
 
 from holdfast.core.state import kernels
 
-_OTHER = ("resolve", "touch", "is_dirty")
+_OTHER = ("resolve", "place", "touch", "mark_of", "touch_unfrozen")
 _SAME = ("_find", "_split_bucket", "_insert", "_find_block", "_update_found", "aggregate")
 _AGGREGATE = (
-    "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1],"
-    " int64[::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], float64[:,::1], uint8[:,::1],"
-    " int64, int64[:,::1])"
+    "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64,"
+    " int64, int64[::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], float64[:,::1],"
+    " uint8[:,::1], int64, int64[:,::1])"
 )
 
 
 def _resolve(pages: np.ndarray, logical: int, shift: int) -> int:
     """The logical address is the place; `pages` holds where the part begins."""
     return pages[0] + logical  # type: ignore[no-any-return]
+
+
+def _place(pages: np.ndarray, base: int, logical: int, shift: int) -> int:
+    return base + logical
 
 
 def _touch(
@@ -39,14 +43,20 @@ def _touch(
     return pages[0] + logical  # type: ignore[no-any-return]
 
 
-def _is_dirty(marks: np.ndarray, shift: int, address: int) -> bool:
+def _mark_of(marks: np.ndarray, shift: int, address: int) -> int:
+    return kernels.DIRTY
+
+
+def _touch_unfrozen(marks: np.ndarray, shift: int, address: int) -> bool:
     return True
 
 
 def plain_aggregate() -> Any:
     """`kernels.aggregate` over plain arrays: page tables are of one word, where the part begins."""
     scope: dict[str, Any] = dict(vars(kernels))
-    for name, function in zip(_OTHER, (_resolve, _touch, _is_dirty), strict=True):
+    for name, function in zip(
+        _OTHER, (_resolve, _place, _touch, _mark_of, _touch_unfrozen), strict=True
+    ):
         scope[name] = numba.njit(inline="always")(function)
     for name in _SAME:
         source = getattr(kernels, name).py_func

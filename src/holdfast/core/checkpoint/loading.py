@@ -1,8 +1,8 @@
 """Loading the pages of a checkpoint into a page manager. [SGuard §4.4]
 
-Physical pages are given out in the order in which pages lie in their files, so that a run of pages
-is read straight into the arena. Page tables need no page to be there: they are ready at once, and
-pages may arrive in any order.
+Physical pages are given out so that runs of pages in files are runs of the arena too, and are read
+straight into it: in the files' order, or at home where that makes no difference. Page tables need
+no page to be there: they are ready at once, and pages may arrive in any order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from holdfast.core.checkpoint.page_image import checksums
+from holdfast.core.checkpoint.page_checksum import checksums
 from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ class PageLoader:
         if total == 0:
             return []
         file, position = image.file[order], image.position[order]
+        physical = self._physical
         is_next = (file[1:] == file[:-1]) & (position[1:] == position[:-1] + 1)
+        is_next &= physical[1:] == physical[:-1] + 1
         breaks = [0, *(np.flatnonzero(~is_next) + 1).tolist(), total]
         longest = max(1, RUN_BYTES // image.page_bytes)
         runs: list[PageRun] = []

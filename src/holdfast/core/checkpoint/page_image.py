@@ -17,7 +17,6 @@ import numpy as np
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import CheckpointId
-from holdfast.core.state import kernels
 from holdfast.core.state.page_manager import PageSetId
 
 if TYPE_CHECKING:
@@ -130,13 +129,6 @@ def page_seeds(page_sets: tuple[PageSetId, ...], counts: np.ndarray) -> np.ndarr
     sequences = (np.arange(total, dtype=np.int64) - firsts).astype(np.uint64)
     seeds: np.ndarray = (np.repeat(ids, counts) << np.uint64(32)) | sequences
     return seeds
-
-
-def checksums(arena: np.ndarray, shift: int, pages: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-    """Of physical pages, uint64 (n,); compiled, without the interpreter's lock."""
-    out = np.empty(len(pages), dtype=np.uint64)
-    kernels.page_checksums(arena, shift, pages, seeds, out)
-    return out
 
 
 def split_among_workers(snapshot: Snapshot, workers: int) -> list[np.ndarray]:

@@ -71,9 +71,9 @@ from holdfast.core.coordinator.events import (
 )
 from holdfast.core.coordinator.instance import Instance, NodeState, Recovery, Replica
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.haunit.plan import Assignment, NodePlan
+from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
-from holdfast.core.model.ids import Incarnation, NodeId
+from holdfast.core.model.ids import NOBODY, Incarnation, NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
 
 _CHECK_INTERVAL_MS = 20
@@ -220,14 +220,9 @@ class Coordinator:
         primary = other.primary
         if primary.state is not NodeState.RUNNING or replica.task is None:
             return None
-        return TellPeer(
-            node,
-            replica.task,
-            peer,
-            primary.incarnation,
-            primary.endpoint,
-            other.secondary_incarnation,
-        )
+        is_served = peer == node or other.plan.standby is Standby.ACTIVE
+        secondary = other.secondary_incarnation if is_served else NOBODY
+        return TellPeer(node, replica.task, peer, primary.incarnation, primary.endpoint, secondary)
 
     def _announce(self, instance: Instance) -> list[Effect]:
         """Tell everybody who has to know, all their replicas, about an instance's."""
@@ -375,8 +370,12 @@ class Coordinator:
         """Planned: the secondary takes over while the primary is well."""
         instance = self._instances[wanted.node]
         replica, former = instance.secondary, instance.primary
-        is_ready = replica is not None and replica.has_joined and replica.has_caught_up
-        if not is_ready or former.state is not NodeState.RUNNING or former.task != wanted.task:
+        if (
+            replica is None
+            or not replica.is_ready(instance.plan)
+            or former.state is not NodeState.RUNNING
+            or former.task != wanted.task
+        ):
             return []
         instance.recovery = Recovery(now_ms, now_ms)
         return [

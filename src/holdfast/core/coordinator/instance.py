@@ -61,6 +61,10 @@ class Replica:
         """Whether it works, or is about to."""
         return self.state in (NodeState.RUNNING, NodeState.PROMOTING)
 
+    def is_ready(self, plan: NodePlan) -> bool:
+        """Whether a secondary can take over without a pause."""
+        return self.has_joined and (self.has_caught_up or plan.standby is Standby.PASSIVE)
+
     def answers_to(self, incarnation: Incarnation) -> bool:
         """Whether a word of this incarnation is its own."""
         return incarnation != NOBODY and incarnation in (self.incarnation, self.former)
@@ -144,7 +148,7 @@ class Instance:
     def is_being_joined(self) -> bool:
         """Whether a secondary is on its way that starts from the point as it is now."""
         replica = self.secondary
-        if replica is None or replica.has_joined:
+        if replica is None or replica.has_joined or self.plan.standby is not Standby.ACTIVE:
             return False
         return replica.state in (NodeState.ASSIGNING, NodeState.RUNNING)
 

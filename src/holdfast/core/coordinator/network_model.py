@@ -346,17 +346,23 @@ class ResidualNetwork:
         self.carried = 0  # edges taken and not given back, each as often as it was taken
 
     def shortest_path(
-        self, sources: Sequence[int], targets: Container[int], random: Chance
+        self,
+        sources: Sequence[int],
+        targets: Container[int],
+        random: Chance,
+        *,
+        is_passed_on: bool = False,
     ) -> tuple[int, ...] | None:
-        """Find a path of least cost with room for a chunk; among equals, chance decides.
+        """Find a path of least cost with room for a chunk, to where it disturbs least.
 
-        The next hops out of a vertex are tried in random order, so that equivalent destinations
-        take turns.
+        Of the targets at least cost the one with the most room is taken; among equals, chance
+        decides: the next hops out of a vertex are tried in random order.
 
         Args:
             sources: Vertices to begin at.
             targets: Vertices to end at; no source is one.
             random: The chance.
+            is_passed_on: Whether the target is to send the chunk to another server.
 
         Returns:
             The numbers of its edges, or None. Nothing is taken yet.
@@ -367,14 +373,18 @@ class ResidualNetwork:
         distances = dict.fromkeys(sources, 0)
         entered_by: dict[int, int] = {}
         settled: dict[int, None] = {}
+        nearest: list[int] = []
         waiting = deque(sources)
         while waiting:
             vertex = waiting.popleft()
             if vertex in settled:
                 continue
-            if vertex in targets:
-                return self._path_to(vertex, entered_by)
+            if nearest and distances[vertex] > distances[nearest[0]]:
+                break
             settled[vertex] = None
+            if vertex in targets:
+                nearest.append(vertex)
+                continue
             hops = [hop for hop in self.graph.outgoing[vertex] if left[hop] > 0]
             random.shuffle(hops)
             for hop in hops:
@@ -387,7 +397,25 @@ class ResidualNetwork:
                         waiting.appendleft(edge.head)
                     else:
                         waiting.append(edge.head)
-        return None
+        if not nearest:
+            return None
+        roomiest = max(nearest, key=lambda v: self._room_at(v, entered_by[v], is_passed_on))
+        return self._path_to(roomiest, entered_by)
+
+    def _room_at(self, target: int, entered_by: int, is_passed_on: bool) -> tuple[bool, int, int]:
+        """How fit a server is to take a chunk; more is better.
+
+        A chunk to be passed on needs a server that can still send. A last copy is best put where
+        little can be sent any more: that leaves the others to pass on the next chunks.
+        """
+        server = self.graph.receivers.get(target)
+        if server is None:
+            return False, 0, 0  # The store.
+        can_receive = self.left[entered_by]
+        can_send = self.left[self.graph.edges_of[server][0]]
+        if is_passed_on:
+            return can_send > 0, can_receive, can_send
+        return False, can_receive, -can_send
 
     def _path_to(self, target: int, entered_by: dict[int, int]) -> tuple[int, ...]:
         path: list[int] = []

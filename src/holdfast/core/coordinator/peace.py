@@ -36,9 +36,11 @@ Departures from the paper:
 - Algorithm 1 leaves a request scheduled in part when a later chunk does not fit. Here the residual
   network is rolled back and the request is refused whole, as its checkpoint is cancelled whole.
 - Algorithm 1 may pass over a request for ever; here a bound is kept.
-- A timestep is drafted several times and the fullest draft kept: what the greedy search gives away,
-  most often by passing chunks on through servers that wait to send their own, chance finds again.
-  With `drafts_max` 1 it is the paper's.
+- Of equally near servers the one with the most room is taken, where the paper has chance alone
+  decide: two chunks share a disk only when they must, and what has to be passed on goes to servers
+  that can still send.
+- A timestep is drafted several times and the fullest draft kept: what the greedy search still gives
+  away, chance may find again. With `drafts_max` 1 there is one draft, as in the paper.
 - A constraint that no server of the network could meet is dropped for that copy: a network of one
   rack can store checkpoints.
 - A timestep also ends after `timestep_timeout_ms`, so that a writer that died stops nobody.
@@ -696,7 +698,9 @@ class Peace:
             if not servers and self._settings.can_writer_hold_copy:
                 sources.append(graph.down[writer])  # A copy of its own only loads its disk.
             targets = self._allowed(graph, writer, servers)
-            path = residual.shortest_path(sources, targets, self._random)
+            path = residual.shortest_path(
+                sources, targets, self._random, is_passed_on=len(servers) < copies - 1
+            )
             if path is None:
                 residual.give_back(edges)
                 return None

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
+    from holdfast.core.haunit.state_delta import PageRun, StateDelta
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -107,6 +108,38 @@ class PositionsReceived(Stimulus):
     sender: Incarnation
     receiver: Incarnation
     positions: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRunReceived(Stimulus):
+    """Pages of a delta to come arrived at a passive secondary."""
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    run: PageRun
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaReceived(Stimulus):
+    """A delta arrived at a passive secondary."""
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    delta: StateDelta
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaAckReceived(Stimulus):
+    """A passive secondary has so many pages of a delta, or has applied it."""
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    sequence: int
+    pages: int
+    is_applied: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +252,35 @@ class SendPositions(Effect):
     stream: StreamId
     receiver: Incarnation
     positions: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendPageRun(Effect):
+    """Send pages of a delta to come to the passive secondary. [HA §4.1]"""
+
+    stream: StreamId
+    receiver: Incarnation
+    run: PageRun
+
+
+@dataclass(frozen=True, slots=True)
+class SendDelta(Effect):
+    """Send a delta to the passive secondary. [HA §4.1]"""
+
+    stream: StreamId
+    receiver: Incarnation
+    delta: StateDelta
+
+
+@dataclass(frozen=True, slots=True)
+class SendDeltaAck(Effect):
+    """Tell the primary what has come of a delta, as in `DeltaAckReceived`."""
+
+    stream: StreamId
+    producer: Incarnation
+    sequence: int
+    pages: int
+    is_applied: bool
 
 
 @dataclass(frozen=True, slots=True)

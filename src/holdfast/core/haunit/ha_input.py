@@ -67,8 +67,18 @@ class HAInput:
         now_ms: int,
         *,
         is_secondary: bool = False,
+        is_at_cut: bool = False,
     ) -> None:
-        """Expect what the restart point needs; keep upstream what the oldest behind it needs."""
+        """Expect what the restart point needs; keep upstream what the oldest behind it needs.
+
+        Args:
+            plan: The node's.
+            incarnation: The node's.
+            point: Where it begins.
+            now_ms: The time.
+            is_secondary: Whether it follows another replica until promoted.
+            is_at_cut: Whether the state is that of the point's cut, and need not be replayed.
+        """
         self._plan = plan
         self._is_secondary = is_secondary
         kept = point.oldest()
@@ -83,7 +93,7 @@ class HAInput:
         self.sunion: SUnion | None = None
         if len(plan.inputs) > 1:
             self.sunion = SUnion([spec.port for spec in plan.inputs], plan.port_count)
-            if point.checkpoint is not None:
+            if is_at_cut:
                 processed = [point.processed_before[spec.stream] for spec in plan.inputs]
                 self.sunion.resume(point.boundary_us, processed)
         # Rounds must not cost by the input stream but by what came on them.
@@ -232,10 +242,20 @@ class HAInput:
         Those of the slowest streams do not, or the node could wait for ever: 1. A window closes
         with more results than the input may hold. 2. They share one time, so that none is released
         before the boundary behind the last. 3. The last is never sent for want of credit.
+
+        Nor do those of a stream that is ahead of one which an operator holds back: 1. A source
+        feeds a sort, and the node directly. 2. The sort lets go of nothing until so many more have
+        come. 3. The source sends no more, as the node has no room for what it gets directly. What
+        the node holds then is bounded by what the operator holds back.
         """
-        if self.sunion is None or source.queue.taken_boundary_us <= self.slowest_us:
+        if self.sunion is None or self._is_slowest(source):
+            return 0
+        if any(self._is_slowest(self._streams[other]) for other in source.spec.waits_for):
             return 0
         return self.sunion.held_tuples[source.number]
+
+    def _is_slowest(self, source: Input) -> bool:
+        return source.queue.taken_boundary_us <= self.slowest_us
 
     def read_sources(self, now_ms: int, effects: list[Effect]) -> None:
         """Read the sources that are due; one timer wakes the node for the first of the others."""

@@ -201,10 +201,11 @@ class HAOutput:
                 queue = self._streams[stream].queue
                 queue.append(TupleBatch(queue.next_id, part, boundary_us, rows.created_us))
 
-    def promise(self, boundary_us: int) -> None:
-        """Nothing older will be put out."""
-        for output in self._streams.values():
-            output.queue.promise(boundary_us)
+    def promise(self, spec: OutputSpec, boundary_us: int) -> None:
+        """Nothing older will be put out on the streams of this output."""
+        if not spec.is_sink:
+            for stream in spec.streams:
+                self._streams[stream].queue.promise(boundary_us)
 
     def _write_sink(self, stream: StreamId, tuples: TupleBatch, effects: list[Effect]) -> None:
         """Write what the log does not hold yet: exactly once by tuple id."""
@@ -398,6 +399,29 @@ class HAOutput:
                 queue = self._streams[stream].queue
                 found.append((queue.primary.received_before, queue.needed_from))
         return tuple(found)
+
+    def since(
+        self, sent_before: dict[str, int]
+    ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, TupleBatch], ...]] | None:
+        """What a passive secondary has to know of the output that it has not had yet.
+
+        Args:
+            sent_before: Per stream the id up to which it has had the tuples.
+
+        Returns:
+            Per stream but sinks the first id that is kept and the next id, and the new tuples with
+            the position of their stream; None if some of them are spilled.
+        """
+        positions: list[tuple[int, int]] = []
+        batches: list[tuple[int, TupleBatch]] = []
+        for number, (stream, output) in enumerate(self._streams.items()):
+            queue = output.queue
+            first_id = max(sent_before.get(stream, 0), queue.trimmed_before)
+            if first_id < min(queue.memory_first, queue.next_id):
+                return None
+            positions.append((queue.trimmed_before, queue.next_id))
+            batches += [(number, batch) for batch in queue.held_from(first_id)]
+        return tuple(positions), tuple(batches)
 
     def follow(self, positions: tuple[tuple[int, int], ...], effects: list[Effect]) -> None:
         """What the primary says of its receivers: a secondary keeps no more than it has to."""

@@ -51,6 +51,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.haunit.chkpt_mngr import ChkptMngr
+from holdfast.core.haunit.delta_sender import DeltaSender
 from holdfast.core.haunit.events import (
     AckReceived,
     AskToWrite,
@@ -58,7 +59,10 @@ from holdfast.core.haunit.events import (
     BoundaryReceived,
     CheckpointFailed,
     CheckpointWritten,
+    DeltaAckReceived,
+    DeltaReceived,
     LeaveWriters,
+    PageRunReceived,
     PagesCopied,
     PeerIncarnationLearned,
     PositionsReceived,
@@ -77,14 +81,15 @@ from holdfast.core.haunit.events import (
 )
 from holdfast.core.haunit.ha_input import HAInput, Input
 from holdfast.core.haunit.ha_output import HAOutput
-from holdfast.core.haunit.plan import Assignment, NodePlan
+from holdfast.core.haunit.plan import Assignment, NodePlan, OperatorSpec, Standby
 from holdfast.core.haunit.replica_link import ReplicaLink
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.restoration import RestoredState
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
+from holdfast.core.model.stable_hash import mix
 from holdfast.core.model.tuples import TupleBatch
-from holdfast.core.operators.base import Rows
+from holdfast.core.operators.base import ArbitraryOperator, Rows
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.state.change_sample import ChangeSample
@@ -182,7 +187,15 @@ class Node:
             newest = restored.newest_sequence
         self._point = point  # where the incarnation begins
         self.is_secondary = is_secondary = assignment.is_secondary
-        self._inputs = HAInput(plan, self.incarnation, point, now_ms, is_secondary=is_secondary)
+        is_at_cut = restored is not None and restored.is_at_cut
+        self._inputs = HAInput(
+            plan,
+            self.incarnation,
+            point,
+            now_ms,
+            is_secondary=is_secondary,
+            is_at_cut=is_at_cut,
+        )
         self._outputs = HAOutput(
             plan,
             self.incarnation,
@@ -193,9 +206,14 @@ class Node:
         )
         self._replica = ReplicaLink(plan)
         self._operators = [spec.build(self._pages) for spec in plan.operators]
+        self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
+        self._is_woken = False  # an arbitrary operator's time has come
+        self._clock_us = 0  # the processing time of the last round
+        self._rounds = 0
         self._pages.recovered()
         self._boundary_us = BEGINNING_US  # what the operators have acted on
         self._chkpt_mngr: ChkptMngr | None = None
+        self._deltas = DeltaSender(plan, self._pages)
         kept = 1
         if plan.checkpoints is not None:
             kept = plan.checkpoints.kept
@@ -204,11 +222,15 @@ class Node:
             )
         self._points = RestartPoints(newest, kept, point.candidates())
         self._is_dirty = False  # a round ran since the last restart point was noted
-        self._note_after: RestartPoint | None = None  # no cut before that of the former primary
+        # No cut before that of the former primary is noted: its point is durable already.
+        self._note_after: RestartPoint | None = None
+        if is_at_cut and plan.checkpoints is None:
+            self._note_after = assignment.restart_point
         self._is_silent = restored is None and assignment.restart_point is not None
-        if point.checkpoint is not None:
+        self._has_state = is_at_cut
+        if is_at_cut:
             self._boundary_us = point.boundary_us
-            self._outputs.promise(point.boundary_us)
+            self._promise(self._promised())
         self._is_finished = False
         self._input_tuples = 0
         self._replayed_tuples = 0
@@ -224,10 +246,13 @@ class Node:
         ]
         if self.plan.checkpoints is not None:
             effects.append(SetTimer("checkpoint", now_ms + self.plan.checkpoints.interval_ms))
-            if self._point.checkpoint is not None:
-                effects.append(ReportCaughtUp(0))
+        if self.plan.standby is Standby.PASSIVE:
+            effects.append(SetTimer("delta", now_ms + self.plan.delta_interval_ms))
+        if self._has_state:
+            effects.append(ReportCaughtUp(0))
         self._leave_silence_if_due(effects)
         self._inputs.read_sources(now_ms, effects)
+        self._ask_to_wake(now_ms, effects)
         return effects
 
     def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
@@ -241,7 +266,8 @@ class Node:
         """Whether `Proceed` would process something now. Cost: O(outputs) when there is input."""
         # A silent round stops at the cut; the boundary beyond it is left for the next round.
         is_behind = not self._is_silent and self._inputs.slowest_us > self._boundary_us
-        return (self._inputs.has_fresh or is_behind) and self._outputs.has_room()
+        is_woken = self._is_woken and not self._is_silent
+        return (self._inputs.has_fresh or is_behind or is_woken) and self._outputs.has_room()
 
     def _on_batch_received(self, got: BatchReceived, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.receive(got, now_ms, effects)
@@ -258,9 +284,11 @@ class Node:
         self, learned: PeerIncarnationLearned, now_ms: int, effects: list[Effect]
     ) -> None:
         if learned.node == self.plan.node:
-            self._replica.learn(learned)
+            is_other_secondary = self._replica.learn(learned)
             if self.is_secondary:
                 self._replica.subscribe(now_ms, effects)
+            elif is_other_secondary:
+                self._deltas.stop()
             return
         self._inputs.learn(learned.node, learned.incarnation, now_ms, effects)
         self._outputs.learn(learned.node, learned.incarnation, learned.secondary)
@@ -269,7 +297,8 @@ class Node:
         self, got: SubscribeReceived, now_ms: int, effects: list[Effect]
     ) -> None:
         if got.stream == self.plan.replica_stream:
-            self._replica.subscribed(got, self.incarnation)
+            if self._replica.is_from_secondary(got, self.incarnation):
+                self._replica_subscribed(got, now_ms, effects)
         elif self._outputs.subscribe(got, effects):
             self._ask_to_store(now_ms, effects)
             self._outputs.flush_stream(got.stream, effects)
@@ -278,6 +307,40 @@ class Node:
         if self._outputs.acknowledge(got, effects):
             self._ask_to_store(now_ms, effects)
             self._outputs.flush_stream(got.stream, effects)
+
+    def _replica_subscribed(
+        self, got: SubscribeReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        if self.plan.standby is Standby.PASSIVE:
+            self._deltas.begin(got.sender)
+            self._send_delta(now_ms, effects)
+        else:
+            self._replica.subscribed()
+
+    def _send_delta(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to send what has changed, unless the last delta is still on its way."""
+        if not self._is_silent and self._deltas.is_wanted(now_ms):
+            cut = self._cut(is_state_kept=True)
+            self._deltas.prepare(cut, self._outputs, now_ms, effects)
+
+    def _on_delta_ack_received(
+        self, got: DeltaAckReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        if self._replica.is_from_secondary(got, self.incarnation):
+            self._deltas.acknowledged(
+                got.sequence,
+                got.pages,
+                is_applied=got.is_applied,
+                now_ms=now_ms,
+                effects=effects,
+            )
+
+    def _on_state_received(
+        self, got: PageRunReceived | DeltaReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """Meant for the passive secondary that this node was before it was promoted."""
+        del got, now_ms, effects
+        self._replica.refused_frames += 1
 
     def _on_positions_received(
         self, got: PositionsReceived, now_ms: int, effects: list[Effect]
@@ -315,6 +378,10 @@ class Node:
         if not self.has_work:
             return
         taken = self._inputs.fresh
+        if self._arbitrary:
+            clock_us, seed = self._determinant(now_ms)
+            for operator in self._arbitrary:
+                operator.decide(clock_us, seed)
         if self._inputs.sunion is None:
             has_processed = self._round_in_id_order(effects)
         else:
@@ -323,7 +390,20 @@ class Node:
         if has_processed:
             self._outputs.flush(effects)
         self._inputs.read_sources(now_ms, effects)
+        self._ask_to_wake(now_ms, effects)
         self._finish_if_due(effects)
+
+    def _determinant(self, now_ms: int) -> tuple[int, int]:
+        """What arbitrary operators are told before a round: processing time in us, and a seed."""
+        self._clock_us = max(self._clock_us, now_ms * 1000)
+        self._rounds += 1
+        return self._clock_us, mix(self.incarnation << 40 | self._rounds)
+
+    def _ask_to_wake(self, now_ms: int, effects: list[Effect]) -> None:
+        """Set the timer for the first arbitrary operator that wants a round without input."""
+        wanted = [at_us for o in self._arbitrary if (at_us := o.wake_us()) is not None]
+        if wanted:
+            effects.append(SetTimer("wake", max(now_ms, -(-min(wanted) // 1000))))
 
     def _round_in_id_order(self, effects: list[Effect]) -> bool:
         """Take what has come on the only stream."""
@@ -366,7 +446,8 @@ class Node:
         boundary_us = self._inputs.slowest_us
         if self._is_silent:
             boundary_us = min(boundary_us, self._point.boundary_us)
-        if boundary_us <= self._boundary_us and boundary_us != END_US:
+        is_behind = boundary_us > self._boundary_us or boundary_us == END_US
+        if not (is_behind or self._is_woken):
             return False
         release = sunion.release(boundary_us)
         ports = [
@@ -391,11 +472,14 @@ class Node:
         self._input_tuples += count
         if self._is_silent:
             self._replayed_tuples += count
-        if count == 0 and boundary_us <= self._boundary_us:
+        if count == 0 and boundary_us <= self._boundary_us and not self._is_woken:
             return
         self._is_dirty = True
+        self._is_woken = False
+        self._boundary_us = max(self._boundary_us, boundary_us)
         none = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
         results: list[tuple[Rows | None, np.ndarray]] = []
+        promised: list[int] = []
         for spec, operator in zip(self.plan.operators, self._operators, strict=True):
             inputs: list[Rows | None] = []
             operator_low = none
@@ -404,17 +488,40 @@ class Node:
                 inputs.append(rows)
                 if rows is not None:
                     operator_low = np.minimum(operator_low, rows_low)
-            output = operator.process(inputs, operator_low, boundary_us)
+            before_us = self._promised_to(spec, promised)
+            output = operator.process(inputs, operator_low, before_us)
             results.append((output.rows, none if output.low is None else output.low))
-        self._boundary_us = max(self._boundary_us, boundary_us)
+            promised.append(operator.promises_us(before_us))
         if self._is_silent:
             return
         for wanted in self.plan.outputs:
             kind, number = wanted.source
             rows = ports[number] if kind == "port" else results[number][0]
+            before_us = self._boundary_us if kind == "port" else promised[number]
             if rows is not None and len(rows.time_us):
-                self._outputs.put_out(wanted, rows, self._boundary_us, effects)
-        self._outputs.promise(self._boundary_us)
+                self._outputs.put_out(wanted, rows, before_us, effects)
+        self._promise(promised)
+
+    def _promised(self) -> list[int]:
+        """What each operator promises for its output now."""
+        promised: list[int] = []
+        for spec, operator in zip(self.plan.operators, self._operators, strict=True):
+            promised.append(operator.promises_us(self._promised_to(spec, promised)))
+        return promised
+
+    def _promised_to(self, spec: OperatorSpec, promised: list[int]) -> int:
+        """The boundary that all inputs of an operator have passed."""
+        return min(
+            self._boundary_us if kind == "port" else promised[number]
+            for kind, number in spec.inputs
+        )
+
+    def _promise(self, promised: list[int]) -> None:
+        """Pass the operators' promises on to the outputs."""
+        for wanted in self.plan.outputs:
+            kind, number = wanted.source
+            before_us = self._boundary_us if kind == "port" else promised[number]
+            self._outputs.promise(wanted, before_us)
 
     def _leave_silence_if_due(self, effects: list[Effect], processed_to: int | None = None) -> None:
         """End the silent replay once everything before the cut has been processed."""
@@ -433,7 +540,7 @@ class Node:
         elif self._boundary_us < cut_us:
             return
         self._is_silent = False
-        self._outputs.promise(self._boundary_us)
+        self._promise(self._promised())
         effects.append(ReportCaughtUp(self._replayed_tuples))
 
     # -- timers -----------------------------------------------------------------------------
@@ -445,6 +552,11 @@ class Node:
             self._on_keep_alive_timer(now_ms, effects)
         elif timer.name == "checkpoint":
             self._on_checkpoint_timer(now_ms, effects)
+        elif timer.name == "delta":
+            effects.append(SetTimer("delta", now_ms + self.plan.delta_interval_ms))
+            self._send_delta(now_ms, effects)
+        elif timer.name == "wake":
+            self._is_woken = True
         else:
             self._inputs.read_timer_fired(now_ms, effects)
 
@@ -453,6 +565,7 @@ class Node:
         if self._chkpt_mngr is not None:
             self._chkpt_mngr.give_up_if_cancelled(now_ms, effects)
         elif self._may_note():
+            self._is_dirty = False
             self._points.note(self._cut())
         self._outputs.sync_sinks(effects)
         self._ask_to_store(now_ms, effects)
@@ -496,11 +609,15 @@ class Node:
             for source in self._inputs.all()
         )
 
-    def _cut(self) -> RestartPoint:
-        """The node's present cut."""
-        self._is_dirty = False
+    def _cut(self, *, is_state_kept: bool = False) -> RestartPoint:
+        """The node's present cut.
+
+        Args:
+            is_state_kept: Whether a copy of the state goes with it: then operators need no tuple
+                again.
+        """
         low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
-        if self._chkpt_mngr is None:  # Else operators need no tuple again.
+        if not is_state_kept:
             low = self._oldest_needed()
         if self._inputs.sunion is not None:
             low = np.minimum(low, self._inputs.sunion.oldest_held())
@@ -540,14 +657,20 @@ class Node:
         if self.plan.checkpoints.asks_first:
             effects.append(AskToWrite())  # Each time anew: the word or its answer may be lost.
         else:
-            self._chkpt_mngr.prepare(self._cut(), self._outputs, now_ms, effects)
+            self._prepare_checkpoint(self._chkpt_mngr, now_ms, effects)
+
+    def _prepare_checkpoint(
+        self, chkpt_mngr: ChkptMngr, now_ms: int, effects: list[Effect]
+    ) -> None:
+        self._is_dirty = False
+        chkpt_mngr.prepare(self._cut(is_state_kept=True), self._outputs, now_ms, effects)
 
     def _on_write_admitted(self, _: WriteAdmitted, now_ms: int, effects: list[Effect]) -> None:
         """The turn has come: the checkpoint is of the state now. [SGuard §5]"""
         if self._chkpt_mngr is None or self._chkpt_mngr.is_writing:
             return  # Said again.
         if self._may_note():
-            self._chkpt_mngr.prepare(self._cut(), self._outputs, now_ms, effects)
+            self._prepare_checkpoint(self._chkpt_mngr, now_ms, effects)
         else:
             effects.append(LeaveWriters())
 
@@ -706,6 +829,9 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
     BoundaryReceived: Node._on_boundary_received,
     SubscribeReceived: Node._on_subscribe_received,
     PositionsReceived: Node._on_positions_received,
+    DeltaAckReceived: Node._on_delta_ack_received,
+    PageRunReceived: Node._on_state_received,
+    DeltaReceived: Node._on_state_received,
     Promoted: Node._on_promoted,
     AckReceived: Node._on_ack_received,
     PeerIncarnationLearned: Node._on_peer_incarnation_learned,

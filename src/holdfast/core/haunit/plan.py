@@ -27,12 +27,15 @@ class InputSpec:
         port: The node-wide port that it feeds; several streams may feed one port.
         schema: Attributes, without the time column.
         producer: The node that sends it; None for a source that the shell reads.
+        waits_for: Other input streams of the node that hold back what comes from a source of this
+            one too. If this one were not let further ahead, they would wait for each other.
     """
 
     stream: StreamId
     port: int
     schema: pa.Schema
     producer: NodeId | None
+    waits_for: tuple[StreamId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ class Standby(enum.Enum):
     """Which second replica an instance has. [HA §4.1, §4.2]"""
 
     NONE = "none"
+    PASSIVE = "passive"
     ACTIVE = "active"
 
 
@@ -132,11 +136,13 @@ class UnitProtection:
         is_protected: Whether output queues retain tuples and restart points are taken.
         checkpoints: How the state of units that have one is checkpointed; None: it is replayed.
         standby: The second replica that takes over when the first one fails.
+        delta_interval_ms: Period of what a passive secondary is sent.
     """
 
     is_protected: bool = True
     checkpoints: CheckpointPlan | None = None
     standby: Standby = Standby.NONE
+    delta_interval_ms: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,8 @@ class NodePlan:
         limits: Bounds and periods.
         checkpoints: How its state is checkpointed; None: it has none, or it is replayed.
         standby: The second replica that takes over when the first one fails.
+        delta_interval_ms: Period of what a passive secondary is sent.
+        merges_by_arrival: Whether its input streams are to be merged as they come, not by time.
     """
 
     node: NodeId
@@ -168,6 +176,8 @@ class NodePlan:
     limits: NodeLimits = field(default_factory=NodeLimits)
     checkpoints: CheckpointPlan | None = None
     standby: Standby = Standby.NONE
+    delta_interval_ms: int = 50
+    merges_by_arrival: bool = False
 
     @property
     def replica_stream(self) -> StreamId:
@@ -177,6 +187,10 @@ class NodePlan:
     def output_streams(self) -> tuple[StreamId, ...]:
         """All output streams, those of sinks included."""
         return tuple(stream for spec in self.outputs for stream in spec.streams)
+
+    def edge_streams(self) -> tuple[StreamId, ...]:
+        """The output streams to other nodes."""
+        return tuple(s for spec in self.outputs if not spec.is_sink for s in spec.streams)
 
     def producers(self) -> tuple[NodeId, ...]:
         """The nodes this one receives from, each once."""

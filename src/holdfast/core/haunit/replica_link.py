@@ -13,7 +13,11 @@ from holdfast.core.haunit.events import SendPositions, SendSubscribe
 from holdfast.core.model.ids import NOBODY, Incarnation, NodeId
 
 if TYPE_CHECKING:
-    from holdfast.core.haunit.events import PeerIncarnationLearned, SubscribeReceived
+    from holdfast.core.haunit.events import (
+        DeltaAckReceived,
+        PeerIncarnationLearned,
+        SubscribeReceived,
+    )
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect
 
@@ -36,21 +40,28 @@ class ReplicaLink:
         self._has_joined = False
         self.refused_frames = 0
 
-    def learn(self, learned: PeerIncarnationLearned) -> None:
-        """The coordinator says who the replicas are."""
+    def learn(self, learned: PeerIncarnationLearned) -> bool:
+        """The coordinator says who the replicas are; whether the secondary is another one."""
         self._primary = learned.incarnation
-        if learned.secondary != self._secondary:
-            self._secondary = learned.secondary
-            self._is_subscribed = False
+        if learned.secondary == self._secondary:
+            return False
+        self._secondary = learned.secondary
+        self._is_subscribed = False
+        return True
 
     # -- at the primary -----------------------------------------------------------------------
 
-    def subscribed(self, got: SubscribeReceived, own: Incarnation) -> None:
-        """The secondary wants to be told; `own` is the incarnation of this node."""
-        is_for_us = got.receiver == own == self._primary
-        if not is_for_us or got.sender != self._secondary:
-            self.refused_frames += 1
-            return
+    def is_from_secondary(
+        self, got: SubscribeReceived | DeltaAckReceived, own: Incarnation
+    ) -> bool:
+        """Whether it is the secondary that speaks, to this node, whose incarnation is `own`."""
+        if got.receiver == own == self._primary and got.sender == self._secondary:
+            return True
+        self.refused_frames += 1
+        return False
+
+    def subscribed(self) -> None:
+        """The secondary wants to be told."""
         self._is_subscribed = True
         self._told = ()
 

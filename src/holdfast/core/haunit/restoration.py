@@ -59,6 +59,7 @@ class RestoredState:
         segments: Where the output tuples are stored.
         outputs: The output tuples per stream.
         found: All checkpoints of the node that may have files in the store.
+        is_at_cut: Whether the state is that of the point's cut, not that of the very beginning.
     """
 
     point: RestartPoint
@@ -68,6 +69,19 @@ class RestoredState:
     segments: tuple[OutputSegment, ...]
     outputs: dict[StreamId, tuple[TupleBatch, ...]]
     found: tuple[CheckpointId, ...]
+    is_at_cut: bool = True
+
+    @staticmethod
+    def of_image(
+        cut: RestartPoint,
+        point: RestartPoint,
+        pages: PageManager,
+        outputs: dict[StreamId, tuple[TupleBatch, ...]],
+    ) -> RestoredState:
+        """The state that a passive secondary holds, with the durable point behind it. [HA §4.1]"""
+        newest = max(cut.sequence, point.sequence)
+        behind = replace(cut, older=point.candidates())
+        return RestoredState(behind, newest, pages, None, (), outputs, ())
 
 
 # -- stimuli --------------------------------------------------------------------------------
@@ -206,5 +220,12 @@ class Restoration:
         chosen, *older = self._candidates
         point = replace(chosen, older=tuple(older))
         return RestoredState(
-            point, self._newest_sequence, pages, image, segments, outputs, self._found
+            point,
+            self._newest_sequence,
+            pages,
+            image,
+            segments,
+            outputs,
+            self._found,
+            is_at_cut=image is not None,
         )

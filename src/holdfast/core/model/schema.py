@@ -61,6 +61,10 @@ class RecordPacking:
             width += 2 if pa.types.is_decimal(kind) else 1
         self.width = width
         self.has_text = any(is_text(kind) for kind in self._types)
+        self.text_words = [
+            start for start, kind in zip(self._starts, self._types, strict=True) if is_text(kind)
+        ]
+        """Which words of a row are references to strings."""
 
     def pack(
         self,

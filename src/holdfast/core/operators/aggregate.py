@@ -1,35 +1,34 @@
 """Aggregates over windows of tuple time, per group. Convergent-capable. [HA §3.2]
 
 State: the directory of open windows, and per window a map group -> accumulators and its strings,
-all in pages. One compiled pass per batch and window finds each row's group and updates it. When
-the boundary reaches a window's end the window is emitted and its page sets are destroyed; with
-`emit="changes"` every input row gives a row instead, and closing only frees the pages.
+all in pages. When the boundary reaches a window's end the window is emitted and its page sets are
+destroyed; with `emit="changes"` every input row gives a row instead, and closing only frees the
+pages.
 
 Output order: (window end, window start, first arrival of the group); with changes, (input row,
-window start). Results follow Spark's ANSI mode.
+window start).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.errors import LocalProtocolError
-from holdfast.core.model.schema import RecordPacking, column_of
-from holdfast.core.model.stable_hash import (
-    fixed_words,
-    is_text,
-    normal_float_words,
-    validity,
+from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.schema import column_of
+from holdfast.core.operators.accumulators import (
+    WINDOW_TIME,
+    Accumulators,
+    Aggregate,
+    AggregateFunction,
 )
 from holdfast.core.operators.base import (
     AT_CLOSE,
     NOTHING,
-    ArithmeticOverflow,
     Evaluator,
     Operator,
     OperatorClass,
@@ -38,24 +37,9 @@ from holdfast.core.operators.base import (
     has_rows,
 )
 from holdfast.core.operators.windows import ClosedWindow, WindowDirectory, WindowSpec
-from holdfast.core.state import kernels
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.string_pages import StringPages
 from holdfast.core.state.unordered_map import UnorderedMap
-
-AggregateFunction = Literal["count", "sum", "min", "max", "avg"]
-WINDOW_TIME: Final = pa.timestamp("us", tz="UTC")
-_NO_PAGES: Final = np.zeros(0, dtype=np.int64)
-_SIGN: Final = np.int64(2**63 - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """One aggregate: `argument` None is count(*)."""
-
-    function: AggregateFunction
-    argument: Evaluator | None
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,136 +66,12 @@ class _Window:
         self.groups.check_invariants()
 
 
-class _Accumulator:
-    """How one aggregate is computed: its operation, its words, its result."""
-
-    def __init__(self, aggregate: Aggregate) -> None:
-        self.aggregate = aggregate
-        function, argument = aggregate.function, aggregate.argument
-        kind = argument.type if argument is not None else None
-        self.kind = kind
-        self.argument_words = 0 if kind is None else 1
-        self.is_text = False
-        self.result, self.operation, self.words = self._choose(function, kind)
-        if self.operation in (kernels.SUM_DECIMAL, kernels.MIN_DECIMAL, kernels.MAX_DECIMAL):
-            self.argument_words = 2
-        self.is_float_order = (
-            function in ("min", "max") and kind is not None and pa.types.is_floating(kind)
-        )
-
-    def _choose(self, function: str, kind: pa.DataType | None) -> tuple[pa.DataType, int, int]:
-        """Result type, operation and accumulator words."""
-        t = pa.types
-        if function == "count":
-            if kind is None:
-                return pa.int64(), kernels.COUNT_ALL, 1
-            return pa.int64(), kernels.COUNT, 1
-        if kind is None:
-            raise LocalProtocolError(f"{function} of {self.aggregate.name} needs an argument")
-        if function in ("min", "max"):
-            smaller = function == "min"
-            if is_text(kind):
-                self.is_text = True
-                return kind, kernels.MIN_STRING if smaller else kernels.MAX_STRING, 2
-            if t.is_decimal(kind):
-                return kind, kernels.MIN_DECIMAL if smaller else kernels.MAX_DECIMAL, 3
-            return kind, kernels.MIN_WORD if smaller else kernels.MAX_WORD, 2
-        if t.is_decimal(kind):
-            if function == "sum":
-                wide = pa.decimal128(min(kind.precision + 10, 38), kind.scale)
-                return wide, kernels.SUM_DECIMAL, 3
-            fine = pa.decimal128(min(kind.precision + 4, 38), min(kind.scale + 4, 38))
-            return fine, kernels.SUM_DECIMAL, 3
-        if function == "sum" and t.is_integer(kind):
-            return pa.int64(), kernels.SUM_INT, 2
-        if t.is_integer(kind) or t.is_floating(kind):
-            return pa.float64(), kernels.SUM_FLOAT, 2
-        raise LocalProtocolError(f"{function} is not defined for {kind} ({self.aggregate.name})")
-
-    def evaluate(self, batch: pa.RecordBatch) -> pa.Array | None:
-        """The argument column, if there is one."""
-        if self.aggregate.argument is None:
-            return None
-        column = self.aggregate.argument.evaluate(batch)
-        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-    def words_of(self, column: pa.Array, strings: StringPages | None) -> list[np.ndarray]:
-        """The argument as the kernel takes it."""
-        if self.operation == kernels.COUNT:
-            return [np.zeros(len(column), dtype=np.int64)]
-        if self.is_text:
-            assert strings is not None
-            return [strings.intern(column)]
-        if self.operation == kernels.SUM_FLOAT:
-            if column.type == pa.float64():
-                return fixed_words(column)
-            if pa.types.is_integer(column.type):
-                return [fixed_words(column)[0].astype(np.float64).view(np.int64)]
-            return fixed_words(column.cast(pa.float64()))
-        if self.is_float_order:
-            bits = normal_float_words(column)
-            return [bits ^ ((bits >> 63) & _SIGN)]  # Signed order of the words; NaN is greatest.
-        return fixed_words(column)
-
-    def finish(self, words: np.ndarray, strings: StringPages | None) -> pa.Array:
-        """The results from accumulators, int64 (groups, words)."""
-        if self.aggregate.function == "count":
-            return pa.array(np.ascontiguousarray(words[:, 0]))
-        is_null = words[:, 0] == 0
-        if self.is_text:
-            assert strings is not None
-            return strings.gather(np.ascontiguousarray(words[:, 1]), self.result)
-        if self.operation == kernels.SUM_DECIMAL:
-            return self._finish_decimal(words)
-        if self.is_float_order:
-            bits = words[:, 1] ^ ((words[:, 1] >> 63) & _SIGN)
-            values = np.ascontiguousarray(bits).view(np.float64)
-            return pa.array(values, mask=is_null, type=pa.float64()).cast(self.result, safe=False)
-        if self.operation == kernels.SUM_FLOAT:
-            values = np.ascontiguousarray(words[:, 1]).view(np.float64)
-            if self.aggregate.function == "avg":
-                values = values / np.where(is_null, 1, words[:, 0])
-            return pa.array(values, mask=is_null, from_pandas=False)
-        high = words[:, 2] if self.words == 3 else None
-        return column_of(words[:, 1], is_null, self.result, high)
-
-    def _finish_decimal(self, words: np.ndarray) -> pa.Array:
-        """Sums checked against their precision; averages rounded half up."""
-        assert self.kind is not None
-        counts = words[:, 0]
-        bound = 10**self.result.precision
-        sum_bound = 10 ** min(self.kind.precision + 10, 38)
-        is_average = self.aggregate.function == "avg"
-        if not is_average and bool(((words[:, 1] >> 63) == words[:, 2]).all()) and bound > 2**63:
-            return column_of(words[:, 1], counts == 0, self.result, words[:, 2])
-        out = np.zeros((len(words), 2), dtype=np.int64)
-        up = 10 ** (self.result.scale - self.kind.scale)
-        for i, (count, low, high) in enumerate(words.tolist()):
-            if count == 0:
-                continue
-            value = (high << 64) | (low & (2**64 - 1))
-            if abs(value) >= sum_bound:
-                self.refuse()
-            if is_average:
-                quotient = (2 * abs(value) * up + count) // (2 * count)
-                value = quotient if value >= 0 else -quotient
-            if abs(value) >= bound:
-                self.refuse()
-            low = value & (2**64 - 1)
-            out[i] = (low - 2**64 if low >> 63 else low, value >> 64)
-        return column_of(out[:, 0], counts == 0, self.result, out[:, 1])
-
-    def refuse(self) -> None:
-        """Raise `ArithmeticOverflow`."""
-        raise ArithmeticOverflow(
-            f"{self.aggregate.function} as {self.aggregate.name} overflows {self.result}"
-        )
-
-
 class WindowAggregate(Operator):
     """Aggregates per window and group."""
 
     operator_class = OperatorClass.CONVERGENT_CAPABLE
+    _window_fields = (("window_start", WINDOW_TIME), ("window_end", WINDOW_TIME))
+    _earliest_us = BEGINNING_US  # No window begins before this.
 
     def __init__(
         self,
@@ -243,31 +103,17 @@ class WindowAggregate(Operator):
                 positive, or a type cannot be stored.
         """
         self.name = name
-        self._keys = [schema.get_field_index(key) for key in keys]
-        if min(self._keys, default=0) < 0:
-            raise LocalProtocolError(f"{name}: a key of {list(keys)} is not in {schema.names}")
         self._manager = manager if manager is not None else PageManager()
-        self._spec = WindowSpec(size_us, slide_us if slide_us is not None else size_us)
+        slide_us = slide_us if slide_us is not None else size_us
+        self._spec = WindowSpec(size_us, slide_us, self._earliest_us)
         self._is_changes = emit == "changes"
-        self._accumulators = [
-            _Accumulator(a if isinstance(a, Aggregate) else Aggregate(*a)) for a in aggregates
-        ]
-        fields = [schema.field(key) for key in self._keys]
-        self._packing = RecordPacking([field.type for field in fields], is_key=True)
-        self._needs_strings = self._packing.has_text or any(a.is_text for a in self._accumulators)
-        self._key_words = max(1, self._packing.width)
-        self._plan, self._value_words, self._argument_words = self._lay_out()
+        self._groups = Accumulators(name, schema, keys, aggregates)
+        self._needs_strings = self._groups.key_has_text or self._groups.value_has_text
         self._directory: WindowDirectory[_Window] = WindowDirectory(
             self._manager, self._spec, 4 if self._needs_strings else 2, self._attach
         )
-        self.output_schema = pa.schema(
-            [
-                pa.field("window_start", WINDOW_TIME, nullable=False),
-                pa.field("window_end", WINDOW_TIME, nullable=False),
-                *fields,
-                *(pa.field(a.aggregate.name, a.result) for a in self._accumulators),
-            ]
-        )
+        fields = [pa.field(title, kind, nullable=False) for title, kind in self._window_fields]
+        self.output_schema = pa.schema([*fields, *self._groups.fields])
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """Update the windows' groups; emit.
@@ -304,18 +150,8 @@ class WindowAggregate(Operator):
 
     # -- updating ---------------------------------------------------------------------------
 
-    def _lay_out(self) -> tuple[np.ndarray, int, int]:
-        """The kernel's plan, and how many accumulator and argument words there are."""
-        plan = np.zeros((len(self._accumulators), 3), dtype=np.int64)
-        words = arguments = 0
-        for p, accumulator in enumerate(self._accumulators):
-            plan[p] = (accumulator.operation, words, arguments)
-            words += accumulator.words
-            arguments += accumulator.argument_words
-        return plan, words, arguments
-
     def _update(self, rows: Rows, low: np.ndarray) -> Output:
-        columns = [accumulator.evaluate(rows.batch) for accumulator in self._accumulators]
+        columns = self._groups.evaluate(rows.batch)
         parts: list[tuple[int, np.ndarray, pa.RecordBatch]] = []
         cause = low.copy()
         shared: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
@@ -357,7 +193,7 @@ class WindowAggregate(Operator):
         """A window's structures, new or over these page sets."""
         groups, strings = (page_sets[:2], page_sets[2:]) if page_sets else (None, None)
         return _Window(
-            UnorderedMap(self._manager, self._key_words, self._value_words, groups),
+            UnorderedMap(self._manager, self._groups.key_words, self._groups.value_words, groups),
             StringPages(self._manager, strings) if self._needs_strings else None,
         )
 
@@ -368,56 +204,18 @@ class WindowAggregate(Operator):
         strings: StringPages | None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Keys (n, k), arguments (words, n), and the arguments' validity (words, n or 0)."""
-        n = batch.num_rows
-        if self._keys:
-            keys = self._packing.pack([batch.column(key) for key in self._keys], strings)
-        else:
-            keys = np.zeros((n, 1), dtype=np.int64)
-        arguments = np.empty((self._argument_words, n), dtype=np.int64)
-        with_nulls = any(c is not None and c.null_count for c in columns)
-        mask = np.ones((self._argument_words, n if with_nulls else 0), dtype=np.uint8)
-        for p, column in enumerate(columns):
-            if column is None:
-                continue
-            row = int(self._plan[p, 2])
-            for part, words in enumerate(self._accumulators[p].words_of(column, strings)):
-                arguments[row + part] = words
-            if column.null_count:
-                mask[row] = validity(column)
-        return keys, arguments, mask
+        arguments, mask = self._groups.arguments_of(columns, batch.num_rows, strings)
+        return self._groups.keys_of(batch, strings), arguments, mask
 
     def _run(
         self, window: _Window, keys: np.ndarray, arguments: np.ndarray, mask: np.ndarray
     ) -> np.ndarray:
         """One compiled pass; returns the running accumulators if they are wanted."""
-        n = len(keys)
-        manager, groups = self._manager, window.groups
-        running = np.empty((n if self._is_changes else 0, self._value_words), dtype=np.int64)
-        done = 0
-        while done < n:
-            manager.make_room()
-            done = kernels.aggregate(
-                manager.arena,
-                manager.arena.view(np.float64),
-                manager.marks,
-                manager.free,
-                manager.shift,
-                groups.bucket_pages,
-                groups.record_pages,
-                _NO_PAGES if window.strings is None else window.strings.text_pages,
-                keys,
-                self._value_words,
-                self._plan,
-                arguments,
-                arguments.view(np.float64),
-                mask,
-                done,
-                running,
-            )
-            if done < 0:
-                self._accumulators[-1 - done].refuse()
-            if done < n:
-                groups.grow()
+        count = len(keys) if self._is_changes else 0
+        running = np.empty((count, self._groups.value_words), dtype=np.int64)
+        self._groups.update(
+            self._manager, window.groups, window.strings, keys, arguments, mask, running
+        )
         return running
 
     # -- emitting ---------------------------------------------------------------------------
@@ -442,7 +240,8 @@ class WindowAggregate(Operator):
         """The results of a window, one row per group in order of first arrival."""
         entries = window.groups.entries()
         starts = np.full(len(entries), start, dtype=np.int64)
-        keys, values = entries[:, : self._key_words], entries[:, self._key_words :]
+        key_words = self._groups.key_words
+        keys, values = entries[:, :key_words], entries[:, key_words:]
         return self._batch(starts, keys, values, window.strings)
 
     def state_rows(self) -> pa.Table:
@@ -457,13 +256,11 @@ class WindowAggregate(Operator):
         values: np.ndarray,
         strings: StringPages | None,
     ) -> pa.RecordBatch:
+        edges = (starts, starts + self._spec.size_us)
         columns = [
-            column_of(starts, None, WINDOW_TIME),
-            column_of(starts + self._spec.size_us, None, WINDOW_TIME),
+            column_of(edge, None, kind)
+            for edge, (_, kind) in zip(edges, self._window_fields, strict=True)
         ]
-        if self._keys:
-            columns.extend(self._packing.unpack(keys, strings))
-        for p, accumulator in enumerate(self._accumulators):
-            at = int(self._plan[p, 1])
-            columns.append(accumulator.finish(values[:, at : at + accumulator.words], strings))
+        columns += self._groups.key_columns(keys, strings)
+        columns += self._groups.result_columns(values, strings)
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)

@@ -117,6 +117,12 @@ class Operator(abc.ABC):
             boundary_us: After these rows nothing older follows on any input of this operator.
         """
 
+    def promises_us(self, boundary_us: int) -> int:
+        """After this round nothing older follows on the output, if `boundary_us` holds for all
+        inputs. It never moves back while the boundary does not, and is `END_US` when that is.
+        """
+        return boundary_us
+
     def oldest_needed(self) -> np.ndarray | None:
         """Per input stream the oldest tuple id that the state depends on; None: no state.
 
@@ -133,6 +139,29 @@ class Operator(abc.ABC):
 
     def state_rows(self) -> pa.Table | None:
         """The state as rows for people; None: no state."""
+        return None
+
+
+class ArbitraryOperator(Operator):
+    """One whose output depends on more than its input: the clock, chance. [HA §3.2]
+
+    It does not look at either itself: the node tells it before every round, and writes down what it
+    told (the determinant of [HA §6]), so that a round can be run again with the same outcome.
+    """
+
+    operator_class = OperatorClass.ARBITRARY
+
+    @abc.abstractmethod
+    def decide(self, clock_us: int, seed: int) -> None:
+        """Take what the coming round depends on beside its input.
+
+        Args:
+            clock_us: Its processing time, microseconds since the epoch; it never moves back.
+            seed: For random draws, uint64.
+        """
+
+    def wake_us(self) -> int | None:
+        """The processing time at which it wants a round even if nothing arrives; None: never."""
         return None
 
 

@@ -1,7 +1,8 @@
 """Union of several ports. [HA §3.2, DPC "SUnion"]
 
 A plain Union is arbitrary, since it depends on the interleaving of arrivals. Here the node has
-merged its input streams deterministically before operators run, which makes Union deterministic.
+merged its input streams deterministically before operators run, which makes Union deterministic;
+unless the dataflow asks for the order of arrival, and so spares the wait for the slowest stream.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ class Union(Operator):
 
     operator_class = OperatorClass.DETERMINISTIC
 
-    def __init__(self, name: str, schema: pa.Schema) -> None:
-        """Every port has rows of `schema`."""
+    def __init__(self, name: str, schema: pa.Schema, *, is_by_arrival: bool = False) -> None:
+        """Every port has rows of `schema`; by arrival: the node does not merge its streams."""
+        if is_by_arrival:
+            self.operator_class = OperatorClass.ARBITRARY
         self.name = name
         self.output_schema = schema
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.schema import column_of
-from holdfast.core.operators.aggregate import WINDOW_TIME
+from holdfast.core.operators.accumulators import WINDOW_TIME
 from holdfast.core.operators.base import (
     AT_CLOSE,
     NOTHING,

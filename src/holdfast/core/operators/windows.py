@@ -25,10 +25,14 @@ _PAGE_SETS_AT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class WindowSpec:
-    """Which windows there are; tumbling if `slide_us == size_us`. Microseconds."""
+    """Which windows there are; tumbling if `slide_us == size_us`. Microseconds.
+
+    None begins before `earliest_us`.
+    """
 
     size_us: int
     slide_us: int
+    earliest_us: int = BEGINNING_US
 
     def __post_init__(self) -> None:
         if not 0 < self.slide_us <= self.size_us:
@@ -56,6 +60,7 @@ class WindowSpec:
         else:
             behind = (size - 1) // slide + 1
             starts = sorted({base - j * slide: None for base in bases for j in range(behind)})
+        starts = [start for start in starts if start >= self.earliest_us]
         if len(starts) == 1 and starts[0] <= first and last < starts[0] + size:
             return [(starts[0], None)]
         is_sorted = bool((time_us[1:] >= time_us[:-1]).all())

@@ -136,9 +136,26 @@ def touch(
 
 
 @_inlined
-def is_dirty(marks: np.ndarray, shift: int, address: int) -> bool:
-    """Whether what is at this physical word address may be written as it is."""
-    return marks[address >> shift] == DIRTY
+def place(pages: np.ndarray, base: int, logical: int, shift: int) -> int:
+    """As `resolve`; `base` is the set's `PageManager.base_of`."""
+    if base >= 0:
+        return base + logical
+    return resolve(pages, logical, shift)
+
+
+@_inlined
+def mark_of(marks: np.ndarray, shift: int, address: int) -> int:
+    """The mark of the page of this physical word address."""
+    return marks[np.uint64(address) >> np.uint64(shift)]  # Unsigned: no look for a negative index.
+
+
+@_inlined
+def touch_unfrozen(marks: np.ndarray, shift: int, address: int) -> bool:
+    """Make what is at this physical word address writable; false if it is frozen."""
+    mark = marks[address >> shift]
+    if mark == CLEAN:
+        marks[address >> shift] = DIRTY
+    return mark != FROZEN
 
 
 @kernel("boolean(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64, int64)")
@@ -158,38 +175,6 @@ def touch_range(
     return True
 
 
-@kernel("void(int64[::1], int64, int64[::1], uint64[::1], uint64[::1])")
-def page_checksums(
-    arena: np.ndarray, shift: int, pages: np.ndarray, seeds: np.ndarray, out: np.ndarray
-) -> None:
-    """A checksum per physical page; `seeds` tells pages of equal content apart.
-
-    Four lanes, so that the processor overlaps their multiplications. Every step of a lane is a
-    bijection of its state for a given word, and of the word for a given state: one damaged word
-    always changes the result.
-    """
-    words = 1 << shift
-    for i in range(len(pages)):
-        at = pages[i] << shift
-        a = seeds[i]
-        b = seeds[i] ^ _C1
-        c = seeds[i] ^ _C2
-        d = seeds[i] + _C1
-        for j in range(0, words, 4):
-            a = (a ^ np.uint64(arena[at + j])) * _C1
-            b = (b ^ np.uint64(arena[at + j + 1])) * _C1
-            c = (c ^ np.uint64(arena[at + j + 2])) * _C1
-            d = (d ^ np.uint64(arena[at + j + 3])) * _C1
-            a ^= a >> _S32
-            b ^= b >> _S32
-            c ^= c >> _S32
-            d ^= d >> _S32
-        h = (a * _C2) ^ (b >> _S31)
-        h = ((h ^ (h >> _S32)) * _C1) ^ (c * _C2)
-        h = ((h ^ (h >> _S32)) * _C1) ^ (d * _C2)
-        out[i] = h ^ (h >> _S31)
-
-
 @kernel("void(int64[::1], int64, int64[::1], int64[::1])")
 def copy_pages(arena: np.ndarray, shift: int, pages: np.ndarray, out: np.ndarray) -> None:
     """Copy physical pages, one after another, to `out`."""
@@ -200,7 +185,7 @@ def copy_pages(arena: np.ndarray, shift: int, pages: np.ndarray, out: np.ndarray
             out[i * words + j] = arena[at + j]
 
 
-@kernel("uint64(int64[::1], int64, int64)")
+@_inlined
 def _hash_words(words: np.ndarray, start: int, count: int) -> int:
     h = np.uint64(0)
     for j in range(count):
@@ -209,7 +194,7 @@ def _hash_words(words: np.ndarray, start: int, count: int) -> int:
     return (h * _C2) ^ (h >> _S31)
 
 
-@kernel("int64(uint64, int64, int64)")
+@_inlined
 def _bucket_of(h: int, buckets: int, low_power: int) -> int:
     b = np.int64(h & np.uint64(2 * low_power - 1))
     if b >= buckets:
@@ -685,36 +670,45 @@ def _is_string_less(
 
 
 @kernel(
-    "void(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])"
+    "int64(int64[::1], uint8[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1], int64,"
+    " int64, int64, int64[::1])"
 )
 def _find_block(
     arena: np.ndarray,
+    marks: np.ndarray,
     shift: int,
     bucket_pages: np.ndarray,
     record_pages: np.ndarray,
+    bucket_base: int,
+    record_base: int,
     keys: np.ndarray,
     first: int,
     stop: int,
     k: int,
     found: np.ndarray,
-) -> None:
-    """Physical addresses of the rows' records, or -1, for the rows [first, stop).
+) -> int:
+    """Physical addresses of the records of the rows [first, stop), until one needs more.
 
     Step by step for all rows: what one row waits for in memory, the processor fetches for many.
+
+    Returns:
+        The first row whose group is new or frozen, `stop` if none is.
     """
     head = resolve(bucket_pages, 0, shift)
     buckets = arena[head + BUCKETS]
     low_power = arena[head + LOW_POWER]
-    for i in range(stop - first):
+    rows = stop - first
+    for i in range(rows):
         h = _hash_words(keys, (first + i) * k, k)
-        found[i] = resolve(bucket_pages, _bucket_of(h, buckets, low_power) + (1 << shift), shift)
-    for i in range(stop - first):
-        found[i] = arena[found[i]]
-    for i in range(stop - first):
+        found[i] = _bucket_of(h, buckets, low_power) + (1 << shift)
+    for i in range(rows):
+        found[i] = arena[place(bucket_pages, bucket_base, found[i], shift)]
+    unready = np.int64(0)
+    for i in range(rows):
         link = found[i]
         address = np.int64(-1)
         while link != 0:
-            address = resolve(record_pages, link - 1, shift)
+            address = place(record_pages, record_base, link - 1, shift)
             same = True
             for j in range(k):
                 if arena[address + 1 + j] != keys[(first + i) * k + j]:
@@ -724,17 +718,23 @@ def _find_block(
                 break
             link = arena[address]
         found[i] = address if link != 0 else -1
+    for i in range(rows):
+        unready |= found[i] >> 63
+        unready |= mark_of(marks, shift, max(found[i], 0)) ^ DIRTY
+    if unready != 0:
+        for i in range(rows):
+            if found[i] < 0 or not touch_unfrozen(marks, shift, found[i]):
+                return first + i
+    return stop
 
 
 @kernel(
-    "int64(int64[::1], float64[::1], uint8[::1], int64, int64[::1], int64, int64,"
-    " int64[:,::1], int64[:,::1], float64[:,::1], uint8[:,::1], int64, int64, int64[::1],"
-    " int64[:,::1])"
+    "int64(int64[::1], float64[::1], int64, int64[::1], int64, int64, int64[:,::1],"
+    " int64[:,::1], float64[:,::1], uint8[:,::1], int64, int64, int64[::1], int64[:,::1])"
 )
 def _update_found(
     arena: np.ndarray,
     arena_floats: np.ndarray,
-    marks: np.ndarray,
     shift: int,
     text_pages: np.ndarray,
     k: int,
@@ -748,18 +748,14 @@ def _update_found(
     found: np.ndarray,
     running: np.ndarray,
 ) -> int:
-    """Update the groups of rows [first, stop), as long as they exist and their pages are dirty.
+    """Update the groups of rows [first, stop), of which the places are found and dirty.
 
-    Here the time goes, so here nothing else is done: the first row that needs more is returned;
-    `stop` if none does, -1 - p if aggregate p overflowed.
+    Returns `stop`, or -1 - p if aggregate p overflowed.
     """
     with_nulls = is_valid.shape[1] > 0
     with_running = running.shape[0] > 0
     for i in range(first, stop):
-        address = found[i - first]
-        if address < 0 or not is_dirty(marks, shift, address):
-            return i
-        base = address + 1 + k
+        base = found[i - first] + 1 + k
         for p in range(plan.shape[0]):
             operation = plan[p, 0]
             at = base + plan[p, 1]
@@ -824,9 +820,9 @@ def _update_found(
 
 
 @kernel(
-    "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1],"
-    " int64[::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], float64[:,::1], uint8[:,::1],"
-    " int64, int64[:,::1])"
+    "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64,"
+    " int64, int64[::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], float64[:,::1],"
+    " uint8[:,::1], int64, int64[:,::1])"
 )
 def aggregate(
     arena: np.ndarray,
@@ -836,6 +832,8 @@ def aggregate(
     shift: int,
     bucket_pages: np.ndarray,
     record_pages: np.ndarray,
+    bucket_base: int,
+    record_base: int,
     text_pages: np.ndarray,
     keys: np.ndarray,
     v: int,
@@ -850,6 +848,8 @@ def aggregate(
 
     Args:
         arena_floats: The arena seen as float64.
+        bucket_base: `PageManager.base_of` the buckets.
+        record_base: And of the records.
         keys: int64 (n, k).
         v: Accumulator words per group.
         plan: int64 (m, 3): operation, first accumulator word, first row of `arguments`.
@@ -869,11 +869,23 @@ def aggregate(
     i = start
     while i < n:
         stop = min(n, i + rows)
-        _find_block(arena, shift, bucket_pages, record_pages, flat, i, stop, k, found)
+        found_before = _find_block(
+            arena,
+            marks,
+            shift,
+            bucket_pages,
+            record_pages,
+            bucket_base,
+            record_base,
+            flat,
+            i,
+            stop,
+            k,
+            found,
+        )
         i = _update_found(
             arena,
             arena_floats,
-            marks,
             shift,
             text_pages,
             k,
@@ -883,7 +895,7 @@ def aggregate(
             float_arguments,
             is_valid,
             i,
-            stop,
+            found_before,
             found,
             running,
         )

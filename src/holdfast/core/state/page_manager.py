@@ -15,82 +15,42 @@ life, and so finds those of a recovered manager: `create_page_set` gives the rec
 is one, and the structure takes its content as it is. Sets created later (those of a window) are
 named in some structure's records and opened by their ids.
 
-The address space for the largest state is reserved once the state has outgrown a megabyte: from
-then on no page ever moves, and nothing is copied when the state grows.
+Where pages lie. Small page sets share the *pool*. A set that outgrows it gets a *region*, address
+space for as many pages as there may be, in which a page's place follows from its sequence number:
+its home. Clones are taken from the pool; once the snapshot has ended they come home, some at every
+`make_room`. While all pages of a set are at home, kernels need no table to find them (`base_of`).
+Where the system does not give out that much address space there are no regions, and the pool grows
+by copying.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, NewType
+from typing import Final
 
 import numpy as np
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.state.kernels import CLEAN, DIRTY, FREE, FROZEN
-
-PageSetId = NewType("PageSetId", int)
+from holdfast.core.state.page_memory import PageMemory, Region
+from holdfast.core.state.snapshot import PageSetId as PageSetId
+from holdfast.core.state.snapshot import PageStatistics
+from holdfast.core.state.snapshot import Snapshot as Snapshot
 
 PAGE_BYTES_DEFAULT: Final = 8 << 10
 STATE_BYTES_MAX_DEFAULT: Final = 4 << 30
-_FIRST_PAGES: Final = 64
-_SMALL_ARENA_BYTES: Final = 1 << 20
 _CLONES_AHEAD: Final = 64
 """Free pages kept for kernels to clone into while a snapshot is held."""
+_POOLED_BYTES: Final = 64 << 10
+"""A page set up to this size lies in the pool."""
+_HOME_AT_ONCE: Final = 64
+"""So many clones come home in one go."""
+_WELL_ORDERED: Final = 16
+"""A set is read straight into a region when files hold runs of so many of its pages."""
 _NO_PAGES: Final = np.zeros(0, dtype=np.int64)
 
 
 class StateLimitExceeded(RuntimeError):
     """The operators' state needs more pages than the setting `spark.holdfast.stateBytesMax`."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageStatistics:
-    """Counts at one moment.
-
-    Attributes:
-        page_bytes: Size of a page.
-        pages_used: Pages in page sets.
-        pages_held: Pages of page sets and of a snapshot.
-        pages_peak: The most that were held.
-        pages_max: The bound of those.
-        page_sets: Page sets that exist.
-        pages_replaced: Pages that were cloned or released while a snapshot held them.
-    """
-
-    page_bytes: int
-    pages_used: int
-    pages_held: int
-    pages_peak: int
-    pages_max: int
-    page_sets: int
-    pages_replaced: int
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """All pages at one moment, the page sets one after another.
-
-    Attributes:
-        page_sets: Their ids, ascending.
-        counts: int64, pages per set.
-        pages: int64 (n,), the physical page of every PageID.
-        is_changed: bool (n,), whether the page has to be written; the others are stored already.
-        next_set: The id that the next page set would get.
-        is_cancelled: The manager needed its pages; what is being written is worth nothing.
-    """
-
-    page_sets: tuple[PageSetId, ...]
-    counts: np.ndarray
-    pages: np.ndarray
-    is_changed: np.ndarray
-    next_set: int
-    is_cancelled: bool = False
-
-    @property
-    def changed(self) -> np.ndarray:
-        """Positions of the pages to be written, int64 ascending."""
-        return np.flatnonzero(self.is_changed)
 
 
 class PageManager:
@@ -100,12 +60,14 @@ class PageManager:
         self,
         page_bytes: int = PAGE_BYTES_DEFAULT,
         state_bytes_max: int = STATE_BYTES_MAX_DEFAULT,
+        pooled_bytes: int = _POOLED_BYTES,
     ) -> None:
         """Start without pages.
 
         Args:
             page_bytes: A power of two from 512 to 1 MiB; 8 KiB and 64 KiB are SGuard's.
             state_bytes_max: Bound on the bytes of all pages held, clones for a snapshot included.
+            pooled_bytes: A larger page set gets a region.
 
         Raises:
             LocalProtocolError: A size out of range.
@@ -119,20 +81,32 @@ class PageManager:
         self.shift = self.page_words.bit_length() - 1
         self.pages_max = state_bytes_max // page_bytes
         self.state_bytes_max = state_bytes_max
-        self.arena = np.zeros(_FIRST_PAGES * self.page_words, dtype=np.int64)
-        """All pages, flat; may be replaced by `allocate`, so never keep it across a call."""
-        self.marks = np.zeros(_FIRST_PAGES, dtype=np.uint8)
-        """Per physical page its mark, see `kernels.py`."""
-        self.free = np.zeros(_FIRST_PAGES + 1, dtype=np.int64)
-        """A stack of free physical pages below `_fresh`: its height, then the pages."""
+        self._memory = PageMemory(page_bytes, self.pages_max)
         self._tables: dict[PageSetId, np.ndarray] = {}
-        self._fresh = 0  # Physical pages from here on were never used.
+        self._pooled_max = pooled_bytes // page_bytes
+        self._regions: dict[PageSetId, Region] = {}
+        self._leaving: list[Region] = []  # Without a set; the snapshot may hold pages of them.
+        self._strays: list[tuple[PageSetId, np.ndarray]] = []  # Who may not be at home; sequences.
         self._next_set = 1
         self._recovered_next_set = 1
         self._is_recovering = False
-        self._peak = 0
         self._snapshot: Snapshot | None = None
         self._replaced = 0
+
+    @property
+    def arena(self) -> np.ndarray:
+        """All pages, flat; may be replaced by `allocate`, so never keep it across a call."""
+        return self._memory.arena
+
+    @property
+    def marks(self) -> np.ndarray:
+        """Per physical page its mark, see `kernels.py`."""
+        return self._memory.marks
+
+    @property
+    def free(self) -> np.ndarray:
+        """The stack of free pages that kernels clone into: its height, then the pages."""
+        return self._memory.free
 
     # -- page sets --------------------------------------------------------------------------
 
@@ -159,6 +133,10 @@ class PageManager:
         """
         self._release_pages(self.pages_of(page_set))
         del self._tables[page_set]
+        region = self._regions.pop(page_set, None)
+        if region is not None:
+            self._leaving.append(region)
+            self._take_regions_back()
 
     def pages_of(self, page_set: PageSetId) -> np.ndarray:
         """The page table of a set: sequence number -> physical page. int64; kernels change it.
@@ -180,10 +158,11 @@ class PageManager:
             StateLimitExceeded: The bound would be passed; nothing was allocated.
             LocalProtocolError: There is no such page set.
         """
-        table = self.pages_of(page_set)
+        held = len(self.pages_of(page_set))
         self._require(count)
-        pages = self._take(count)
-        self._tables[page_set] = np.concatenate([table, pages])
+        region = self._region_of(page_set, held + count)
+        pages = self._memory.take(count) if region is None else self._extend(region, held, count)
+        self._tables[page_set] = np.concatenate([self._tables[page_set], pages])
         return pages
 
     def release(self, page_set: PageSetId, count: int = 1) -> None:
@@ -223,24 +202,26 @@ class PageManager:
         old = int(self._page(page_set, sequence))
         if self.marks[old] != FROZEN:
             return old
-        (new,) = self._take(1, zeroed=False)
+        (new,) = self._memory.take(1, zeroed=False)
         self._words(new)[:] = self._words(old)
         self._tables[page_set][sequence] = new
         return int(new)
 
     def make_room(self) -> None:
-        """See to free pages for kernels to clone into. Without a snapshot none is needed.
+        """See to free pages for kernels to clone into. Without a snapshot clones come home.
 
         Where the bound leaves no room, the snapshot is cancelled: the job goes on, the checkpoint
         does not.
         """
-        if self._snapshot is None or self.free[0] >= _CLONES_AHEAD:
+        if self._snapshot is None:
+            if self._strays:
+                self._come_home()
+            return
+        if self.free[0] >= _CLONES_AHEAD:
             return
         wanted = min(_CLONES_AHEAD, self.pages_max - self.pages_held) - int(self.free[0])
         if wanted > 0:
-            self._reserve(self._fresh + wanted)
-            self._push(np.arange(self._fresh, self._fresh + wanted, dtype=np.int64))
-            self._fresh += wanted
+            self._memory.add_free(wanted)
         if self.free[0] == 0:
             self.cancel(self._snapshot)
 
@@ -252,7 +233,19 @@ class PageManager:
     @property
     def pages_held(self) -> int:
         """Pages in page sets, and those that only the snapshot still needs."""
-        return self._fresh - int(self.free[0])
+        return self._memory.pages_held
+
+    def base_of(self, page_set: PageSetId) -> int:
+        """Word address of the set's first page, if the others follow it and none is frozen; or -1.
+
+        It holds until the next call of anything but `make_room`.
+        """
+        region = self._regions.get(page_set)
+        if region is None or self._snapshot is not None:
+            return -1
+        if any(astray == page_set for astray, _ in self._strays):
+            return -1
+        return region.start << self.shift
 
     def _page(self, page_set: PageSetId, sequence: int) -> int:
         table = self.pages_of(page_set)
@@ -272,61 +265,70 @@ class PageManager:
                 f"pages, but spark.holdfast.stateBytesMax is {self.state_bytes_max}"
             )
 
-    def _take(self, count: int, *, zeroed: bool = True) -> np.ndarray:
-        """Free pages, and fresh ones if there are too few."""
-        recycled = min(count, int(self.free[0]))
-        self._reserve(self._fresh + count - recycled)
-        height = int(self.free[0])
-        old = self.free[height + 1 - recycled : height + 1][::-1]
-        self.free[0] -= recycled
-        fresh = np.arange(self._fresh, self._fresh + count - recycled, dtype=np.int64)
-        self._fresh += len(fresh)
-        if zeroed and recycled:
-            self.arena.reshape(-1, self.page_words)[old] = 0
-        pages = np.concatenate([old, fresh])
-        self.marks[pages] = DIRTY
-        self._peak = max(self._peak, self.pages_held)
-        return pages
-
     def _release_pages(self, pages: np.ndarray) -> None:
         """To the free ones, except what a snapshot holds: that follows at its end."""
         unheld = pages[self.marks[pages] != FROZEN] if self._snapshot is not None else pages
-        self._push(unheld[::-1])
+        self._memory.push(unheld[::-1])
 
-    def _push(self, pages: np.ndarray) -> None:
-        height = int(self.free[0])
-        if height + len(pages) >= len(self.free):
-            larger = np.zeros(2 * (height + len(pages)) + 1, dtype=np.int64)
-            larger[: len(self.free)] = self.free
-            self.free = larger
-        self.free[height + 1 : height + 1 + len(pages)] = pages
-        self.free[0] += len(pages)
-        self.marks[pages] = FREE
+    # -- regions ----------------------------------------------------------------------------
 
-    def _reserve(self, pages: int) -> None:
-        capacity = len(self.marks)
-        if pages <= capacity:
-            return
-        larger = max(pages, 2 * capacity)
-        arena = self._new_arena(larger)
-        larger = len(arena) >> self.shift
-        arena[: len(self.arena)] = self.arena
-        self.arena = arena
-        marks = np.zeros(larger, dtype=np.uint8)
-        marks[:capacity] = self.marks
-        self.marks = marks
+    def _region_of(self, page_set: PageSetId, pages: int) -> Region | None:
+        """The region of a set that will have so many pages; None: it lies in the pool."""
+        region = self._regions.get(page_set)
+        if region is not None or pages <= self._pooled_max:
+            return region
+        region = self._memory.region()
+        if region is not None:
+            self._regions[page_set] = region
+            old = self._tables[page_set]
+            self._tables[page_set] = self._memory.extend(region, 0, len(old))
+            self._move(old, self._tables[page_set])
+        return region
 
-    def _new_arena(self, pages: int) -> np.ndarray:
-        """Zeroed memory for so many pages; beyond a megabyte for all there may ever be.
+    def _extend(self, region: Region, held: int, count: int) -> np.ndarray:
+        """Zeroed pages for a region that has so many; from the pool where a snapshot holds them."""
+        if self._snapshot is not None and self._memory.is_in_use(region, held, held + count):
+            return self._memory.take(count)
+        return self._memory.extend(region, held, count)
 
-        Where the system does not give out that much address space, the arena grows by copying.
-        """
-        if pages * self.page_bytes > _SMALL_ARENA_BYTES and pages < self.pages_max:
-            try:
-                return np.zeros(self.pages_max * self.page_words, dtype=np.int64)
-            except MemoryError:
-                pass
-        return np.zeros(pages * self.page_words, dtype=np.int64)
+    def _move(self, pages: np.ndarray, homes: np.ndarray) -> None:
+        """Move pages of a set, which its table no longer names; what is frozen stays there too."""
+        rows = self.arena.reshape(-1, self.page_words)
+        rows[homes] = rows[pages]
+        self.marks[homes] = np.where(self.marks[pages] == CLEAN, CLEAN, DIRTY)
+        self._release_pages(pages)
+
+    def _come_home(self) -> None:
+        """Move some pages home. Without a snapshot, so that every home is free."""
+        page_set, sequences = self._strays.pop()
+        if len(sequences) > _HOME_AT_ONCE:
+            self._strays.append((page_set, sequences[_HOME_AT_ONCE:]))
+        region = self._regions.get(page_set)
+        if region is None:
+            return  # The set is gone.
+        table = self._tables[page_set]
+        some = sequences[:_HOME_AT_ONCE]
+        some = some[some < len(table)]
+        homes = region.start + some
+        is_away = table[some] != homes
+        some, homes = some[is_away], homes[is_away]
+        pages = table[some]
+        table[some] = homes
+        self._memory.occupy(region, homes)
+        self._move(pages, homes)
+
+    def _look_for_strays(self) -> None:
+        """A snapshot has ended: who has been cloned or could not be allocated at home?"""
+        for page_set, region in self._regions.items():
+            table = self._tables[page_set]
+            away = np.flatnonzero(table != region.homes(0, len(table)))
+            if len(away):
+                self._strays.append((page_set, away))
+
+    def _take_regions_back(self) -> None:
+        if self._snapshot is None:
+            self._memory.take_back(self._leaving)
+            self._leaving = []
 
     # -- checkpoint and recovery ------------------------------------------------------------
 
@@ -336,7 +338,8 @@ class PageManager:
 
     def dirty_pages(self) -> int:
         """How many pages have changed since the last finished checkpoint."""
-        return int(np.count_nonzero(self.marks[: self._fresh] == DIRTY))
+        tables = self._tables.values()
+        return sum(int(np.count_nonzero(self.marks[table] == DIRTY)) for table in tables)
 
     def checkpoint(self, also: np.ndarray | None = None) -> Snapshot:
         """Freeze all pages that have changed since the last finished checkpoint. [Table 4: chkpt]
@@ -361,6 +364,7 @@ class PageManager:
         self.marks[pages[is_changed]] = FROZEN
         counts = np.array([len(table) for table in tables], dtype=np.int64)
         self._snapshot = Snapshot(page_sets, counts, pages, is_changed, self._next_set)
+        self._strays = []  # Looked for when it ends.
         return self._snapshot
 
     def thaw(self, snapshot: Snapshot, positions: np.ndarray) -> None:
@@ -393,12 +397,14 @@ class PageManager:
         self.marks[kept] = mark
         self._drop(snapshot.pages[positions][current < 0])
         self._snapshot = None
+        self._take_regions_back()
+        self._look_for_strays()
 
     def _drop(self, pages: np.ndarray) -> None:
         """Free pages that only the snapshot held; those thawed before are free already."""
         held = pages[self.marks[pages] == FROZEN]
         self._replaced += len(held)
-        self._push(held)
+        self._memory.push(held)
 
     def _current(self, snapshot: Snapshot, positions: np.ndarray) -> np.ndarray:
         """The physical pages at positions of a snapshot; -1 where they are no longer in use."""
@@ -432,20 +438,55 @@ class PageManager:
             StateLimitExceeded: The checkpoint is larger than the bound.
             LocalProtocolError: There are pages already.
         """
-        if self._fresh:
+        if self.pages_held:
             raise LocalProtocolError("a checkpoint is loaded into an empty manager")
         total = int(counts.sum())
         self._require(total)
-        physical = np.empty(total, dtype=np.int64)
-        physical[order] = self._take(total)
+        physical = np.full(total, -1, dtype=np.int64)
+        rank = np.empty(total, dtype=np.int64)
+        rank[order] = np.arange(total, dtype=np.int64)
+        starts = (np.cumsum(counts) - counts).tolist()
+        for page_set, start, count in zip(page_sets, starts, counts.tolist(), strict=True):
+            self._tables[page_set] = _NO_PAGES
+            breaks = np.count_nonzero(np.diff(rank[start : start + count]) != 1)
+            region = None
+            if breaks * _WELL_ORDERED <= count:
+                region = self._region_of(page_set, count)
+            if region is not None:
+                physical[start : start + count] = self._extend(region, 0, count)
+        pooled = order[physical[order] < 0]
+        physical[pooled] = self._memory.take(len(pooled))
         self.marks[physical] = CLEAN
-        start = 0
-        for page_set, count in zip(page_sets, counts.tolist(), strict=True):
+        for page_set, start, count in zip(page_sets, starts, counts.tolist(), strict=True):
             self._tables[page_set] = physical[start : start + count].copy()
-            start += count
         self._is_recovering = True
         self._recovered_next_set = next_set
         return physical
+
+    def mirror(self, page_sets: dict[PageSetId, int], next_set: int) -> np.ndarray:
+        """Have the page sets of another manager; the caller fills the pages. [HA §4.1]
+
+        Args:
+            page_sets: Pages per set, by ascending id.
+            next_set: The id that the next page set gets.
+
+        Returns:
+            All pages, the page sets one after another: physical numbers, int64 (n,).
+
+        Raises:
+            StateLimitExceeded: They are more than the bound.
+        """
+        for page_set in [name for name in self._tables if name not in page_sets]:
+            self.destroy_page_set(page_set)
+        for page_set, count in page_sets.items():
+            more = count - len(self._tables.setdefault(page_set, _NO_PAGES))
+            if more > 0:
+                self.allocate(page_set, more)
+            elif more < 0:
+                self.release(page_set, -more)
+        self._is_recovering = True
+        self._recovered_next_set = next_set
+        return np.concatenate([_NO_PAGES, *(self._tables[name] for name in page_sets)])
 
     def recovered(self) -> None:
         """All structures that live as long as the manager have been created: go on as before."""
@@ -463,7 +504,7 @@ class PageManager:
             self.page_bytes,
             used,
             held,
-            self._peak,
+            self._memory.pages_peak,
             self.pages_max,
             len(self._tables),
             self._replaced,
@@ -478,7 +519,7 @@ class PageManager:
             frozen = self._snapshot.pages[self._snapshot.is_changed]
             held = np.setdiff1d(frozen[self.marks[frozen] == FROZEN], used)
         everything = np.sort(np.concatenate([used, free, held]))
-        if not np.array_equal(everything, np.arange(self._fresh)):
+        if not self._memory.are_all(everything):
             raise InvariantViolation("a page is lost, or in two page sets")
         if bool((self.marks[used] == FREE).any()) or bool((self.marks[free] != FREE).any()):
             raise InvariantViolation("a page in use is marked free, or the other way round")

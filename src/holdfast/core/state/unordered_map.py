@@ -69,6 +69,11 @@ class UnorderedMap:
         """Page table of the records."""
         return self._manager.pages_of(self._record_set)
 
+    def bases(self) -> tuple[int, int]:
+        """`PageManager.base_of` its two page sets."""
+        manager = self._manager
+        return manager.base_of(self._bucket_set), manager.base_of(self._record_set)
+
     @property
     def page_count(self) -> int:
         """How many pages it takes."""

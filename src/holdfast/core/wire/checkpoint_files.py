@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from holdfast.core.checkpoint.page_checksum import checksums
 from holdfast.core.checkpoint.page_image import (
-    checksums,
     next_image,
     page_seeds,
     split_among_workers,
@@ -138,7 +138,9 @@ class CheckpointFiles:
 
 
 def read_outputs(
-    manifest: Manifest, files: Mapping[CheckpointId, memoryview], schemas: Mapping[str, pa.Schema]
+    manifest: Manifest,
+    files: Mapping[CheckpointId, memoryview],
+    schemas: Mapping[StreamId, pa.Schema],
 ) -> dict[StreamId, tuple[TupleBatch, ...]] | CorruptRecord:
     """The output tuples of a checkpoint per stream, up to the cut.
 

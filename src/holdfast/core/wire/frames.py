@@ -19,11 +19,16 @@ from holdfast.core.haunit.events import (
     AckReceived,
     BatchReceived,
     BoundaryReceived,
+    DeltaAckReceived,
+    DeltaReceived,
+    PageRunReceived,
     PositionsReceived,
     SubscribeReceived,
 )
 from holdfast.core.model.ids import Incarnation, StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType
+from holdfast.core.wire import delta_frames as bodies
+from holdfast.core.wire.messages import NodeMessage
 
 MAGIC: Final = 0x4648  # "HF", little endian
 VERSION: Final = 2
@@ -43,6 +48,9 @@ class FrameKind(enum.IntEnum):
     SUBSCRIBE = 3
     ACK = 4
     POSITIONS = 5
+    PAGE_RUN = 6
+    DELTA = 7
+    DELTA_ACK = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,77 +60,50 @@ class CorruptFrame:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class FrameAddress:
-    """Who speaks to whom: the part of a header that all kinds share."""
-
-    epoch: int
-    sender: Incarnation
-    receiver: Incarnation
-
-
-NodeMessage = BatchReceived | BoundaryReceived | SubscribeReceived | AckReceived | PositionsReceived
-
-
-def encode_batch(
-    address: FrameAddress, stream: StreamId, batch: TupleBatch
+def encode(
+    message: NodeMessage, epoch: int, streams: Sequence[StreamId] = ()
 ) -> list[bytes | pa.Buffer]:
-    """A batch as two parts: the header, and the Arrow message (not copied again)."""
-    header = _header(
-        FrameKind.BATCH,
-        address,
-        stream,
-        (batch.first_id, batch.boundary_us, batch.created_us, batch.count),
-        batch.tuple_type,
+    """A message as the parts of a frame; what Arrow has serialized is not copied again.
+
+    Args:
+        message: The message.
+        epoch: The present epoch of the coordinator.
+        streams: For a delta, the node's output streams but sinks, in the order of its plan.
+    """
+    body: Sequence[bytes | pa.Buffer] = ()
+    tuple_type, is_secondary = 0, False
+    match message:
+        case BatchReceived(batch=batch):
+            kind = FrameKind.BATCH
+            fields = (batch.first_id, batch.boundary_us, batch.created_us, batch.count)
+            body, tuple_type = [batch.batch.serialize()], int(batch.tuple_type)
+        case BoundaryReceived():
+            kind, fields = FrameKind.BOUNDARY, (message.sent_before, message.boundary_us, 0, 0)
+        case SubscribeReceived():
+            kind, is_secondary = FrameKind.SUBSCRIBE, message.is_secondary
+            fields = (message.from_id, message.needed_from, message.credit_until, 0)
+        case AckReceived():
+            kind, is_secondary = FrameKind.ACK, message.is_secondary
+            fields = (message.received_before, message.needed_from, message.credit_until, 0)
+        case PositionsReceived(positions=positions):
+            kind, fields = FrameKind.POSITIONS, (len(positions), 0, 0, 0)
+            body = [b"".join(_POSITIONS.pack(*pair) for pair in positions)]
+        case PageRunReceived(run=run):
+            kind = FrameKind.PAGE_RUN
+            fields = (run.sequence, len(run.ids), run.words.shape[1], 0)
+            body = bodies.encode_page_run(run)
+        case DeltaReceived(delta=delta):
+            kind, fields = FrameKind.DELTA, (delta.sequence, 0, 0, 0)
+            body = bodies.encode_delta(delta, streams)
+        case DeltaAckReceived():
+            kind = FrameKind.DELTA_ACK
+            fields = (message.sequence, message.pages, int(message.is_applied), 0)
+    name = message.stream.encode()
+    ends = (message.sender, message.receiver)
+    header = _HEADER.pack(
+        MAGIC, VERSION, kind, tuple_type, is_secondary, len(name), epoch, *ends, *fields
     )
-    return [header, batch.batch.serialize()]
-
-
-def encode_positions(
-    kind: FrameKind,
-    address: FrameAddress,
-    stream: StreamId,
-    positions: tuple[int, int, int],
-    *,
-    is_secondary: bool = False,
-) -> list[bytes]:
-    """A boundary (sent_before, boundary_us, 0), subscription or ack (three positions)."""
-    return [_header(kind, address, stream, (*positions, 0), is_secondary=is_secondary)]
-
-
-def encode_replica_positions(
-    address: FrameAddress, stream: StreamId, positions: tuple[tuple[int, int], ...]
-) -> list[bytes]:
-    """What a primary tells its secondary, as two parts: the header, and the positions."""
-    header = _header(FrameKind.POSITIONS, address, stream, (len(positions), 0, 0, 0))
-    return [header, b"".join(_POSITIONS.pack(*pair) for pair in positions)]
-
-
-def _header(
-    kind: FrameKind,
-    address: FrameAddress,
-    stream: StreamId,
-    fields: tuple[int, int, int, int],
-    tuple_type: int = 0,
-    *,
-    is_secondary: bool = False,
-) -> bytes:
-    name = stream.encode()
-    return (
-        _HEADER.pack(
-            MAGIC,
-            VERSION,
-            kind,
-            tuple_type,
-            is_secondary,
-            len(name),
-            address.epoch,
-            address.sender,
-            address.receiver,
-            *fields,
-        )
-        + name
-    )
+    return [header + name, *body]
 
 
 def decode(
@@ -132,8 +113,8 @@ def decode(
 
     Args:
         parts: The parts as received, bytes-like.
-        schemas: Per input stream the declared schema with the time column; batches of other
-            streams, or that do not fit, are refused.
+        schemas: Per input and output stream the declared schema with the time column; batches of
+            other streams, or that do not fit, are refused.
         epoch: The present epoch of the coordinator; frames of another are refused.
     """
     if not parts:
@@ -169,6 +150,8 @@ def decode(
         return BatchReceived(stream, sender, receiver, tuples)
     if kind == FrameKind.POSITIONS:
         return _positions(parts, stream, (sender, receiver), a)
+    if kind in (FrameKind.PAGE_RUN, FrameKind.DELTA):
+        return _state(kind, parts[1:], stream, (sender, receiver), (a, b, c), schemas)
     if len(parts) != 1:
         return CorruptFrame(f"{len(parts)} parts")
     if kind == FrameKind.BOUNDARY:
@@ -177,6 +160,8 @@ def decode(
         return SubscribeReceived(stream, sender, receiver, a, b, c, bool(role))
     if kind == FrameKind.ACK and min(a, b, c) >= 0:
         return AckReceived(stream, sender, receiver, a, b, c, bool(role))
+    if kind == FrameKind.DELTA_ACK and min(a, b, c) >= 0:
+        return DeltaAckReceived(stream, sender, receiver, a, b, bool(c))
     return CorruptFrame(f"kind {kind}")
 
 
@@ -194,6 +179,29 @@ def _positions(
         return CorruptFrame("a negative position")
     sender, receiver = ends
     return PositionsReceived(stream, Incarnation(sender), Incarnation(receiver), found)
+
+
+def _state(
+    kind: int,
+    parts: Sequence[object],
+    stream: StreamId,
+    ends: tuple[int, int],
+    fields: tuple[int, int, int],
+    schemas: dict[StreamId, pa.Schema],
+) -> PageRunReceived | DeltaReceived | CorruptFrame:
+    """What passive standby sends; `ends` as above."""
+
+    def batch_of(part: object, output: StreamId, count: int) -> pa.RecordBatch | None:
+        batch = _batch(part, schemas.get(output), count)
+        return None if isinstance(batch, CorruptFrame) else batch
+
+    address = (stream, Incarnation(ends[0]), Incarnation(ends[1]))
+    try:
+        if kind == FrameKind.PAGE_RUN:
+            return PageRunReceived(*address, bodies.decode_page_run(parts, *fields))
+        return DeltaReceived(*address, bodies.decode_delta(parts, fields[0], batch_of))
+    except ValueError as error:
+        return CorruptFrame(f"no part of a state: {error}")
 
 
 def _batch(part: object, schema: pa.Schema | None, count: int) -> pa.RecordBatch | CorruptFrame:

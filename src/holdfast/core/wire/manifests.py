@@ -22,7 +22,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.state.page_manager import PageSetId
 from holdfast.core.wire.log_records import CorruptRecord
 
-_MAGIC: Final = b"HFCKP\x00\x00\x01"
+_MAGIC: Final = b"HFCKP\x00\x00\x02"
 _HEAD: Final = struct.Struct("<8sQQQ")  # magic, bytes of JSON, page sets, pages
 _ARRAYS: Final[tuple[np.dtype[Any], ...]] = (np.dtype("<i4"), np.dtype("<i8"), np.dtype("<u8"))
 """Of file, position and checksum."""

@@ -12,8 +12,10 @@ import numpy as np
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.model.tuples import TupleBatch, TupleType
 from holdfast.shell.sources.base import SourceReader, SourceRows
+from holdfast.shell.sources.read_ahead import ReadAhead
 from holdfast.shell.storage.ingest_log import IngestLogReader
-from holdfast.shell.storage.stream_log import StreamLogReader
+from holdfast.shell.storage.logs import open_reader
+from holdfast.shell.storage.places import is_remote
 
 _READ_BYTES = 8 << 20
 
@@ -41,7 +43,12 @@ class LogSourceSpec:
 
     def open(self) -> SourceReader:
         """Open the log."""
-        return LogSourceReader(self) if self.speed is None else PacedReader(self)
+        return self.follow() if self.speed is None else PacedReader(self)
+
+    def follow(self) -> SourceReader:
+        """Read as fast as may be; ahead of what is asked for, where every look is a request."""
+        reader = LogSourceReader(self)
+        return ReadAhead(reader) if is_remote(self.path) else reader
 
 
 class LogSourceReader:
@@ -84,7 +91,7 @@ class LogSourceReader:
         spec = self._spec
         if spec.kind == "ingest":
             return IngestLogReader(spec.path, spec.partition, spec.partitions, from_id)
-        return StreamLogReader(spec.path, from_id)
+        return open_reader(spec.path, from_id)
 
     def close(self) -> None:
         """See `SourceReader.close`."""
@@ -103,7 +110,7 @@ class PacedReader:
     def __init__(self, spec: LogSourceSpec) -> None:
         """Pace the log of `spec`."""
         self._spec = spec
-        self._reader = LogSourceReader(spec)
+        self._reader = spec.follow()
         self._origin_us: int | None = None
         self._waiting: deque[TupleBatch] = deque()
         self._rows = SourceRows((), BEGINNING_US)

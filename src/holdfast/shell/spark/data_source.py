@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,8 +37,10 @@ from holdfast.core.model.tuples import TIME_COLUMN, TupleType
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import StorageError, UnknownStream
 from holdfast.shell.storage.ingest_log import IngestFile, IngestLogReader, IngestMeta
+from holdfast.shell.storage.log_follower import LogFollower, LoggedBatch
+from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.storage.paths import checked_name
-from holdfast.shell.storage.stream_log import LoggedBatch, StreamLogReader
+from holdfast.shell.storage.places import has_files, local_path, store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,37 +62,46 @@ class _Log:
     partitions: tuple[int, ...]
     schema: pa.Schema
 
-    def open(self, partition: int, from_id: int) -> StreamLogReader | IngestLogReader:
+    def open(self, partition: int, from_id: int) -> LogFollower | IngestLogReader:
         if self.is_ingest:
             return IngestLogReader(self.path, partition, len(self.partitions), from_id)
-        return StreamLogReader(os.path.join(self.path, str(partition)), from_id)
+        return open_reader(os.path.join(self.path, str(partition)), from_id)
 
 
 def _find(options: dict[str, str]) -> _Log:
-    path = Path(options.get("path", ""))
-    if not path.is_dir():
+    path = local_path(options.get("path", ""))
+    if not has_files(path):
         raise UnknownStream(f"{path} is no folder; give load(path) a checkpoint location or a log")
     stream = options.get("stream")
     if stream is not None:
         checked_name(stream)
-        found = [p for p in (path / "streams" / stream, path / "ingest" / stream) if p.is_dir()]
+        places = [os.path.join(path, kind, stream) for kind in ("streams", "ingest")]
+        found = [place for place in places if has_files(place)]
         if not found:
-            known = sorted(p.name for kind in ("streams", "ingest") for p in path.glob(f"{kind}/*"))
-            raise UnknownStream(f"no stream {stream!r} in {path}; there are {', '.join(known)}")
+            raise UnknownStream(f"no stream {stream!r} in {path}; there are {_known(path)}")
         path = found[0]
-    if (path / "meta.json").exists():
+    children = store_at(path).children()
+    if "meta.json" in children:
         count = max(1, _whole(options, "partitions", 1))
-        schema = ingest_log.read_meta(str(path)).schema
-        return _Log(str(path), True, tuple(range(count)), schema)
-    partitions = tuple(sorted(int(p.name) for p in path.iterdir() if p.name.isdigit()))
+        schema = ingest_log.read_meta(path).schema
+        return _Log(path, True, tuple(range(count)), schema)
+    partitions = tuple(sorted(int(name) for name in children if name.isdigit()))
     for partition in partitions:
-        schema = StreamLogReader(str(path / str(partition))).schema
+        schema = open_reader(os.path.join(path, str(partition))).schema
         if schema is not None:
             attributes = pa.schema([f for f in schema if f.name != TIME_COLUMN])
-            return _Log(str(path), False, partitions, attributes)
-    known = sorted(p.name for kind in ("streams", "ingest") for p in path.glob(f"{kind}/*"))
-    hint = f"; name one with option('stream', ...): {', '.join(known)}" if known else ""
+            return _Log(path, False, partitions, attributes)
+    known = _known(path)
+    hint = f"; name one with option('stream', ...): {known}" if known else ""
     raise UnknownStream(f"{path} holds no log{hint}")
+
+
+def _known(location: str) -> str:
+    """The names of all streams and sources of a checkpoint location."""
+    kinds = [os.path.join(location, kind) for kind in ("streams", "ingest")]
+    return ", ".join(
+        sorted(name for kind in kinds if has_files(kind) for name in store_at(kind).children())
+    )
 
 
 def _state(options: dict[str, str]) -> pa.Table:
@@ -239,7 +249,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
         self._options, self._schema = options, schema
-        self._followers: dict[int, StreamLogReader | IngestLogReader] = {}
+        self._followers: dict[int, LogFollower | IngestLogReader] = {}
 
     def initialOffset(self) -> dict[str, int]:
         return {str(p): 0 for p in _find(self._options).partitions}

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from holdfast.shell.spark.reasons import reason_of
+from holdfast.shell.storage.ingest_log import has_ended
 from holdfast.shell.storage.paths import ingest_path
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ class Ingest:
         self._delay_us = settings["delay_us"]
         self._partitions = settings["partitions"]
         self.is_paced = settings["speed"] is not None
-        self._path = str(ingest_path(location, name))
-        self._checkpoint = os.path.join(location, "ingest-checkpoints", name)
+        self._path = ingest_path(location, name)
+        self._checkpoint = _hadoop_url(os.path.join(location, "ingest-checkpoints", name))
         self._query: Any = None
         self._thread: threading.Thread | None = None
         self._error: str | None = None
@@ -37,7 +38,7 @@ class Ingest:
             writer = self._df.writeStream.format("holdfast").options(**self._options())
             writer = writer.option("checkpointLocation", self._checkpoint).outputMode("append")
             self._query = writer.queryName(f"holdfast-ingest-{self._name}").start(self._path)
-        elif not os.path.exists(os.path.join(self._path, "end.json")):
+        elif not has_ended(self._path):
             self._thread = threading.Thread(target=self._write_batch, args=(spark,), daemon=True)
             self._thread.start()
 
@@ -76,3 +77,8 @@ class Ingest:
         """Stop a streaming query."""
         if self._query is not None:
             self._query.stop()
+
+
+def _hadoop_url(place: str) -> str:
+    """How Spark itself, which keeps a streaming query's own checkpoints, calls a place."""
+    return "s3a://" + place.removeprefix("s3://") if place.startswith("s3://") else place

@@ -242,9 +242,11 @@ class Cluster:
 
     def _write_journal(self) -> None:
         """All entries of this turn with one sync; their completions may bring more."""
-        while self._unwritten:
+        while entries := [entry for request in self._unwritten for entry in request.entries]:
+            if not self._journal.is_due(entries):
+                return
             requests, self._unwritten = self._unwritten, []
-            self._journal.write([entry for request in requests for entry in request.entries])
+            self._journal.write(entries)
             for request in requests:
                 self._step(c.JournalWritten(request.request_id))
 

@@ -7,7 +7,9 @@ incarnation has replaced it.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import importlib
 import json
 import os
 import shutil
@@ -25,7 +27,7 @@ import zmq
 
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.plan import Assignment, NodePlan
+from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.haunit.restoration import (
     BeginFrom,
     LoadCheckpoint,
@@ -34,19 +36,20 @@ from holdfast.core.haunit.restoration import (
     RestoredState,
     StoreAway,
 )
+from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType, between, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
-from holdfast.core.wire import frames
-from holdfast.core.wire.frames import CorruptFrame, FrameAddress, FrameKind
+from holdfast.core.wire import frames, messages
+from holdfast.core.wire.frames import CorruptFrame
 from holdfast.shell.io_service import IOService
 from holdfast.shell.processes import die_with_parent
 from holdfast.shell.sources.base import SourceReader, SourceSpec
 from holdfast.shell.spark.meter import Meter
 from holdfast.shell.storage.errors import SpillLost, StorageError, TuplesMissing
-from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
-from holdfast.shell.stores.base import StoreSpec
+from holdfast.shell.storage.logs import LogWriter, open_reader, open_writer
+from holdfast.shell.stores.base import StoreSpec, StoreUnavailable
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.channels import Channels, RunKeys
 
@@ -102,10 +105,13 @@ def warm_up() -> None:
     Arrow imports pandas, if it is there, at its first conversion: better now than in a node.
     """
     from holdfast.api import expressions, operators
+    from holdfast.core.checkpoint import page_checksum
     from holdfast.core.state import kernels
 
-    del expressions, operators
+    del expressions, operators, page_checksum
     kernels.warm_up()
+    with contextlib.suppress(ImportError):  # For logs there; others are small.
+        importlib.import_module("s3fs")
     pa.array([1.5, None]).to_numpy(zero_copy_only=False)
     pa.array([datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)]).to_pylist()
 
@@ -144,20 +150,26 @@ class NodeTask:
         # Of each incarnation of an output stream's receiver that has subscribed: a zombie that
         # subscribes again must not draw away what is meant for its successor.
         self._identity_of: dict[tuple[StreamId, Incarnation], bytes] = {}
-        self._schemas = {s.stream: with_time(s.schema) for s in spec.plan.inputs}
-        self._output_schemas: dict[str, pa.Schema] = {
+        self._schemas: dict[StreamId, pa.Schema] = {
+            s.stream: with_time(s.schema) for s in spec.plan.inputs
+        }
+        self._output_schemas: dict[StreamId, pa.Schema] = {
             stream: with_time(o.schema) for o in spec.plan.outputs for stream in o.streams
         }
+        self._edge_streams = spec.plan.edge_streams()
+        self._known_schemas = self._schemas | self._output_schemas
         self._sources: dict[StreamId, SourceReader] = {}
-        self._sinks: dict[StreamId, StreamLogWriter] = {}
-        self._spills: dict[StreamId, StreamLogWriter] = {}
+        self._sinks: dict[StreamId, LogWriter] = {}
+        self._spills: dict[StreamId, LogWriter] = {}
         self._timers: dict[str, int] = {}
         self._pending: deque[Stimulus] = deque()
         self._synced: deque[Stimulus] = deque()  # from the thread that syncs sinks
         self._sync_requests: deque[StreamId] = deque()
         self._sync_wake = threading.Event()
+        self._sync_error: Exception | None = None
         self._is_closing = False
         self._node: Node | None = None
+        self._standby: StandbyReplica | None = None  # a passive secondary, until it is promoted
         self._incarnation = Incarnation(0)  # 0 before the assignment
         self._born = Incarnation(0)  # as which it began; a promotion changes the other one
         self._assignment: Assignment | None = None
@@ -230,8 +242,8 @@ class NodeTask:
     def _turn(self) -> None:
         """Collect a bounded number of stimuli, step, perform; then one round."""
         self._turned_s = time.monotonic()
-        node = self._node
-        has_work = node is not None and (node.has_work or bool(self._pending))
+        machine = self._node or self._standby
+        has_work = machine is not None and (machine.has_work or bool(self._pending))
         timeout_ms = 0 if has_work else self._until_next_timer_ms()
         for channel, _ in self._poller.poll(timeout_ms):
             self._drain(channel)
@@ -239,27 +251,32 @@ class NodeTask:
         if self._assignment is None:
             self._hello_again()
             return
+        if self._sync_error is not None:
+            raise self._sync_error
         while self._synced:
             self._take(self._synced.popleft())
-        node = self._node
-        if node is None:
+        machine = self._node or self._standby
+        if machine is None:
             return
         now_ms = _now_ms()
         for name in [name for name, at_ms in self._timers.items() if at_ms <= now_ms]:
             del self._timers[name]
             self._pending.append(TimerFired(name))
-        if node.has_work:
+        if machine.has_work:
             self._pending.append(events.Proceed())
         for _ in range(len(self._pending)):
-            self._perform(self._stepped(node, self._pending.popleft(), now_ms))
+            self._perform(self._stepped(machine, self._pending.popleft(), now_ms))
         self._report(now_ms)
 
-    def _stepped(self, node: Node, stimulus: Stimulus, now_ms: int) -> list[Effect]:
+    def _stepped(
+        self, node: Node | StandbyReplica, stimulus: Stimulus, now_ms: int
+    ) -> list[Effect]:
         """Step the machine; for a checkpoint, note how long the unit stood still."""
         began_ns = time.monotonic_ns()
         effects = node.step(stimulus, now_ms)
         took_us = (time.monotonic_ns() - began_ns) // 1000
-        self._meter.stepped(node, stimulus, effects, took_us)
+        if isinstance(node, Node):
+            self._meter.stepped(node, stimulus, effects, took_us)
         if type(stimulus) is TimerFired:
             for effect in effects:
                 if isinstance(effect, events.WriteCheckpoint):
@@ -294,7 +311,7 @@ class NodeTask:
 
     def _on_frame(self, parts: list[zmq.Frame], identity: bytes | None) -> None:
         began_ns = time.monotonic_ns()
-        message = frames.decode([part.buffer for part in parts], self._schemas, self._epoch)
+        message = frames.decode([part.buffer for part in parts], self._known_schemas, self._epoch)
         self._meter.decoded((time.monotonic_ns() - began_ns) // 1000)
         if isinstance(message, CorruptFrame):
             self._corrupt_frames += 1
@@ -329,8 +346,7 @@ class NodeTask:
         self._coordinator_heard_s = time.monotonic()
         kind = word["kind"]
         if kind == "stop":
-            if self._node is not None:
-                self._report(_now_ms(), is_last=True)
+            self._report(_now_ms(), is_last=True)
             raise NodeEnded("told to stop")
         if kind == "fenced":
             raise NodeEnded("a later incarnation has taken over")
@@ -349,13 +365,13 @@ class NodeTask:
         """The assignment is here: open sinks, bring up the state, meet the neighbours."""
         self._epoch = word["epoch"]
         incarnation = self._incarnation = self._born = Incarnation(word["incarnation"])
+        self._alive_word = self._alive(None)  # Opening logs elsewhere may take a while.
         is_secondary = word["is_secondary"]
         next_ids = {} if is_secondary else self._open_sinks(incarnation)
         for stream, source in self._spec.sources.items():
             self._sources[stream] = source.open()
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
         self._assignment = Assignment(self._epoch, incarnation, point, next_ids, is_secondary)
-        self._alive_word = self._alive(None)
         for peer in word["peers"]:
             self._meet(peer)
         checkpoints, limits = self._spec.plan.checkpoints, self._spec.plan.limits
@@ -366,6 +382,10 @@ class NodeTask:
                 raise StoreAway(str(error)) from error
             answer = self._synced.append
             self._io = IOService(store, NodeId(self._name), workers, answer, self._spilled)
+        if is_secondary and self._spec.plan.standby is Standby.PASSIVE:
+            self._standby = StandbyReplica(self._spec.plan, self._assignment)
+            self._perform(self._standby.start(_now_ms()))
+            return
         if point is None or self._io is None:
             self._make_node(None)
             return
@@ -377,21 +397,30 @@ class NodeTask:
     def _open_sinks(self, incarnation: Incarnation) -> dict[StreamId, int]:
         """Fence whoever wrote the sinks' logs before; per stream the first id they lack."""
         for stream, path in self._spec.sink_paths.items():
-            self._sinks[stream] = StreamLogWriter(
+            self._sinks[stream] = open_writer(
                 path, self._output_schemas[stream], stream, incarnation
             )
         return {stream: writer.next_id for stream, writer in self._sinks.items()}
 
     def _promote(self, word: dict[str, Any]) -> None:
         """The primary is gone: open the sinks, and take over."""
-        node = self._node
+        machine = self._node or self._standby
         is_told = any(isinstance(waiting, events.Promoted) for waiting in self._pending)
-        if node is None or not node.is_secondary or is_told:
+        if machine is None or not machine.is_secondary or is_told:
             return
         incarnation = Incarnation(word["incarnation"])
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
         next_ids = self._open_sinks(incarnation)
-        self._pending.append(events.Promoted(incarnation, point, next_ids))
+        if self._standby is None:
+            self._pending.append(events.Promoted(incarnation, point, next_ids))
+            return
+        restored = self._standby.restored(point or RestartPoint(), next_ids)
+        self._standby = None
+        self._incarnation = incarnation
+        self._assignment = Assignment(self._epoch, incarnation, point, next_ids)
+        self._pending = deque(learned for learned, _ in self._peers.values())
+        self._make_node(restored)
+        self._promoted(events.ReportPromoted())
 
     def _restore(self, effects: list[Effect]) -> None:
         """Perform the effects of the restoration."""
@@ -456,13 +485,13 @@ class NodeTask:
             time.sleep(interval_s)
         channel.close(linger=0)
 
-    def _alive(self, node: Node | None) -> bytes:
+    def _alive(self, node: Node | StandbyReplica | None) -> bytes:
         word = {"kind": "alive", "node": self._name, "incarnation": self._incarnation}
         return json.dumps({**word, **_known(node)}).encode()
 
     def _report(self, now_ms: int, *, is_last: bool = False) -> None:
         """Say what the keep-alive thread repeats, and now and then the statistics."""
-        node = self._node
+        node = self._node or self._standby
         if node is None or (now_ms < self._keep_alive_due_ms and not is_last):
             return
         self._keep_alive_due_ms = now_ms + self._spec.plan.limits.keep_alive_ms
@@ -473,14 +502,15 @@ class NodeTask:
             return
         self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
         statistics = node.statistics()
+        if not isinstance(statistics, dict):
+            measured = self._meter.measured(self._node, statistics, now_ms) if self._node else {}
+            counted = {name: getattr(statistics, name) for name in statistics.__slots__}
+            statistics = counted | measured
         self._tell(
             "alive",
             **_known(node),
             is_secondary=node.is_secondary,
-            statistics={
-                **{name: getattr(statistics, name) for name in statistics.__slots__},
-                **self._meter.measured(node, statistics, now_ms),
-            },
+            statistics=statistics,
             latency=self._latency.counts,
             latency_max_us=self._latency.max_us,
             late_tuples=self._late_tuples,
@@ -491,8 +521,8 @@ class NodeTask:
         from holdfast.core.errors import InvariantViolation
 
         reason = f"{type(error).__name__}: {error}"
-        recoverable = (InvariantViolation, SpillLost, StoreAway, zmq.ZMQError, MemoryError)
-        is_fatal = not isinstance(error, recoverable)
+        recoverable = (InvariantViolation, SpillLost, StoreAway, StoreUnavailable, zmq.ZMQError)
+        is_fatal = not isinstance(error, (*recoverable, MemoryError))
         self._tell("failed", reason=reason[:4000], is_fatal=is_fatal)
         time.sleep(0.05)  # Let the word leave before the sockets close.
 
@@ -505,54 +535,21 @@ class NodeTask:
     def _set_timer(self, effect: SetTimer) -> None:
         self._timers[effect.name] = effect.at_ms
 
-    def _address(self, peer: Incarnation) -> FrameAddress:
-        return FrameAddress(self._epoch, self._incarnation, peer)
-
     def _send_down(self, stream: StreamId, receiver: Incarnation, parts: list[Any]) -> None:
         identity = self._identity_of.get((stream, receiver))
         if identity is not None:
             self._server.send_multipart([identity, *parts], copy=len(parts) == 1)
 
-    def _send_batch(self, effect: events.SendBatch) -> None:
-        address = self._address(effect.receiver)
-        parts = frames.encode_batch(address, effect.stream, effect.batch)
+    def _send_message(self, effect: messages.Down) -> None:
+        message = messages.message_of(effect, self._incarnation)
+        parts = frames.encode(message, self._epoch, self._edge_streams)
         self._send_down(effect.stream, effect.receiver, parts)
 
-    def _send_boundary(self, effect: events.SendBoundary) -> None:
-        positions = (effect.sent_before, effect.boundary_us, 0)
-        address = self._address(effect.receiver)
-        self._send_down(
-            effect.stream,
-            effect.receiver,
-            [*frames.encode_positions(FrameKind.BOUNDARY, address, effect.stream, positions)],
-        )
-
-    def _send_positions(self, effect: events.SendPositions) -> None:
-        address = self._address(effect.receiver)
-        parts = frames.encode_replica_positions(address, effect.stream, effect.positions)
-        self._send_down(effect.stream, effect.receiver, [*parts])
-
-    def _send_subscribe(self, effect: events.SendSubscribe) -> None:
-        positions = (effect.from_id, effect.needed_from, effect.credit_until)
-        self._send_up(FrameKind.SUBSCRIBE, effect, positions)
-
-    def _send_ack(self, effect: events.SendAck) -> None:
-        positions = (effect.received_before, effect.needed_from, effect.credit_until)
-        self._send_up(FrameKind.ACK, effect, positions)
-
-    def _send_up(
-        self,
-        kind: FrameKind,
-        effect: events.SendSubscribe | events.SendAck,
-        positions: tuple[int, int, int],
-    ) -> None:
+    def _answer_message(self, effect: messages.Up) -> None:
         channel = self._producers.get(self._producer_of[effect.stream])
         if channel is not None:
-            address = self._address(effect.producer)
-            parts = frames.encode_positions(
-                kind, address, effect.stream, positions, is_secondary=effect.is_secondary
-            )
-            channel.send_multipart(parts)
+            message = messages.message_of(effect, self._incarnation)
+            channel.send_multipart(frames.encode(message, self._epoch))
 
     def _read_source(self, effect: events.ReadSource) -> None:
         rows = self._sources[effect.stream].read(effect.from_id, effect.max_tuples)
@@ -581,14 +578,19 @@ class NodeTask:
                 stream = self._sync_requests.popleft()
                 writer = self._sinks[stream]
                 durable_before = writer.next_id
-                writer.sync()
-                self._synced.append(events.SinkSynced(stream, durable_before))
+                try:
+                    writer.sync()
+                    self._synced.append(events.SinkSynced(stream, durable_before))
+                    writer.tidy()
+                except Exception as error:  # The loop raises it.
+                    self._sync_error = error
+                    return
 
     def _spill(self, effect: events.SpillBatches) -> None:
         writer = self._spills.get(effect.stream)
         if writer is None:
             path = self._spill_folder(effect.stream)
-            writer = StreamLogWriter(
+            writer = open_writer(
                 path,
                 self._output_schemas[effect.stream],
                 effect.stream,
@@ -607,6 +609,9 @@ class NodeTask:
 
     def _spilled(self, stream: StreamId, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
         """What an output queue has spilled. Raises `StorageError` if it is gone."""
+        writer = self._spills.get(stream)
+        if writer is not None:
+            writer.publish()
         return _read_range(self._spill_folder(stream), from_id, to_id)
 
     def _read_spill(self, effect: events.ReadSpill) -> None:
@@ -680,7 +685,7 @@ class NodeTask:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _known(node: Node | None) -> dict[str, Any]:
+def _known(node: Node | StandbyReplica | None) -> dict[str, Any]:
     """What a keep-alive says of other nodes."""
     if node is None:
         return {"peers": {}, "secondaries": {}, "has_joined": False}
@@ -691,7 +696,7 @@ def _known(node: Node | None) -> dict[str, Any]:
     }
 
 
-def _append(writer: StreamLogWriter, batch: TupleBatch) -> None:
+def _append(writer: LogWriter, batch: TupleBatch) -> None:
     writer.append(
         batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us
     )
@@ -699,7 +704,7 @@ def _append(writer: StreamLogWriter, batch: TupleBatch) -> None:
 
 def _read_range(folder: str, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
     """The tuples [from_id, to_id) of a log. Raises if any is missing."""
-    reader = StreamLogReader(folder, from_id)
+    reader = open_reader(folder, from_id)
     batches: list[TupleBatch] = []
     try:
         while reader.next_id < to_id:
@@ -721,11 +726,14 @@ def _now_ms() -> int:
 
 _PERFORMERS: dict[type[Effect], Any] = {
     SetTimer: NodeTask._set_timer,
-    events.SendBatch: NodeTask._send_batch,
-    events.SendBoundary: NodeTask._send_boundary,
-    events.SendPositions: NodeTask._send_positions,
-    events.SendSubscribe: NodeTask._send_subscribe,
-    events.SendAck: NodeTask._send_ack,
+    events.SendBatch: NodeTask._send_message,
+    events.SendBoundary: NodeTask._send_message,
+    events.SendPositions: NodeTask._send_message,
+    events.SendPageRun: NodeTask._send_message,
+    events.SendDelta: NodeTask._send_message,
+    events.SendDeltaAck: NodeTask._answer_message,
+    events.SendSubscribe: NodeTask._answer_message,
+    events.SendAck: NodeTask._answer_message,
     events.ReadSource: NodeTask._read_source,
     events.WriteSink: NodeTask._write_sink,
     events.EndSink: NodeTask._end_sink,

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +31,24 @@ from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.core.queues.lateness import Lateness
 from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
-from holdfast.shell.storage.stream_log import LoggedBatch, StreamLogReader, StreamLogWriter
+from holdfast.shell.storage.log_follower import LoggedBatch
+from holdfast.shell.storage.logs import LogWriter, open_reader, open_writer
+from holdfast.shell.storage.places import (
+    has_files,
+    is_remote,
+    put_or_read,
+    read_if_any,
+    store_at,
+)
+
+if TYPE_CHECKING:
+    from holdfast.shell.stores.base import CheckpointStore
 
 _RECORD_ROWS = 32_768
 _LOOK_INTERVAL_S = 0.005
+_REMOTE_LOOK_INTERVAL_S = 0.1
+_META = "meta.json"
+_END = "end.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +87,10 @@ class IngestFile:
 
 def read_meta(root: str) -> IngestMeta:
     """The log's description. Raises `UnknownStream` if there is none."""
-    try:
-        value = json.loads((Path(root) / "meta.json").read_text())
-    except FileNotFoundError:
-        raise UnknownStream(f"{root} is no ingest log: it has no meta.json") from None
+    found = read_if_any(store_at(root), _META) if has_files(root) else None
+    if found is None:
+        raise UnknownStream(f"{root} is no ingest log: it has no meta.json")
+    value = json.loads(found)
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"])))
     return IngestMeta(schema, value["time"], value["delay_us"])
 
@@ -86,15 +101,12 @@ def prepare(root: str, meta: IngestMeta) -> None:
     Raises:
         SchemaMismatch: It holds another schema, time column or delay.
     """
-    folder = Path(root)
-    for name in ("files", "commits"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
     value = {
         "schema": base64.b64encode(meta.schema.serialize().to_pybytes()).decode(),
         "time": meta.time_column,
         "delay_us": meta.delay_us,
     }
-    if _create(folder / "meta.json", json.dumps(value)):
+    if put_or_read(store_at(root), _META, [_json(value)]) == _json(value):
         return
     present = read_meta(root)
     if not present.schema.equals(meta.schema):
@@ -123,14 +135,14 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
     """
     name = uuid.uuid4().hex
     timed = with_time(meta.schema)
-    writer: StreamLogWriter | None = None
+    writer: LogWriter | None = None
     oldest, newest, disorder = 2**63 - 1, BEGINNING_US, 0
     for rows in _regrouped(batches):
         for start in range(0, rows.num_rows, _RECORD_ROWS):
             batch = _timed(rows.slice(start, _RECORD_ROWS), meta, timed)
             times = batch.column(batch.num_columns - 1).to_numpy()
             if writer is None:
-                writer = StreamLogWriter(str(Path(root) / "files" / name), timed, name, 1)
+                writer = open_writer(_file_place(root, name), timed, name, 1, is_sole=True)
                 newest = int(times[0])
             running = np.maximum(np.maximum.accumulate(times), newest)
             disorder = max(disorder, int((running - times).max()))
@@ -187,14 +199,16 @@ def commit(root: str, batch_id: int, files: Iterable[IngestFile], *, by: str) ->
     Raises:
         StorageError: Another kind of writer has used the id.
     """
-    path = _commit_path(root, batch_id)
     value = {
         "by": by,
         "files": [[f.name, f.count, f.min_time_us, f.max_time_us, f.disorder_us] for f in files],
     }
-    if _create(path, json.dumps(value)):
+    content = _json(value)
+    # It may be there from an attempt whose answer was lost: names of files are unique.
+    found = put_or_read(store_at(root), _commit_name(batch_id), [content])
+    if found == content:
         return True
-    present = json.loads(path.read_text())["by"]
+    present = json.loads(found)["by"]
     if present != by:
         raise StorageError(
             f"{root}: batch {batch_id} was written by {present!r}, this is {by!r}; batch writes "
@@ -206,34 +220,32 @@ def commit(root: str, batch_id: int, files: Iterable[IngestFile], *, by: str) ->
 def append_batch(root: str, files: Sequence[IngestFile]) -> None:
     """Commit a batch write after all others, however many write at the same time."""
     while True:
-        taken = [int(p.stem) for p in (Path(root) / "commits").glob("[0-9]*.json")]
+        names = store_at(root).names("commits")
+        taken = [int(Path(name).stem) for name in names if name.endswith(".json")]
         if commit(root, max(taken, default=-1) + 1, files, by="batch"):
             return
 
 
-def _commit_path(root: str, batch_id: int) -> Path:
-    return Path(root) / "commits" / f"{batch_id:020d}.json"
+def _commit_name(batch_id: int) -> str:
+    return f"commits/{batch_id:020d}.json"
+
+
+def _file_place(root: str, name: str) -> str:
+    return os.path.join(root, "files", name)
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode()
 
 
 def end(root: str) -> None:
     """Nothing will follow."""
-    _create(Path(root) / "end.json", "{}")
+    put_or_read(store_at(root), _END, [b"{}"])
 
 
-def _create(path: Path, text: str) -> bool:
-    """Create a file whole or not at all; False if it exists."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with draft.open("x") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink()
-    return True
+def has_ended(root: str) -> bool:
+    """Whether nothing will follow."""
+    return has_files(root) and read_if_any(store_at(root), _END) is not None
 
 
 class IngestLogReader:
@@ -241,7 +253,8 @@ class IngestLogReader:
 
     def __init__(self, root: str, partition: int, partitions: int, from_id: int = 0) -> None:
         """Start at `from_id`; the log need not exist yet."""
-        self._root = Path(root)
+        self._root = root
+        self._store: CheckpointStore | None = None
         self._partition = partition
         self._partitions = partitions
         self._from_id = from_id
@@ -291,15 +304,18 @@ class IngestLogReader:
         """Take the next commit's files; False when there is none yet."""
         if self.ended or time.monotonic() < self._look_at_s:
             return False
-        path = _commit_path(str(self._root), self._commit)
-        try:
-            value = json.loads(path.read_text())
-        except FileNotFoundError:
+        if self._store is None:
+            self._store = store_at(self._root)
+        name = _commit_name(self._commit)
+        found = read_if_any(self._store, name)
+        if found is None and read_if_any(self._store, _END) is not None:
             # The order matters: a commit made before the end is seen before the end.
-            if (self._root / "end.json").exists() and not path.exists():
-                self.ended = True
-            self._look_at_s = time.monotonic() + _LOOK_INTERVAL_S
+            found = read_if_any(self._store, name)
+            self.ended = found is None
+        if found is None:
+            self._look_at_s = time.monotonic() + _look_interval_s(self._root)
             return False
+        value = json.loads(found)
         files = [IngestFile(*entry) for entry in value["files"]]
         self._waiting = files[self._partition :: self._partitions]
         self._commit += 1
@@ -308,7 +324,7 @@ class IngestLogReader:
     def _open(self, file: IngestFile) -> None:
         """Read a file, or pass over it when all of it lies before the start."""
         if self._meta is None:
-            self._meta = read_meta(str(self._root))
+            self._meta = read_meta(self._root)
             self._lateness = Lateness(self._meta.delay_us)
         is_on_time = (
             file.disorder_us <= self._meta.delay_us and file.min_time_us >= self.boundary_us
@@ -317,7 +333,7 @@ class IngestLogReader:
             self.next_id += file.count
             self._lateness.advance(file.max_time_us)
             return
-        self._records = _records(self._root / "files" / file.name, file.count)
+        self._records = _records(_file_place(self._root, file.name), file.count)
 
     def _accept(self, record: LoggedBatch) -> LoggedBatch | None:
         """The on-time tuples of a record from the start id on; late ones are put aside."""
@@ -348,10 +364,17 @@ class IngestLogReader:
     def close(self) -> None:
         """Drop what is open."""
         self._records = None
+        if self._store is not None:
+            self._store.close()
+            self._store = None
 
 
-def _records(folder: Path, count: int) -> Iterator[LoggedBatch]:
-    reader = StreamLogReader(str(folder))
+def _look_interval_s(root: str) -> float:
+    return _REMOTE_LOOK_INTERVAL_S if is_remote(root) else _LOOK_INTERVAL_S
+
+
+def _records(place: str, count: int) -> Iterator[LoggedBatch]:
+    reader = open_reader(place, is_sole=True)
     try:
         seen = 0
         while not reader.ended:
@@ -362,7 +385,7 @@ def _records(folder: Path, count: int) -> Iterator[LoggedBatch]:
                 seen += batch.count
                 yield batch
         if seen != count:
-            raise StorageError(f"{folder} holds {seen} rows, its commit says {count}")
+            raise StorageError(f"{place} holds {seen} rows, its commit says {count}")
     finally:
         with suppress(OSError):
             reader.close()

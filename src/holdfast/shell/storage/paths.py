@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import secrets
 from pathlib import Path
 
 from holdfast.shell.storage.errors import BadName
@@ -23,27 +21,14 @@ def checked_name(name: str) -> str:
     return name
 
 
-def stream_path(root: str, stream: str, partition: int) -> Path:
-    """The folder of one partition of a stream's log."""
-    return Path(root) / "streams" / checked_name(stream) / str(partition)
+def stream_path(root: str, stream: str, partition: int) -> str:
+    """The folder, or URL, of one partition of a stream's log."""
+    return os.path.join(root, "streams", checked_name(stream), str(partition))
 
 
-def ingest_path(root: str, source: str) -> Path:
-    """The folder of a source's ingest log."""
-    return Path(root) / "ingest" / checked_name(source)
-
-
-def location_id(location: str) -> str:
-    """What tells a checkpoint location from all others; made up when it is first asked for."""
-    path = Path(location, "location.id")
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError), path.open("x") as file:
-            file.write(secrets.token_hex(8))
-            file.flush()
-            os.fsync(file.fileno())
-        sync_path(path.parent)
-    return checked_name(path.read_text())
+def ingest_path(root: str, source: str) -> str:
+    """The folder, or URL, of a source's ingest log."""
+    return os.path.join(root, "ingest", checked_name(source))
 
 
 def sync_path(path: Path) -> None:

@@ -27,23 +27,11 @@ from holdfast.shell.storage.errors import (
     StreamLogCorrupt,
     TuplesMissing,
 )
+from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.paths import sync_path
 
 SEGMENT_BYTES = 256 << 20
 _READ_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedBatch:
-    """Consecutive tuples of a log; fields as in `LogRecord`."""
-
-    tuple_type: TupleType
-    incarnation: int
-    first_id: int
-    count: int
-    boundary_us: int
-    created_us: int
-    batch: pa.RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,38 +133,16 @@ class _SegmentReader:
         os.close(self._file)
 
 
-class StreamLogReader:
-    """Follows a log from an id on; never waits."""
+class StreamLogReader(LogFollower):
+    """Follows a log of segments."""
 
     def __init__(self, path: str, from_id: int = 0) -> None:
         """Start at `from_id`; the folder need not exist yet."""
+        super().__init__(path, from_id)
         self._folder = Path(path)
-        self.next_id = from_id
-        self.boundary_us = BEGINNING_US
-        self.ended = False
         self._reader: _SegmentReader | None = None
         self._limit = NO_ID
         self._limit_at_s = 0.0
-
-    def poll(self, max_rows: int = 1 << 16, max_bytes: int = 64 << 20) -> list[LoggedBatch]:
-        """The next tuples, at least one record if there is one.
-
-        Raises:
-            StreamLogCorrupt: A record is damaged, and not just the torn end of the newest segment.
-            TuplesMissing: The next tuples were trimmed, or their segment is gone.
-        """
-        taken: list[LoggedBatch] = []
-        rows = size = 0
-        while rows < max_rows and size < max_bytes and not self.ended:
-            record = self._next()
-            if record is None:
-                break
-            batch = self._accept(record)
-            if batch is not None:
-                taken.append(batch)
-                rows += batch.count
-                size += record.size
-        return taken
 
     def _next(self) -> LogRecord | None:
         for _ in range(2):
@@ -250,39 +216,6 @@ class StreamLogReader:
             mine = [s for s in segments(self._folder) if s.path == reader.segment.path]
             self._limit = mine[0].superseded_from if mine else reader.segment.first_id
         return self._limit
-
-    def _accept(self, record: LogRecord) -> LoggedBatch | None:
-        """The part of a record that is new and was not superseded."""
-        limit = self._superseded_from()
-        if record.first_id > limit or (record.batch is not None and record.first_id == limit):
-            return None
-        if record.first_id > self.next_id:
-            raise TuplesMissing(str(self._folder), self.next_id, record.first_id)
-        if record.kind is RecordKind.END:
-            self.ended = True
-        batch, first_id = record.batch, record.first_id
-        boundary_us = record.boundary_us
-        if batch is None:
-            self.boundary_us = max(self.boundary_us, boundary_us)
-            return None
-        if first_id + batch.num_rows > limit:
-            batch, boundary_us = batch.slice(0, limit - first_id), BEGINNING_US
-        if first_id < self.next_id:
-            if first_id + batch.num_rows <= self.next_id:
-                self.boundary_us = max(self.boundary_us, boundary_us)
-                return None
-            batch, first_id = batch.slice(self.next_id - first_id), self.next_id
-        self.boundary_us = max(self.boundary_us, boundary_us)
-        self.next_id = first_id + batch.num_rows
-        return LoggedBatch(
-            record.tuple_type,
-            record.incarnation,
-            first_id,
-            batch.num_rows,
-            boundary_us,
-            record.created_us,
-            batch,
-        )
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -435,6 +368,12 @@ class StreamLogWriter:
     def sync(self) -> None:
         """Make everything appended so far durable."""
         os.fdatasync(self._file)
+
+    def publish(self) -> None:
+        """Let readers see everything appended so far: they do."""
+
+    def tidy(self) -> None:
+        """Nothing piles up."""
 
     def skip_to(self, first_id: int) -> None:
         """Go on at a later id; nobody will read what comes before it."""

@@ -3,14 +3,21 @@
 A store holds named objects. Names are relative, unique, and written once: whoever writes a
 checkpoint names its parts after its incarnation. An object counts only when something durable that
 was written later leads to it, so a store need not hide what is being written.
+
+Logs on file systems that cannot append, and the small files of a checkpoint location, are objects
+of such a store too; `put` is for them.
 """
 
 from __future__ import annotations
 
 import abc
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.shell.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class StoreUnavailable(StorageError):
@@ -46,11 +53,34 @@ class ObjectWriter(Protocol):
 
 
 class CheckpointStore(abc.ABC):
-    """Named objects. Methods may be called from several threads side by side."""
+    """Named objects. Methods may be called from several threads side by side.
+
+    Attributes:
+        is_exclusive: Of two that put an object of one name at the same time only one succeeds.
+    """
+
+    is_exclusive = True
 
     @abc.abstractmethod
     def create(self, name: str) -> ObjectWriter:
         """Begin an object. Raises `NameTaken` and `StoreUnavailable`."""
+
+    def put(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> None:
+        """Make a small object, whole and durable.
+
+        Raises:
+            NameTaken: There is an object of this name already; perhaps it is this one, stored by
+                an attempt whose answer was lost.
+            StoreUnavailable: It may have been stored nonetheless.
+        """
+        writer = self.create(name)
+        try:
+            for part in parts:
+                writer.write(memoryview(part))
+        except BaseException:
+            writer.abort()
+            raise
+        writer.close()
 
     @abc.abstractmethod
     def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
@@ -69,6 +99,10 @@ class CheckpointStore(abc.ABC):
     @abc.abstractmethod
     def names(self, folder_prefix: str = "") -> list[str]:
         """All names in folders whose name begins so, sorted. Raises `StoreUnavailable`."""
+
+    def children(self) -> list[str]:
+        """What lies directly in the store: folders, and names without one. As `names` otherwise."""
+        return sorted({name.partition("/")[0] for name in self.names()})
 
     @abc.abstractmethod
     def delete(self, name: str) -> None:

@@ -1,16 +1,26 @@
 """Any file system that fsspec knows as checkpoint store: HDFS, S3 and its like, memory for tests.
 
 Object stores publish an object when it is closed; a file system may show a part of it before. Both
-will do, because nothing leads to an object before it is whole.
+will do, because nothing leads to an object before it is whole, and parts of logs say whether they
+are.
+
+S3 and its like, Google's and Azure's stores, local files and memory create an object exclusively
+when asked to. For other file systems fsspec has no such call: there the store looks first, so that
+of two writers at the same moment both may believe that they were first.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any
 
 import fsspec
+from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.spec import AbstractFileSystem
 
 from holdfast.shell.stores.base import (
     CheckpointStore,
@@ -19,6 +29,9 @@ from holdfast.shell.stores.base import (
     ObjectWriter,
     StoreUnavailable,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +60,24 @@ class FileSystemStore(CheckpointStore):
         with _errors(url):
             self._system, root = fsspec.core.url_to_fs(self._url, **options)
             self._root = root.rstrip("/")
-            self._system.makedirs(self._root, exist_ok=True)
+        self.is_exclusive = _is_exclusive(self._system)
+
+    def put(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> None:
+        """See the base. One request, where the file system has objects."""
+        path, data = self._path(name), b"".join(parts)
+        with _errors(f"{self._url}/{name}"):
+            try:
+                self._create(path, data)
+            except FileNotFoundError:
+                self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self._create(path, data)
+
+    def _create(self, path: str, data: bytes) -> None:
+        if isinstance(self._system, LocalFileSystem):
+            with self._system.open(path, "xb") as file:
+                file.write(data)
+        else:
+            self._system.pipe_file(path, data, mode="create")
 
     def create(self, name: str) -> ObjectWriter:
         """See the base."""
@@ -67,6 +97,11 @@ class FileSystemStore(CheckpointStore):
             raise ObjectMissing(f"{self._url}/{name} is cut short at byte {offset + len(data)}")
         buffer[:] = data
 
+    def read(self, name: str) -> memoryview:
+        """See the base."""
+        with _errors(f"{self._url}/{name}"):
+            return memoryview(self._system.cat_file(self._path(name)))
+
     def size(self, name: str) -> int:
         """See the base."""
         with _errors(f"{self._url}/{name}"):
@@ -75,14 +110,23 @@ class FileSystemStore(CheckpointStore):
     def names(self, folder_prefix: str = "") -> list[str]:
         """See the base."""
         with _errors(self._url):
-            self._system.invalidate_cache()
             start = len(self._root) + 1
-            folders = [
-                path.rstrip("/")
-                for path in self._system.ls(self._root, detail=False)
-                if path.rstrip("/")[start:].startswith(folder_prefix)
-            ]
-            return sorted(path[start:] for folder in folders for path in self._system.find(folder))
+            folders = [name for name in self.children() if name.startswith(folder_prefix)]
+            return sorted(
+                path[start:]
+                for folder in folders
+                for path in self._system.find(f"{self._root}/{folder}")
+            )
+
+    def children(self) -> list[str]:
+        """See the base. Folders come to be with what is in them."""
+        with _errors(self._url):
+            self._system.invalidate_cache()
+            try:
+                listed = self._system.ls(self._root, detail=False)
+            except FileNotFoundError:
+                return []
+            return sorted(path.rstrip("/").rpartition("/")[2] for path in listed)
 
     def delete(self, name: str) -> None:
         """See the base."""
@@ -93,6 +137,18 @@ class FileSystemStore(CheckpointStore):
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+
+def _is_exclusive(system: Any) -> bool:
+    """Whether the file system itself refuses to create what exists: then it has its own way to."""
+    if isinstance(system, LocalFileSystem):
+        return True
+    own = [getattr(type(system), name, None) for name in ("pipe_file", "_pipe_file")]
+    generic = (AbstractFileSystem.pipe_file, getattr(AsyncFileSystem, "_pipe_file", None))
+    return any(
+        method is not None and method not in generic and "mode" in signature(method).parameters
+        for method in own
+    )
 
 
 class _Writer:
@@ -124,6 +180,8 @@ def _errors(shown: str) -> Any:
         yield
     except (ObjectMissing, StoreUnavailable):
         raise
+    except FileExistsError as error:
+        raise NameTaken(f"{shown} exists already") from error
     except FileNotFoundError as error:
         raise ObjectMissing(f"{shown} is missing") from error
     except Exception as error:  # Each client has its own classes.

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.paths import sync_path
@@ -18,6 +21,9 @@ from holdfast.shell.stores.base import (
     ObjectWriter,
     StoreUnavailable,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BAD_SECTOR = (errno.EIO, errno.EBADMSG)
 _SYNC_BYTES = 8 << 20
@@ -50,6 +56,26 @@ class FolderStore(CheckpointStore):
     def create(self, name: str) -> ObjectWriter:
         """See the base."""
         return _FileWriter(self._path(name))
+
+    def put(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> None:
+        """See the base. Readers see the object whole or not at all."""
+        path = self._path(name)
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with draft.open("xb") as file:
+                file.writelines(parts)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(draft, path)
+            finally:
+                draft.unlink()
+            sync_path(path.parent)
+        except FileExistsError as error:
+            raise NameTaken(f"{path} exists already") from error
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
 
     def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
         """See the base."""
@@ -92,10 +118,18 @@ class FolderStore(CheckpointStore):
             for folder in folders:
                 with contextlib.suppress(FileNotFoundError):  # Deleted just now.
                     if folder.is_dir():
-                        found += [f"{folder.name}/{file.name}" for file in os.scandir(folder)]
+                        files = (f.name for f in os.scandir(folder) if not f.name.startswith("."))
+                        found += [f"{folder.name}/{name}" for name in files]
         except OSError as error:
             raise StoreUnavailable(f"{self._root}: {error.strerror}") from error
         return sorted(found)
+
+    def children(self) -> list[str]:
+        """See the base."""
+        try:
+            return sorted(os.listdir(self._root))
+        except OSError as error:
+            raise StoreUnavailable(f"{self._root}: {error.strerror}") from error
 
     def delete(self, name: str) -> None:
         """See the base; an empty folder goes too."""

@@ -16,7 +16,7 @@ from holdfast.sim.checkers.base import Checker, Entries, Violation, incarnations
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment
     from holdfast.core.machine import Effect, Stimulus
-    from holdfast.core.wire.frames import NodeMessage
+    from holdfast.core.wire.messages import NodeMessage
     from holdfast.sim.process import Process
 
 _FRAMES = (

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.core.machine import Effect
     from holdfast.sim.checkers.output import Tape
     from holdfast.sim.disk import SimulatedLog
+    from holdfast.sim.part_log import SimulatedPartLog
     from holdfast.sim.process import Process
     from holdfast.sim.world import RunResult, World
 
@@ -56,7 +57,7 @@ class Trimming(Checker):
         """Nothing is durable, all is needed."""
         self._durable: dict[StreamId, int] = {}  # oldest id that the durable point needs
         self._told: dict[tuple[StreamId, int], int] = {}  # by the receiver's incarnation
-        self._sinks: dict[StreamId, SimulatedLog] = {}
+        self._sinks: dict[StreamId, SimulatedLog | SimulatedPartLog] = {}
 
     def begin(self, world: World) -> None:
         """Remember the sinks' logs."""
@@ -187,7 +188,7 @@ class RestartPoints(Checker):
         if self._world is None or point.checkpoint is None:
             return None
         store = self._world.store
-        schemas: dict[str, pa.Schema] = {
+        schemas: dict[StreamId, pa.Schema] = {
             s: with_time(o.schema) for o in plan.outputs for s in o.streams
         }
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -55,23 +55,36 @@ class Recording:
         return pa.RecordBatch.from_arrays([*columns, times], schema=with_time(self.schema))
 
     def on_time(self) -> list[TimedRow]:
-        """The rows of all partitions that are not late, by plain Python."""
+        """The rows of all partitions that are not late, by plain Python.
+
+        One partition is read as it is; where several meet, they are merged by time.
+        """
         kept: list[TimedRow] = []
-        for partition in self.records:
+        for number, partition in enumerate(self.records):
+            mine: list[TimedRow] = []
             newest: int | None = None
             boundary: int | None = None
             for record in partition:
-                kept += [row for row in record if boundary is None or row.time_us >= boundary]
+                mine += [row for row in record if boundary is None or row.time_us >= boundary]
                 times = [row.time_us for row in record]
                 newest = max(times) if newest is None else max(newest, *times)
                 late_before = newest - self.delay_us
                 boundary = late_before if boundary is None else max(boundary, late_before)
+            is_only = len(self.records) == 1
+            kept += [
+                replace(row, place=(i,) if is_only else (row.time_us, number, i))
+                for i, row in enumerate(mine)
+            ]
         return kept
 
     def to_dataframe(self, spark: SparkSession) -> DataFrame:
-        """The on-time rows for the batch twin, times in `__time_us`."""
-        batch = self._batch(tuple(self.on_time()))
-        return spark.createDataFrame(pa.Table.from_batches([batch]))
+        """The on-time rows for the batch twin, times in `__time_us`, and their order."""
+        rows = sorted(self.on_time(), key=lambda row: row.place)
+        table = pa.Table.from_batches([self._batch(tuple(rows))])
+        source = -1 if len(self.records) == 1 else 0
+        table = table.append_column("__source", pa.array([source] * len(rows), pa.int32()))
+        table = table.append_column("__position", pa.array(range(len(rows)), pa.int64()))
+        return spark.createDataFrame(table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+from holdfast.api.windows import CountWindow
 
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Step
@@ -23,10 +26,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class TimedRow:
-    """A row: its tuple time in microseconds, and its values by column."""
+    """A row.
+
+    Attributes:
+        time_us: Its tuple time.
+        values: Its values by column.
+        place: What sorts the rows of its stream as operators get them; empty: not known.
+    """
 
     time_us: int
     values: Values
+    place: tuple[int, ...] = ()
 
 
 class Oracle:
@@ -68,32 +78,96 @@ class Oracle:
     def _select(self, step: Step, rows: list[TimedRow]) -> list[TimedRow]:
         columns = [(e.name, self._meaning(e.sql)) for e in step.settings["expressions"]]
         return [
-            TimedRow(row.time_us, {name: of(row.values) for name, of in columns}) for row in rows
+            TimedRow(row.time_us, {name: of(row.values) for name, of in columns}, row.place)
+            for row in rows
         ]
 
+    def _sort(self, _: Step, rows: list[TimedRow]) -> list[TimedRow]:
+        return [TimedRow(row.time_us, row.values) for row in rows]
+
     def _union(self, _: Step, *inputs: list[TimedRow]) -> list[TimedRow]:
-        return [row for rows in inputs for row in rows]
+        return [TimedRow(row.time_us, row.values) for rows in inputs for row in rows]
 
     def _aggregate(self, step: Step, rows: list[TimedRow]) -> list[TimedRow]:
         settings = step.settings
+        if isinstance(settings["windows"], CountWindow):
+            return self._counted(step, rows)
         size_us, slide_us = settings["windows"].size_us, settings["windows"].slide_us
-        keys, aggregates = settings["keys"], settings["aggregates"]
+        keys = settings["keys"]
         is_running = settings["emit"] == "changes"
+        origins: dict[tuple[Any, ...], int] = {}
+        if settings["windows"].alignment == "first":
+            for row in _as_they_come(step, rows):
+                origins.setdefault(_key(row, keys), row.time_us)
         groups: dict[tuple[Any, ...], list[TimedRow]] = {}
         for row in rows:
-            newest_us = row.time_us // slide_us * slide_us
+            key = _key(row, keys)
+            newest_us = row.time_us - (row.time_us - origins.get(key, 0)) % slide_us
             for start_us in range(newest_us, newest_us - size_us, -slide_us):
-                group = (start_us, *(row.values[key] for key in keys))
-                groups.setdefault(group, []).append(row)
+                groups.setdefault((start_us, *key), []).append(row)
         results: list[TimedRow] = []
-        for (start_us, *key), members in groups.items():
+        for (start_us, *group), members in groups.items():
             prefixes: Iterable[int] = range(1, len(members) + 1) if is_running else (len(members),)
             for count in prefixes:
-                values = _window(start_us, size_us) | dict(zip(keys, key, strict=True))
-                for aggregate in aggregates:
-                    of = aggregate.expression and self._meaning(aggregate.expression.sql)
-                    values[aggregate.name] = _aggregated(aggregate.function, of, members[:count])
+                values = _window(start_us, size_us) | dict(zip(keys, group, strict=True))
+                values |= self._aggregates(step, members[:count])
                 results.append(TimedRow(start_us + size_us - 1, values))
+        return results
+
+    def _aggregates(self, step: Step, members: list[TimedRow]) -> Values:
+        values: Values = {}
+        for aggregate in step.settings["aggregates"]:
+            of = aggregate.expression and self._meaning(aggregate.expression.sql)
+            values[aggregate.name] = _aggregated(aggregate.function, of, members)
+        return values
+
+    def _counted(self, step: Step, rows: list[TimedRow]) -> list[TimedRow]:
+        windows, keys = step.settings["windows"], step.settings["keys"]
+        is_stream = windows.alignment == "stream"
+        sequences: dict[tuple[Any, ...], list[TimedRow]] = {}
+        for row in _as_they_come(step, rows):
+            sequences.setdefault(() if is_stream else _key(row, keys), []).append(row)
+        results: list[TimedRow] = []
+        for sequence in sequences.values():
+            for first in range(0, len(sequence) - windows.size + 1, windows.advance):
+                whole = sequence[first : first + windows.size]
+                groups: dict[tuple[Any, ...], list[TimedRow]] = {}
+                for row in whole:
+                    groups.setdefault(_key(row, keys), []).append(row)
+                for key, members in groups.items():
+                    values: Values = {"first_id": first, "next_id": first + windows.size}
+                    if not is_stream:
+                        times = [row.time_us for row in members]
+                        values = _window(min(times), max(times) - min(times))
+                    values |= dict(zip(keys, key, strict=True)) | self._aggregates(step, members)
+                    results.append(TimedRow(whole[-1].time_us, values))
+        return results
+
+    def _resample(self, step: Step, *inputs: list[TimedRow]) -> list[TimedRow]:
+        settings = step.settings
+        within_us, every_us = settings["within_us"], settings["every_us"]
+        columns = settings["resampled"]
+        known: dict[tuple[Any, ...], dict[int, list[Values]]] = {}
+        for row in inputs[0]:
+            mine = known.setdefault(_key(row, settings["match"][0]), {})
+            mine.setdefault(row.time_us, []).append(row.values)
+        results: list[TimedRow] = []
+
+        def put_out(key: tuple[Any, ...], at_us: int, values: Values) -> None:
+            for column, name in columns:
+                points = _greatest(known.get(key, {}), column)
+                values[name] = _on_line(points, at_us, within_us)
+            results.append(TimedRow(at_us, values))
+
+        if every_us is None:
+            for row in inputs[1]:
+                key = _key(row, settings["match"][1])
+                put_out(() if None in key and key else key, row.time_us, dict(row.values))
+            return results
+        for key, times in known.items():
+            for at_us in _multiples(sorted(times), every_us, within_us):
+                named = dict(zip(settings["match"][0], key, strict=True))
+                put_out(key, at_us, {"time": _EPOCH + timedelta(microseconds=at_us)} | named)
         return results
 
     def _window_join(
@@ -132,6 +206,46 @@ class Oracle:
             if (key := _join_key(row, settings["left_keys"])) is not None
             for other in index.get(key, [])
         ]
+
+
+def _as_they_come(step: Step, rows: list[TimedRow]) -> list[TimedRow]:
+    if not all(row.place for row in rows):
+        raise ValueError(f"{step.name} depends on the order of its input, which is not known")
+    return sorted(rows, key=lambda row: row.place)
+
+
+def _key(row: TimedRow, columns: Iterable[str]) -> tuple[Any, ...]:
+    return tuple(row.values[column] for column in columns)
+
+
+def _greatest(known: dict[int, list[Values]], column: str) -> dict[int, float]:
+    """The greatest value of a column at each time, where there is one."""
+    several = {
+        time_us: [float(row[column]) for row in rows if row[column] is not None]
+        for time_us, rows in known.items()
+    }
+    return {time_us: max(values) for time_us, values in several.items() if values}
+
+
+def _on_line(points: dict[int, float], at_us: int, within_us: int) -> float | None:
+    """The value at a time between the nearest points on either side."""
+    before = max((time_us for time_us in points if time_us <= at_us), default=None)
+    after = min((time_us for time_us in points if time_us >= at_us), default=None)
+    if before is None or after is None or max(at_us - before, after - at_us) > within_us:
+        return None
+    if before == after:
+        return points[at_us]
+    share = (at_us - before) / (after - before)
+    return points[before] + (points[after] - points[before]) * share
+
+
+def _multiples(times: list[int], every_us: int, within_us: int) -> Iterable[int]:
+    """The multiples at one of these times, or near enough between two."""
+    yield from (time_us for time_us in times if time_us % every_us == 0)
+    for before, after in pairwise(times):
+        low = max(before + 1, after - within_us)
+        high = min(after - 1, before + within_us)
+        yield from range(-(-low // every_us) * every_us, high + 1, every_us)
 
 
 def _window(start_us: int, size_us: int) -> Values:

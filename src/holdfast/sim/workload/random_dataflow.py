@@ -8,8 +8,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from holdfast.api.dataflow import Dataflow, Stream, sliding, tumbling
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.errors import DataflowError
+from holdfast.api.operators import STATEFUL
+from holdfast.api.windows import CountWindow, Window, counting, sliding, tumbling
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import Recording, Workload, placed
@@ -19,6 +21,10 @@ from holdfast.sim.workload.oracle import Meaning, TimedRow, Values
 _ARROW: Final = {INT: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _TEXTS: Final = ("ada", "bo", "cleo", "", "ädä", "a long name that no page holds beside others")
 _KEY_KINDS: Final = (INT, TEXT, FLAG)
+_KINDS: Final = (
+    *("filter", "select", "aggregate", "aggregate", "union", "window_join", "join"),
+    *("sort", "resample_every", "resample_at"),
+)
 _ATTEMPTS: Final = 20
 _PAIRS_MAX: Final = 5_000
 SPAN_US: Final = 1_000_000
@@ -27,11 +33,16 @@ SPAN_US: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Typed:
-    """A stream, the kinds of its columns, and at most how many rows it may have."""
+    """A stream, the kinds of its columns, and at most how many rows it may have.
+
+    Of a source, also after stateless operators, `partitions` is how many it has; else zero: then
+    the order of the rows is more than the oracle knows.
+    """
 
     stream: Stream
     columns: dict[str, str]
     rows_max: int
+    partitions: int = 0
 
     def expressions(self, draw: Draw) -> Expressions:
         return Expressions(draw, self.columns)
@@ -56,7 +67,8 @@ def random_limits(draw: Draw) -> NodeLimits:
 Protections = Callable[[str], UnitProtection]
 """Of a unit, by its name."""
 
-_APPROACHES: Final = ("upstream backup", "checkpoints", "active standby")
+_APPROACHES: Final = ("upstream backup", "checkpoints", "active standby", "passive standby")
+_STANDBY: Final = {"active standby": Standby.ACTIVE, "passive standby": Standby.PASSIVE}
 
 
 def random_protection(limits: NodeLimits, name: str) -> tuple[NodeLimits, Protections]:
@@ -71,13 +83,16 @@ def random_protection(limits: NodeLimits, name: str) -> tuple[NodeLimits, Protec
         asks_first=draw.percent(25),
     )
 
+    interval_ms = draw.steep(2, 100)
+
     def of_unit(unit: str) -> UnitProtection:
         chosen = approach
         if approach == "mixed":
             chosen = Draw(f"{name}/{unit}").one_of(_APPROACHES)
         return UnitProtection(
             checkpoints=plan if chosen == "checkpoints" else None,
-            standby=Standby.ACTIVE if chosen == "active standby" else Standby.NONE,
+            standby=_STANDBY.get(chosen, Standby.NONE),
+            delta_interval_ms=interval_ms,
         )
 
     return limits, of_unit
@@ -124,7 +139,7 @@ class _Builder:
             if is_leaf or (typed.stream.step.kind != "source" and draw.percent(15)):
                 typed.stream.sink(f"out{sinks}")
                 sinks += 1
-        units = {s.unit for s in self._flow.steps if s.kind in ("aggregate", "window_join", "join")}
+        units = {step.unit for step in self._flow.steps if step.kind in STATEFUL}
         parallelism = {
             unit: draw.one_of((1, 1, 2, 2, 3, 4)) for unit in sorted(units - self._sources())
         }
@@ -157,7 +172,7 @@ class _Builder:
         )
         recording = Recording(schema, delay_us, records, arrivals)
         stream = self._flow.source_generator(recording, name=f"src{number}", partitions=partitions)
-        return _Typed(stream, columns, count * partitions)
+        return _Typed(stream, columns, count * partitions, partitions)
 
     def _records(
         self, draw: Draw, columns: dict[str, str], count: int, disorder_us: int
@@ -195,11 +210,9 @@ class _Builder:
     def _step(self, streams: list[_Typed], used: set[str]) -> _Typed | None:
         draw = self._draw
         one, other = draw.one_of(streams[-3:]), draw.one_of(streams)
-        kind = draw.one_of(
-            ("filter", "select", "aggregate", "aggregate", "union", "window_join", "join")
-        )
+        kind = draw.one_of(_KINDS)
         made: _Typed | None
-        if kind in ("filter", "select", "aggregate"):
+        if kind in ("filter", "select", "aggregate", "sort", "resample_every"):
             made = getattr(self, f"_{kind}")(one)
             if made is not None:
                 used.add(one.stream.step.name)
@@ -216,7 +229,7 @@ class _Builder:
         condition = one.expressions(self._draw).condition()
         stream = self._placed(one.stream).filter(condition.sql)
         self._learn(stream.step.settings["expression"].sql, condition.of)
-        return _Typed(stream, one.columns, one.rows_max)
+        return _Typed(stream, one.columns, one.rows_max, one.partitions)
 
     def _placed(self, stream: Stream) -> Stream:
         """Sometimes in a unit of its own."""
@@ -238,22 +251,34 @@ class _Builder:
         for expression, given in zip(compiled, chosen.values(), strict=True):
             self._learn(expression.sql, given.of)
         columns = {name: e.kind for name, e in chosen.items()}
-        return _Typed(stream, columns, one.rows_max)
+        return _Typed(stream, columns, one.rows_max, one.partitions)
 
     def _windows(self) -> tuple[str, str]:
         """Size and slide."""
         slide = self._draw.one_of((200, 1_000, 5_000))
         return f"{slide * self._draw.one_of((1, 1, 2, 4))} microseconds", f"{slide} microseconds"
 
+    def _any_windows(self, one: _Typed) -> Window | CountWindow:
+        """Of all kinds, as far as it is known in which order the rows come."""
+        draw = self._draw
+        kind = draw.one_of(("epoch", "epoch", "first", "count")) if one.partitions else "epoch"
+        if kind == "count":
+            size = draw.steep(1, 12)
+            alignment = draw.one_of(("key", "stream")) if one.partitions == 1 else "key"
+            return counting(size, draw.number(1, size), alignment=alignment)
+        return sliding(*self._windows(), alignment=kind)
+
     def _aggregate(self, one: _Typed) -> _Typed:
         draw = self._draw
         keys = [name for name in one.of_kinds(*_KEY_KINDS) if draw.percent(50)][:2]
-        size, slide = self._windows()
+        windows = self._any_windows(one)
         stream = one.stream.key_by(*keys) if keys else one.stream
-        stream = stream.window(sliding(size, slide))
+        stream = stream.window(windows)
         columns = {"window_start": TIME, "window_end": TIME}
+        if isinstance(windows, CountWindow) and windows.alignment == "stream":
+            columns = {"first_id": INT, "next_id": INT}
         columns |= {key: one.columns[key] for key in keys}
-        is_running = draw.percent(15)
+        is_running = windows.is_plain and draw.percent(15)
         name = self._name("n")
         texts = [f"count(*) AS {name}"]
         meanings: list[Meaning | None] = [None]
@@ -275,7 +300,55 @@ class _Builder:
         if is_running:
             made.sink(self._name("changes"))  # Its tuple times depend on the order: a leaf.
             return _Typed(one.stream, one.columns, one.rows_max)
-        return _Typed(made, columns, one.rows_max * 4)
+        return _Typed(made, columns, one.rows_max * _copies(windows))
+
+    def _sort(self, one: _Typed) -> _Typed:
+        by = self._draw.one_of((None, None, *one.of_kinds(INT, FLAG)))
+        stream = one.stream.sort(by, slack=self._draw.steep(1, 60), name=self._name("sort"))
+        return _Typed(stream, one.columns, one.rows_max)
+
+    def _resampled(self, one: _Typed) -> tuple[list[str], dict[str, str], int] | None:
+        """Columns to interpolate, the results' kinds, and how far away values may be."""
+        columns = [name for name in one.of_kinds(INT) if self._draw.percent(70)][:2]
+        if not columns:
+            return None
+        named = {name: self._name("r") for name in columns}
+        texts = [f"{column} AS {name}" for column, name in named.items()]
+        return texts, dict.fromkeys(named.values(), REAL), self._draw.one_of((200, 1_000, 5_000))
+
+    def _resample_every(self, one: _Typed) -> _Typed | None:
+        drawn = self._resampled(one)
+        if drawn is None:
+            return None
+        texts, columns, within_us = drawn
+        keys = [name for name in one.of_kinds(*_KEY_KINDS) if self._draw.percent(50)][:1]
+        stream = one.stream.key_by(*keys) if keys else one.stream
+        parts = self._draw.one_of((1, 2, 3))
+        made = stream.resample(
+            *texts,
+            within=f"{within_us} microseconds",
+            every=f"{within_us // parts} microseconds",
+            name=self._name("every"),
+        )
+        first = {"time": TIME} | {key: one.columns[key] for key in keys}
+        return _Typed(made, first | columns, one.rows_max * (2 * parts + 2))
+
+    def _resample_at(self, one: _Typed, other: _Typed) -> _Typed | None:
+        drawn = self._resampled(one)
+        if drawn is None:
+            return None
+        texts, columns, within_us = drawn
+        pairs = self._keys(one, other) if self._draw.percent(70) else []
+        if pairs is None:
+            return None
+        made = one.stream.resample(
+            *texts,
+            within=f"{within_us} microseconds",
+            at=other.stream,
+            on=pairs,
+            name=self._name("at"),
+        )
+        return _Typed(made, other.columns | columns, other.rows_max)
 
     def _union(self, one: _Typed, other: _Typed) -> _Typed | None:
         """Of two streams brought to the same columns."""
@@ -329,6 +402,13 @@ class _Builder:
         texts, columns = self._fields(one, other)
         stream = one.stream.join(other.stream, on=pairs, select=texts, name=self._name("join"))
         return _Typed(stream, columns, one.rows_max * other.rows_max)
+
+
+def _copies(windows: Window | CountWindow) -> int:
+    """In how many windows a tuple is at most."""
+    if isinstance(windows, CountWindow):
+        return -(-windows.size // windows.advance)
+    return windows.size_us // windows.slide_us
 
 
 def _column(name: str) -> Meaning:

@@ -1,0 +1,167 @@
+"""Sends a node's state to its passive secondary, difference by difference. [HA §4.1]
+
+Theory of operation. Every interval the pages that have changed are frozen, as for a checkpoint; the
+unit stands still for that moment only. They leave in runs, so many ahead of what the secondary has
+acknowledged; then follows the delta with the cut, the new output tuples and their trimming.
+
+    IDLE --prepare--> SENDING --all acknowledged--> IDLE (clean until they change again)
+                      SENDING --the secondary lost the thread--> IDLE (everything the next time)
+
+Invariants: pages count as clean only after the secondary has applied the delta that holds them; no
+delta follows one that the secondary has not applied.
+
+Departures from the paper: a snapshot of all operators at one moment takes the place of the sweep
+line, which stops one operator after the other; with copy-on-write none has to wait. Input queues
+are not sent: producers keep what follows the cut, or the node's restart point serves instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.core.haunit.events import SendDelta, SendPageRun
+from holdfast.core.haunit.state_delta import PageRun, StateDelta
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.ha_output import HAOutput
+    from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.machine import Effect
+    from holdfast.core.model.ids import Incarnation
+    from holdfast.core.recovery.restart_point import RestartPoint
+    from holdfast.core.state.page_manager import PageManager, Snapshot
+
+_RUN_BYTES = 1 << 18
+_RUNS_AHEAD = 4
+
+
+@dataclass(slots=True)
+class _Sending:
+    """The delta under way."""
+
+    delta: StateDelta
+    snapshot: Snapshot
+    positions: np.ndarray  # of the pages to be sent, in the snapshot
+    sent: int = 0  # how many of them have left
+    received: int = 0  # how many of them are there
+    is_told: bool = False  # the delta itself has left
+    heard_ms: int = 0
+
+
+class DeltaSender:
+    """The primary's part. Volatile: all fields."""
+
+    def __init__(self, plan: NodePlan, pages: PageManager) -> None:
+        """Nobody to send to yet."""
+        self._plan = plan
+        self._pages = pages
+        self._receiver: Incarnation | None = None
+        self._sequence = 0
+        self._is_base_there = False  # the secondary has the state of the last delta
+        self._page_sets: dict[int, int] = {}  # as of that
+        self._sent_before: dict[str, int] = {}  # output tuples that it has had
+        self._sending: _Sending | None = None
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a delta is under way."""
+        return self._sending is not None
+
+    def begin(self, receiver: Incarnation) -> None:
+        """A secondary asks for the state: all of it at first."""
+        self.stop()
+        self._receiver = receiver
+
+    def stop(self) -> None:
+        """There is no secondary, or it has lost the thread."""
+        if self._sending is not None:
+            self._pages.cancel(self._sending.snapshot)
+        self._sending = None
+        self._receiver = None
+        self._is_base_there = False
+
+    def is_wanted(self, now_ms: int) -> bool:
+        """Whether a secondary waits for the next delta; one that is silent for long is given up."""
+        sending = self._sending
+        if sending is not None:
+            is_stuck = now_ms - sending.heard_ms > 4 * self._plan.limits.resubscribe_ms
+            if is_stuck or sending.snapshot.is_cancelled:
+                self.stop()
+            return False
+        return self._receiver is not None
+
+    def prepare(
+        self, cut: RestartPoint, outputs: HAOutput, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """Freeze what has changed and begin to send it; not as long as output is spilled."""
+        sent_before = self._sent_before if self._is_base_there else {}
+        found = outputs.since(sent_before)
+        if found is None:
+            return
+        positions, batches = found
+        everything = np.ones(sum(self._pages.page_counts().values()), dtype=np.bool_)
+        snapshot = self._pages.checkpoint(None if self._is_base_there else everything)
+        known = self._page_sets if self._is_base_there else {}
+        page_sets = dict(zip(snapshot.page_sets, snapshot.counts.tolist(), strict=True))
+        self._sequence += 1
+        delta = StateDelta(
+            sequence=self._sequence,
+            is_full=not self._is_base_there,
+            pages=len(snapshot.changed),
+            page_sets={s: n for s, n in page_sets.items() if known.get(s) != n},
+            gone=tuple(name for name in known if name not in page_sets),
+            next_set=snapshot.next_set,
+            cut=cut,
+            outputs=positions,
+            batches=batches,
+        )
+        self._page_sets = {int(name): count for name, count in page_sets.items()}
+        self._sent_before = dict(outputs.next_ids)
+        self._sending = _Sending(delta, snapshot, snapshot.changed, heard_ms=now_ms)
+        self._send_on(effects)
+
+    def acknowledged(
+        self, sequence: int, pages: int, *, is_applied: bool, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """The secondary has so many pages of a delta, or has applied it."""
+        sending = self._sending
+        if sending is None or sending.delta.sequence != sequence:
+            return
+        sending.heard_ms = now_ms
+        sending.received = max(sending.received, pages)
+        if not is_applied:
+            self._send_on(effects)
+        elif sending.is_told:
+            self._pages.finish(sending.snapshot)
+            self._sending = None
+            self._is_base_there = True
+
+    def _send_on(self, effects: list[Effect]) -> None:
+        sending, receiver = self._sending, self._receiver
+        if sending is None or receiver is None or sending.snapshot.is_cancelled:
+            return
+        stream = self._plan.replica_stream
+        run = max(1, _RUN_BYTES // self._pages.page_bytes)
+        while sending.sent < len(sending.positions):
+            if sending.sent - sending.received >= _RUNS_AHEAD * run:
+                return
+            positions = sending.positions[sending.sent : sending.sent + run]
+            sending.sent += len(positions)
+            pages = self._copied(sending, positions)
+            effects.append(SendPageRun(stream, receiver, pages))
+        if not sending.is_told:
+            sending.is_told = True
+            effects.append(SendDelta(stream, receiver, sending.delta))
+
+    def _copied(self, sending: _Sending, positions: np.ndarray) -> PageRun:
+        """Copy pages out, and let the unit write to them again."""
+        snapshot = sending.snapshot
+        ends = np.cumsum(snapshot.counts)
+        which = np.searchsorted(ends, positions, side="right")
+        sequences = positions - (ends - snapshot.counts)[which]
+        names = np.array(snapshot.page_sets, dtype=np.int64)[which]
+        words = self._pages.arena.reshape(-1, self._pages.page_words)[snapshot.pages[positions]]
+        self._pages.thaw(snapshot, positions)
+        return PageRun(sending.delta.sequence, np.stack([names, sequences], axis=1), words)

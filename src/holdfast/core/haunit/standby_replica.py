@@ -1,0 +1,160 @@
+"""A passive secondary: it keeps a copy of its primary's state, and does nothing else. [HA §4.1]
+
+It subscribes to the instance's replica stream, applies what comes, and says what it has. When it
+loses the thread it subscribes again, and everything is sent anew. Promoted, it hands the state to a
+node of its own process, which goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.haunit.events import (
+    DeltaReceived,
+    PageRunReceived,
+    PeerIncarnationLearned,
+    SendDeltaAck,
+)
+from holdfast.core.haunit.replica_link import ReplicaLink
+from holdfast.core.haunit.state_delta import BrokenDelta, StandbyImage
+from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.plan import Assignment, NodePlan
+    from holdfast.core.haunit.restoration import RestoredState
+    from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+    from holdfast.core.recovery.restart_point import RestartPoint
+
+
+class StandbyReplica:
+    """The machine of one incarnation of a passive secondary. Volatile: all fields."""
+
+    is_secondary = True
+
+    def __init__(self, plan: NodePlan, assignment: Assignment) -> None:
+        """Bring it up; call `start` for the first effects."""
+        self.plan = plan
+        self.incarnation = assignment.incarnation
+        self._link = ReplicaLink(plan)
+        self._peers: dict[NodeId, Incarnation] = {}
+        self.image = StandbyImage(plan)
+
+    def start(self, now_ms: int) -> list[Effect]:
+        """The first effects: its timer."""
+        return [SetTimer("keep-alive", now_ms + self.plan.limits.keep_alive_ms)]
+
+    def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
+        """Take one stimulus; what concerns only a node at work is dropped."""
+        effects: list[Effect] = []
+        handler = _HANDLERS.get(type(stimulus))
+        if handler is not None:
+            handler(self, stimulus, now_ms, effects)
+        return effects
+
+    @property
+    def has_work(self) -> bool:
+        """Nothing is done between stimuli."""
+        return False
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether there is a state to take over with."""
+        return self.image.cut is not None
+
+    def restored(
+        self, point: RestartPoint, sink_next_ids: dict[StreamId, int]
+    ) -> RestoredState | None:
+        """See `StandbyImage.restored`."""
+        return self.image.restored(point, sink_next_ids)
+
+    def _on_peer_incarnation_learned(
+        self, learned: PeerIncarnationLearned, now_ms: int, effects: list[Effect]
+    ) -> None:
+        if learned.node != self.plan.node:
+            self._peers[learned.node] = learned.incarnation
+            return
+        is_other = self._link.known_primary().get(learned.node) != learned.incarnation
+        self._link.learn(learned)
+        if is_other:
+            self.image = StandbyImage(self.plan)
+            self._link.subscribe(now_ms, effects)
+
+    def _on_page_run_received(
+        self, got: PageRunReceived, now_ms: int, effects: list[Effect]
+    ) -> None:
+        if not self._is_ours(got, now_ms):
+            return
+        pages = self.image.receive(got.run)
+        self._acknowledge(got.sender, got.run.sequence, pages, effects, is_applied=False)
+
+    def _on_delta_received(self, got: DeltaReceived, now_ms: int, effects: list[Effect]) -> None:
+        if not self._is_ours(got, now_ms):
+            return
+        try:
+            self.image.apply(got.delta)
+        except BrokenDelta:
+            self._link.subscribe(now_ms, effects)
+            return
+        delta = got.delta
+        self._acknowledge(got.sender, delta.sequence, delta.pages, effects, is_applied=True)
+
+    def _is_ours(self, got: PageRunReceived | DeltaReceived, now_ms: int) -> bool:
+        if got.receiver == self.incarnation and self._link.heard(got.sender, now_ms):
+            return True
+        self._link.refused_frames += 1
+        return False
+
+    def _acknowledge(
+        self,
+        primary: Incarnation,
+        sequence: int,
+        pages: int,
+        effects: list[Effect],
+        *,
+        is_applied: bool,
+    ) -> None:
+        stream = self.plan.replica_stream
+        effects.append(SendDeltaAck(stream, primary, sequence, pages, is_applied))
+
+    def _on_timer_fired(self, _: TimerFired, now_ms: int, effects: list[Effect]) -> None:
+        effects.append(SetTimer("keep-alive", now_ms + self.plan.limits.keep_alive_ms))
+        self._link.subscribe_if_silent(now_ms, effects)
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def known_peers(self) -> dict[NodeId, Incarnation]:
+        """The incarnation of every neighbour's primary, and of its own."""
+        return self._peers | self._link.known_primary()
+
+    def known_secondaries(self) -> dict[NodeId, Incarnation]:
+        """Its own incarnation, once it has been told."""
+        return self._link.known_secondary()
+
+    def peer_incarnation(self, stream: StreamId, *, is_secondary: bool = False) -> Incarnation:
+        """The incarnation that it knows at the other end of the replica stream."""
+        del stream
+        return self._link.other(is_secondary=is_secondary)
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when the pages make no sense."""
+        self.image.pages.check_invariants()
+
+    def statistics(self) -> dict[str, int]:
+        """What it holds."""
+        pages = self.image.pages.statistics()
+        cut = self.image.cut
+        return {
+            "state_bytes": pages.pages_used * pages.page_bytes,
+            "held_bytes": pages.pages_held * pages.page_bytes,
+            "refused_frames": self._link.refused_frames,
+            **({} if cut is None else {"boundary_us": cut.boundary_us}),
+        }
+
+
+_HANDLERS: dict[type[Stimulus], Callable[[StandbyReplica, Any, int, list[Effect]], None]] = {
+    PeerIncarnationLearned: StandbyReplica._on_peer_incarnation_learned,
+    PageRunReceived: StandbyReplica._on_page_run_received,
+    DeltaReceived: StandbyReplica._on_delta_received,
+    TimerFired: StandbyReplica._on_timer_fired,
+}

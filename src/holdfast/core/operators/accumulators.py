@@ -1,0 +1,311 @@
+"""What aggregates of every kind of window share: keys, accumulators and how they are computed.
+
+A group is a record of an unordered map: its key words, then the words of all accumulators, zero in
+the beginning. One compiled pass finds each row's group and updates it (`kernels.aggregate`).
+Results follow Spark's ANSI mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.errors import LocalProtocolError
+from holdfast.core.model.schema import RecordPacking, column_of
+from holdfast.core.model.stable_hash import (
+    fixed_words,
+    is_text,
+    normal_float_words,
+    validity,
+)
+from holdfast.core.operators.base import ArithmeticOverflow, Evaluator
+from holdfast.core.state import kernels
+from holdfast.core.state.page_manager import PageManager
+from holdfast.core.state.string_pages import StringPages
+from holdfast.core.state.unordered_map import UnorderedMap
+
+AggregateFunction = Literal["count", "sum", "min", "max", "avg"]
+WINDOW_TIME: Final = pa.timestamp("us", tz="UTC")
+_NO_PAGES: Final = np.zeros(0, dtype=np.int64)
+_SIGN: Final = np.int64(2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate: `argument` None is count(*)."""
+
+    function: AggregateFunction
+    argument: Evaluator | None
+    name: str
+
+
+class Accumulators:
+    """The keys and aggregates of an operator, laid out in words.
+
+    Attributes:
+        key_words: Words of a key, at least one.
+        value_words: Words of all accumulators of a group.
+        key_has_text: Whether keys refer to strings.
+        value_has_text: Whether accumulators do.
+        text_words: Which words of a group's accumulators are references to strings.
+        fields: Output fields: the keys, then the aggregates.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        aggregates: Sequence[Aggregate | tuple[AggregateFunction, Evaluator | None, str]],
+    ) -> None:
+        """Lay them out for rows of `schema`.
+
+        Raises:
+            LocalProtocolError: A key is not in the schema, a function is not defined for its
+                argument's type, or a type cannot be stored.
+        """
+        self._keys = [schema.get_field_index(key) for key in keys]
+        if min(self._keys, default=0) < 0:
+            raise LocalProtocolError(f"{name}: a key of {list(keys)} is not in {schema.names}")
+        self._each = [
+            _Accumulator(a if isinstance(a, Aggregate) else Aggregate(*a)) for a in aggregates
+        ]
+        key_fields = [schema.field(key) for key in self._keys]
+        self._packing = RecordPacking([field.type for field in key_fields], is_key=True)
+        self.key_words = max(1, self._packing.width)
+        self.key_has_text = self._packing.has_text
+        self.value_has_text = any(a.is_text for a in self._each)
+        self._plan, self.value_words, self._argument_words = self._lay_out()
+        self.text_words = [int(self._plan[p, 1]) + 1 for p, a in enumerate(self._each) if a.is_text]
+        self.fields = [*key_fields, *(pa.field(a.aggregate.name, a.result) for a in self._each)]
+
+    def _lay_out(self) -> tuple[np.ndarray, int, int]:
+        """The kernel's plan, and how many accumulator and argument words there are."""
+        plan = np.zeros((len(self._each), 3), dtype=np.int64)
+        words = arguments = 0
+        for p, accumulator in enumerate(self._each):
+            plan[p] = (accumulator.operation, words, arguments)
+            words += accumulator.words
+            arguments += accumulator.argument_words
+        return plan, words, arguments
+
+    def evaluate(self, batch: pa.RecordBatch) -> list[pa.Array | None]:
+        """Per aggregate its argument column, if it has one."""
+        return [accumulator.evaluate(batch) for accumulator in self._each]
+
+    def keys_of(self, batch: pa.RecordBatch, strings: StringPages | None) -> np.ndarray:
+        """Key words, int64 (n, k)."""
+        if self._keys:
+            return self._packing.pack([batch.column(key) for key in self._keys], strings)
+        return np.zeros((batch.num_rows, 1), dtype=np.int64)
+
+    def arguments_of(
+        self, columns: Sequence[pa.Array | None], count: int, strings: StringPages | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Arguments (words, n), and their validity (words, n or 0)."""
+        arguments = np.empty((self._argument_words, count), dtype=np.int64)
+        with_nulls = any(c is not None and c.null_count for c in columns)
+        mask = np.ones((self._argument_words, count if with_nulls else 0), dtype=np.uint8)
+        for p, column in enumerate(columns):
+            if column is None:
+                continue
+            row = int(self._plan[p, 2])
+            for part, words in enumerate(self._each[p].words_of(column, strings)):
+                arguments[row + part] = words
+            if column.null_count:
+                mask[row] = validity(column)
+        return arguments, mask
+
+    def update(
+        self,
+        manager: PageManager,
+        groups: UnorderedMap,
+        strings: StringPages | None,
+        keys: np.ndarray,
+        arguments: np.ndarray,
+        mask: np.ndarray,
+        running: np.ndarray,
+    ) -> None:
+        """One compiled pass over rows.
+
+        Args:
+            manager: Of the pages.
+            groups: Key -> accumulators.
+            strings: Of the arguments.
+            keys: int64 (n, k).
+            arguments: As from `arguments_of`.
+            mask: As from `arguments_of`.
+            running: int64 (n, v), receives the accumulators after each row; (0, v): not wanted.
+
+        Raises:
+            ArithmeticOverflow: A sum does not fit its type.
+            StateLimitExceeded: The pages are used up.
+        """
+        done = 0
+        while done < len(keys):
+            manager.make_room()
+            done = kernels.aggregate(
+                manager.arena,
+                manager.arena.view(np.float64),
+                manager.marks,
+                manager.free,
+                manager.shift,
+                groups.bucket_pages,
+                groups.record_pages,
+                *groups.bases(),
+                _NO_PAGES if strings is None else strings.text_pages,
+                keys,
+                self.value_words,
+                self._plan,
+                arguments,
+                arguments.view(np.float64),
+                mask,
+                done,
+                running,
+            )
+            if done < 0:
+                self._each[-1 - done].refuse()
+            if done < len(keys):
+                groups.grow()
+
+    def key_columns(self, keys: np.ndarray, strings: StringPages | None) -> list[pa.Array]:
+        """The key columns of key words, int64 (n, k)."""
+        return self._packing.unpack(keys, strings) if self._keys else []
+
+    def result_columns(self, values: np.ndarray, strings: StringPages | None) -> list[pa.Array]:
+        """The results from accumulators, int64 (n, v)."""
+        columns = []
+        for p, accumulator in enumerate(self._each):
+            at = int(self._plan[p, 1])
+            columns.append(accumulator.finish(values[:, at : at + accumulator.words], strings))
+        return columns
+
+
+class _Accumulator:
+    """How one aggregate is computed: its operation, its words, its result."""
+
+    def __init__(self, aggregate: Aggregate) -> None:
+        self.aggregate = aggregate
+        function, argument = aggregate.function, aggregate.argument
+        kind = argument.type if argument is not None else None
+        self.kind = kind
+        self.argument_words = 0 if kind is None else 1
+        self.is_text = False
+        self.result, self.operation, self.words = self._choose(function, kind)
+        if self.operation in (kernels.SUM_DECIMAL, kernels.MIN_DECIMAL, kernels.MAX_DECIMAL):
+            self.argument_words = 2
+        self.is_float_order = (
+            function in ("min", "max") and kind is not None and pa.types.is_floating(kind)
+        )
+
+    def _choose(self, function: str, kind: pa.DataType | None) -> tuple[pa.DataType, int, int]:
+        """Result type, operation and accumulator words."""
+        t = pa.types
+        if function == "count":
+            if kind is None:
+                return pa.int64(), kernels.COUNT_ALL, 1
+            return pa.int64(), kernels.COUNT, 1
+        if kind is None:
+            raise LocalProtocolError(f"{function} of {self.aggregate.name} needs an argument")
+        if function in ("min", "max"):
+            smaller = function == "min"
+            if is_text(kind):
+                self.is_text = True
+                return kind, kernels.MIN_STRING if smaller else kernels.MAX_STRING, 2
+            if t.is_decimal(kind):
+                return kind, kernels.MIN_DECIMAL if smaller else kernels.MAX_DECIMAL, 3
+            return kind, kernels.MIN_WORD if smaller else kernels.MAX_WORD, 2
+        if t.is_decimal(kind):
+            if function == "sum":
+                wide = pa.decimal128(min(kind.precision + 10, 38), kind.scale)
+                return wide, kernels.SUM_DECIMAL, 3
+            fine = pa.decimal128(min(kind.precision + 4, 38), min(kind.scale + 4, 38))
+            return fine, kernels.SUM_DECIMAL, 3
+        if function == "sum" and t.is_integer(kind):
+            return pa.int64(), kernels.SUM_INT, 2
+        if t.is_integer(kind) or t.is_floating(kind):
+            return pa.float64(), kernels.SUM_FLOAT, 2
+        raise LocalProtocolError(f"{function} is not defined for {kind} ({self.aggregate.name})")
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array | None:
+        """The argument column, if there is one."""
+        if self.aggregate.argument is None:
+            return None
+        column = self.aggregate.argument.evaluate(batch)
+        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+    def words_of(self, column: pa.Array, strings: StringPages | None) -> list[np.ndarray]:
+        """The argument as the kernel takes it."""
+        if self.operation == kernels.COUNT:
+            return [np.zeros(len(column), dtype=np.int64)]
+        if self.is_text:
+            assert strings is not None
+            return [strings.intern(column)]
+        if self.operation == kernels.SUM_FLOAT:
+            if column.type == pa.float64():
+                return fixed_words(column)
+            if pa.types.is_integer(column.type):
+                return [fixed_words(column)[0].astype(np.float64).view(np.int64)]
+            return fixed_words(column.cast(pa.float64()))
+        if self.is_float_order:
+            bits = normal_float_words(column)
+            return [bits ^ ((bits >> 63) & _SIGN)]  # Signed order of the words; NaN is greatest.
+        return fixed_words(column)
+
+    def finish(self, words: np.ndarray, strings: StringPages | None) -> pa.Array:
+        """The results from accumulators, int64 (groups, words)."""
+        if self.aggregate.function == "count":
+            return pa.array(np.ascontiguousarray(words[:, 0]))
+        is_null = words[:, 0] == 0
+        if self.is_text:
+            assert strings is not None
+            return strings.gather(np.ascontiguousarray(words[:, 1]), self.result)
+        if self.operation == kernels.SUM_DECIMAL:
+            return self._finish_decimal(words)
+        if self.is_float_order:
+            bits = words[:, 1] ^ ((words[:, 1] >> 63) & _SIGN)
+            values = np.ascontiguousarray(bits).view(np.float64)
+            return pa.array(values, mask=is_null, type=pa.float64()).cast(self.result, safe=False)
+        if self.operation == kernels.SUM_FLOAT:
+            values = np.ascontiguousarray(words[:, 1]).view(np.float64)
+            if self.aggregate.function == "avg":
+                values = values / np.where(is_null, 1, words[:, 0])
+            return pa.array(values, mask=is_null, from_pandas=False)
+        high = words[:, 2] if self.words == 3 else None
+        return column_of(words[:, 1], is_null, self.result, high)
+
+    def _finish_decimal(self, words: np.ndarray) -> pa.Array:
+        """Sums checked against their precision; averages rounded half up."""
+        assert self.kind is not None
+        counts = words[:, 0]
+        bound = 10**self.result.precision
+        sum_bound = 10 ** min(self.kind.precision + 10, 38)
+        is_average = self.aggregate.function == "avg"
+        if not is_average and bool(((words[:, 1] >> 63) == words[:, 2]).all()) and bound > 2**63:
+            return column_of(words[:, 1], counts == 0, self.result, words[:, 2])
+        out = np.zeros((len(words), 2), dtype=np.int64)
+        up = 10 ** (self.result.scale - self.kind.scale)
+        for i, (count, low, high) in enumerate(words.tolist()):
+            if count == 0:
+                continue
+            value = (high << 64) | (low & (2**64 - 1))
+            if abs(value) >= sum_bound:
+                self.refuse()
+            if is_average:
+                quotient = (2 * abs(value) * up + count) // (2 * count)
+                value = quotient if value >= 0 else -quotient
+            if abs(value) >= bound:
+                self.refuse()
+            low = value & (2**64 - 1)
+            out[i] = (low - 2**64 if low >> 63 else low, value >> 64)
+        return column_of(out[:, 0], counts == 0, self.result, out[:, 1])
+
+    def refuse(self) -> None:
+        """Raise `ArithmeticOverflow`."""
+        raise ArithmeticOverflow(
+            f"{self.aggregate.function} as {self.aggregate.name} overflows {self.result}"
+        )

@@ -1,0 +1,81 @@
+"""Aggregates over windows of processing time. Arbitrary. [HA §3.2]
+
+All rows of a round are of the time at which the round began. The output is in processing time too:
+a row's tuple time is its window's end - 1, and the boundary is the clock, whatever the input's is.
+At the input's end the open windows are put out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
+from holdfast.core.operators.aggregate import WindowAggregate
+from holdfast.core.operators.base import (
+    ArbitraryOperator,
+    Evaluator,
+    OperatorClass,
+    Output,
+    Rows,
+)
+from holdfast.core.state.page_manager import PageManager
+from holdfast.core.state.raw_page import RawPage
+
+
+class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
+    """Aggregates per window of the clock and group."""
+
+    operator_class = OperatorClass.ARBITRARY
+
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        aggregates: Sequence[Aggregate | tuple[AggregateFunction, Evaluator | None, str]],
+        *,
+        size_us: int,
+        slide_us: int,
+        manager: PageManager | None = None,
+    ) -> None:
+        """As `WindowAggregate` with `emit="final"`."""
+        super().__init__(
+            name, schema, keys, aggregates, size_us=size_us, slide_us=slide_us, manager=manager
+        )
+        self._clock = RawPage(self._manager)
+
+    def decide(self, clock_us: int, seed: int) -> None:
+        """The clock of the coming round."""
+        del seed
+        self._clock.write(np.array([clock_us], dtype=np.int64))
+
+    def wake_us(self) -> int | None:
+        """When the first open window ends."""
+        open_windows = self._directory.states()
+        return open_windows[0][0] + self._spec.size_us if open_windows else None
+
+    def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
+        """Put the rows into the windows of now; put out those that have ended.
+
+        Raises:
+            ArithmeticOverflow: A sum does not fit its type.
+            StateLimitExceeded: The pages are used up.
+        """
+        (rows,) = inputs
+        if rows is not None:
+            rows = replace(rows, time_us=np.full(len(rows.time_us), self._clock_us, np.int64))
+        return super().process([rows], low, END_US if boundary_us == END_US else self._clock_us)
+
+    def promises_us(self, boundary_us: int) -> int:
+        """The clock."""
+        return END_US if boundary_us == END_US else self._clock_us
+
+    @property
+    def _clock_us(self) -> int:
+        words = self._clock.read()
+        return int(words[0]) if len(words) else BEGINNING_US

@@ -1,0 +1,59 @@
+"""What a page manager hands out about itself: a snapshot of all pages, and counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+import numpy as np
+
+PageSetId = NewType("PageSetId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class PageStatistics:
+    """Counts at one moment.
+
+    Attributes:
+        page_bytes: Size of a page.
+        pages_used: Pages in page sets.
+        pages_held: Pages of page sets and of a snapshot.
+        pages_peak: The most that were held.
+        pages_max: The bound of those.
+        page_sets: Page sets that exist.
+        pages_replaced: Pages that were cloned or released while a snapshot held them.
+    """
+
+    page_bytes: int
+    pages_used: int
+    pages_held: int
+    pages_peak: int
+    pages_max: int
+    page_sets: int
+    pages_replaced: int
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All pages at one moment, the page sets one after another.
+
+    Attributes:
+        page_sets: Their ids, ascending.
+        counts: int64, pages per set.
+        pages: int64 (n,), the physical page of every PageID.
+        is_changed: bool (n,), whether the page has to be written; the others are stored already.
+        next_set: The id that the next page set would get.
+        is_cancelled: The manager needed its pages; what is being written is worth nothing.
+    """
+
+    page_sets: tuple[PageSetId, ...]
+    counts: np.ndarray
+    pages: np.ndarray
+    is_changed: np.ndarray
+    next_set: int
+    is_cancelled: bool = False
+
+    @property
+    def changed(self) -> np.ndarray:
+        """Positions of the pages to be written, int64 ascending."""
+        return np.flatnonzero(self.is_changed)

@@ -1,0 +1,94 @@
+"""The bodies of the frames of passive standby: runs of pages, and deltas. See docs/formats.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.haunit.state_delta import PageRun, StateDelta
+from holdfast.core.model.ids import StreamId
+from holdfast.core.model.tuples import TupleBatch, TupleType
+from holdfast.core.recovery.restart_point import RestartPoint
+
+PAGE_WORDS_MAX = 1 << 17
+BatchDecoder = Callable[[object, StreamId, int], pa.RecordBatch | None]
+"""Of an Arrow message, its stream and its number of rows; None: it is none of that stream."""
+
+
+def encode_page_run(run: PageRun) -> list[bytes]:
+    """Ids, then contents; the header has the delta's sequence, the pages and their size."""
+    return [run.ids.tobytes(), np.ascontiguousarray(run.words).tobytes()]
+
+
+def decode_page_run(parts: Sequence[object], sequence: int, pages: int, words: int) -> PageRun:
+    """The inverse. Raises `ValueError` on anything else."""
+    if len(parts) != 2 or pages < 1 or not 0 < words <= PAGE_WORDS_MAX:
+        raise ValueError(f"{len(parts)} parts, {pages} pages of {words} words")
+    ids = np.frombuffer(memoryview(parts[0]), dtype=np.int64)  # type: ignore[arg-type]
+    contents = np.frombuffer(memoryview(parts[1]), dtype=np.int64)  # type: ignore[arg-type]
+    return PageRun(sequence, ids.reshape(pages, 2), contents.reshape(pages, words))
+
+
+def encode_delta(delta: StateDelta, streams: Sequence[StreamId]) -> list[bytes | pa.Buffer]:
+    """A description as JSON, then one Arrow message per batch.
+
+    Args:
+        delta: The delta.
+        streams: The node's output streams but sinks, in the order of its plan.
+    """
+    described = {
+        "is_full": delta.is_full,
+        "pages": delta.pages,
+        "page_sets": list(delta.page_sets.items()),
+        "gone": list(delta.gone),
+        "next_set": delta.next_set,
+        "cut": delta.cut.to_json(),
+        "outputs": [list(positions) for positions in delta.outputs],
+        "batches": [[number, streams[number], *_head(batch)] for number, batch in delta.batches],
+    }
+    bodies = [batch.batch.serialize() for _, batch in delta.batches]
+    return [json.dumps(described, separators=(",", ":")).encode(), *bodies]
+
+
+def _head(batch: TupleBatch) -> list[int]:
+    times = batch.boundary_us, batch.created_us
+    return [batch.first_id, batch.count, *times, int(batch.tuple_type)]
+
+
+def decode_delta(parts: Sequence[object], sequence: int, batch_of: BatchDecoder) -> StateDelta:
+    """The inverse. Raises `ValueError` on anything else."""
+    if not parts:
+        raise ValueError("no parts")
+    described: Any = json.loads(bytes(memoryview(parts[0])))  # type: ignore[arg-type]
+    try:
+        heads = described["batches"]
+        if len(heads) != len(parts) - 1:
+            raise ValueError(f"{len(heads)} batches in {len(parts) - 1} parts")
+        return StateDelta(
+            sequence=sequence,
+            is_full=bool(described["is_full"]),
+            pages=int(described["pages"]),
+            page_sets={int(name): int(count) for name, count in described["page_sets"]},
+            gone=tuple(int(name) for name in described["gone"]),
+            next_set=int(described["next_set"]),
+            cut=RestartPoint.from_json(described["cut"]),
+            outputs=tuple((int(a), int(b)) for a, b in described["outputs"]),
+            batches=tuple(
+                _batch(head, body, batch_of) for head, body in zip(heads, parts[1:], strict=True)
+            ),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no delta: {type(error).__name__}: {error}") from error
+
+
+def _batch(head: list[Any], body: object, batch_of: BatchDecoder) -> tuple[int, TupleBatch]:
+    number, stream, first_id, count, boundary_us, created_us, tuple_type = head
+    batch = batch_of(body, StreamId(stream), count)
+    if batch is None:
+        raise ValueError(f"no batch of {stream}")
+    kind = TupleType(tuple_type)
+    return int(number), TupleBatch(int(first_id), batch, int(boundary_us), int(created_us), kind)

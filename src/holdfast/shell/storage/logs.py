@@ -1,0 +1,78 @@
+"""Opening a stream log wherever it lies: segments in a folder, parts behind a URL."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from holdfast.shell.storage.log_follower import LogFollower
+from holdfast.shell.storage.part_log import PartLogReader, PartLogWriter
+from holdfast.shell.storage.places import is_remote, local_path
+from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
+
+
+class LogWriter(Protocol):
+    """Appends to a log as one incarnation; the methods are described at `StreamLogWriter`."""
+
+    next_id: int
+    boundary_us: int
+    has_ended: bool
+
+    def append(
+        self,
+        tuple_type: int,
+        first_id: int,
+        batch: pa.RecordBatch,
+        boundary_us: int,
+        created_us: int,
+    ) -> None: ...
+
+    def end(self) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def publish(self) -> None: ...
+
+    def tidy(self) -> None: ...
+
+    def skip_to(self, first_id: int) -> None: ...
+
+    def trim(self, before: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_reader(place: str, from_id: int = 0, *, is_sole: bool = False) -> LogFollower:
+    """Follow a log from an id on; `is_sole` as its writer was told."""
+    if is_remote(place):
+        return PartLogReader(place, from_id, is_sole=is_sole)
+    return StreamLogReader(local_path(place), from_id)
+
+
+def open_writer(
+    place: str,
+    schema: pa.Schema,
+    stream: str,
+    incarnation: int,
+    *,
+    first_id: int | None = None,
+    is_sole: bool = False,
+) -> LogWriter:
+    """Go on writing a log.
+
+    Args:
+        place: The log's folder or URL.
+        schema: Of the batches, time column included.
+        stream: The stream's name.
+        incarnation: Of the writer; must exceed that of every earlier one.
+        first_id: For an empty log, the id of its first tuple; otherwise the log says.
+        is_sole: The log has a unique name, and nobody else ever opens it to write.
+
+    Raises:
+        SchemaMismatch: The log holds tuples of another schema.
+        StorageError: The log has a writer of this incarnation or a later one.
+    """
+    if is_remote(place):
+        return PartLogWriter(place, schema, stream, incarnation, first_id=first_id, is_sole=is_sole)
+    return StreamLogWriter(local_path(place), schema, stream, incarnation, first_id=first_id)

@@ -1,0 +1,74 @@
+"""Where logs and checkpoint locations may lie: a folder that all hosts see, or any fsspec URL.
+
+A plain path, and `file://`, is a folder. Anything else with `://` is a URL: there are files that
+can be created, read, listed and deleted, but not appended to. What opens it, its credentials
+included, is told to fsspec in its own way: by the environment or its configuration files, on the
+driver and on every executor.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.shell.storage.paths import checked_name
+from holdfast.shell.stores.base import CheckpointStore, NameTaken, ObjectMissing
+from holdfast.shell.stores.file_system import FileSystemStore
+from holdfast.shell.stores.folder import FolderStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOCAL = "file://"
+
+
+def local_path(place: str) -> str:
+    """A place that is a folder as a plain path; a URL as it is."""
+    return place.removeprefix(_LOCAL) if place.startswith(_LOCAL) else place
+
+
+def is_remote(place: str) -> bool:
+    """Whether files there cannot be appended to."""
+    return "://" in place and not place.startswith(_LOCAL)
+
+
+def store_at(place: str) -> CheckpointStore:
+    """The small files of a place. Raises `StoreUnavailable`."""
+    if is_remote(place):
+        return FileSystemStore(place, {})
+    return FolderStore(local_path(place))
+
+
+def has_files(place: str) -> bool:
+    """Whether there is anything."""
+    if is_remote(place):
+        return bool(FileSystemStore(place, {}).children())
+    return os.path.isdir(local_path(place))
+
+
+def put_or_read(store: CheckpointStore, name: str, parts: Sequence[bytes | pa.Buffer]) -> bytes:
+    """Make an object unless there is one; what it holds now, whoever made it."""
+    try:
+        store.put(name, parts)
+    except NameTaken:
+        return bytes(store.read(name))
+    return b"".join(bytes(part) for part in parts)
+
+
+def read_if_any(store: CheckpointStore, name: str) -> bytes | None:
+    """An object's content; None if there is none."""
+    try:
+        return bytes(store.read(name))
+    except ObjectMissing:
+        return None
+
+
+def location_id(location: str) -> str:
+    """What tells a checkpoint location from all others; made up when it is first asked for."""
+    store, name = store_at(location), "location.id"
+    found = read_if_any(store, name)
+    if found is None:
+        found = put_or_read(store, name, [secrets.token_hex(8).encode()])
+    return checked_name(found.decode())

@@ -1,0 +1,239 @@
+"""A stream log in a store that cannot append: what shell/storage/part_log.py does, as bytes.
+
+Names, parts and marks are made and read by the same core functions (wire/log_parts). What a writer
+has not stored dies with its process. An object may be stored while its answer is lost, and it may
+be stored after its writer died or was replaced: whole, or, where a store shows what is being
+written, its beginning. A read is one moment here; the shell's tests cover what changes meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation
+from holdfast.core.model.tuples import TupleBatch, between
+from holdfast.core.wire import log_parts
+from holdfast.core.wire import log_records as records
+from holdfast.core.wire.log_parts import Owner, Part, PartName
+from holdfast.core.wire.log_records import CorruptRecord, Incomplete, RecordKind
+from holdfast.sim.disk import Damage, File, Pick, Superseded
+
+
+@dataclass(slots=True)
+class _Writer:
+    """What one incarnation has in memory."""
+
+    machine: int
+    next_id: int
+    stored_before: int  # ids before it are in parts that the store has confirmed
+    waiting: list[tuple[int, bytes]] = field(default_factory=list)  # (next id, record)
+    sent: tuple[str, bytes, int] | None = None  # name, bytes and end of a part without an answer
+
+
+@dataclass(slots=True)
+class SimulatedPartLog:
+    """A stream log of parts, with the calls of `SimulatedLog`; `sync` is `store`, then `stored`."""
+
+    stream: str
+    schema: pa.Schema
+    _objects: dict[str, File] = field(default_factory=dict)
+    _ends: dict[str, int] = field(default_factory=dict)  # of parts: ids before it are whole
+    _writers: dict[Incarnation, _Writer] = field(default_factory=dict)
+
+    def open(self, incarnation: Incarnation, machine: int, first_id: int = 0) -> int:
+        """Find the end, put a mark there; the next id.
+
+        Raises:
+            Superseded: A later incarnation has opened it.
+            Damage: What is there cannot be read.
+        """
+        if log_parts.newest_incarnation(self._objects) >= incarnation:
+            raise Superseded(f"{self.stream} is written by a later incarnation")
+        next_id = self._end(first_id)
+        mark = self._encoded(incarnation, next_id, [], next_id)
+        self._objects[log_parts.mark_name(next_id, incarnation)] = File(mark)
+        self._writers[incarnation] = _Writer(machine, next_id, next_id)
+        return next_id
+
+    def _end(self, first_id: int) -> int:
+        for owner in reversed(self._owners()):
+            newest_first = sorted(self._parts(owner), key=lambda p: p.first_id, reverse=True)
+            mark = log_parts.mark_name(owner.first_id, owner.incarnation)
+            for name in [*map(str, newest_first), mark]:
+                part = self._decoded(name)
+                end = None if part is None else log_parts.end_of(part, owner.superseded_from)
+                if end is not None:
+                    return end[0]
+        return first_id
+
+    def _encoded(
+        self, incarnation: Incarnation, first_id: int, body: list[bytes], next_id: int
+    ) -> bytearray:
+        parts = log_parts.encode_part(
+            self.stream,
+            incarnation,
+            self.schema,
+            first_id,
+            body,
+            next_id,
+            BEGINNING_US,
+            has_ended=False,
+        )
+        return bytearray(b"".join(bytes(part) for part in parts))
+
+    def append(self, incarnation: Incarnation, batch: TupleBatch) -> None:
+        """Keep tuples until they are stored. Raises `Damage` unless they continue the log."""
+        writer = self._writers[incarnation]
+        if batch.first_id != writer.next_id:
+            raise Damage(f"{self.stream}: tuple {batch.first_id}, expected {writer.next_id}")
+        record = records.encode_record(
+            RecordKind.DATA,
+            batch.tuple_type,
+            incarnation,
+            batch.first_id,
+            batch.boundary_us,
+            0,
+            batch.batch,
+        )
+        writer.waiting.append((batch.next_id, b"".join(bytes(part) for part in record)))
+        writer.next_id = batch.next_id
+
+    def store(self, incarnation: Incarnation, pick: Pick | None = None) -> None:
+        """What waits becomes a part; the one before, as long as it has no answer.
+
+        With `pick` its beginning alone may arrive: the writer died meanwhile.
+        """
+        writer = self._writers[incarnation]
+        if writer.sent is None:
+            if not writer.waiting:
+                return
+            first_id, end = writer.stored_before, writer.waiting[-1][0]
+            body = [record for _, record in writer.waiting]
+            name = str(PartName(incarnation, first_id, None))
+            writer.sent = name, bytes(self._encoded(incarnation, first_id, body, end)), end
+        name, data, _ = writer.sent
+        present = self._objects.get(name)
+        if present is None:
+            kept = len(data) if pick is None or pick(0, 1) else pick(0, len(data))
+            self._objects[name] = File(bytearray(data[:kept]))
+            self._ends[name] = _end_of(data[:kept])
+        elif bytes(present.undamaged()) != data:
+            raise InvariantViolation(f"{name} was to be stored twice, with different bytes")
+
+    def stored(self, incarnation: Incarnation) -> None:
+        """The store has confirmed the part."""
+        writer = self._writers[incarnation]
+        if writer.sent is None:
+            return
+        writer.stored_before = writer.sent[2]
+        writer.waiting = [one for one in writer.waiting if one[0] > writer.stored_before]
+        writer.sent = None
+
+    def durable_before(self) -> int:
+        """Ids before it survive whatever dies."""
+        durable = 0
+        for owner in self._owners():
+            durable = owner.first_id
+            for part in sorted(self._parts(owner), key=lambda part: part.first_id):
+                if part.first_id <= durable:
+                    durable = max(durable, self._ends[str(part)])
+            durable = min(durable, owner.superseded_from)
+            if durable < owner.superseded_from:
+                break
+        return durable
+
+    def next_id(self, incarnation: Incarnation) -> int:
+        """The next id that a writer appends."""
+        return self._writers[incarnation].next_id
+
+    def unsynced_bytes(self) -> dict[int, int]:
+        """By machine, how much a crash would lose."""
+        sizes: dict[int, int] = {}
+        for writer in self._writers.values():
+            size = sum(len(record) for _, record in writer.waiting)
+            sizes[writer.machine] = sizes.get(writer.machine, 0) + size
+        return sizes
+
+    def unsynced_bytes_of(self, incarnation: Incarnation) -> int:
+        """How much a writer has not stored."""
+        writer = self._writers.get(incarnation)
+        return 0 if writer is None else sum(len(record) for _, record in writer.waiting)
+
+    def crash(self, machine: int, _: Pick) -> int:
+        """A machine crashed: what its writers had in memory is gone; how many bytes that was."""
+        return self.unsynced_bytes().get(machine, 0)
+
+    def flip(self, pick: Pick) -> bool:
+        """Flip one bit of a part before its last record, if there is any part."""
+        names = [name for name in sorted(self._objects) if log_parts.parse_part(name)]
+        whole = [name for name in names if self._is_whole(name)]
+        if not whole:
+            return False
+        file = self._objects[whole[pick(0, len(whole) - 1)]]
+        last = len(file.data) - records.RECORD_HEADER_BYTES
+        file.flip(pick(0, last - 1), 1 << pick(0, 7))
+        return True
+
+    def _is_whole(self, name: str) -> bool:
+        part = log_parts.decode_part(memoryview(bytes(self._objects[name].data)))
+        return isinstance(part, Part) and part.end is not None
+
+    def restore(self) -> bool:
+        """Mend all damage; whether there was any."""
+        return sum(file.restore() for file in self._objects.values()) > 0
+
+    def read(self) -> list[TupleBatch]:
+        """All tuples that count, in order of ids. Raises `Damage`."""
+        batches: list[TupleBatch] = []
+        owners = self._owners()
+        next_id = owners[0].first_id if owners else 0
+        for owner in owners:
+            while next_id < owner.superseded_from:
+                found = self._from(owner, next_id)
+                if not found:
+                    break
+                batches += found
+                next_id = found[-1].next_id
+            if next_id < owner.superseded_from < NO_ID:
+                raise Damage(f"{self.stream}: ids from {next_id} on are gone")
+        return batches
+
+    def _from(self, owner: Owner, next_id: int) -> tuple[TupleBatch, ...]:
+        """What the owner's part for an id holds from it on."""
+        name = log_parts.covering(self._parts(owner), next_id)
+        part = None if name is None else self._decoded(str(name))
+        if part is None:
+            return ()
+        found = [
+            TupleBatch(record.first_id, record.batch, record.boundary_us, 0, record.tuple_type)
+            for record in part.records
+            if record.batch is not None
+        ]
+        return between(found, next_id, owner.superseded_from)
+
+    def _owners(self) -> list[Owner]:
+        return log_parts.owners(self._objects)
+
+    def _parts(self, owner: Owner) -> list[PartName]:
+        parsed = [part for name in self._objects if (part := log_parts.parse_part(name))]
+        return [part for part in parsed if part.incarnation == owner.incarnation]
+
+    def _decoded(self, name: str) -> Part | None:
+        """A part or a mark; None while it is not even a header."""
+        part = log_parts.decode_part(memoryview(bytes(self._objects[name].data)))
+        if isinstance(part, Incomplete):
+            return None
+        if isinstance(part, CorruptRecord):
+            raise Damage(f"{self.stream}/{name}: {part.reason}")
+        if part.corrupt is not None:
+            raise Damage(f"{self.stream}/{name}: {part.corrupt[1].reason}")
+        return part
+
+
+def _end_of(data: bytes) -> int:
+    part = log_parts.decode_part(memoryview(data))
+    end = log_parts.end_of(part, NO_ID) if isinstance(part, Part) else None
+    return 0 if end is None else end[0]

@@ -73,6 +73,13 @@ def test_an_active_standby_is_there_as_soon_as_it_is_told() -> None:
     assert 100 < point.overhead_percent < 103
 
 
+def test_a_passive_secondary_replays_what_came_since_the_last_difference() -> None:
+    point = measure("x", FILTER, "PassiveStandby", 50, 2)
+    assert K_MS < point.recovery_ms < K_MS + 5
+    state = measure("x", PaperQuery(window_ms=200), "PassiveStandby", 50, 1)
+    assert state.recovery_ms < K_MS + 20
+
+
 def test_a_checkpoint_spares_rebuilding_the_state() -> None:
     rebuilt, loaded = (
         measure("x", PaperQuery(window_ms=200), approach, 50, 2).recovery_ms

@@ -276,6 +276,12 @@ def test_ids_without_gaps_spare_the_watermarks_downstream() -> None:
     assert ours < predict(UPSTREAM, "precise", unit, around).run_time.bandwidth_percent / 5
 
 
+def test_a_promotion_is_journalled_and_receivers_are_not_asked() -> None:
+    around = replace(surroundings(), sync_ms=4)
+    found = predict(ACTIVE, "precise", AGGREGATE.figures(), around, OURS).failure
+    assert found.redirect_ms == 4
+
+
 def test_determinants_wait_for_a_sync_in_holdfast() -> None:
     around = replace(surroundings(), sync_ms=4)
     unit = PaperQuery("union").figures()

@@ -51,6 +51,7 @@ def _draw(experiment: str, title: str, points: list[dict[str, Any]], path: Path)
     axes.set_xlabel("bandwidth overhead, % of the tuples to the unit")
     axes.set_ylabel("recovery time from detection, ms")
     axes.set_ylim(bottom=0)
+    axes.set_xscale("log")  # Pages instead of tuples, or two ids instead of all tuples.
     axes.set_title(title)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")

@@ -7,7 +7,8 @@ message. A chain of three units runs: a source `up`, the unit `query`, and `down
 
 What the paper's redirection takes (r = 40 ms) is here: the replacement comes up, says hello, is
 told its assignment, and subscribes upstream. The three words take three network delays; the coming
-up is made to take the rest.
+up is made to take the rest. A passive secondary is told, and subscribes: it is made to wait for the
+rest too. An active one has its input already.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.plan import Standby
 from holdfast.core.model.ids import NodeId
 from holdfast.sim.driver import Life
 from holdfast.sim.network import Network
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.haunit.standby_replica import StandbyReplica
     from holdfast.core.machine import Effect, Stimulus
-    from holdfast.core.model.ids import StreamId
+    from holdfast.core.model.ids import Incarnation, StreamId
+    from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.wire.messages import NodeMessage
     from holdfast.sim.network import Endpoint, NetworkProfile
     from holdfast.sim.scheduler import Scheduler
@@ -42,6 +45,7 @@ QUERY: Final = NodeId("query[0]")
 _DELAY_US: Final = paper.NETWORK_DELAY_MS * 1000
 _WORDS_UNTIL_REDIRECTED: Final = 3
 _COMES_UP_US: Final = paper.REDIRECT_MS * 1000 - _WORDS_UNTIL_REDIRECTED * _DELAY_US
+_IS_PROMOTED_US: Final = _COMES_UP_US + _DELAY_US
 _TURN_US: Final = 5
 _READ_US: Final = 10
 _SETTLED_US: Final = 200_000
@@ -292,6 +296,14 @@ class ExperimentProcess(Process):
         self._experiment = world
         self._busy_until_us = 0
         self.reached_us = -(2**62)
+
+    def promote(self, incarnation: Incarnation, point: RestartPoint | None) -> None:
+        """A passive secondary's inputs take r to be redirected."""
+        if self.plan.standby is not Standby.PASSIVE:
+            super().promote(incarnation, point)
+            return
+        take_over = super().promote
+        self._scheduler.after(_IS_PROMOTED_US, lambda: take_over(incarnation, point))
 
     def _turn_soon(self, delay_us: int | None = None) -> None:
         super()._turn_soon(_TURN_US if delay_us is None else delay_us)

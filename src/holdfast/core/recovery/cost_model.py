@@ -13,6 +13,7 @@ of a formula exist only where Holdfast departs from the paper:
     gaps: none travel; the coordinator stores restart points instead |
 | upstream backup, precise, deterministic unit | determinants | none: windows lie at absolute times,
     inputs are merged by tuple time |
+| active standby, precise | receivers are asked for r | the promotion is journalled |
 | determinants | logged at the secondary: two network delays | written to a durable log: one sync |
 | replay | each tuple is sent, then processed | sent and processed side by side |
 
@@ -342,13 +343,15 @@ def active_standby(
     """A secondary processes the same input and keeps its output back. [HA §5.3, §6]
 
     It has to send what is left of it: half an interval and two network delays, as fast as the link
-    carries it. Precise recovery first asks the receivers what they have, which takes r.
+    carries it. Precise recovery first asks the receivers what they have, which takes r. In Holdfast
+    nobody is asked; the coordinator journals the promotion first.
     """
     interval_ms, precise = around.interval_ms, guarantee == "precise"
+    is_ours = variant is Variant.HOLDFAST
     redundant = _leaving(unit, interval_ms / 2 + 2 * around.network_delay_ms)
     failure = CostOfFailure(
         around.detection_ms,
-        redirect_ms=around.redirect_ms if precise else 0.0,
+        redirect_ms=around.sync_ms if is_ours else around.redirect_ms if precise else 0.0,
         replay_ms=redundant * unit.output_tuple_bytes / around.network_bytes_per_ms,
         redundant_tuples=redundant,
     )

@@ -99,7 +99,7 @@ def test_the_report_has_the_papers_values_beside_ours(tmp_path: Path) -> None:
     page = report.write(results, tmp_path).read_text()
     assert "47.6" in page  # Printed for the filter.
     assert "recovery times that the paper prints are met within 15%" in page
-    assert "Figure 6" not in page
+    assert "## Figure 6" not in page
     assert json.loads((tmp_path / "ha.json").read_text())["points"] == results["points"]
 
 

@@ -43,6 +43,7 @@ ROWS = {
 }
 STANDARD = {
     "abc",
+    "bisect",
     "collections",
     "contextlib",
     "dataclasses",

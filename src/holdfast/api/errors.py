@@ -37,3 +37,7 @@ class InsecureClusterError(HoldfastError):
 
 class InspectionError(HoldfastError):
     """What was asked for is not in the checkpoint location."""
+
+
+class AdviceError(HoldfastError):
+    """Nothing was measured from which advice could be given, or the objectives make no sense."""

@@ -6,8 +6,11 @@ import logging
 import os
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.advice import Advice, Objectives
+from holdfast.api.advice import advise as give_advice
 from holdfast.api.batch_twin import Verification
 from holdfast.api.batch_twin import verify as verify_sink
 from holdfast.api.description import claim, describe
@@ -20,6 +23,7 @@ from holdfast.api.errors import (
 )
 from holdfast.api.inspection import FILE_NAME as OPERATORS_FILE
 from holdfast.api.inspection import describe_operators
+from holdfast.api.measurements import Measurements, Observed, measure
 from holdfast.api.options import PREFIX, read_options
 from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.protections import Protection, Protections
@@ -36,7 +40,7 @@ from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -111,7 +115,9 @@ def start(
         if lock is not None:
             lock.release()
         raise
-    return Query(flow, spark, location, plan, cluster, ingests, lock, chunks)
+    misses = values["keepAliveMisses"]
+    measured = partial(measure, flow.name, plan, protections.of, misses=misses)
+    return Query(flow, spark, location, plan, cluster, ingests, lock, chunks, measured)
 
 
 def _describe_operators(location: str, text: str) -> None:
@@ -254,9 +260,11 @@ class Query:
         cluster: Cluster,
         ingests: list[Ingest],
         lock: LocationLock | None,
-        chunks: ChunkCluster | None = None,
+        chunks: ChunkCluster | None,
+        measured: Callable[[Observed], Measurements],
     ) -> None:
         """Launch; use `Dataflow.start`."""
+        self._measured = measured
         self._flow = flow
         self._spark = spark
         self._location = location
@@ -321,6 +329,10 @@ class Query:
 
     def _on_end(self) -> None:
         """Nothing runs any more: Spark may stop writing, and the location is free."""
+        try:
+            self.measurements().save(self._location)
+        except Exception as error:  # Whatever it is, the location must become free.
+            _LOG.warning("no measurements left in %s: %s", self._location, error)
         for ingest in self._ingests:
             ingest.stop()
         if self._chunks is not None:
@@ -476,6 +488,34 @@ class Query:
     def recoveries(self) -> list[dict[str, Any]]:
         """All completed recoveries so far."""
         return list(self._cluster.recoveries)
+
+    def measurements(self) -> Measurements:
+        """What is known of every unit: rates, sizes, costs; left at the location in the end."""
+        reports = self._cluster.reports.items()
+        return self._measured(
+            Observed(
+                {node: report.statistics for node, report in reports},
+                {node: report.host for node, report in reports},
+                list(self._cluster.recoveries),
+                list(self._cluster.checkpoints),
+            )
+        )
+
+    def advise(
+        self,
+        *,
+        recovery_ms: float | None = None,
+        delay_ms: float | None = None,
+        overhead_percent: float | None = None,
+        guarantee: str = "precise",
+    ) -> Advice:
+        """What each protection would cost here, and which is enough; see `Objectives`.
+
+        Raises:
+            AdviceError: No unit has had input yet, or an objective makes no sense.
+        """
+        objectives = Objectives(recovery_ms, delay_ms, overhead_percent, guarantee)
+        return give_advice(self.measurements(), objectives)
 
     def to_dataframe(self, sink: str | None = None) -> DataFrame:
         """What a sink holds now."""

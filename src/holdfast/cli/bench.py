@@ -98,6 +98,43 @@ def sguard(
     _show(results, page, report, as_json=as_json)
 
 
+@app.command()
+def ha(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Five runs a point; rough.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="figure6, figure7, table6, 7 or 8; repeatable.")
+    ] = None,
+    approach: Annotated[
+        list[str] | None, typer.Option(help="Name of a protection; repeatable.")
+    ] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="Runs a point instead.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write ha.md, ha.json and plots here.")
+    ] = None,
+) -> None:
+    """Recovery time against overhead of every approach, simulated, beside the paper's."""
+    from holdfast.bench.ha import report as page
+
+    wanted = _known(only, page.EXPERIMENTS)
+    approaches = _known(approach, page.APPROACHES)
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    size = page.QUICK if quick else page.FULL
+    size = size if runs is None else replace(size, name=f"{runs} runs", runs=runs)
+    results = page.run(size, say, only=wanted, approaches=approaches)
+    _show(results, page, report, as_json=as_json)
+
+
+def _known(given: list[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    """What was asked for, or everything."""
+    for name in given or ():
+        if name not in names:
+            raise typer.BadParameter(f"{name!r}; there are {', '.join(names)}")
+    return tuple(given or names)
+
+
 class _Page(Protocol):
     """What a benchmark's report can do."""
 

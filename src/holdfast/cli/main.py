@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from holdfast.api.errors import HoldfastError
+from holdfast.cli.advise import advise
 from holdfast.cli.bench import app as bench_app
 from holdfast.cli.interrupts import INTERRUPTED, Interrupts
 from holdfast.cli.simulate import simulate
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.add_typer(bench_app, name="bench")
 app.command()(simulate)
+app.command()(advise)
 _console = Console(stderr=True)
 
 

@@ -96,6 +96,7 @@ from holdfast.core.operators.base import ArbitraryOperator, Rows
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
+from holdfast.core.state.change_sample import ChangeSample
 from holdfast.core.state.page_manager import PageManager
 
 _ROUNDS_POLL_MS = 5
@@ -141,6 +142,21 @@ class NodeStatistics:
     boundary_us: int
     is_silent: bool
     is_finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNeeds:
+    """How far back a node goes.
+
+    Attributes:
+        state_tuples: Input tuples from the oldest that the operators' state goes back to, over all
+            input streams. [HA Table 3: |state|]
+        replay_tuples: Input tuples from the oldest that its newest stored restart point needs:
+            what a replacement would begin with now. [HA Table 3: Q]
+    """
+
+    state_tuples: int
+    replay_tuples: int
 
 
 class Node:
@@ -687,10 +703,7 @@ class Node:
         """
         low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
         if not is_state_kept:
-            for operator in self._operators:
-                needed = operator.oldest_needed()
-                if needed is not None:
-                    low = np.minimum(low, needed)
+            low = self._oldest_needed()
         if self._inputs.sunion is not None:
             low = np.minimum(low, self._inputs.sunion.oldest_held())
         needed_from: dict[str, int] = {}
@@ -715,6 +728,15 @@ class Node:
             self._boundary_us,
             self._outputs.next_ids,
         )
+
+    def _oldest_needed(self) -> np.ndarray:
+        """Per input stream the oldest tuple that the operators' state goes back to."""
+        low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
+        for operator in self._operators:
+            needed = operator.oldest_needed()
+            if needed is not None:
+                low = np.minimum(low, needed)
+        return low
 
     # -- checkpoints ------------------------------------------------------------------------
 
@@ -848,6 +870,25 @@ class Node:
         if is_secondary:
             return self._outputs.secondary(stream)
         return self._outputs.receiver(stream)
+
+    @property
+    def input_tuples(self) -> int:
+        """Tuples processed, replayed ones included."""
+        return self._input_tuples
+
+    def needs(self) -> NodeNeeds:
+        """How far back it goes now. Cost: O(operators + input streams)."""
+        low = self._oldest_needed()
+        state = replay = 0
+        for source in self._inputs.all():
+            processed = source.queue.next_id - source.queue.pending_tuples
+            state += max(0, processed - int(low[source.number]))
+            replay += max(0, processed - source.needed_from)
+        return NodeNeeds(state, replay)
+
+    def sample_changes(self, number: int) -> ChangeSample:
+        """A sample of its state, to see a little later how much of it has changed."""
+        return ChangeSample(self._pages, number)
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when queues, operators or restart points make no sense."""

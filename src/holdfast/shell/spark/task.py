@@ -50,6 +50,7 @@ from holdfast.core.wire.frames import CorruptFrame
 from holdfast.shell.io_service import IOService
 from holdfast.shell.processes import die_with_parent
 from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id
+from holdfast.shell.spark.meter import Meter
 from holdfast.shell.storage.errors import (
     LogSuperseded,
     SpillLost,
@@ -205,6 +206,7 @@ class NodeTask:
         self._prepared_us: dict[CheckpointId, int] = {}
         self._epoch = 0
         self._latency = LatencyHistogram()
+        self._meter = Meter()
         self._late_tuples = 0
         self._corrupt_frames = 0
         self._coordinator_heard_s = time.monotonic()
@@ -302,14 +304,15 @@ class NodeTask:
         self, node: Node | StandbyReplica, stimulus: Stimulus, now_ms: int
     ) -> list[Effect]:
         """Step the machine; for a checkpoint, note how long the unit stood still."""
-        if type(stimulus) is not TimerFired:
-            return node.step(stimulus, now_ms)
         began_ns = time.monotonic_ns()
         effects = node.step(stimulus, now_ms)
-        for effect in effects:
-            if isinstance(effect, events.WriteCheckpoint):
-                took_us = (time.monotonic_ns() - began_ns) // 1000
-                self._prepared_us[effect.prepared.checkpoint] = took_us
+        took_us = (time.monotonic_ns() - began_ns) // 1000
+        if isinstance(node, Node):
+            self._meter.stepped(node, stimulus, effects, took_us)
+        if type(stimulus) is TimerFired:
+            for effect in effects:
+                if isinstance(effect, events.WriteCheckpoint):
+                    self._prepared_us[effect.prepared.checkpoint] = took_us
         return effects
 
     def _take(self, answer: Stimulus) -> None:
@@ -339,7 +342,9 @@ class NodeTask:
                 self._on_frame(parts, None)
 
     def _on_frame(self, parts: list[zmq.Frame], identity: bytes | None) -> None:
+        began_ns = time.monotonic_ns()
         message = frames.decode([part.buffer for part in parts], self._known_schemas, self._epoch)
+        self._meter.decoded((time.monotonic_ns() - began_ns) // 1000)
         if isinstance(message, CorruptFrame):
             self._corrupt_frames += 1
             return
@@ -541,6 +546,7 @@ class NodeTask:
         if node is None or (now_ms < self._keep_alive_due_ms and not is_last):
             return
         self._keep_alive_due_ms = now_ms + self._spec.plan.limits.keep_alive_ms
+        self._meter.look_at_changes(now_ms)
         now_s = time.monotonic()
         self._alive_word = self._alive(node)
         if now_s < self._statistics_due_s and not is_last:
@@ -548,7 +554,9 @@ class NodeTask:
         self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
         statistics = node.statistics()
         if not isinstance(statistics, dict):
-            statistics = {name: getattr(statistics, name) for name in statistics.__slots__}
+            measured = self._meter.measured(self._node, statistics, now_ms) if self._node else {}
+            counted = {name: getattr(statistics, name) for name in statistics.__slots__}
+            statistics = counted | measured
         self._tell(
             "alive",
             **_known(node),

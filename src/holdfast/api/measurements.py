@@ -1,0 +1,256 @@
+"""What was measured of a dataflow, for the adviser: of a running query, or left by a stopped one.
+
+A query leaves it in its checkpoint location when it ends, as `measurements.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.api.errors import AdviceError
+from holdfast.api.planning import unit_class
+from holdfast.core.operators.base import Operator
+from holdfast.core.state.page_manager import PageManager
+from holdfast.shell.storage.places import has_files, read_if_any, store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from holdfast.api.planning import Plan
+    from holdfast.api.protections import Protection
+    from holdfast.core.haunit.plan import NodePlan
+
+FILE_NAME: Final = "measurements.json"
+_FORMAT: Final = 1
+_CHECK_MS: Final = 10
+"""Half the period in which the coordinator looks who is silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitMeasurement:
+    """One HA unit; figures are those of the instance that gets most input.
+
+    Attributes:
+        unit: Its name.
+        instances: How many there are.
+        hosts: On how many hosts.
+        protection: The name of the one that it has.
+        operator_class: The class of its most general operator. [HA §3.2]
+        operators: How many.
+        stateful_operators: How many of them keep state.
+        input_streams: Of an instance.
+        output_streams: Of an instance.
+        receivers: The units that read what it puts out.
+        input_tuples_per_s: While there was input.
+        output_tuples_per_s: While there was input.
+        input_tuple_bytes: In memory, with the time column.
+        output_tuple_bytes: In memory, with the time column.
+        tuple_cost_us: Processing time per input tuple.
+        replay_cost_us: The same in rounds as large as those of a replay, receiving included.
+        state_bytes: Pages, on average.
+        changed_bytes_per_s: Bytes of pages in which anything changed.
+        state_tuples: Input tuples that the state goes back to, on average.
+        replay_tuples: Input tuples that the newest restart point goes back to, on average.
+    """
+
+    unit: str
+    instances: int
+    hosts: int
+    protection: str
+    operator_class: str
+    operators: int
+    stateful_operators: int
+    input_streams: int
+    output_streams: int
+    receivers: tuple[str, ...]
+    input_tuples_per_s: float
+    output_tuples_per_s: float
+    input_tuple_bytes: float
+    output_tuple_bytes: float
+    tuple_cost_us: float
+    replay_cost_us: float
+    state_bytes: float
+    changed_bytes_per_s: float
+    state_tuples: float
+    replay_tuples: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """A dataflow as it ran.
+
+    Attributes:
+        name: Of the dataflow.
+        units: In topological order, as far as the plan has one.
+        hosts: On how many hosts its nodes ran.
+        ack_interval_ms: M.
+        checkpoint_interval_ms: Of the units that were checkpointed; None: there were none.
+        checkpoints_kept: The same.
+        detection_ms: Of its failures, the median; without one, by the keep-alive settings.
+        replacement_ms: Until a replacement said hello, the median; None: nothing failed.
+        store_bytes_per_ms: At which checkpoints were written; None: there were none.
+    """
+
+    name: str
+    units: tuple[UnitMeasurement, ...]
+    hosts: int
+    ack_interval_ms: float
+    detection_ms: float
+    checkpoint_interval_ms: float | None = None
+    checkpoints_kept: int = 2
+    replacement_ms: float | None = None
+    store_bytes_per_ms: float | None = None
+    format: int = field(default=_FORMAT)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def save(self, location: str) -> None:
+        """Leave it in a checkpoint location, instead of what was left before.
+
+        Raises:
+            StorageError: The location cannot be written.
+        """
+        store = store_at(location)
+        store.delete(FILE_NAME)
+        store.put(FILE_NAME, [json.dumps(self.to_json(), indent=1).encode()])
+
+    @staticmethod
+    def load(location: str) -> Measurements:
+        """What a query has left.
+
+        Raises:
+            AdviceError: No query has ended there, or the file is not one of this version.
+        """
+        found = read_if_any(store_at(location), FILE_NAME) if has_files(location) else None
+        if found is None:
+            raise AdviceError(
+                f"{location} holds no {FILE_NAME}: no query has been stopped there yet"
+            )
+        where = f"{FILE_NAME} in {location}"
+        try:
+            value = json.loads(bytes(found))
+            if value["format"] != _FORMAT:
+                raise AdviceError(f"{where} has format {value['format']}, not {_FORMAT}")
+            units = tuple(
+                UnitMeasurement(**{**unit, "receivers": tuple(unit["receivers"])})
+                for unit in value.pop("units")
+            )
+            return Measurements(units=units, **value)
+        except (ValueError, KeyError, TypeError) as error:
+            raise AdviceError(f"{where} is damaged: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the driver has heard, as the query hands it on.
+
+    Attributes:
+        statistics: The last of every node.
+        hosts: Of every node.
+        recoveries: As in `Query.recoveries`.
+        checkpoints: As in `Query.checkpoints`.
+    """
+
+    statistics: Mapping[str, Mapping[str, float]]
+    hosts: Mapping[str, str]
+    recoveries: Iterable[Mapping[str, Any]] = ()
+    checkpoints: Iterable[Mapping[str, Any]] = ()
+
+
+def measure(
+    name: str,
+    plan: Plan,
+    protection_of: Callable[[str], Protection],
+    observed: Observed,
+    *,
+    misses: int,
+) -> Measurements:
+    """Put together what is known of a dataflow.
+
+    Args:
+        name: Of the dataflow.
+        plan: Its nodes.
+        protection_of: What a unit runs with, by its name.
+        observed: What the driver has heard.
+        misses: Keep-alives that may be missed.
+    """
+    units: dict[str, list[NodePlan]] = {}
+    for node in plan.nodes:
+        units.setdefault(node.unit, []).append(node)
+    limits = plan.nodes[0].limits
+    recoveries = list(observed.recoveries)
+    planned = [n.checkpoints for n in plan.nodes if n.checkpoints is not None]
+    by_keep_alive_ms = limits.keep_alive_ms * (misses - 0.5) + _CHECK_MS
+    return Measurements(
+        name,
+        tuple(_unit(nodes, protection_of(unit), observed) for unit, nodes in units.items()),
+        len(set(observed.hosts.values()) - {""}) or 1,
+        limits.ack_interval_ms,
+        _median(recoveries, "detected_ms") or by_keep_alive_ms,
+        planned[0].interval_ms if planned else None,
+        planned[0].kept if planned else 2,
+        _median(recoveries, "restarted_ms"),
+        _store_speed(observed.checkpoints),
+    )
+
+
+def _unit(nodes: list[NodePlan], protection: Protection, observed: Observed) -> UnitMeasurement:
+    def figures(node: NodePlan) -> Mapping[str, float]:
+        return observed.statistics.get(node.node, {})
+
+    busiest = max(nodes, key=lambda node: figures(node).get("input_tuples_per_s", 0.0))
+    found = figures(busiest)
+    pages = PageManager()
+    built = [spec.build(pages) for spec in busiest.operators]
+    stateful = sum(type(o).state_rows is not Operator.state_rows for o in built)
+    outputs = [stream for output in busiest.outputs for stream in output.streams]
+    return UnitMeasurement(
+        unit=busiest.unit,
+        instances=len(nodes),
+        hosts=len({observed.hosts.get(node.node, "") for node in nodes} - {""}) or 1,
+        protection=_protection_name(busiest, protection),
+        operator_class=unit_class(busiest).operator_class.name.lower(),
+        operators=len(built),
+        stateful_operators=stateful,
+        input_streams=len(busiest.inputs),
+        output_streams=len(outputs),
+        receivers=tuple(dict.fromkeys(r.rpartition("[")[0] for r in busiest.receivers())),
+        input_tuples_per_s=found.get("input_tuples_per_s", 0.0),
+        output_tuples_per_s=found.get("output_tuples_per_s", 0.0),
+        input_tuple_bytes=found.get("input_tuple_bytes", 0.0),
+        output_tuple_bytes=found.get("output_tuple_bytes", 0.0),
+        tuple_cost_us=found.get("tuple_cost_us", 0.0),
+        replay_cost_us=found.get("replay_cost_us", 0.0),
+        state_bytes=found.get("mean_state_bytes", 0.0),
+        changed_bytes_per_s=found.get("changed_bytes_per_s", 0.0),
+        state_tuples=found.get("mean_state_tuples", 0.0),
+        replay_tuples=found.get("mean_replay_tuples", 0.0),
+    )
+
+
+def _protection_name(node: NodePlan, protection: Protection) -> str:
+    """Units without state are not checkpointed: they have nothing to load."""
+    name = type(protection).__name__
+    is_checkpointed = node.checkpoints is not None
+    return name if is_checkpointed or name != "Checkpointed" else "UpstreamBackup"
+
+
+def _median(entries: list[Mapping[str, Any]], key: str) -> float | None:
+    values = [float(entry[key]) for entry in entries if entry.get(key, -1) >= 0]
+    return median(values) if values else None
+
+
+def _store_speed(checkpoints: Iterable[Mapping[str, Any]]) -> float | None:
+    written = [
+        (float(c["written_bytes"]), float(c["duration_ms"]))
+        for c in checkpoints
+        if c.get("failure") is None and c.get("duration_ms", 0) > 0
+    ]
+    if not written:
+        return None
+    return sum(size for size, _ in written) / sum(ms for _, ms in written)

@@ -1,0 +1,1 @@
+"""HA's experiments, the paper's figures beside ours. [HA §7]"""

@@ -1,0 +1,284 @@
+"""The adviser: from measurements to options, and which one is chosen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.api.advice import Advice, Objectives, Option, UnitAdvice, advise
+from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.errors import AdviceError
+from holdfast.api.measurements import (
+    Measurements,
+    Observed,
+    UnitMeasurement,
+    measure,
+)
+from holdfast.api.planning import Plan, plan_dataflow, unit_class
+from holdfast.api.protections import Checkpointed, UpstreamBackup
+from holdfast.api.windows import tumbling
+from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, UnitProtection
+from holdfast.core.operators.base import OperatorClass
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.source import NexmarkSource
+
+COUNTS = UnitMeasurement(
+    unit="counts",
+    instances=2,
+    hosts=1,
+    protection="UpstreamBackup",
+    operator_class="convergent_capable",
+    operators=1,
+    stateful_operators=1,
+    input_streams=1,
+    output_streams=1,
+    receivers=(),
+    input_tuples_per_s=100_000,
+    output_tuples_per_s=1_000,
+    input_tuple_bytes=40,
+    output_tuple_bytes=40,
+    tuple_cost_us=1.0,
+    replay_cost_us=0.5,
+    state_bytes=10e6,
+    changed_bytes_per_s=5e6,
+    state_tuples=1_000_000,
+    replay_tuples=1_010_000,
+)
+INGEST = replace(
+    COUNTS,
+    unit="ingest",
+    operator_class="repeatable",
+    stateful_operators=0,
+    receivers=("counts",),
+    output_tuples_per_s=100_000,
+    state_bytes=0,
+    changed_bytes_per_s=0,
+    state_tuples=0,
+    replay_tuples=1_020_000,
+)
+MEASURED = Measurements("flow", (INGEST, COUNTS), 1, 50, 260)
+
+
+def unit(advice: Advice, name: str) -> UnitAdvice:
+    return next(u for u in advice.units if u.measured.unit == name)
+
+
+def option(advice: Advice, name: str, approach: str) -> Option:
+    return next(o for o in unit(advice, name).options if o.approach == approach)
+
+
+# -- options --------------------------------------------------------------------------------
+
+
+def test_every_approach_that_gives_the_guarantee_is_shown() -> None:
+    precise, gap = advise(MEASURED, Objectives()), advise(MEASURED, Objectives(guarantee="gap"))
+    standbys = {"PassiveStandby", "ActiveStandby"}
+    assert {o.approach for o in unit(precise, "counts").options} == {
+        *standbys,
+        *("UpstreamBackup", "Checkpointed"),
+    }
+    assert "Amnesia" in {o.approach for o in unit(gap, "counts").options}
+    assert "Checkpointed" not in {o.approach for o in unit(precise, "ingest").options}
+
+
+def test_recovery_counts_from_the_failure_and_is_the_sum_of_its_parts() -> None:
+    found = option(advise(MEASURED, Objectives()), "counts", "UpstreamBackup")
+    assert found.recovery_ms == pytest.approx(sum(found.parts_ms.values()), abs=0.5)
+    assert found.parts_ms["detection"] == 260
+    assert found.parts_ms["replay"] == pytest.approx(1_010_000 * 0.5 / 1000, rel=0.01)
+
+
+def test_what_a_running_upstream_backup_would_replay_is_measured_not_modelled() -> None:
+    ingest = option(advise(MEASURED, Objectives()), "ingest", "UpstreamBackup")
+    assert ingest.replayed_tuples == 1_020_000
+
+
+def test_elsewhere_the_state_behind_a_unit_keeps_its_restart_points_back() -> None:
+    checkpointed = replace(MEASURED, units=(replace(INGEST, protection="PassiveStandby"), COUNTS))
+    ingest = option(advise(checkpointed, Objectives()), "ingest", "UpstreamBackup")
+    assert ingest.replayed_tuples == pytest.approx(1_000_000, rel=0.02)
+    behind = replace(COUNTS, protection="Checkpointed")
+    checkpoints = replace(
+        checkpointed, units=(checkpointed.units[0], behind), checkpoint_interval_ms=2_000
+    )
+    ingest = option(advise(checkpoints, Objectives()), "ingest", "UpstreamBackup")
+    assert ingest.replayed_tuples == pytest.approx(100_000 * 1.5 * 2, rel=0.05)
+
+
+def test_standbys_need_a_slot_per_instance_and_the_bytes_of_all() -> None:
+    found = option(advise(MEASURED, Objectives()), "counts", "ActiveStandby")
+    assert found.slots == 2
+    assert found.overhead_bytes_per_s == pytest.approx(2 * 100_000 * 40, rel=0.01)
+
+
+# -- the choice -----------------------------------------------------------------------------
+
+
+def test_without_objectives_the_cheapest_is_chosen() -> None:
+    assert advise(MEASURED, Objectives()).protection == {
+        "ingest": "UpstreamBackup()",
+        "counts": "UpstreamBackup()",
+    }
+
+
+def test_a_recovery_that_a_replay_is_too_slow_for_needs_checkpoints() -> None:
+    quick = replace(MEASURED, checkpoint_interval_ms=1_000.0)
+    found = advise(quick, Objectives(recovery_ms=700))
+    counts = unit(found, "counts")
+    assert counts.choice is not None
+    assert counts.choice.approach == "Checkpointed"
+    assert option(found, "counts", "UpstreamBackup").misses == ("recovery_ms",)
+
+
+def test_when_none_meets_the_objectives_that_is_said_with_the_nearest() -> None:
+    found = advise(MEASURED, Objectives(recovery_ms=100, overhead_percent=1))
+    counts = unit(found, "counts")
+    assert counts.choice is None
+    assert found.protection["counts"] is None
+    assert "none meets all objectives" in counts.reason
+    assert "ms" in counts.reason
+
+
+def test_what_is_not_in_this_version_is_not_chosen_but_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from holdfast.api import protections
+
+    monkeypatch.delattr(protections, "ActiveStandby", raising=False)
+    monkeypatch.delattr(protections, "PassiveStandby", raising=False)
+    found = unit(advise(MEASURED, Objectives(recovery_ms=400)), "counts")
+    assert found.choice is None
+    assert found.reason == (
+        "only ActiveStandby, PassiveStandby would do, which this version does not have"
+    )
+
+
+def test_the_weaker_guarantee_is_chosen_only_where_it_is_cheaper() -> None:
+    found = advise(MEASURED, Objectives(guarantee="gap"))
+    assert unit(found, "counts").choice is not None
+    assert found.protection["counts"] in ("UpstreamBackup()", "Amnesia()")
+    assert "lost_tuples" in json.dumps(found.to_json())
+
+
+def test_a_thin_input_does_not_make_an_overhead_of_some_bytes_too_much() -> None:
+    thin = replace(COUNTS, input_tuples_per_s=1.0, state_tuples=10, replay_tuples=10)
+    found = advise(replace(MEASURED, units=(thin,)), Objectives(overhead_percent=1))
+    upstream = option(found, "counts", "UpstreamBackup")
+    assert upstream.overhead_percent > 1
+    assert upstream.is_enough
+
+
+def test_nothing_measured_gives_no_advice() -> None:
+    idle = replace(MEASURED, units=(replace(COUNTS, input_tuples_per_s=0.0),))
+    with pytest.raises(AdviceError, match="no unit has had input"):
+        advise(idle, Objectives())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"guarantee": "perfect"}, "precise"),
+        ({"recovery_ms": -1.0}, "recovery_ms=-1"),
+        ({"delay_ms": float("nan")}, "delay_ms=nan"),
+    ],
+)
+def test_wrong_objectives_are_refused_by_name(wrong: Mapping[str, float], named: str) -> None:
+    with pytest.raises(AdviceError, match=named):
+        Objectives(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_was_measured_and_what_was_assumed_is_said() -> None:
+    said = advise(MEASURED, Objectives()).assumptions
+    assert "assumed" in said["replacement"]
+    failed = replace(MEASURED, replacement_ms=180.0, detection_ms=211.0)
+    said = advise(failed, Objectives()).assumptions
+    assert said["replacement"] == "180 ms, measured"
+    assert said["detection"] == "211 ms, measured"
+
+
+# -- measuring ------------------------------------------------------------------------------
+
+
+def place(checkpoints: CheckpointPlan | None = None) -> Plan:
+    flow = Dataflow("bids")
+
+    def source() -> Stream:
+        generator = NexmarkSource("bid", 100, NexmarkConfig())
+        return flow.source_generator(generator, name="bids", unit="ingest")
+
+    counts = source().key_by("bidder").window(tumbling("10 seconds"))
+    counts.aggregate("count(*) AS n", name="counts").sink("out")
+    return plan_dataflow(
+        flow,
+        "/nowhere",
+        parallelism={"counts": 2},
+        limits=NodeLimits(),
+        protection=lambda _: UnitProtection(checkpoints=checkpoints),
+    )
+
+
+def test_a_unit_is_measured_at_its_busiest_instance() -> None:
+    observed = Observed(
+        {
+            "ingest[0]": {"input_tuples_per_s": 30.0},
+            "counts[0]": {"input_tuples_per_s": 10.0, "mean_state_bytes": 5.0},
+            "counts[1]": {"input_tuples_per_s": 20.0, "mean_state_bytes": 7.0},
+        },
+        {"ingest[0]": "a", "counts[0]": "a", "counts[1]": "b"},
+    )
+    found = measure("bids", place(), lambda _: UpstreamBackup(), observed, misses=3)
+    ingest, counts = found.units
+    assert (counts.instances, counts.hosts, counts.input_tuples_per_s) == (2, 2, 20.0)
+    assert counts.state_bytes == 7.0
+    assert (ingest.receivers, counts.receivers) == (("counts",), ())
+    assert (ingest.stateful_operators, counts.stateful_operators) == (0, 1)
+    assert counts.operator_class == "convergent_capable"
+    assert (found.hosts, found.ack_interval_ms, found.detection_ms) == (2, 50, 260)
+    assert (found.replacement_ms, found.store_bytes_per_ms) == (None, None)
+
+
+def test_failures_and_checkpoints_that_happened_are_used() -> None:
+    observed = Observed(
+        {},
+        {},
+        [{"detected_ms": d, "restarted_ms": r} for d, r in ((200, 150), (240, 250), (900, 170))],
+        [
+            {"written_bytes": 3_000, "duration_ms": 10, "failure": None},
+            {"written_bytes": 1_000, "duration_ms": 10, "failure": None},
+            {"written_bytes": 0, "duration_ms": 500, "failure": "no room"},
+        ],
+    )
+    found = measure(
+        "bids", place(CheckpointPlan(3_000)), lambda _: Checkpointed(), observed, misses=3
+    )
+    assert (found.detection_ms, found.replacement_ms) == (240, 170)
+    assert found.store_bytes_per_ms == 200
+    assert found.checkpoint_interval_ms == 3_000
+    ingest, counts = found.units
+    assert (ingest.protection, counts.protection) == ("UpstreamBackup", "Checkpointed")
+
+
+def test_the_class_of_a_unit_is_that_of_its_most_general_operator() -> None:
+    classes = {node.unit: unit_class(node).operator_class for node in place().nodes}
+    assert classes == {
+        "ingest": OperatorClass.REPEATABLE,
+        "counts": OperatorClass.CONVERGENT_CAPABLE,
+    }
+
+
+def test_what_a_query_leaves_is_read_back_and_damage_is_named(tmp_path: Path) -> None:
+    MEASURED.save(str(tmp_path))
+    assert Measurements.load(str(tmp_path)) == MEASURED
+    path = tmp_path / "measurements.json"
+    text = path.read_text()
+    for wrong in (text[:-20], "[]", "{}", text.replace('"format": 1', '"format": 9')):
+        path.write_text(wrong)
+        with pytest.raises(AdviceError, match=r"measurements\.json"):
+            Measurements.load(str(tmp_path))
+    path.unlink()
+    with pytest.raises(AdviceError, match="no query has been stopped"):
+        Measurements.load(str(tmp_path))

@@ -1,0 +1,131 @@
+"""HA's experiments by simulation: what they measure, and what the report says of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.bench.ha import report
+from holdfast.bench.ha.experiments import (
+    APPROACHES,
+    EXPERIMENTS,
+    Point,
+    configurations,
+    measure,
+    once,
+)
+from holdfast.bench.ha.paper import PRINTED, PaperQuery
+from holdfast.cli.main import app
+
+FILTER, UNION = PaperQuery("filter"), PaperQuery("union")
+K_MS = 45.0  # 40 ms until inputs are redirected, and 5 for the first tuple.
+
+
+def test_a_run_is_the_same_every_time() -> None:
+    assert once(FILTER, "UpstreamBackup", 50, 7) == once(FILTER, "UpstreamBackup", 50, 7)
+    assert once(FILTER, "UpstreamBackup", 50, 7) != once(FILTER, "UpstreamBackup", 50, 8)
+
+
+def test_keep_alives_alone_give_the_failure_away() -> None:
+    for seed in (1, 2, 3):
+        assert 200 <= once(FILTER, "UpstreamBackup", 50, seed).detection_ms <= 340
+
+
+def test_a_replacement_has_its_first_tuple_after_r_and_d() -> None:
+    for seed in (1, 2, 3):
+        assert K_MS < once(FILTER, "UpstreamBackup", 50, seed).recovery_ms < K_MS + 8
+
+
+def test_tuples_are_counted_as_the_paper_counts_them() -> None:
+    measured = once(FILTER, "UpstreamBackup", 50, 1)
+    assert measured.traffic.tuples == pytest.approx(measured.seconds * 1_000 * 50, rel=0.01)
+    assert measured.traffic.acks == pytest.approx(measured.seconds * 20 * 16, rel=0.06)
+
+
+def test_upstream_backup_acknowledges_every_stream_for_itself() -> None:
+    filtered, united = (measure("x", query, "UpstreamBackup", 50, 2) for query in (FILTER, UNION))
+    assert filtered.overhead_percent == pytest.approx(0.64, abs=0.04)
+    assert united.overhead_percent == pytest.approx(1.28, abs=0.08)
+
+
+def test_a_state_takes_longer_to_rebuild_the_larger_it_is() -> None:
+    times = [
+        measure("x", PaperQuery(window_ms=window), "UpstreamBackup", 50, 2).recovery_ms
+        for window in (100, 200)
+    ]
+    assert times[1] > times[0] + 20
+
+
+def test_windows_that_open_one_after_another_cost_half_while_a_state_is_rebuilt() -> None:
+    query = PaperQuery(window_ms=300)
+    at_once = once(query, "UpstreamBackup", 50, 1)
+    gradual = once(query, "UpstreamBackup", 50, 1, is_gradual=True)
+    saved_ms = at_once.recovery_ms - gradual.recovery_ms
+    assert saved_ms == pytest.approx(300 * 0.3 / 2, rel=0.1)
+
+
+def test_an_active_standby_is_there_as_soon_as_it_is_told() -> None:
+    point = measure("x", PaperQuery(), "ActiveStandby", 50, 2)
+    assert point.recovery_ms < 8
+    assert 100 < point.overhead_percent < 103
+
+
+def test_a_passive_secondary_replays_what_came_since_the_last_difference() -> None:
+    point = measure("x", FILTER, "PassiveStandby", 50, 2)
+    assert K_MS < point.recovery_ms < K_MS + 5
+    state = measure("x", PaperQuery(window_ms=200), "PassiveStandby", 50, 1)
+    assert state.recovery_ms < K_MS + 20
+
+
+def test_a_checkpoint_spares_rebuilding_the_state() -> None:
+    rebuilt, loaded = (
+        measure("x", PaperQuery(window_ms=200), approach, 50, 2).recovery_ms
+        for approach in ("UpstreamBackup", "Checkpointed")
+    )
+    assert loaded < rebuilt - 20
+
+
+def test_every_cell_that_the_paper_prints_is_measured() -> None:
+    measured = {(name, wanted.query) for name in EXPERIMENTS for wanted in configurations(name)}
+    assert {(cell.table, cell.query) for cell in PRINTED} <= measured
+
+
+def test_the_report_has_the_papers_values_beside_ours(tmp_path: Path) -> None:
+    size = report.Size("test", 1)
+    results = report.run(size, lambda _: None, only=("table6",), approaches=("UpstreamBackup",))
+    page = report.write(results, tmp_path).read_text()
+    assert "47.6" in page  # Printed for the filter.
+    assert "recovery times that the paper prints are met within 15%" in page
+    assert "## Figure 6" not in page
+    assert json.loads((tmp_path / "ha.json").read_text())["points"] == results["points"]
+
+
+def test_a_figure_is_drawn(tmp_path: Path) -> None:
+    point = Point(
+        "figure6", "UpstreamBackup", "aggregate", 100, 10, 1, 50, 1, 70, 1, 65, 250, 0.6, 2
+    )
+    results = {
+        "size": "test",
+        "runs": 1,
+        "machine": {},
+        "seconds": 0.0,
+        "points": [point.to_json() | report._beside(point)],
+    }
+    report.write(results, tmp_path)
+    assert (tmp_path / "ha-figure6.png").read_bytes().startswith(b"\x89PNG")
+    assert not (tmp_path / "ha-figure7.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(("--only", "table9"), "table8"), (("--approach", "Hope"), next(iter(APPROACHES)))],
+)
+def test_an_unknown_name_is_refused_with_those_there_are(
+    arguments: tuple[str, ...], named: str
+) -> None:
+    done = CliRunner().invoke(app, ["bench", "ha", *arguments])
+    assert done.exit_code == 2
+    assert named in done.output

@@ -110,6 +110,32 @@ def test_damage_with_good_records_behind_it_is_an_error_with_place_and_cure(
         writer(tmp_path, 2)
 
 
+def test_a_record_that_seems_to_go_on_beyond_the_end_is_damage_to_whoever_takes_over(
+    tmp_path: Path,
+) -> None:
+    """1. A bit of its size flips. 2. It looks like one that is just being written."""
+    log = writer(tmp_path)
+    put(log, 5)
+    place = os.path.getsize(newest(tmp_path))
+    put(log, 5)
+    put(log, 5)
+    log.close()
+    whole = newest(tmp_path).read_bytes()
+    refused = 0
+    for position in range(64 * 8):
+        data = bytearray(whole)
+        data[place + position // 8] ^= 1 << (position % 8)
+        copy = tmp_path / f"copy{position}"
+        copy.mkdir()
+        (copy / newest(tmp_path).name).write_bytes(data)
+        try:
+            assert writer(copy, 2).next_id == 15, "a byte without a meaning"
+        except StreamLogCorrupt as damage:
+            assert f"damaged at byte {place}" in str(damage)
+            refused += 1
+    assert refused >= 56 * 8
+
+
 def test_of_two_writers_the_later_incarnation_wins(tmp_path: Path) -> None:
     zombie = writer(tmp_path, 1)
     put(zombie, 10)

@@ -250,11 +250,9 @@ class SimulatedLog:
         at = segment.header_bytes
         while at < len(data):
             record = records.decode_record(data[at:], self.schema)
-            if isinstance(record, CorruptRecord) and records.has_record_beyond(
-                data, at, self.schema
-            ):
-                raise Damage(f"{self.stream}: {record.reason} at byte {at}")
             if not isinstance(record, LogRecord):
+                if records.has_record_beyond(data, at, self.schema):
+                    raise Damage(f"{self.stream}: no record at byte {at}, but one behind")
                 break  # A torn end.
             if record.batch is not None:
                 kind, boundary_us = record.tuple_type, record.boundary_us

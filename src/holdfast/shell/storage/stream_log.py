@@ -124,7 +124,7 @@ class _SegmentReader:
 
     def has_record_beyond(self) -> bool:
         """Whether a whole record follows what is corrupt, so that it is no torn end."""
-        if self.schema is None:
+        if self.schema is None or self.offset >= self.segment.path.stat().st_size:
             return False
         data = memoryview(self.segment.path.read_bytes())
         return records.has_record_beyond(data, self.offset, self.schema)
@@ -202,6 +202,22 @@ class StreamLogReader(LogFollower):
         self._reader = _SegmentReader(successor)
         self._limit, self._limit_at_s = successor.superseded_from, time.monotonic()
         return True
+
+    def require_end(self) -> None:
+        """What follows what has been read may be the torn end of a record, but no record.
+
+        1. A bit of a record's size flips. 2. The record seems to go on beyond the end of the file.
+        Whoever only tails a log cannot tell that from a record on its way; whoever takes
+        the log over must.
+
+        Raises:
+            StreamLogCorrupt: There is a whole record behind.
+        """
+        reader = self._reader
+        if reader is not None and reader.has_record_beyond():
+            raise StreamLogCorrupt(
+                str(reader.segment.path), reader.offset, "a record's size is wrong"
+            )
 
     def _superseded_from(self) -> int:
         """The id from which a later incarnation writes; looked up again now and then.
@@ -294,6 +310,7 @@ class StreamLogWriter:
                 )
             while reader.poll():
                 pass
+            reader.require_end()
             self.next_id, self.boundary_us = reader.next_id, reader.boundary_us
             self.has_ended = reader.ended
             reader.close()

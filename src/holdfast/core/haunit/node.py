@@ -264,7 +264,7 @@ class Node:
             effects.append(SetTimer("checkpoint", now_ms + self.plan.checkpoints.interval_ms))
         if self.plan.standby is Standby.PASSIVE:
             effects.append(SetTimer("delta", now_ms + self.plan.delta_interval_ms))
-        if self._has_state:
+        if self._has_state or (self.is_secondary and not self._is_silent):
             effects.append(ReportCaughtUp(0))
         self._leave_silence_if_due(effects)
         self._inputs.read_sources(now_ms, effects)

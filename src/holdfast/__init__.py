@@ -20,6 +20,7 @@ from holdfast.api.errors import (
 )
 from holdfast.api.protections import (
     ActiveStandby,
+    Amnesia,
     Checkpointed,
     PassiveStandby,
     Protection,
@@ -34,6 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ActiveStandby",
+    "Amnesia",
     "Checkpointed",
     "Dataflow",
     "DataflowError",

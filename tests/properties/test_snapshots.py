@@ -13,9 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.core.checkpoint.page_checksum import page_checksums
 from holdfast.core.state import kernels
+from holdfast.core.state.ordered_map import OrderedMap
 from holdfast.core.state.page_manager import PageManager, Snapshot, StateLimitExceeded
 from holdfast.core.state.paged_list import PagedList
 from holdfast.core.state.raw_page import RawPage
+from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.string_pages import StringPages
 from holdfast.core.state.unordered_map import UnorderedMap
 
@@ -30,6 +32,8 @@ class Structures:
         self.list = PagedList(manager)
         self.strings = StringPages(manager)
         self.raw = RawPage(manager)
+        self.recycled = RecycledStrings(manager)
+        self.tree = OrderedMap(manager, 1, 1)  # number -> reference of a recycled string
         manager.recovered()
 
     def content(self) -> tuple[Any, ...]:
@@ -39,7 +43,16 @@ class Structures:
             self.list.scan().tolist(),
             interned,
             self.raw.read().tolist(),
+            self.texts(),
         )
+
+    def texts(self) -> list[Any]:
+        entries = self.tree.entries()
+        references = np.ascontiguousarray(entries[:, 1])
+        found = (
+            self.recycled.pages.gather(references, pa.string()) if len(entries) else pa.array([])
+        )
+        return list(zip(entries[:, 0].tolist(), found.to_pylist(), strict=True))
 
 
 def stored_pages(manager: PageManager, snapshot: Snapshot) -> np.ndarray:
@@ -102,6 +115,28 @@ class SnapshotMachine(RuleBasedStateMachine):
     @rule(words=st.lists(keys, max_size=5))
     def note(self, words: list[int]) -> None:
         self.parts.raw.write(np.array(words, dtype=np.int64))
+
+    @rule(texts=st.lists(st.tuples(keys, st.text(max_size=90)), min_size=1, max_size=20))
+    def hold(self, texts: list[tuple[int, str]]) -> None:
+        column = pa.array([text for _, text in texts], type=pa.string())
+        references = self.parts.recycled.pages.intern(column)
+        numbers = np.array([[number] for number, _ in texts], dtype=np.int64)
+        self.parts.tree.put(numbers, references.reshape(-1, 1))
+
+    @rule(count=st.integers(0, 30))
+    def let_go(self, count: int) -> None:
+        self.parts.tree.pop_first(count)
+
+    @rule()
+    def renew(self) -> None:
+        before = self.parts.texts()
+        entries = self.parts.tree.entries()
+        if len(entries):
+            entries[:, 1:] = self.parts.recycled.renew(entries[:, 1:])
+            self.parts.tree.put(entries[:, :1], entries[:, 1:])
+        assert self.parts.texts() == before
+        interned = len({text for _, text in before})
+        assert not before or len(self.parts.recycled.pages) == interned
 
     @precondition(lambda self: self.snapshot is None)
     @rule(also=st.lists(st.booleans(), max_size=10))
@@ -173,6 +208,7 @@ class SnapshotMachine(RuleBasedStateMachine):
                 )
         self.parts.map.check_invariants()
         self.parts.list.check_invariants()
+        self.parts.tree.check_invariants()
 
 
 TestSnapshots = SnapshotMachine.TestCase

@@ -11,14 +11,16 @@ from s3_server import s3_server
 
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleType, with_time
-from holdfast.shell.storage import part_log
+from holdfast.core.wire import log_parts
+from holdfast.shell.storage import part_log, part_log_reader
 from holdfast.shell.storage.errors import (
     SchemaMismatch,
     StorageError,
     StreamLogCorrupt,
     TuplesMissing,
 )
-from holdfast.shell.storage.part_log import PartLogReader, PartLogWriter
+from holdfast.shell.storage.part_log import PartLogWriter
+from holdfast.shell.storage.part_log_reader import PartLogReader
 from holdfast.shell.storage.places import store_at
 from holdfast.shell.stores.base import CheckpointStore, StoreUnavailable
 
@@ -53,9 +55,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for intervals: what a reader may see, it sees at once."""
-    for name in ("PART_INTERVAL_S", "_MARKS_INTERVAL_S", "_LOOK_INTERVAL_S", "_RETRY_S"):
+    for name in ("PART_INTERVAL_S", "_RETRY_S"):
         monkeypatch.setattr(part_log, name, 0.0)
-    monkeypatch.setattr(part_log, "_LIST_SHARE", 0)
+    for name in ("_MARKS_INTERVAL_S", "_LOOK_INTERVAL_S", "_LIST_SHARE"):
+        monkeypatch.setattr(part_log_reader, name, 0.0)
 
 
 def writer(place: str, incarnation: int = 1, part_bytes: int = 1 << 20) -> PartLogWriter:
@@ -161,7 +164,7 @@ def test_a_successors_mark_cuts_a_part_of_the_zombie(place: str) -> None:
     put(zombie, 10)
     store_at(place).put(
         "writers/00000000000000000004-0000000002",
-        part_log.log_parts.encode_part("s", 2, SCHEMA, 4, [], 4, 0, has_ended=False),
+        log_parts.encode_part("s", 2, SCHEMA, 4, [], 4, 0, has_ended=False),
     )
     assert values(place) == [0, 1, 2, 3]
     third = writer(place, 3)
@@ -328,7 +331,8 @@ class Faulty(CheckpointStore):
 def script(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the stores of all logs opened from now on do."""
     faults: list[str] = []
-    monkeypatch.setattr(part_log, "store_at", lambda place: Faulty(store_at(place), faults))
+    for module in (part_log, part_log_reader):
+        monkeypatch.setattr(module, "store_at", lambda place: Faulty(store_at(place), faults))
     return faults
 
 

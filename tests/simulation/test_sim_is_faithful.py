@@ -10,7 +10,8 @@ from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.model.tuples import TupleBatch, TupleType, with_time
 from holdfast.shell.spark.journal import Journal
 from holdfast.shell.storage.errors import JournalCorrupt, StorageError, StreamLogCorrupt
-from holdfast.shell.storage.part_log import PartLogReader, PartLogWriter
+from holdfast.shell.storage.part_log import PartLogWriter
+from holdfast.shell.storage.part_log_reader import PartLogReader
 from holdfast.shell.storage.places import store_at
 from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter, segments
 from holdfast.sim.disk import Damage, SimulatedJournal, SimulatedLog, Superseded

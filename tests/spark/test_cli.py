@@ -1,8 +1,12 @@
 """The command line: JSON with the promised keys, exit codes, errors in one line."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +54,37 @@ def test_a_mistake_is_one_message_and_exit_code_2(arguments: tuple[str, ...], me
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+def processes_of(session: int) -> list[str]:
+    """The command lines of a session's processes that have not ended."""
+    found: list[str] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(") ")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
+def test_an_interrupt_ends_all_tasks_and_says_so_in_a_line() -> None:
+    command = [sys.executable, "-m", "holdfast.cli.main", "nexmark", "q12", "--seconds", "200"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        deadline = time.monotonic() + 100
+        while sum("-m holdfast.shell.spark.daemon" in p for p in processes_of(running.pid)) < 3:
+            assert running.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.killpg(running.pid, signal.SIGINT)
+        _, errors = running.communicate(timeout=100)
+    assert running.returncode == 130
+    assert "Traceback" not in errors
+    assert errors.strip().splitlines()[-1] == "interrupted; stopping the nodes"
+    while left := processes_of(running.pid):
+        assert time.monotonic() < deadline + 100, left
+        time.sleep(0.1)

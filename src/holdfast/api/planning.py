@@ -25,7 +25,8 @@ from holdfast.core.haunit.plan import (
     UnitProtection,
 )
 from holdfast.core.model.ids import NodeId, StreamId
-from holdfast.core.operators.base import OperatorClass
+from holdfast.core.operators.base import ArbitraryOperator, OperatorClass
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage.paths import ingest_path, stream_path
@@ -100,7 +101,7 @@ def plan_dataflow(
     _refuse_held_back(steps)
     planner = _Planner(flow, location, steps, units, counts)
     nodes = tuple(
-        planner.node(unit, index, limits, protection(unit))
+        _with_rounds(planner.node(unit, index, limits, protection(unit)))
         for unit in units
         for index in range(counts[unit])
     )
@@ -130,6 +131,17 @@ def unit_class(plan: NodePlan) -> UnitClass:
         if not worst.operator or found > worst.operator_class:
             worst = UnitClass(found, spec.name)
     return worst
+
+
+def _with_rounds(plan: NodePlan) -> NodePlan:
+    """What runs only once alike takes its input as it comes, and logs what it depended on."""
+    pages = PageManager(plan.limits.page_bytes)
+    operators = (spec.build(pages) for spec in plan.operators)
+    is_arbitrary = any(isinstance(operator, ArbitraryOperator) for operator in operators)
+    if not (is_arbitrary or plan.merges_by_arrival):
+        return plan
+    keeps_rounds = plan.is_protected and plan.guarantee is Guarantee.PRECISE
+    return replace(plan, merges_by_arrival=len(plan.inputs) > 1, keeps_rounds=keeps_rounds)
 
 
 def _needs_all_input(step: Step) -> bool:
@@ -321,6 +333,7 @@ class _Planner:
             checkpoints=protection.checkpoints if self._has_state(operators) else None,
             standby=protection.standby,
             delta_interval_ms=protection.delta_interval_ms,
+            guarantee=protection.guarantee,
             merges_by_arrival=len(inputs) > 1
             and any(s.settings.get("order") == "arrival" for s in operators),
         )

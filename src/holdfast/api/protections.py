@@ -5,7 +5,6 @@ Each approach is a class here, chosen for the dataflow or for every unit of it.
 
 from __future__ import annotations
 
-import enum
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import OptionError, UnsupportedError
 from holdfast.core.haunit.plan import CheckpointPlan, Standby, UnitProtection
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.shell.storage.places import is_remote, local_path, location_id
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.stores.file_system import FileSystemStoreSpec
@@ -26,14 +26,6 @@ if TYPE_CHECKING:
 
 CHECKPOINT_FOLDER = "checkpoint"
 """Below the checkpoint location. [SGuard §5]"""
-
-
-class Guarantee(enum.Enum):
-    """What holds for the output before and after a failure, taken together. [HA §3.1]"""
-
-    PRECISE = "precise"
-    ROLLBACK = "rollback"
-    GAP = "gap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +52,39 @@ class UpstreamBackup(Protection):
 
     Survives any number of simultaneous failures, the driver's included. An incremental join never
     lets go of its input; what its producers keep for it then goes to the spill log for ever.
+
+    Attributes:
+        guarantee: `precise`; or `rollback`: nothing is lost, but after a failure results may come
+            twice, or, of windows that were being put together, in parts. The replacement then
+            puts out from the first tuple on that it replays, and arbitrary units need no log.
     """
 
     def check(self, flow: Dataflow) -> None:
-        """Only precise recovery, which every operator here allows."""
-        if self.guarantee != Guarantee.PRECISE.value:
-            raise UnsupportedError(
-                f"UpstreamBackup(guarantee={self.guarantee!r}); only 'precise', which costs "
-                "nothing more here"
-            )
+        """Refuse what it cannot give. Raises `UnsupportedError`."""
+        _require_guarantee(self, Guarantee.PRECISE, Guarantee.ROLLBACK)
+
+    def of_unit(self) -> UnitProtection:
+        """Replayed, precisely or not."""
+        return UnitProtection(guarantee=Guarantee(self.guarantee))
+
+
+@dataclass(frozen=True, slots=True)
+class Amnesia(Protection):
+    """Nothing is kept: a replacement starts empty, on the newest input. [HA §4]
+
+    Costs nothing as long as nothing fails. What a failed node had received and not put out is lost,
+    with its state; `query.lastProgress["gaps"]` says which input tuples were missed.
+    """
+
+    guarantee: str = Guarantee.GAP.value
+
+    def check(self, flow: Dataflow) -> None:
+        """Refuse what it cannot give. Raises `UnsupportedError`."""
+        _require_guarantee(self, Guarantee.GAP)
+
+    def of_unit(self) -> UnitProtection:
+        """Restarted empty."""
+        return UnitProtection(guarantee=Guarantee.GAP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +99,7 @@ class ActiveStandby(Protection):
 
     def check(self, flow: Dataflow) -> None:
         """Only precise recovery, which every operator here allows."""
-        if self.guarantee != Guarantee.PRECISE.value:
-            raise UnsupportedError(
-                f"ActiveStandby(guarantee={self.guarantee!r}); only 'precise', which costs "
-                "nothing more here"
-            )
+        _require_guarantee(self, Guarantee.PRECISE)
 
     def describe(self) -> str:
         """What is on disk is upstream backup's."""
@@ -117,11 +129,7 @@ class PassiveStandby(Protection):
 
     def check(self, flow: Dataflow) -> None:
         """Only precise recovery, which every operator here allows."""
-        if self.guarantee != Guarantee.PRECISE.value:
-            raise UnsupportedError(
-                f"PassiveStandby(guarantee={self.guarantee!r}); only 'precise', which costs "
-                "nothing more here"
-            )
+        _require_guarantee(self, Guarantee.PRECISE)
         self.of_unit()
 
     def describe(self) -> str:
@@ -163,11 +171,7 @@ class Checkpointed(Protection):
 
     def check(self, flow: Dataflow) -> None:
         """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
-        if self.guarantee != Guarantee.PRECISE.value:
-            raise UnsupportedError(
-                f"Checkpointed(guarantee={self.guarantee!r}); only 'precise', which costs nothing "
-                "more here"
-            )
+        _require_guarantee(self, Guarantee.PRECISE)
         for name, value, low, high in (
             ("kept", self.kept, 2, 10),
             ("workers", self.workers, 1, 32),
@@ -221,6 +225,23 @@ class Unprotected(Protection):
     def of_unit(self) -> UnitProtection:
         """Nothing is kept."""
         return UnitProtection(is_protected=False)
+
+
+def _require_guarantee(protection: Protection, *possible: Guarantee) -> None:
+    """Raise `UnsupportedError`, with what would work, unless the guarantee is one of these."""
+    if protection.guarantee in [guarantee.value for guarantee in possible]:
+        return
+    name = type(protection).__name__
+    names = " or ".join(repr(guarantee.value) for guarantee in possible)
+    instead = {
+        Guarantee.PRECISE.value: "UpstreamBackup(), ActiveStandby(), PassiveStandby() and "
+        "Checkpointed() recover precisely",
+        Guarantee.ROLLBACK.value: "UpstreamBackup(guarantee='rollback') recovers so",
+        Guarantee.GAP.value: "Amnesia() recovers so",
+    }.get(protection.guarantee, "there are 'precise', 'rollback' and 'gap'")
+    raise UnsupportedError(
+        f"{name}(guarantee={protection.guarantee!r}); it gives {names}. {instead}"
+    )
 
 
 def _interval_ms(protection: Protection, interval: str) -> int:
@@ -290,6 +311,7 @@ def _is_checkpointed(protection: Protection) -> TypeGuard[Checkpointed]:
 
 
 _BY_NAME: dict[str, type[Protection]] = {
+    "amnesia": Amnesia,
     "upstream-backup": UpstreamBackup,
     "active-standby": ActiveStandby,
     "passive-standby": PassiveStandby,

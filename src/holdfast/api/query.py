@@ -446,6 +446,7 @@ class Query:
             "latencyMs": self.latency().summary(),
             "checkpoints": list(self._cluster.checkpoints)[-_CHECKPOINTS_IN_PROGRESS:],
             "damagedCheckpoints": list(self._cluster.damages),
+            "gaps": list(self._cluster.gaps),
             "failures": list(self._cluster.failures),
             "recovery": list(self._cluster.recoveries),
         }

@@ -6,7 +6,9 @@ import json
 import sys
 import tempfile
 import time
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +18,11 @@ from rich.table import Table
 from holdfast.api.errors import HoldfastError
 from holdfast.cli.advise import advise
 from holdfast.cli.bench import app as bench_app
+from holdfast.cli.interrupts import INTERRUPTED, Interrupts
 from holdfast.cli.simulate import simulate
+
+if TYPE_CHECKING:
+    from holdfast.flights.demo import Demo
 
 app = typer.Typer(
     help="Streaming jobs on Spark that survive crashes.",
@@ -41,28 +47,49 @@ def demo(
     from holdfast.cli import views
     from holdfast.flights.demo import Demo
 
+    interrupts = Interrupts()
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as location:
-        spark = session("holdfast-demo")
-        run = Demo(spark, location, seconds)
+        stops: list[Callable[[], None]] = []
         try:
-            if as_json:
-                while run.query.isActive:
-                    run.watch()
-                    time.sleep(0.05)
-            else:
-                with Live(console=_console, refresh_per_second=8) as live:
-                    while run.query.isActive:
-                        live.update(views.progress(run.query, run.watch(), run.elapsed_s))
-                        time.sleep(0.1)
+            with interrupts.asking():
+                spark = session("holdfast-demo")
+                stops.append(spark.stop)
+                interrupts.take_over()
+            spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
+            run = Demo(spark, location, seconds)
+            stops.insert(0, run.query.stop)
+            with interrupts.asking(), _watching(run, as_json=as_json) as show:
+                while run.query.isActive and not interrupts.is_asked:
+                    show(run.watch())
+                    time.sleep(0.1)
             result = run.finish()
+        except KeyboardInterrupt:
+            _console.print("interrupted; stopping the nodes")
         finally:
-            run.query.stop()
-            spark.stop()
+            interrupts.stop(*stops)
+    if interrupts.is_asked:
+        raise typer.Exit(INTERRUPTED)
     if as_json:
         _print_json({**result.summary, "carriers": result.carriers, "weather": result.weather})
     else:
         views.print_result(Console(), result)
     raise typer.Exit(0 if result.is_identical else 1)
+
+
+@contextmanager
+def _watching(run: Demo, *, as_json: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Shows progress: nothing beside JSON, a table that changes in a terminal, else lines."""
+    from holdfast.cli import views
+
+    if as_json:
+        yield lambda _: None
+    elif _console.is_terminal:
+        with Live(console=_console, refresh_per_second=8) as live:
+            yield lambda now: live.update(
+                views.progress(run.query, now, run.elapsed_s, _console.width)
+            )
+    else:
+        yield views.Lines(_console, run.query.name)
 
 
 @app.command()
@@ -76,13 +103,15 @@ def nexmark(
     protection: Annotated[
         str,
         typer.Option(
-            help="upstream-backup, active-standby, passive-standby, checkpointed or none."
+            help="amnesia, upstream-backup, passive-standby, active-standby, checkpointed, none."
         ),
     ] = "upstream-backup",
     interval: Annotated[
         str | None, typer.Option(help="Period of checkpoints, or of a standby's differences.")
     ] = None,
-    guarantee: Annotated[str, typer.Option(help="precise.")] = "precise",
+    guarantee: Annotated[
+        str | None, typer.Option(help="precise, rollback or gap; the protection's own by default.")
+    ] = None,
     emit: Annotated[str, typer.Option(help="q12: final or changes.")] = "final",
     hot_ratio: Annotated[float, typer.Option(help="Share of hot items.")] = 0.0,
     kill: Annotated[list[str] | None, typer.Option(help="unit@seconds, e.g. counts@8s.")] = None,
@@ -117,11 +146,22 @@ def nexmark(
         emit,
         hot_ratio=hot_ratio,
     )
-    spark = session("holdfast-nexmark", slots=max(8, 3 * parallelism + 2))
+    interrupts = Interrupts()
+    stops: list[Callable[[], None]] = []
     try:
+        with interrupts.asking():
+            spark = session("holdfast-nexmark", slots=max(8, 3 * parallelism + 2))
+            stops.append(spark.stop)
+            interrupts.take_over()
+        if kill:
+            spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
         report = run_nexmark(spark, run, kills=[Kill.parse(k) for k in kill or []], verify=verify)
+    except KeyboardInterrupt:
+        _console.print("interrupted; stopping the nodes")
     finally:
-        spark.stop()
+        interrupts.stop(*stops)
+    if interrupts.is_asked:
+        raise typer.Exit(INTERRUPTED)
     if as_json:
         _print_json(report)
     else:

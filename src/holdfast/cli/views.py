@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -16,37 +17,84 @@ if TYPE_CHECKING:
     from holdfast.flights.demo import DemoResult
 
 
-def progress(query: Query, now: dict[str, Any], elapsed_s: float) -> Group:
-    """The live view: nodes, rates, latency, failures."""
+_WIDE = 90
+"""Columns that the whole table of nodes takes."""
+
+
+def progress(query: Query, now: dict[str, Any], elapsed_s: float, width: int) -> Group:
+    """The live view: nodes, rates, latency, failures. Narrow terminals show what matters most."""
+    shown = _SHOWN if width >= _WIDE else [column for column in _SHOWN if column in _NARROW]
     nodes = Table(title=f"{query.name}: {elapsed_s:5.1f} s", title_justify="left")
-    for column in ("node", "state", "pid", "in", "out", "kept for replay", "state size"):
-        nodes.add_column(column, justify="left" if column in ("node", "state") else "right")
+    for column in shown:
+        is_text = column in ("node", "state")
+        nodes.add_column(column, justify="left" if is_text else "right", no_wrap=True)
     for node, status in query.status["nodes"].items():
         color = "green" if status["state"] == "running" else "bold red"
-        nodes.add_row(
-            node,
-            Text(status["state"], style=color),
-            str(status["pid"] or ""),
-            f"{status.get('input_tuples', 0):,}",
-            f"{status.get('output_tuples', 0):,}",
-            f"{status.get('retained_tuples', 0):,}",
-            f"{status.get('state_bytes', 0) / 1e6:.1f} MB",
-        )
+        cells: dict[str, str | Text] = {
+            "node": node,
+            "state": Text(status["state"], style=color),
+            "pid": str(status["pid"] or ""),
+            "in": f"{status.get('input_tuples', 0):,}",
+            "out": f"{status.get('output_tuples', 0):,}",
+            "kept for replay": f"{status.get('retained_tuples', 0):,}",
+            "state size": f"{status.get('state_bytes', 0) / 1e6:.1f} MB",
+        }
+        nodes.add_row(*(cells[column] for column in shown))
+    failures = [Text(line, style="bold red") for line in _failures(now)]
+    failures += [Text(line, style="bold green") for line in _recoveries(now)]
+    return Group(nodes, Text(_rates(now)), *failures)
+
+
+_SHOWN = ("node", "state", "pid", "in", "out", "kept for replay", "state size")
+_NARROW = ("node", "state", "in", "out")
+
+
+def _rates(now: dict[str, Any]) -> str:
     latency = now["latencyMs"]
-    line = Text(
+    return (
         f"in {now['numInputRows']:,} tuples ({now['inputRowsPerSecond']:,.0f}/s), "
-        f"out {now['numOutputRows']:,}, latency p50 {latency['p50'] or '-'} ms, "
-        f"p99 {latency['p99'] or '-'} ms"
+        f"out {now['numOutputRows']:,}, latency p50 {_ms(latency['p50'])}, "
+        f"p99 {_ms(latency['p99'])}"
     )
-    failures = [
-        Text(f"{f['at_s']:6.2f} s  {f['node']} lost: {f['reason']}", style="bold red")
-        for f in now["failures"]
-    ]
-    failures += [
-        Text(f"          {r['node']} back after {r['recovered_ms']} ms", style="bold green")
-        for r in now["recovery"]
-    ]
-    return Group(nodes, line, *failures)
+
+
+def _ms(value: float | None) -> str:
+    """Milliseconds, to three digits or so."""
+    if not value:
+        return "-"
+    return f"{value:.1f} ms" if value < 100 else f"{value:,.0f} ms"
+
+
+def _failures(now: dict[str, Any]) -> list[str]:
+    return [f"{f['at_s']:6.2f} s  {f['node']} lost: {f['reason']}" for f in now["failures"]]
+
+
+def _recoveries(now: dict[str, Any]) -> list[str]:
+    return [f"          {r['node']} back after {r['recovered_ms']} ms" for r in now["recovery"]]
+
+
+class Lines:
+    """Progress where there is no terminal: a line every two seconds, and one for every event."""
+
+    def __init__(self, console: Console, name: str) -> None:
+        """Write to `console`."""
+        self._console = console
+        self._name = name
+        self._due_s = 0.0
+        self._said: set[str] = set()
+
+    def __call__(self, now: dict[str, Any]) -> None:
+        """Say what is new in a progress report."""
+        lines = [line for line in (*_failures(now), *_recoveries(now)) if line not in self._said]
+        self._said.update(lines)
+        if time.monotonic() >= self._due_s:
+            self._due_s = time.monotonic() + _LINE_INTERVAL_S
+            lines.append(f"{self._name}: {_rates(now)}")
+        for line in lines:
+            self._console.print(line.strip(), markup=False, highlight=False, soft_wrap=True)
+
+
+_LINE_INTERVAL_S = 2.0
 
 
 def print_result(console: Console, result: DemoResult) -> None:
@@ -69,7 +117,7 @@ def print_result(console: Console, result: DemoResult) -> None:
     )
     console.print(
         f"replayed in {summary['seconds']} s: {summary['throughput_tps']:,.0f} tuples/s; latency "
-        f"p50 {latency['p50']:.1f} ms, p99 {latency['p99']:.1f} ms, the failure included"
+        f"p50 {_ms(latency['p50'])}, p99 {_ms(latency['p99'])}, the failure included"
     )
     answer = "[bold green]yes[/]" if result.is_identical else "[bold red]NO[/]"
     console.print(f"identical to Spark SQL: {answer}")

@@ -164,6 +164,10 @@ class SimulatedLog:
                 break
         return durable
 
+    def is_newest(self, incarnation: Incarnation) -> bool:
+        """Whether no later incarnation has opened it."""
+        return self._segments[-1].incarnation == incarnation
+
     def next_id(self, incarnation: Incarnation) -> int:
         """The next id that a writer appends."""
         return self._of(incarnation).next_id

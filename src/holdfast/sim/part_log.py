@@ -145,6 +145,10 @@ class SimulatedPartLog:
                 break
         return durable
 
+    def is_newest(self, incarnation: Incarnation) -> bool:
+        """Whether no later incarnation has opened it."""
+        return max(self._writers) == incarnation
+
     def next_id(self, incarnation: Incarnation) -> int:
         """The next id that a writer appends."""
         return self._writers[incarnation].next_id

@@ -26,9 +26,10 @@ from holdfast.core.haunit.restoration import (
     Restoration,
     RestoredState,
 )
+from holdfast.core.haunit.rounds import Round, rounds_of
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
-from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, between, with_time
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.wire import frames, messages
@@ -156,7 +157,8 @@ class Process:
             next_ids = opened
         self.epoch = given.epoch
         self.incarnation = self.born = given.incarnation
-        assignment = replace(given, sink_next_ids=next_ids)
+        rounds = self._logged_rounds(given.restart_point) if next_ids else ()
+        assignment = replace(given, sink_next_ids=next_ids, rounds=rounds)
         self._scheduler.note(f"{self.endpoint.name} is incarnation {given.incarnation}")
         self._world.assigned(self, assignment)
         if given.is_secondary and self.plan.standby is Standby.PASSIVE:
@@ -184,6 +186,18 @@ class Process:
             self._fail(str(reason), is_fatal=True, incarnation=self.incarnation or incarnation)
             return None
 
+    def _logged_rounds(self, point: RestartPoint | None) -> tuple[Round, ...]:
+        """What the round log holds, if there is one, from where the oldest candidate begins."""
+        if not self.plan.keeps_rounds:
+            return ()
+        stream = self.plan.round_stream
+        first = 0 if point is None else point.oldest().needed_from.get(stream, 0)
+        return self._read_log(stream, max(0, first - 1))
+
+    def _read_log(self, stream: StreamId, first: int) -> tuple[Round, ...]:
+        batches = self._world.sinks[stream].read()
+        return rounds_of(between(batches, first, batches[-1].next_id if batches else first))
+
     def promote(self, incarnation: Incarnation, point: RestartPoint | None) -> None:
         """The driver's word has arrived: open the sinks, and take over."""
         machine = self.machine or self.standby
@@ -195,10 +209,15 @@ class Process:
         next_ids = self._open_sinks(incarnation)
         if next_ids is None:
             return
-        if self.standby is None:
-            self.take(events.Promoted(incarnation, point, next_ids))
+        rounds = self._logged_rounds(point)
+        if isinstance(machine, Node):
+            if machine.may_follow(next_ids):
+                self.take(events.Promoted(incarnation, point, next_ids, rounds))
+            else:
+                self._world.count("secondary ahead of the log")
+                self._fail("a round is lost", is_fatal=False, incarnation=incarnation)
             return
-        restored = self.standby.restored(point or RestartPoint(), next_ids)
+        restored = machine.restored(point or RestartPoint(), next_ids)
         self._world.count("image taken over" if restored else "image of no use")
         self.standby = None
         self.incarnation = incarnation
@@ -206,7 +225,7 @@ class Process:
         for learned, _ in self.peers.values():
             if learned.node != self.node:
                 self.inbox.append(learned)
-        self._begin(Assignment(self.epoch, incarnation, point, next_ids), restored)
+        self._begin(Assignment(self.epoch, incarnation, point, next_ids, rounds=rounds), restored)
         self.life.receive(self, c.NodePromoted(self.node, incarnation), incarnation)
 
     def _restore(self, machine: Restoration, effects: list[Effect], assignment: Assignment) -> None:
@@ -264,7 +283,10 @@ class Process:
 
     def sinks(self) -> list[SimulatedLog | SimulatedPartLog]:
         """The logs that it writes."""
-        return [self._world.sinks[s] for o in self.plan.outputs if o.is_sink for s in o.streams]
+        streams = [s for o in self.plan.outputs if o.is_sink for s in o.streams]
+        if self.plan.keeps_rounds:
+            streams.append(self.plan.round_stream)
+        return [self._world.sinks[s] for s in streams]
 
     def meet(self, learned: events.PeerIncarnationLearned, endpoint: Endpoint) -> None:
         """A neighbour has these replicas now, and its primary is there."""
@@ -335,7 +357,9 @@ class Process:
             if self.inbox:
                 self._step(machine, self.inbox.popleft())
         if not self.is_dead and machine.has_work:
-            self._step(machine, events.Proceed())
+            seed = self._scheduler.uniform("node/seed", 0, 1 << 62)
+            clock_us = 1_700_000_000_000_000 + 1_000 * self._now_ms()
+            self._step(machine, events.Proceed(clock_us, seed))
         if not self.is_dead and (self.inbox or machine.has_work):
             self._turn_soon()
 
@@ -523,10 +547,14 @@ class Process:
 
     def _read_source(self, effect: events.ReadSource) -> None:
         source = self._world.sources[effect.stream]
+        from_id = effect.from_id
+        if from_id == NO_ID:
+            from_id = source.newest_id(self._scheduler.now_us)
         wanted = min(effect.max_tuples, self._scheduler.uniform(f"source/{effect.stream}", 1, 64))
-        batches, boundary_us = source.read(effect.from_id, wanted, self._scheduler.now_us)
+        batches, boundary_us = source.read(from_id, wanted, self._scheduler.now_us)
         delay_us = self._scheduler.uniform("source/read", 20, 500)
-        self._answer(events.SourceRead(effect.stream, batches, boundary_us), delay_us)
+        read = events.SourceRead(effect.stream, batches, boundary_us, from_id)
+        self._answer(read, delay_us)
 
     def _write_sink(self, effect: events.WriteSink) -> None:
         if self._is_disk_full():
@@ -548,6 +576,8 @@ class Process:
 
         def synced() -> None:
             if not self.is_dead:
+                if self._is_superseded(log):
+                    return
                 log.sync(self.incarnation)
                 self.take(events.SinkSynced(effect.stream, written_before))
 
@@ -588,7 +618,17 @@ class Process:
         again = lambda: self._store_part(log, requests, attempt + 1)  # noqa: E731
         self._scheduler.after(_STORE_RETRY_US << attempt, again)
 
+    def _is_superseded(self, log: SimulatedLog | SimulatedPartLog) -> bool:
+        """Whether a successor may have missed a round: then it may not count, and all is over."""
+        if log.stream != self.plan.round_stream or log.is_newest(self.incarnation):
+            return False
+        self._world.count("round of a zombie")
+        self._fail("superseded", is_fatal=False, incarnation=self.incarnation)
+        return True
+
     def _part_stored(self, log: SimulatedPartLog, requests: deque[int]) -> None:
+        if self._is_superseded(log):
+            return
         log.stored(self.incarnation)
         self.take(events.SinkSynced(StreamId(log.stream), requests.popleft()))
         if requests:
@@ -627,6 +667,21 @@ class Process:
     def _finished(self, _: events.ReportFinished) -> None:
         self.life.receive(self, c.NodeFinished(self.node, self.incarnation), self.incarnation)
 
+    def _read_rounds(self, effect: events.ReadRounds) -> None:
+        def read() -> None:
+            if self.is_dead:
+                return
+            try:
+                rounds = self._read_log(self.plan.round_stream, effect.from_number)
+            except Damage:
+                rounds = ()  # The primary will find it.
+            self.take(events.RoundsRead(rounds))
+
+        self._scheduler.after(self._disk_us() // 10, read)
+
+    def _gap(self, _: events.ReportGap) -> None:
+        self._world.count("gap reported")
+
     def _nothing(self, _: Effect) -> None:
         """Nothing that a run can see."""
 
@@ -644,12 +699,15 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.ReadSource: Process._read_source,
     events.WriteSink: Process._write_sink,
     events.EndSink: Process._nothing,
+    events.ReadRounds: Process._read_rounds,
+    events.TrimRounds: Process._nothing,
     events.SyncSink: Process._sync_sink,
     events.SpillBatches: Process._spill,
     events.ReadSpill: Process._read_spill,
     events.TrimSpill: Process._nothing,
     events.StoreRestartPoint: Process._store_point,
     events.ReportCaughtUp: Process._caught_up,
+    events.ReportGap: Process._gap,
     events.ReportPromoted: Process._promoted,
     events.ReportFirstOutput: Process._first_output,
     events.ReportFinished: Process._finished,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
+from holdfast.core.haunit.rounds import ROUND_SCHEMA
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.model.tuples import with_time
 from holdfast.sim.checkers.base import Violation
@@ -138,6 +139,11 @@ class World:
             if output.is_sink
             for stream in output.streams
         }
+        self.sinks |= {
+            plan.round_stream: kind(plan.round_stream, ROUND_SCHEMA)
+            for plan in plans
+            if plan.keeps_rounds
+        }
         self.journal = SimulatedJournal()
         self.store = SimulatedStore()
         self.processes: dict[str, Process] = {}
@@ -219,7 +225,8 @@ class World:
     def _result(self) -> RunResult:
         self._restore_files()
         try:
-            rows = {stream: _flatten(log) for stream, log in self.sinks.items()}
+            rounds = {plan.round_stream for plan in self.plans.values()}
+            rows = {s: _flatten(log) for s, log in self.sinks.items() if s not in rounds}
         except Damage as damage:
             raise Violation("I-ID", str(damage)) from damage
         living = [

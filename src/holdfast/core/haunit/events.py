@@ -6,12 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.machine import Effect, Stimulus
-from holdfast.core.model.ids import NOBODY, CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import (
+    BEGINNING_US,
+    NOBODY,
+    CheckpointId,
+    Incarnation,
+    NodeId,
+    StreamId,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
     from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
+    from holdfast.core.haunit.rounds import Round
     from holdfast.core.haunit.state_delta import PageRun, StateDelta
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
@@ -21,7 +29,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Proceed(Stimulus):
-    """There is time to process one round, if there is work."""
+    """There is time to process one round, if there is work.
+
+    Attributes:
+        clock_us: Processing time, microseconds since the epoch; only arbitrary units look.
+        seed: Something random, uint64; only arbitrary units look.
+    """
+
+    clock_us: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsRead(Stimulus):
+    """The answer to `ReadRounds`: what the primary has logged since, perhaps nothing yet."""
+
+    rounds: tuple[Round, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +81,40 @@ class BatchReceived(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class BoundaryReceived(Stimulus):
-    """A keep-alive of an input stream: everything before `sent_before` has been sent."""
+    """A keep-alive of an input stream: everything before `sent_before` has been sent.
+
+    Attributes:
+        stream: The input stream.
+        sender: Incarnation of the sender.
+        receiver: Incarnation of this node as the sender believes it.
+        sent_before: See above.
+        boundary_us: Nothing older follows.
+        rebased_at: From this id on the sender's tuples are others than those of its predecessor;
+            -1: they are the same. It is said first whenever such a stream is subscribed.
+    """
 
     stream: StreamId
     sender: Incarnation
     receiver: Incarnation
     sent_before: int
     boundary_us: int
+    rebased_at: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class SubscribeReceived(Stimulus):
-    """A receiver asks for an output stream from `from_id` on and grants its first credit."""
+    """A receiver asks for an output stream from `from_id` on and grants its first credit.
+
+    Attributes:
+        stream: The output stream.
+        sender: Incarnation of the receiver.
+        receiver: Incarnation of this node as the receiver believes it.
+        from_id: The first tuple wanted; `NO_ID`: from now on.
+        needed_from: The level-1 position.
+        credit_until: The first credit.
+        is_secondary: Whether it is a secondary that asks.
+        boundary_us: The receiver has everything older than this.
+    """
 
     stream: StreamId
     sender: Incarnation
@@ -78,6 +123,7 @@ class SubscribeReceived(Stimulus):
     needed_from: int
     credit_until: int
     is_secondary: bool = False
+    boundary_us: int = BEGINNING_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +196,30 @@ class Promoted(Stimulus):
         incarnation: As which it counts from now on.
         restart_point: The newest one stored, by the former primary.
         sink_next_ids: Per sink stream the first id that its log does not hold yet.
+        rounds: All that the round log holds and the secondary may not have read.
     """
 
     incarnation: Incarnation
     restart_point: RestartPoint | None
     sink_next_ids: dict[StreamId, int]
+    rounds: tuple[Round, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRead(Stimulus):
-    """The answer to `ReadSource`: what the source has from there on, possibly nothing yet."""
+    """The answer to `ReadSource`: what the source has from there on, possibly nothing yet.
+
+    Attributes:
+        stream: The source stream.
+        batches: The tuples.
+        boundary_us: Nothing older follows.
+        from_id: From where it was read; for `NO_ID`, the end of what there was.
+    """
 
     stream: StreamId
     batches: tuple[TupleBatch, ...]
     boundary_us: int
+    from_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +299,7 @@ class SendBoundary(Effect):
     receiver: Incarnation
     sent_before: int
     boundary_us: int
+    rebased_at: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +350,7 @@ class SendSubscribe(Effect):
     needed_from: int
     credit_until: int
     is_secondary: bool = False
+    boundary_us: int = BEGINNING_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +387,20 @@ class SyncSink(Effect):
     """Make a sink's log durable; answered by `SinkSynced`."""
 
     stream: StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRounds(Effect):
+    """Read the primary's round log from a number on; answered by `RoundsRead`."""
+
+    from_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimRounds(Effect):
+    """No round before this number will be run again."""
+
+    before: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +495,15 @@ class ReportCheckpoint(Effect):
     written_bytes: int
     state_bytes: int
     duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportGap(Effect):
+    """Tuples [from_id, to_id) of an output stream will never be processed. [HA §3.1]"""
+
+    stream: StreamId
+    from_id: int
+    to_id: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,27 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import RemoteProtocolError
 from holdfast.core.haunit.events import ReadSource, SendAck, SendSubscribe
 from holdfast.core.machine import SetTimer
-from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.queues.input_queue import InputQueue
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.replication.sunion import SUnion
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.events import BatchReceived, BoundaryReceived, SourceRead
     from holdfast.core.haunit.plan import InputSpec, NodePlan
     from holdfast.core.machine import Effect
+    from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
 
 _SOURCE_POLL_MS = 1
 _SOURCE_POLL_IDLE_MS = 5
 _IDLE_POLLS_BEFORE_SLOWER = 50
 _NEVER_MS = -(10**9)
+_FIRST = Incarnation(1)
+
+
+class StreamRebased(RuntimeError):
+    """A secondary cannot follow its primary; its replacement starts from a point that can."""
 
 
 @dataclass(slots=True)
@@ -51,6 +58,11 @@ class Input:
     is_reading: bool = False  # a ReadSource is under way
     read_at_ms: int = 0  # earliest time of the next ReadSource
     idle_polls: int = 0
+    rebased_at: int = -1  # from where on the stream is another one than it was
+
+    def has_followed(self, rebased_at: int) -> bool:
+        """Whether this has been said before."""
+        return self.rebased_at == rebased_at
 
 
 class HAInput:
@@ -87,11 +99,12 @@ class HAInput:
         for number, spec in enumerate(plan.inputs):
             first_id = point.needed_from.get(spec.stream, 0)
             limit = plan.limits.input_queue_tuples
-            queue = InputQueue(spec.stream, next_id=first_id, max_tuples=limit)
+            adopts = plan.guarantee is Guarantee.GAP and incarnation > _FIRST
+            queue = InputQueue(spec.stream, next_id=first_id, max_tuples=limit, adopts=adopts)
             needed_from = kept.needed_from.get(spec.stream, 0)
             self._streams[spec.stream] = Input(spec, number, queue, needed_from, heard_ms=now_ms)
         self.sunion: SUnion | None = None
-        if len(plan.inputs) > 1:
+        if len(plan.inputs) > 1 and not plan.merges_by_arrival:
             self.sunion = SUnion([spec.port for spec in plan.inputs], plan.port_count)
             if is_at_cut:
                 processed = [point.processed_before[spec.stream] for spec in plan.inputs]
@@ -101,6 +114,8 @@ class HAInput:
         self.slowest_us = BEGINNING_US  # boundary of the slowest stream, as of the last round
         self._slowest_count = len(plan.inputs)  # how many streams are there
         self._read_timer_ms: int | None = None  # when the timer of the sources is due
+        self._cut = {} if is_at_cut else point.processed_before
+        self.is_rebased = False  # a stream is not what it was, and the state was built from that
         self.refused_frames = 0
 
     # -- what comes -------------------------------------------------------------------------
@@ -119,9 +134,27 @@ class HAInput:
         source = self._accepted(got.stream, got.sender, got.receiver, now_ms)
         if source is None:
             return
+        if source.queue.adopts:
+            source.queue.adopt(got.sent_before)
+            self._acknowledge(source, effects)
+        if got.rebased_at >= 0:
+            self._note_rebased(source, got.rebased_at)
         if not source.queue.promise(got.sent_before, got.boundary_us):
             self._subscribe(source, now_ms, effects)  # The last tuples were lost on the way.
         self._note_fresh(source)
+
+    def _note_rebased(self, source: Input, rebased_at: int) -> None:
+        """From this id on the stream is another one.
+
+        Raises:
+            StreamRebased: The primary has not received the same as this secondary.
+        """
+        next_id = source.queue.next_id
+        if self._is_secondary and next_id != rebased_at and not source.has_followed(rebased_at):
+            raise StreamRebased(f"{source.spec.stream} goes on at {rebased_at}, not at {next_id}")
+        source.rebased_at = rebased_at
+        if next_id < self._cut.get(source.spec.stream, 0):
+            self.is_rebased = True
 
     def _accepted(
         self, stream: StreamId, sender: Incarnation, receiver: Incarnation, now_ms: int
@@ -139,6 +172,8 @@ class HAInput:
         """The answer of a source. Raises `RemoteProtocolError` when it leaves tuples out."""
         source = self._streams[got.stream]
         source.is_reading = False
+        if source.queue.adopts:
+            source.queue.adopt(got.from_id)
         for batch in got.batches:
             if not source.queue.receive(batch):
                 raise RemoteProtocolError(
@@ -196,16 +231,17 @@ class HAInput:
             SendSubscribe(
                 source.spec.stream,
                 source.producer,
-                source.queue.next_id,
+                NO_ID if source.queue.adopts else source.queue.next_id,
                 self._needed_from(source),
                 source.queue.credit_until,
                 self._is_secondary,
+                source.queue.boundary_us,
             )
         )
 
     def _needed_from(self, source: Input) -> int:
         """The level-1 position to tell a producer."""
-        is_told_by_us = self._plan.is_protected and not self._is_secondary
+        is_told_by_us = self._plan.takes_points and not self._is_secondary
         return source.needed_from if is_told_by_us else source.queue.next_id
 
     def acknowledge_all(self, effects: list[Effect]) -> None:
@@ -273,7 +309,8 @@ class HAInput:
             if room >= limits.input_queue_tuples // 2:
                 source.is_reading = True
                 wanted = min(room, limits.round_tuples)
-                effects.append(ReadSource(source.spec.stream, source.queue.next_id, wanted))
+                from_id = NO_ID if source.queue.adopts else source.queue.next_id
+                effects.append(ReadSource(source.spec.stream, from_id, wanted))
         if next_read_ms is not None and next_read_ms != self._read_timer_ms:
             self._read_timer_ms = next_read_ms
             effects.append(SetTimer("read", next_read_ms))
@@ -303,6 +340,34 @@ class HAInput:
         """A round has taken from the node's only stream, and perhaps put some of it back."""
         self.slowest_us = source.queue.taken_boundary_us
         self._note_fresh(source)
+
+    def has_received(self, before: tuple[int, ...]) -> bool:
+        """Whether all tuples before these ids, in the order of the plan, have come."""
+        streams = self._streams.values()
+        return all(s.queue.next_id >= b for s, b in zip(streams, before, strict=True))
+
+    def take_arrived(self) -> list[list[TupleBatch]]:
+        """Per stream, in the order of the plan, some of what has come."""
+        taken = [s.queue.take(self._plan.limits.round_tuples) for s in self._streams.values()]
+        self._note_taken()
+        return taken
+
+    def take_before(self, before: tuple[int, ...]) -> list[list[TupleBatch]]:
+        """Per stream, in the order of the plan, what comes before an id."""
+        streams = self._streams.values()
+        taken = [s.queue.take_before(b) for s, b in zip(streams, before, strict=True)]
+        self._note_taken()
+        return taken
+
+    def _note_taken(self) -> None:
+        for source in self._streams.values():
+            self._note_fresh(source)
+        self.slowest_us = self._slowest_boundary_us()
+
+    @property
+    def processed_before(self) -> tuple[int, ...]:
+        """Per stream, in the order of the plan, the first id that no round has taken."""
+        return tuple(s.queue.next_id - s.queue.pending_tuples for s in self._streams.values())
 
     def merge_fresh(self, sunion: SUnion) -> None:
         """Move what has come into SUnion, and find the slowest boundary."""

@@ -10,6 +10,9 @@ retention, but what its secondary has not received yet is kept.
 A secondary puts out nothing. It keeps everything, tuples for sinks too, until the primary says that
 nobody needs it any more (`positions`, the high watermarks of [HA §4.2]); promoted, it hands on what
 is left.
+
+The output of an arbitrary node stays behind a gate until the round that made it is durable in the
+node's round log (rounds.py), which is written like a sink's.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from holdfast.core.haunit.events import (
     EndSink,
     ReadSpill,
     ReportFirstOutput,
+    ReportGap,
     SendBatch,
     SendBoundary,
     SpillBatches,
@@ -33,7 +37,7 @@ from holdfast.core.haunit.events import (
     WriteSink,
 )
 from holdfast.core.haunit.prepared import OutputTuples
-from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     )
     from holdfast.core.haunit.plan import NodePlan, OutputSpec
     from holdfast.core.haunit.prepared import OutputSegment
+    from holdfast.core.haunit.rounds import Round
     from holdfast.core.machine import Effect
     from holdfast.core.operators.base import Rows
     from holdfast.core.recovery.restart_point import RestartPoint
@@ -71,6 +76,9 @@ class Output:
     node: NodeId
     primary: Link
     trimmed_told: int
+    is_unplaced: bool = False  # the receiver has yet to name the id from which to number
+    rebased_at: int = -1  # from this id on its tuples are not those of an earlier incarnation
+    has_before_us: int = BEGINNING_US  # of a rebased stream: what its receiver has
     secondary: Link | None = None
 
     def links(self) -> Iterator[Link]:
@@ -89,12 +97,22 @@ class Sink:
     written_before: int  # ids before it are in the log
     is_sync_due: bool = False
     is_ended: bool = False
-    held: deque[TupleBatch] = field(default_factory=deque)  # what a secondary may have to write
+    is_syncing: bool = False  # of a round log
+    held: deque[TupleBatch] = field(default_factory=deque)  # what must not be written yet
 
     @property
     def held_tuples(self) -> int:
-        """How many tuples a secondary keeps for the log."""
+        """How many tuples are kept from the log."""
         return self.next_id - self.held[0].first_id if self.held else 0
+
+
+@dataclass(slots=True)
+class _Gate:
+    """Behind it is what a round has put out, until the round is durable."""
+
+    number: int
+    promised: dict[StreamId, int] = field(default_factory=dict)  # boundaries
+    next_ids: dict[str, int] = field(default_factory=dict)  # after it
 
 
 class HAOutput:
@@ -112,6 +130,7 @@ class HAOutput:
         restored: dict[StreamId, tuple[TupleBatch, ...]] | None = None,
         *,
         is_secondary: bool = False,
+        is_rebased: bool = False,
     ) -> None:
         """Number from the restart point on.
 
@@ -122,6 +141,7 @@ class HAOutput:
             sink_next_ids: What the sinks' logs hold.
             restored: What a checkpoint holds of each stream, up to the point's `next_ids`.
             is_secondary: Whether to keep everything to itself until promoted.
+            is_rebased: Whether to go on with the ids that receivers name. [HA §3.1]
         """
         self._plan = plan
         self._incarnation = incarnation
@@ -132,11 +152,24 @@ class HAOutput:
             self._open(spec, point, sink_next_ids)
         for stream, batches in (restored or {}).items():
             self._restore(self._streams[stream], batches)
+        if is_rebased:
+            self.rebase()
+        self._gates: deque[_Gate] | None = None  # of rounds that are not durable, oldest first
+        if plan.keeps_rounds:
+            self._open_gates(point, sink_next_ids)
         self._requests = 0
         self._has_put_out = False
         self._unsafe_stream: StreamId | None = None  # the one that kept a point from being safe
         self.refused_frames = 0
         self.tuples = 0  # put out so far
+
+    def _open_gates(self, point: RestartPoint, sink_next_ids: dict[StreamId, int]) -> None:
+        stream = self._plan.round_stream
+        in_log = sink_next_ids.get(stream, 0)
+        self._sinks[stream] = Sink(point.needed_from.get(stream, 0), in_log, in_log)
+        self._gates = deque()
+        for output in self._streams.values():
+            output.queue.gate = output.queue.next_id
 
     def _open(
         self, spec: OutputSpec, point: RestartPoint, sink_next_ids: dict[StreamId, int]
@@ -156,6 +189,13 @@ class HAOutput:
                 self._streams[stream] = Output(
                     queue, spec.receivers[i], Link(queue.primary), trimmed_told=next_id
                 )
+
+    def rebase(self) -> None:
+        """Nothing has been put out yet: number from where receivers, and sinks' logs, are."""
+        for output in self._streams.values():
+            output.is_unplaced = True
+        for sink in self._sinks.values():
+            sink.next_id = sink.written_before
 
     def _restore(self, output: Output, batches: tuple[TupleBatch, ...]) -> None:
         """Hold again what was put out before the point and may still be needed."""
@@ -177,6 +217,8 @@ class HAOutput:
     def has_room(self) -> bool:
         """Whether no stream has too many unsent tuples. Cost: O(streams)."""
         limit = self._plan.limits.output_queue_tuples
+        if any(output.is_unplaced for output in self._streams.values()):
+            return False
         if self._is_secondary and any(s.held_tuples >= limit for s in self._sinks.values()):
             return False
         return all(output.queue.unsent_tuples < limit for output in self._streams.values())
@@ -197,13 +239,20 @@ class HAOutput:
             self._write_sink(stream, tuples, effects)
             return
         for stream, part in zip(spec.streams, _partition(batch, spec), strict=True):
+            output = self._streams[stream]
+            if output.rebased_at >= 0:
+                part = _not_before(part, output.has_before_us)
             if part.num_rows:
-                queue = self._streams[stream].queue
+                queue = output.queue
                 queue.append(TupleBatch(queue.next_id, part, boundary_us, rows.created_us))
 
     def promise(self, spec: OutputSpec, boundary_us: int) -> None:
         """Nothing older will be put out on the streams of this output."""
-        if not spec.is_sink:
+        if spec.is_sink:
+            return
+        if self._gates:
+            self._gates[-1].promised |= dict.fromkeys(spec.streams, boundary_us)
+        else:
             for stream in spec.streams:
                 self._streams[stream].queue.promise(boundary_us)
 
@@ -211,7 +260,7 @@ class HAOutput:
         """Write what the log does not hold yet: exactly once by tuple id."""
         sink = self._sinks[stream]
         sink.next_id = tuples.next_id
-        if self._is_secondary:
+        if self._is_secondary or self._gates:
             sink.held.append(tuples)
             return
         if tuples.next_id <= sink.written_before:
@@ -221,6 +270,63 @@ class HAOutput:
         sink.is_sync_due = True
         effects.append(WriteSink(stream, tuples))
         self._note_first_output(effects)
+
+    # -- rounds of an arbitrary node ----------------------------------------------------------
+
+    def begin_round(self, round_: Round, effects: list[Effect]) -> None:
+        """What is put out from now on is this round's; unless the log has it, write it there.
+
+        It is open at once if the round is durable already.
+        """
+        if self._gates is None:
+            return
+        log = self._sinks[self._plan.round_stream]
+        log.next_id = round_.number + 1
+        if self._is_secondary:
+            return  # It runs what the primary has logged, and puts nothing out.
+        if round_.number >= log.written_before:
+            log.written_before = round_.number + 1
+            effects.append(WriteSink(self._plan.round_stream, round_.to_batch()))
+            self._sync_rounds(log, effects)
+        self._gates.append(_Gate(round_.number))
+
+    def _sync_rounds(self, log: Sink, effects: list[Effect]) -> None:
+        """One sync at a time; rounds that come in the meantime share the next."""
+        if not log.is_syncing and log.durable_before < log.written_before:
+            log.is_syncing = True
+            effects.append(SyncSink(self._plan.round_stream))
+
+    def end_round(self, effects: list[Effect]) -> None:
+        """Note up to where the round has put out, and let out what may leave."""
+        if not self._gates:
+            return
+        self._gates[-1].next_ids = self.next_ids
+        self._let_out(effects)
+
+    def _let_out(self, effects: list[Effect]) -> None:
+        """Open the gates of all rounds that are durable."""
+        if self._gates is None or self._is_secondary:
+            return
+        durable_before = self._sinks[self._plan.round_stream].durable_before
+        opened: _Gate | None = None
+        promised: dict[StreamId, int] = {}
+        while self._gates and self._gates[0].number < durable_before:
+            if not self._gates[0].next_ids:
+                break  # It is being run.
+            opened = self._gates.popleft()
+            promised |= opened.promised
+        if opened is None:
+            return
+        for stream, output in self._streams.items():
+            output.queue.gate = opened.next_ids[stream]
+            output.queue.promise(promised.get(stream, BEGINNING_US))
+        gates, self._gates = self._gates, deque()
+        for stream, sink in self._sinks.items():
+            next_id = sink.next_id
+            while sink.held and sink.held[0].next_id <= opened.next_ids[stream]:
+                self._write_sink(stream, sink.held.popleft(), effects)
+            sink.next_id = next_id
+        self._gates = gates
 
     def _note_first_output(self, effects: list[Effect]) -> None:
         if not self._has_put_out:
@@ -324,14 +430,42 @@ class HAOutput:
         if accepted is None:
             return False
         output, link = accepted
-        if link.cursor.is_subscribed and got.from_id < output.queue.trimmed_before:
-            self.refused_frames += 1  # An old frame: since then, it has acknowledged more.
+        if output.is_unplaced and not got.is_secondary:
+            self._place(output, got)
+        queue, from_id = output.queue, got.from_id
+        if from_id == NO_ID:
+            from_id = queue.next_id
+            if queue.needed_from < from_id:
+                effects.append(ReportGap(got.stream, queue.needed_from, from_id))
+        is_old = link.cursor.is_subscribed and from_id < queue.trimmed_before
+        is_behind = got.is_secondary and from_id < queue.trimmed_before
+        if output.rebased_at >= 0 or got.from_id == NO_ID:
+            told = (got.stream, got.sender, from_id, BEGINNING_US, output.rebased_at)
+            effects.append(SendBoundary(*told))
+        if is_old or is_behind or output.is_unplaced:
+            self.refused_frames += 1  # Since then, it has acknowledged more.
             return False
         link.spill_request = None
-        link.cursor.subscribe(got.from_id)
+        link.cursor.subscribe(from_id)
         link.cursor.reset_credit(got.credit_until)
-        self._trim(output, link, got.from_id, got.needed_from, effects)
+        self._trim(output, link, from_id, got.needed_from, effects)
         return True
+
+    def _place(self, output: Output, got: SubscribeReceived) -> None:
+        """The receiver has named the id from which to number."""
+        first_id = 0 if got.from_id == NO_ID else got.from_id
+        output.queue = OutputQueue(
+            output.queue.stream,
+            first_id=first_id,
+            retain=output.queue.retains,
+            memory_limit_bytes=self._plan.limits.output_queue_bytes,
+        )
+        output.is_unplaced = False
+        output.rebased_at = output.trimmed_told = first_id
+        output.has_before_us = got.boundary_us
+        output.primary.cursor = output.queue.primary
+        if output.secondary is not None:
+            output.secondary.cursor = output.queue.open_secondary()
 
     def acknowledge(self, got: AckReceived, effects: list[Effect]) -> bool:
         """Take over a replica's positions and credit; False when the frame was refused."""
@@ -456,6 +590,9 @@ class HAOutput:
             for tuples in held:
                 self._write_sink(stream, tuples, effects)
             sink.next_id = next_id
+        if self._gates is not None:
+            for output in self._streams.values():
+                output.queue.gate = output.queue.next_id
 
     # -- sinks ------------------------------------------------------------------------------
 
@@ -466,17 +603,22 @@ class HAOutput:
                 sink.is_sync_due = False
                 effects.append(SyncSink(stream))
 
-    def sink_synced(self, synced: SinkSynced) -> None:
+    def sink_synced(self, synced: SinkSynced, effects: list[Effect]) -> None:
         """A sink's log is on disk up to an id."""
         sink = self._sinks[synced.stream]
         sink.durable_before = max(sink.durable_before, synced.durable_before)
+        if synced.stream == self._plan.round_stream:
+            sink.is_syncing = False
+            self._sync_rounds(sink, effects)
+            self._let_out(effects)
+            self.flush(effects)
 
     def end_sinks(self, effects: list[Effect]) -> bool:
         """End every sink that is durable; False as long as one is not."""
         for stream, sink in self._sinks.items():
             if sink.durable_before < sink.next_id:
                 return False
-            if not sink.is_ended:
+            if not sink.is_ended and stream != self._plan.round_stream:
                 sink.is_ended = True
                 effects.append(EndSink(stream))
         return True
@@ -563,6 +705,14 @@ class HAOutput:
     def queues(self) -> list[OutputQueue]:
         """All output queues."""
         return [output.queue for output in self._streams.values()]
+
+
+def _not_before(batch: pa.RecordBatch, time_us: int) -> pa.RecordBatch:
+    """The rows that are not older, by the last column."""
+    if time_us == BEGINNING_US or not batch.num_rows:
+        return batch
+    keep = batch.column(batch.num_columns - 1).to_numpy() >= time_us
+    return batch if bool(keep.all()) else batch.filter(pa.array(keep))
 
 
 def _partition(batch: pa.RecordBatch, spec: OutputSpec) -> list[pa.RecordBatch]:

@@ -68,15 +68,18 @@ from holdfast.core.haunit.events import (
     PositionsReceived,
     Proceed,
     Promoted,
+    ReadRounds,
     ReportCaughtUp,
     ReportFinished,
     ReportPromoted,
     RestartPointStored,
+    RoundsRead,
     SinkSynced,
     SourceRead,
     SpillRead,
     StoreRestartPoint,
     SubscribeReceived,
+    TrimRounds,
     WriteAdmitted,
 )
 from holdfast.core.haunit.ha_input import HAInput, Input
@@ -85,15 +88,19 @@ from holdfast.core.haunit.plan import Assignment, NodePlan, OperatorSpec, Standb
 from holdfast.core.haunit.replica_link import ReplicaLink
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.restoration import RestoredState
+from holdfast.core.haunit.rounds import Rounds
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
-from holdfast.core.model.stable_hash import mix
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.operators.base import ArbitraryOperator, Rows
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.state.change_sample import ChangeSample
 from holdfast.core.state.page_manager import PageManager
+
+_ROUNDS_POLL_MS = 5
+"""How often a secondary looks for rounds that the primary has logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +186,8 @@ class Node:
         self.incarnation = assignment.incarnation
         limits = plan.limits
         point = assignment.restart_point or RestartPoint()
+        if not plan.takes_points:
+            point = RestartPoint()
         self._pages = PageManager(limits.page_bytes, limits.state_bytes)
         outputs: dict[StreamId, tuple[TupleBatch, ...]] = {}
         newest = point.sequence
@@ -203,13 +212,18 @@ class Node:
             assignment.sink_next_ids,
             outputs,
             is_secondary=is_secondary,
+            is_rebased=plan.guarantee is not Guarantee.PRECISE,
         )
         self._replica = ReplicaLink(plan)
         self._operators = [spec.build(self._pages) for spec in plan.operators]
         self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
         self._is_woken = False  # an arbitrary operator's time has come
-        self._clock_us = 0  # the processing time of the last round
-        self._rounds = 0
+        self._rounds: Rounds | None = None
+        if self._arbitrary or plan.merges_by_arrival:
+            starts = tuple(point.needed_from.get(spec.stream, 0) for spec in plan.inputs)
+            first = point.needed_from.get(plan.round_stream, 0)
+            is_replayed = plan.checkpoints is None
+            self._rounds = Rounds(first, starts, assignment.rounds, is_replayed=is_replayed)
         self._pages.recovered()
         self._boundary_us = BEGINNING_US  # what the operators have acted on
         self._chkpt_mngr: ChkptMngr | None = None
@@ -227,6 +241,8 @@ class Node:
         if is_at_cut and plan.checkpoints is None:
             self._note_after = assignment.restart_point
         self._is_silent = restored is None and assignment.restart_point is not None
+        if plan.guarantee is not Guarantee.PRECISE:
+            self._is_silent = False  # What comes twice does no harm.
         self._has_state = is_at_cut
         if is_at_cut:
             self._boundary_us = point.boundary_us
@@ -253,6 +269,7 @@ class Node:
         self._leave_silence_if_due(effects)
         self._inputs.read_sources(now_ms, effects)
         self._ask_to_wake(now_ms, effects)
+        self._read_rounds(effects)
         return effects
 
     def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
@@ -264,10 +281,17 @@ class Node:
     @property
     def has_work(self) -> bool:
         """Whether `Proceed` would process something now. Cost: O(outputs) when there is input."""
+        if self._rounds is not None:
+            return self._has_round(self._rounds) and self._outputs.has_room()
         # A silent round stops at the cut; the boundary beyond it is left for the next round.
         is_behind = not self._is_silent and self._inputs.slowest_us > self._boundary_us
-        is_woken = self._is_woken and not self._is_silent
-        return (self._inputs.has_fresh or is_behind or is_woken) and self._outputs.has_room()
+        return (self._inputs.has_fresh or is_behind) and self._outputs.has_room()
+
+    def _has_round(self, rounds: Rounds) -> bool:
+        """Whether there is a recorded round whose input is there, or none and something to do."""
+        if rounds.recorded is not None:
+            return self._inputs.has_received(rounds.recorded.processed_before)
+        return not self.is_secondary and (self._inputs.has_fresh or self._is_woken)
 
     def _on_batch_received(self, got: BatchReceived, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.receive(got, now_ms, effects)
@@ -276,6 +300,16 @@ class Node:
         self, got: BoundaryReceived, now_ms: int, effects: list[Effect]
     ) -> None:
         self._inputs.promise(got, now_ms, effects)
+        if self._inputs.is_rebased and self._is_silent:
+            self._take_what_comes(effects)
+
+    def _take_what_comes(self, effects: list[Effect]) -> None:
+        """A producer cannot say again what this node's state was built from: build another one."""
+        self._is_silent = False
+        self._outputs.rebase()
+        if self._rounds is not None:
+            self._rounds.skip_recorded()
+        effects.append(ReportCaughtUp(self._replayed_tuples))
 
     def _on_source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.source_read(got, now_ms, effects)
@@ -364,6 +398,9 @@ class Node:
         self._inputs.let_go(point)
         self._inputs.promote(promoted.incarnation, now_ms, effects)
         self._outputs.promote(promoted.incarnation, promoted.sink_next_ids, effects)
+        if self._rounds is not None:
+            self._rounds.add(promoted.rounds)
+        self._ask_to_wake(now_ms, effects)
         self._replica = ReplicaLink(self.plan)
         self._note_after = promoted.restart_point
         self._is_dirty = True
@@ -374,15 +411,13 @@ class Node:
 
     # -- one round --------------------------------------------------------------------------
 
-    def _on_proceed(self, _: Proceed, now_ms: int, effects: list[Effect]) -> None:
+    def _on_proceed(self, proceed: Proceed, now_ms: int, effects: list[Effect]) -> None:
         if not self.has_work:
             return
         taken = self._inputs.fresh
-        if self._arbitrary:
-            clock_us, seed = self._determinant(now_ms)
-            for operator in self._arbitrary:
-                operator.decide(clock_us, seed)
-        if self._inputs.sunion is None:
+        if self._rounds is not None:
+            has_processed = self._arbitrary_round(self._rounds, proceed, effects)
+        elif self._inputs.sunion is None:
             has_processed = self._round_in_id_order(effects)
         else:
             has_processed = self._round_in_merged_order(self._inputs.sunion, effects)
@@ -393,17 +428,63 @@ class Node:
         self._ask_to_wake(now_ms, effects)
         self._finish_if_due(effects)
 
-    def _determinant(self, now_ms: int) -> tuple[int, int]:
-        """What arbitrary operators are told before a round: processing time in us, and a seed."""
-        self._clock_us = max(self._clock_us, now_ms * 1000)
-        self._rounds += 1
-        return self._clock_us, mix(self.incarnation << 40 | self._rounds)
+    def _arbitrary_round(self, rounds: Rounds, proceed: Proceed, effects: list[Effect]) -> bool:
+        """Run the next recorded round, or decide on a new one; whether something was done."""
+        before = self._inputs.processed_before
+        decided = rounds.recorded
+        if decided is not None:
+            taken = self._inputs.take_before(decided.processed_before)
+        else:
+            taken = self._inputs.take_arrived()
+            after, boundary_us = self._inputs.processed_before, self._inputs.slowest_us
+            if after == before and boundary_us <= self._boundary_us and not self._is_woken:
+                return False
+            boundary_us = max(boundary_us, self._boundary_us)
+            decided = rounds.decide(proceed.clock_us, proceed.seed, boundary_us, after)
+        low = np.array(
+            [batches[0].first_id if batches else NO_ID for batches in taken], dtype=np.int64
+        )
+        for operator in self._arbitrary:
+            operator.decide(decided.clock_us, decided.seed)
+        self._is_woken = True  # A round that was decided on is run, whatever it holds.
+        rounds.begun(decided)
+        self._outputs.begin_round(decided, effects)
+        self._process(self._ports_of(taken), low, decided.boundary_us, effects)
+        self._outputs.end_round(effects)
+        self._leave_silence_if_due(effects)
+        return True
+
+    def _ports_of(self, taken: list[list[TupleBatch]]) -> list[Rows | None]:
+        """Batches per input stream as rows per port, stream after stream."""
+        ports: list[Rows | None] = [None] * self.plan.port_count
+        position = 0
+        for spec, batches in zip(self.plan.inputs, taken, strict=True):
+            if not batches:
+                continue
+            rows = _rows(batches)
+            rows.order += position
+            position += len(rows.time_us)
+            before = ports[spec.port]
+            ports[spec.port] = rows if before is None else _one_after_the_other(before, rows)
+        return ports
 
     def _ask_to_wake(self, now_ms: int, effects: list[Effect]) -> None:
         """Set the timer for the first arbitrary operator that wants a round without input."""
         wanted = [at_us for o in self._arbitrary if (at_us := o.wake_us()) is not None]
-        if wanted:
-            effects.append(SetTimer("wake", max(now_ms, -(-min(wanted) // 1000))))
+        if wanted and self._rounds is not None:
+            wait_us = max(0, min(wanted) - self._rounds.clock_us)
+            effects.append(SetTimer("wake", now_ms - (-wait_us // 1000)))
+
+    def _read_rounds(self, effects: list[Effect]) -> None:
+        """A secondary follows the primary's rounds."""
+        if self.is_secondary and self.plan.keeps_rounds and self._rounds is not None:
+            effects.append(ReadRounds(self._rounds.known_before))
+
+    def _on_rounds_read(self, got: RoundsRead, now_ms: int, effects: list[Effect]) -> None:
+        if not self.is_secondary or self._rounds is None:
+            return
+        self._rounds.add(got.rounds)
+        effects.append(SetTimer("rounds", now_ms + _ROUNDS_POLL_MS))
 
     def _round_in_id_order(self, effects: list[Effect]) -> bool:
         """Take what has come on the only stream."""
@@ -446,8 +527,7 @@ class Node:
         boundary_us = self._inputs.slowest_us
         if self._is_silent:
             boundary_us = min(boundary_us, self._point.boundary_us)
-        is_behind = boundary_us > self._boundary_us or boundary_us == END_US
-        if not (is_behind or self._is_woken):
+        if boundary_us <= self._boundary_us and boundary_us != END_US:
             return False
         release = sunion.release(boundary_us)
         ports = [
@@ -528,7 +608,10 @@ class Node:
         if not self._is_silent:
             return
         cut_us = self._point.boundary_us
-        if self._inputs.sunion is None:
+        if self._rounds is not None:
+            if self._rounds.next_number < self._point.next_ids.get(self.plan.round_stream, 0):
+                return
+        elif self._inputs.sunion is None:
             (source,) = self._inputs.all()
             done = processed_to if processed_to is not None else source.queue.next_id
             if source.queue.pending_tuples and processed_to is None:
@@ -557,6 +640,8 @@ class Node:
             self._send_delta(now_ms, effects)
         elif timer.name == "wake":
             self._is_woken = True
+        elif timer.name == "rounds":
+            self._read_rounds(effects)
         else:
             self._inputs.read_timer_fired(now_ms, effects)
 
@@ -593,7 +678,7 @@ class Node:
 
     def _may_note(self) -> bool:
         """Whether a restart point would say anything new."""
-        if self.is_secondary or not self.plan.is_protected:
+        if self.is_secondary or not self.plan.takes_points:
             return False
         if self._note_after is not None and self._has_passed(self._note_after):
             self._note_after = None
@@ -628,6 +713,14 @@ class Node:
             next_id = source.queue.next_id - source.queue.pending_tuples
             needed_from[stream] = max(min(int(low[source.number]), next_id), source.needed_from)
             processed[stream] = next_id
+        if self.plan.keeps_rounds and self._rounds is not None:
+            number, starts = self._rounds.next_number, self._rounds.starts
+            if not is_state_kept:
+                number, starts = self._rounds.needed_from(low)
+            needed_from = {
+                s.stream: start for s, start in zip(self.plan.inputs, starts, strict=True)
+            }
+            needed_from[self.plan.round_stream] = number
         return RestartPoint(
             self._points.next_sequence(),
             needed_from,
@@ -708,13 +801,17 @@ class Node:
         """Level-1 positions may move now, and not before: a replacement will start here."""
         if not self._points.stored(stored.sequence):
             return
-        self._inputs.let_go(self._points.retained[-1])
+        oldest = self._points.retained[-1]
+        self._inputs.let_go(oldest)
+        if self.plan.keeps_rounds:
+            needed_from = oldest.needed_from.get(self.plan.round_stream, 0)
+            effects.append(TrimRounds(max(0, needed_from - 1)))  # The clock goes on from there.
         if self._chkpt_mngr is not None:
             points = self._points
             self._chkpt_mngr.collect(points.retained, points.on_their_way(), effects)
 
     def _on_sink_synced(self, synced: SinkSynced, now_ms: int, effects: list[Effect]) -> None:
-        self._outputs.sink_synced(synced)
+        self._outputs.sink_synced(synced, effects)
         self._ask_to_store(now_ms, effects)
         self._finish_if_due(effects)
 
@@ -743,6 +840,14 @@ class Node:
     def known_secondaries(self) -> dict[NodeId, Incarnation]:
         """The secondary of every receiver, and of this node, as far as this node has been told."""
         return self._outputs.secondaries() | self._replica.known_secondary()
+
+    def may_follow(self, sink_next_ids: dict[StreamId, int]) -> bool:
+        """Whether a secondary can take over from logs that end there.
+
+        It cannot if the round log has lost, with its machine, a round that the secondary has run.
+        """
+        logged = sink_next_ids.get(self.plan.round_stream)
+        return self._rounds is None or logged is None or self._rounds.next_number <= logged
 
     @property
     def has_joined(self) -> bool:
@@ -829,6 +934,7 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
     BoundaryReceived: Node._on_boundary_received,
     SubscribeReceived: Node._on_subscribe_received,
     PositionsReceived: Node._on_positions_received,
+    RoundsRead: Node._on_rounds_read,
     DeltaAckReceived: Node._on_delta_ack_received,
     PageRunReceived: Node._on_state_received,
     DeltaReceived: Node._on_state_received,
@@ -857,6 +963,17 @@ def _rows(batches: list[TupleBatch]) -> Rows:
         _without_time(batch),
         time_us,
         np.arange(len(time_us), dtype=np.int64),
+        min(created, default=0),
+    )
+
+
+def _one_after_the_other(first: Rows, second: Rows) -> Rows:
+    """The rows of two streams on one port, the second stream's behind the first's."""
+    created = [r.created_us for r in (first, second) if r.created_us]
+    return Rows(
+        pa.concat_batches([first.batch, second.batch]),
+        np.concatenate([first.time_us, second.time_us]),
+        np.concatenate([first.order, second.order]),
         min(created, default=0),
     )
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PAGE_BYTES_DEFAULT, STATE_BYTES_MAX_DEFAULT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.core.haunit.rounds import Round
     from holdfast.core.operators.base import Operator
     from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.state.page_manager import PageManager
@@ -137,12 +139,14 @@ class UnitProtection:
         checkpoints: How the state of units that have one is checkpointed; None: it is replayed.
         standby: The second replica that takes over when the first one fails.
         delta_interval_ms: Period of what a passive secondary is sent.
+        guarantee: What recovery must keep.
     """
 
     is_protected: bool = True
     checkpoints: CheckpointPlan | None = None
     standby: Standby = Standby.NONE
     delta_interval_ms: int = 50
+    guarantee: Guarantee = Guarantee.PRECISE
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +166,9 @@ class NodePlan:
         checkpoints: How its state is checkpointed; None: it has none, or it is replayed.
         standby: The second replica that takes over when the first one fails.
         delta_interval_ms: Period of what a passive secondary is sent.
-        merges_by_arrival: Whether its input streams are to be merged as they come, not by time.
+        guarantee: What recovery must keep.
+        merges_by_arrival: Whether its input streams are merged as they come, not by time.
+        keeps_rounds: Whether what its rounds depend on beside their input is logged. [HA §6]
     """
 
     node: NodeId
@@ -177,7 +183,19 @@ class NodePlan:
     checkpoints: CheckpointPlan | None = None
     standby: Standby = Standby.NONE
     delta_interval_ms: int = 50
+    guarantee: Guarantee = Guarantee.PRECISE
     merges_by_arrival: bool = False
+    keeps_rounds: bool = False
+
+    @property
+    def takes_points(self) -> bool:
+        """Whether restart points are taken: else a replacement starts empty, or not at all."""
+        return self.is_protected and self.guarantee is not Guarantee.GAP
+
+    @property
+    def round_stream(self) -> StreamId:
+        """The round log of an arbitrary node."""
+        return StreamId(f"{self.node}~rounds")
 
     @property
     def replica_stream(self) -> StreamId:
@@ -215,6 +233,8 @@ class Assignment:
         restart_point: From where to go on; None at the very beginning.
         sink_next_ids: Per sink stream the first id that its log does not hold yet.
         is_secondary: Whether it follows the primary until it is promoted.
+        rounds: What the round log holds, from the one before the round on that the restart point
+            needs.
     """
 
     epoch: int
@@ -222,3 +242,4 @@ class Assignment:
     restart_point: RestartPoint | None
     sink_next_ids: dict[StreamId, int]
     is_secondary: bool = False
+    rounds: tuple[Round, ...] = ()

@@ -52,7 +52,7 @@ from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.string_pages import StringPages
 from holdfast.core.state.unordered_map import UnorderedMap
 
-_EARLIEST, _LATEST, _TOUCHED, _KEY_AT = range(4)
+_EARLIEST, _LATEST, _TOUCHED, _BEGUN, _KEY_AT = range(5)
 """Words of a window: times of its tuples, processing time of the newest one; then key words."""
 _ENTRIES_MAX: Final = 1 << 18
 """Most pairs of row and window that are worked on at once."""
@@ -100,6 +100,7 @@ class KeyedWindows(Operator):
         self._windows = OrderedMap(self._manager, 2, self._values_at + self._groups.value_words)
         self._strings = RecycledStrings(self._manager) if self._groups.value_has_text else None
         self._causes = Causes(self._manager, is_forgetful=windows.is_absolute)
+        self._taken = self._newest_begun() + 1  # rows; orders windows by when they began
         self._forget_at = 1  # groups of causes at which to see what may be forgotten
         self._created_us = 0
         if windows.is_absolute:
@@ -171,6 +172,8 @@ class KeyedWindows(Operator):
         members = time_us[entered.rows]
         records[~found, _EARLIEST] = END_US
         records[~found, _LATEST] = BEGINNING_US
+        records[~found, _BEGUN] = self._taken + entered.rows[first[~found]]
+        self._taken += batch.num_rows
         np.minimum.at(records[:, _EARLIEST], place, members)
         np.maximum.at(records[:, _LATEST], place, members)
         records[:, _KEY_AT:at] = keys[entered.rows[first]]
@@ -241,7 +244,22 @@ class KeyedWindows(Operator):
         entries = self._windows.pop_first(due)
         windows, records = entries[:, :2], entries[:, 2:]
         self._let_go(windows, records)
-        parts.append((windows, records, self._at_close(windows, records, boundary_us)))
+        self._put_out(windows, records, boundary_us, parts)
+
+    def _put_out(
+        self, windows: np.ndarray, records: np.ndarray, boundary_us: int, parts: Parts
+    ) -> None:
+        """In an order that windows which are gone have no part in: it must not depend on more than
+        the operator says it needs.
+        """
+        places = self._at_close(windows, records, boundary_us)
+        order = np.lexsort((records[:, _BEGUN], places[:, 1]))
+        parts.append((windows[order], records[order], places[order]))
+
+    def _newest_begun(self) -> int:
+        """When the newest of the windows began that a checkpoint has brought."""
+        entries = self._windows.entries()
+        return int(entries[:, 2 + _BEGUN].max()) if len(entries) else -1
 
     def _let_go(self, windows: np.ndarray, records: np.ndarray) -> None:
         """These windows are no longer open."""
@@ -377,7 +395,7 @@ class KeyedWindowsWithTimeout(KeyedWindows, ArbitraryOperator):
         self._windows.remove(windows)
         if self._kind.closes_by_count:
             self._begin_again(records)
-        parts.append((windows, records, self._at_close(windows, records, boundary_us)))
+        self._put_out(windows, records, boundary_us, parts)
 
     def _begin_again(self, records: np.ndarray) -> None:
         """The keys of these windows count from zero."""

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 class InputQueue:
     """The input queue of one stream. Volatile: all fields."""
 
-    def __init__(self, stream: StreamId, *, next_id: int, max_tuples: int) -> None:
-        """Expect `next_id` first; hold at most about `max_tuples` unprocessed tuples."""
+    def __init__(
+        self, stream: StreamId, *, next_id: int, max_tuples: int, adopts: bool = False
+    ) -> None:
+        """Expect `next_id` first, or whatever comes; hold at most about `max_tuples` of them."""
         self.stream = stream
+        self.adopts = adopts  # the producer has yet to say where the stream is
         self.next_id = next_id  # the next id expected from the producer
         self._max_tuples = max_tuples
         self._batches: deque[TupleBatch] = deque()
@@ -29,7 +32,7 @@ class InputQueue:
         self.boundary_us = BEGINNING_US  # of what has been received
         self.taken_boundary_us = BEGINNING_US  # of what has been handed on
         self.duplicates_dropped = 0
-        self.credit_until = next_id + max_tuples
+        self.credit_until = 0 if adopts else next_id + max_tuples
         self._credit_told = 0
 
     def receive(self, batch: TupleBatch) -> bool:
@@ -37,7 +40,7 @@ class InputQueue:
 
         Tuples with an id below `next_id` are duplicates: dropped and counted. [HA §6]
         """
-        if batch.first_id > self.next_id:
+        if self.adopts or batch.first_id > self.next_id:
             return False
         if batch.next_id <= self.next_id:
             self.duplicates_dropped += batch.count
@@ -59,6 +62,12 @@ class InputQueue:
             self.boundary_us = max(self.boundary_us, boundary_us)
         return True
 
+    def adopt(self, next_id: int) -> None:
+        """The stream is there: what comes before has been missed."""
+        self.adopts = False
+        self.next_id = next_id
+        self.credit_until = next_id + self._max_tuples
+
     def take(self, max_tuples: int) -> list[TupleBatch]:
         """Batches to process now, whole ones, at least one if there is any."""
         taken: list[TupleBatch] = []
@@ -71,6 +80,20 @@ class InputQueue:
         self.pending_tuples -= rows
         if not self._batches:
             self.taken_boundary_us = max(self.taken_boundary_us, self.boundary_us)
+        return taken
+
+    def take_before(self, tuple_id: int) -> list[TupleBatch]:
+        """All tuples before an id that has been received; the rest stays."""
+        taken: list[TupleBatch] = []
+        while self._batches and self._batches[0].first_id < tuple_id:
+            batch = self._batches.popleft()
+            if batch.next_id > tuple_id:
+                self._batches.appendleft(batch.starting_at(tuple_id))
+                batch = batch.before(tuple_id)
+            else:
+                self.taken_boundary_us = max(self.taken_boundary_us, batch.boundary_us)
+            self.pending_tuples -= batch.count
+            taken.append(batch)
         return taken
 
     def put_back(self, batch: TupleBatch) -> None:
@@ -99,6 +122,8 @@ class InputQueue:
         Args:
             held_elsewhere: Tuples of this stream taken but still waiting for other streams.
         """
+        if self.adopts:
+            return self.credit_until
         free = max(0, self._max_tuples - self.pending_tuples - held_elsewhere)
         self.credit_until = max(self.credit_until, self.next_id + free)
         return self.credit_until

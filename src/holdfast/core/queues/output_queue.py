@@ -90,6 +90,7 @@ class OutputQueue:
         self.memory_first = first_id  # ids in [trimmed_before, memory_first) are spilled
         self.needed_from = first_id
         self.boundary_us = BEGINNING_US
+        self.gate: int | None = None  # ids from here on must not be sent yet; None: all may be
         self.primary = Cursor(self, first_id)
         self.secondary: Cursor | None = None
 
@@ -280,6 +281,8 @@ class Cursor:
         """Batches to send now, in order; the last may be cut at the credit."""
         queue = self._queue
         limit = min(queue.next_id, self._credit_until)
+        if queue.gate is not None:
+            limit = min(limit, queue.gate)
         if not self.is_subscribed or self.next_to_send >= limit:
             return []
         if self.next_to_send < queue.memory_first:

@@ -78,10 +78,12 @@ def encode(
             fields = (batch.first_id, batch.boundary_us, batch.created_us, batch.count)
             body, tuple_type = [batch.batch.serialize()], int(batch.tuple_type)
         case BoundaryReceived():
-            kind, fields = FrameKind.BOUNDARY, (message.sent_before, message.boundary_us, 0, 0)
+            kind = FrameKind.BOUNDARY
+            fields = (message.sent_before, message.boundary_us, message.rebased_at, 0)
         case SubscribeReceived():
             kind, is_secondary = FrameKind.SUBSCRIBE, message.is_secondary
-            fields = (message.from_id, message.needed_from, message.credit_until, 0)
+            positions = (message.from_id, message.needed_from, message.credit_until)
+            fields = (*positions, message.boundary_us)
         case AckReceived():
             kind, is_secondary = FrameKind.ACK, message.is_secondary
             fields = (message.received_before, message.needed_from, message.credit_until, 0)
@@ -155,9 +157,9 @@ def decode(
     if len(parts) != 1:
         return CorruptFrame(f"{len(parts)} parts")
     if kind == FrameKind.BOUNDARY:
-        return BoundaryReceived(stream, sender, receiver, a, b)
+        return BoundaryReceived(stream, sender, receiver, a, b, c)
     if kind == FrameKind.SUBSCRIBE and min(a, b, c) >= 0:
-        return SubscribeReceived(stream, sender, receiver, a, b, c, bool(role))
+        return SubscribeReceived(stream, sender, receiver, a, b, c, bool(role), d)
     if kind == FrameKind.ACK and min(a, b, c) >= 0:
         return AckReceived(stream, sender, receiver, a, b, c, bool(role))
     if kind == FrameKind.DELTA_ACK and min(a, b, c) >= 0:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from holdfast.core.model.tuples import TupleBatch
 
+_LOOKED_AT = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
@@ -35,6 +37,17 @@ class SourceReader(Protocol):
     def close(self) -> None:
         """Release files and connections."""
         ...
+
+
+def newest_id(reader: SourceReader) -> int:
+    """The end of what a source has by now. Cost: O(its tuples), unless the reader knows better."""
+    known = getattr(reader, "newest_id", None)
+    if known is not None:
+        return int(known())
+    next_id = 0
+    while batches := reader.read(next_id, _LOOKED_AT).batches:
+        next_id = batches[-1].next_id
+    return next_id
 
 
 class SourceSpec(Protocol):

@@ -112,6 +112,7 @@ class Cluster:
         self.failures: list[dict[str, Any]] = []
         self.recoveries: list[dict[str, Any]] = []
         self.checkpoints: deque[dict[str, Any]] = deque(maxlen=_CHECKPOINTS_SHOWN)
+        self.gaps: list[dict[str, Any]] = []
         self.damages: list[dict[str, Any]] = []
         self.done = threading.Event()
         self.error: str | None = None
@@ -296,6 +297,9 @@ class Cluster:
         report = self._reports_of.get(task)
         if word["kind"] in ("checkpoint", "damage"):
             self._note_checkpoint(word)
+        elif word["kind"] == "gap":
+            lost = {key: word[key] for key in ("node", "stream", "from_id", "to_id")}
+            self.gaps.append({**lost, "at_s": round(time.time() - self.started_s, 3)})
         if report is None or "statistics" not in word:
             return
         report.statistics = word["statistics"]
@@ -436,6 +440,7 @@ class Cluster:
             keys=self._keys,
             sources={s: source for s, source in self._spec.sources.items() if s in streams},
             sink_paths={s: path for s, path in self._spec.sink_paths.items() if s in sinks},
+            round_place=os.path.join(self._spec.root, "rounds", node),
             spill_path=os.path.join(self._spec.root, "spill", node),
             store=self._spec.store,
             is_local=self._is_local,
@@ -453,7 +458,7 @@ class Cluster:
 def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> Stimulus | None:
     """What a word of a node means to the coordinator; None: it is for people only."""
     match word["kind"]:
-        case "checkpoint" | "damage":
+        case "checkpoint" | "damage" | "gap":
             return None
         case "point":
             point = RestartPoint.from_json(word["point"])

@@ -12,6 +12,7 @@ import datetime
 import importlib
 import json
 import os
+import random
 import shutil
 import socket
 import tempfile
@@ -25,7 +26,9 @@ from typing import Any
 import pyarrow as pa
 import zmq
 
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit import events
+from holdfast.core.haunit.ha_input import StreamRebased
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.haunit.restoration import (
@@ -36,19 +39,27 @@ from holdfast.core.haunit.restoration import (
     RestoredState,
     StoreAway,
 )
+from holdfast.core.haunit.rounds import Round, RoundsLost
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
-from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType, between, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import frames, messages
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.shell.io_service import IOService
 from holdfast.shell.processes import die_with_parent
-from holdfast.shell.sources.base import SourceReader, SourceSpec
+from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id
 from holdfast.shell.spark.meter import Meter
-from holdfast.shell.storage.errors import SpillLost, StorageError, TuplesMissing
+from holdfast.shell.storage.errors import (
+    LogSuperseded,
+    SpillLost,
+    StorageError,
+    TuplesMissing,
+    UnknownStream,
+)
 from holdfast.shell.storage.logs import LogWriter, open_reader, open_writer
+from holdfast.shell.storage.round_log import RoundLogReader, RoundLogWriter, read_rounds
 from holdfast.shell.stores.base import StoreSpec, StoreUnavailable
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.channels import Channels, RunKeys
@@ -62,6 +73,20 @@ _RECEIVERS_KNOWN = 4
 _HELLO_INTERVAL_MS = 500
 _RESTORING_POLL_MS = 5
 _STATISTICS_INTERVAL_S = 0.5
+
+
+_RECOVERABLE = (
+    InvariantViolation,
+    LogSuperseded,
+    MemoryError,
+    RoundsLost,
+    SpillLost,
+    StoreAway,
+    StoreUnavailable,
+    StreamRebased,
+    zmq.ZMQError,
+)
+"""What a replacement may not meet again."""
 
 
 class NodeEnded(Exception):
@@ -79,6 +104,7 @@ class TaskSpec:
         keys: This run's CURVE keys.
         sources: How to open each source stream.
         sink_paths: The log folder of each sink stream.
+        round_place: The round log of an arbitrary node.
         spill_path: Folder for spill logs.
         store: Where checkpoints are kept; None: there are none.
         is_local: All nodes share a host, so that channels can be `ipc`.
@@ -92,6 +118,7 @@ class TaskSpec:
     keys: RunKeys = field(repr=False)
     sources: dict[StreamId, SourceSpec]
     sink_paths: dict[StreamId, str]
+    round_place: str
     spill_path: str
     store: StoreSpec | None
     is_local: bool
@@ -143,6 +170,8 @@ class NodeTask:
         self._poller = zmq.Poller()
         self._poller.register(self._server, zmq.POLLIN)
         self._poller.register(self._coordinator, zmq.POLLIN)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller.register(self._wake, zmq.POLLIN)
         self._producers: dict[NodeId, zmq.Socket[bytes]] = {}
         self._producer_of = {s.stream: s.producer for s in spec.plan.inputs if s.producer}
         self._producer_of[spec.plan.replica_stream] = spec.plan.node
@@ -159,7 +188,8 @@ class NodeTask:
         self._edge_streams = spec.plan.edge_streams()
         self._known_schemas = self._schemas | self._output_schemas
         self._sources: dict[StreamId, SourceReader] = {}
-        self._sinks: dict[StreamId, LogWriter] = {}
+        self._sinks: dict[StreamId, LogWriter | RoundLogWriter] = {}
+        self._round_reader: RoundLogReader | None = None  # of a secondary
         self._spills: dict[StreamId, LogWriter] = {}
         self._timers: dict[str, int] = {}
         self._pending: deque[Stimulus] = deque()
@@ -246,7 +276,10 @@ class NodeTask:
         has_work = machine is not None and (machine.has_work or bool(self._pending))
         timeout_ms = 0 if has_work else self._until_next_timer_ms()
         for channel, _ in self._poller.poll(timeout_ms):
-            self._drain(channel)
+            if channel == self._wake:
+                os.eventfd_read(self._wake)
+            else:
+                self._drain(channel)
         self._check_lease()
         if self._assignment is None:
             self._hello_again()
@@ -263,7 +296,8 @@ class NodeTask:
             del self._timers[name]
             self._pending.append(TimerFired(name))
         if machine.has_work:
-            self._pending.append(events.Proceed())
+            clock_us, seed = time.time_ns() // 1000, random.getrandbits(64)
+            self._pending.append(events.Proceed(clock_us, seed))
         for _ in range(len(self._pending)):
             self._perform(self._stepped(machine, self._pending.popleft(), now_ms))
         self._report(now_ms)
@@ -371,7 +405,10 @@ class NodeTask:
         for stream, source in self._spec.sources.items():
             self._sources[stream] = source.open()
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
-        self._assignment = Assignment(self._epoch, incarnation, point, next_ids, is_secondary)
+        rounds = self._logged_rounds(point, next_ids)
+        self._assignment = Assignment(
+            self._epoch, incarnation, point, next_ids, is_secondary, rounds
+        )
         for peer in word["peers"]:
             self._meet(peer)
         checkpoints, limits = self._spec.plan.checkpoints, self._spec.plan.limits
@@ -380,8 +417,7 @@ class NodeTask:
                 store, workers = self._spec.store.open(), checkpoints.workers
             except StorageError as error:
                 raise StoreAway(str(error)) from error
-            answer = self._synced.append
-            self._io = IOService(store, NodeId(self._name), workers, answer, self._spilled)
+            self._io = IOService(store, NodeId(self._name), workers, self._answer, self._spilled)
         if is_secondary and self._spec.plan.standby is Standby.PASSIVE:
             self._standby = StandbyReplica(self._spec.plan, self._assignment)
             self._perform(self._standby.start(_now_ms()))
@@ -400,7 +436,21 @@ class NodeTask:
             self._sinks[stream] = open_writer(
                 path, self._output_schemas[stream], stream, incarnation
             )
+        plan = self._spec.plan
+        if plan.keeps_rounds:
+            log = RoundLogWriter(self._spec.round_place, plan.round_stream, incarnation)
+            self._sinks[plan.round_stream] = log
         return {stream: writer.next_id for stream, writer in self._sinks.items()}
+
+    def _logged_rounds(
+        self, point: RestartPoint | None, next_ids: dict[StreamId, int]
+    ) -> tuple[Round, ...]:
+        """What the round log holds, if it was opened, from where the oldest candidate begins."""
+        stream = self._spec.plan.round_stream
+        if stream not in next_ids:
+            return ()
+        first = 0 if point is None else point.oldest().needed_from.get(stream, 0)
+        return read_rounds(self._spec.round_place, max(0, first - 1), next_ids[stream])
 
     def _promote(self, word: dict[str, Any]) -> None:
         """The primary is gone: open the sinks, and take over."""
@@ -411,13 +461,16 @@ class NodeTask:
         incarnation = Incarnation(word["incarnation"])
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
         next_ids = self._open_sinks(incarnation)
-        if self._standby is None:
-            self._pending.append(events.Promoted(incarnation, point, next_ids))
+        rounds = self._logged_rounds(point, next_ids)
+        if isinstance(machine, Node):
+            if not machine.may_follow(next_ids):
+                raise RoundsLost(f"{self._name} has run a round that its log has lost")
+            self._pending.append(events.Promoted(incarnation, point, next_ids, rounds))
             return
-        restored = self._standby.restored(point or RestartPoint(), next_ids)
+        restored = machine.restored(point or RestartPoint(), next_ids)
         self._standby = None
         self._incarnation = incarnation
-        self._assignment = Assignment(self._epoch, incarnation, point, next_ids)
+        self._assignment = Assignment(self._epoch, incarnation, point, next_ids, rounds=rounds)
         self._pending = deque(learned for learned, _ in self._peers.values())
         self._make_node(restored)
         self._promoted(events.ReportPromoted())
@@ -518,11 +571,9 @@ class NodeTask:
         )
 
     def _report_error(self, error: Exception) -> None:
-        from holdfast.core.errors import InvariantViolation
 
         reason = f"{type(error).__name__}: {error}"
-        recoverable = (InvariantViolation, SpillLost, StoreAway, StoreUnavailable, zmq.ZMQError)
-        is_fatal = not isinstance(error, (*recoverable, MemoryError))
+        is_fatal = not isinstance(error, _RECOVERABLE)
         self._tell("failed", reason=reason[:4000], is_fatal=is_fatal)
         time.sleep(0.05)  # Let the word leave before the sockets close.
 
@@ -552,9 +603,13 @@ class NodeTask:
             channel.send_multipart(frames.encode(message, self._epoch))
 
     def _read_source(self, effect: events.ReadSource) -> None:
-        rows = self._sources[effect.stream].read(effect.from_id, effect.max_tuples)
+        from_id = effect.from_id
+        if from_id == NO_ID:
+            from_id = newest_id(self._sources[effect.stream])
+        rows = self._sources[effect.stream].read(from_id, effect.max_tuples)
         self._late_tuples += rows.late_tuples
-        self._pending.append(events.SourceRead(effect.stream, rows.batches, rows.boundary_us))
+        read = events.SourceRead(effect.stream, rows.batches, rows.boundary_us, from_id)
+        self._pending.append(read)
 
     def _write_sink(self, effect: events.WriteSink) -> None:
         batch = effect.batch
@@ -563,7 +618,9 @@ class NodeTask:
             self._latency.add(int(time.time() * 1e6) - batch.created_us, batch.count)
 
     def _end_sink(self, effect: events.EndSink) -> None:
-        self._sinks[effect.stream].end()
+        writer = self._sinks[effect.stream]
+        if not isinstance(writer, RoundLogWriter):  # Those have no end.
+            writer.end()
 
     def _sync_sink(self, effect: events.SyncSink) -> None:
         self._sync_requests.append(effect.stream)
@@ -580,11 +637,17 @@ class NodeTask:
                 durable_before = writer.next_id
                 try:
                     writer.sync()
-                    self._synced.append(events.SinkSynced(stream, durable_before))
+                    self._answer(events.SinkSynced(stream, durable_before))
                     writer.tidy()
                 except Exception as error:  # The loop raises it.
                     self._sync_error = error
+                    os.eventfd_write(self._wake, 1)
                     return
+
+    def _answer(self, stimulus: Stimulus) -> None:
+        """What another thread has done: the loop is to look at once."""
+        self._synced.append(stimulus)
+        os.eventfd_write(self._wake, 1)
 
     def _spill(self, effect: events.SpillBatches) -> None:
         writer = self._spills.get(effect.stream)
@@ -626,6 +689,20 @@ class NodeTask:
         if writer is not None:
             writer.trim(effect.before)
 
+    def _read_rounds(self, effect: events.ReadRounds) -> None:
+        """A secondary follows the primary's log; before the first round there is none."""
+        rounds: tuple[Round, ...] = ()
+        with contextlib.suppress(UnknownStream):
+            if self._round_reader is None:
+                self._round_reader = RoundLogReader(self._spec.round_place, effect.from_number)
+            rounds = self._round_reader.poll()
+        self._pending.append(events.RoundsRead(rounds))
+
+    def _trim_rounds(self, effect: events.TrimRounds) -> None:
+        log = self._sinks.get(self._spec.plan.round_stream)
+        if isinstance(log, RoundLogWriter):
+            log.trim(effect.before)
+
     def _store_point(self, effect: events.StoreRestartPoint) -> None:
         self._tell("point", point=effect.point.to_json())
 
@@ -664,6 +741,9 @@ class NodeTask:
             self._alive_word = self._alive(self._node)
             self._tell("promoted")
 
+    def _gap(self, effect: events.ReportGap) -> None:
+        self._tell("gap", stream=effect.stream, from_id=effect.from_id, to_id=effect.to_id)
+
     def _caught_up(self, effect: events.ReportCaughtUp) -> None:
         self._tell("caught-up", replayed_tuples=effect.replayed_tuples)
 
@@ -681,7 +761,10 @@ class NodeTask:
             source.close()
         for writer in [*self._sinks.values(), *self._spills.values()]:
             writer.close()
+        if self._round_reader is not None:
+            self._round_reader.close()
         self._channels.close()
+        os.close(self._wake)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -696,7 +779,7 @@ def _known(node: Node | StandbyReplica | None) -> dict[str, Any]:
     }
 
 
-def _append(writer: LogWriter, batch: TupleBatch) -> None:
+def _append(writer: LogWriter | RoundLogWriter, batch: TupleBatch) -> None:
     writer.append(
         batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us
     )
@@ -737,12 +820,15 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.ReadSource: NodeTask._read_source,
     events.WriteSink: NodeTask._write_sink,
     events.EndSink: NodeTask._end_sink,
+    events.ReadRounds: NodeTask._read_rounds,
+    events.TrimRounds: NodeTask._trim_rounds,
     events.SyncSink: NodeTask._sync_sink,
     events.SpillBatches: NodeTask._spill,
     events.ReadSpill: NodeTask._read_spill,
     events.TrimSpill: NodeTask._trim_spill,
     events.StoreRestartPoint: NodeTask._store_point,
     events.ReportCaughtUp: NodeTask._caught_up,
+    events.ReportGap: NodeTask._gap,
     events.ReportPromoted: NodeTask._promoted,
     events.ReportFirstOutput: NodeTask._first_output,
     events.ReportFinished: NodeTask._finished,

@@ -51,5 +51,9 @@ class JournalCorrupt(StorageError):
     """The coordinator's journal is damaged, and not just torn at its end."""
 
 
+class LogSuperseded(StorageError):
+    """A later incarnation writes the log now."""
+
+
 class SpillLost(StorageError):
     """What a node spilled cannot be read back. Its replacement produces the tuples again."""

@@ -7,7 +7,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from holdfast.shell.storage.log_follower import LogFollower
-from holdfast.shell.storage.part_log import PartLogReader, PartLogWriter
+from holdfast.shell.storage.part_log import PartLogWriter
+from holdfast.shell.storage.part_log_reader import PartLogReader
 from holdfast.shell.storage.places import is_remote, local_path
 from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
 

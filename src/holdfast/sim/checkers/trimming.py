@@ -22,6 +22,7 @@ from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodeLimits
 from holdfast.core.haunit.restoration import RestoredState
+from holdfast.core.haunit.rounds import Round, rounds_of
 from holdfast.core.model.ids import (
     BEGINNING_US,
     END_US,
@@ -30,7 +31,7 @@ from holdfast.core.model.ids import (
     NodeId,
     StreamId,
 )
-from holdfast.core.model.tuples import with_time
+from holdfast.core.model.tuples import between, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.sim.checkers.base import Checker, Entries, Violation, points_in
 from holdfast.sim.store import Unreadable, load_checkpoint
@@ -207,7 +208,8 @@ class RestartPoints(Checker):
         incarnation = Incarnation(1 << 30)
         sinks = {s: point.next_ids[s] for o in plan.outputs if o.is_sink for s in o.streams}
         restored = self._restored(plan, point)
-        machine = Node(plan, Assignment(1, incarnation, point, sinks), 0, restored)
+        rounds = self._rounds(plan, point, sinks)
+        machine = Node(plan, Assignment(1, incarnation, point, sinks, rounds=rounds), 0, restored)
         effects = machine.start(0)
         for output in plan.outputs:
             for stream, receiver in zip(output.streams, output.receivers, strict=False):
@@ -223,7 +225,20 @@ class RestartPoints(Checker):
                 break
             effects += machine.step(events.Proceed(), 0)
         for name, first_id in point.next_ids.items():
+            if name == plan.round_stream:
+                continue
             self._compare(node, point, StreamId(name), first_id, effects)
+
+    def _rounds(
+        self, plan: NodePlan, point: RestartPoint, sinks: dict[StreamId, int]
+    ) -> tuple[Round, ...]:
+        """What the round log of an arbitrary node holds in the end; `sinks` is told its length."""
+        if self._world is None or not plan.keeps_rounds:
+            return ()
+        stream = plan.round_stream
+        batches = self._world.sinks[stream].read()
+        sinks[stream] = batches[-1].next_id if batches else 0
+        return rounds_of(between(batches, point.needed_from[stream], sinks[stream]))
 
     def _feed(
         self, machine: Node, stream: StreamId, producer: NodeId | None, point: RestartPoint

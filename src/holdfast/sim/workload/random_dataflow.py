@@ -16,14 +16,14 @@ from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitP
 from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import Recording, Workload, placed
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
-from holdfast.sim.workload.oracle import Meaning, TimedRow, Values
+from holdfast.sim.workload.oracle import ARBITRARY_SINK, Meaning, TimedRow, Values
 
 _ARROW: Final = {INT: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _TEXTS: Final = ("ada", "bo", "cleo", "", "ädä", "a long name that no page holds beside others")
 _KEY_KINDS: Final = (INT, TEXT, FLAG)
 _KINDS: Final = (
     *("filter", "select", "aggregate", "aggregate", "union", "window_join", "join"),
-    *("sort", "resample_every", "resample_at"),
+    *("sort", "resample_every", "resample_at", "arbitrary", "arbitrary"),
 )
 _ATTEMPTS: Final = 20
 _PAIRS_MAX: Final = 5_000
@@ -212,6 +212,10 @@ class _Builder:
         one, other = draw.one_of(streams[-3:]), draw.one_of(streams)
         kind = draw.one_of(_KINDS)
         made: _Typed | None
+        if kind == "arbitrary":
+            self._arbitrary(one, other)
+            used.add(one.stream.step.name)
+            return None
         if kind in ("filter", "select", "aggregate", "sort", "resample_every"):
             made = getattr(self, f"_{kind}")(one)
             if made is not None:
@@ -221,6 +225,29 @@ class _Builder:
         if made is not None:
             used.update((one.stream.step.name, other.stream.step.name))
         return made
+
+    def _arbitrary(self, one: _Typed, other: _Typed) -> None:
+        """A branch of its own: no two runs put the same out, but one run does."""
+        draw, stream = self._draw, one.stream
+        kind = draw.one_of(("sample", "clock", "timeout", "arrival", "arrival"))
+        if kind == "sample":
+            made = stream.unit(self._name("arb")).sample(draw.one_of((0.2, 0.5, 0.9)))
+        elif kind == "arrival":
+            made = self._united(one, other, order="arrival").stream
+        else:
+            size = f"{draw.one_of((500, 20_000, 100_000))} microseconds"
+            window = tumbling(size, time="processing")
+            if kind == "timeout":
+                window = tumbling("5000 microseconds", timeout=size)
+            names = [name for name in one.of_kinds(*_KEY_KINDS) if draw.percent(50)][:1]
+            keyed = stream.key_by(*names) if names else stream
+            name = self._name("arb")
+            made = keyed.window(window).aggregate(f"count(*) AS {name}", name=name)
+        if draw.percent(50):  # Another unit depends on what came out.
+            made = made.window(tumbling("5000 microseconds")).aggregate(
+                "count(*) AS n", name=self._name("after")
+            )
+        made.sink(self._name("whole" if kind == "arrival" else ARBITRARY_SINK))
 
     def _learn(self, sql: str, of: Meaning) -> None:
         self._meanings[sql] = of
@@ -351,7 +378,10 @@ class _Builder:
         return _Typed(made, other.columns | columns, other.rows_max)
 
     def _union(self, one: _Typed, other: _Typed) -> _Typed | None:
-        """Of two streams brought to the same columns."""
+        return self._united(one, other, order="time")
+
+    def _united(self, one: _Typed, other: _Typed, order: str) -> _Typed:
+        """Two streams brought to the same columns."""
         wanted = [self._draw.one_of(_KEY_KINDS) for _ in range(self._draw.number(1, 2))]
         names = [self._name("u") for _ in wanted]
         sides = []
@@ -359,7 +389,7 @@ class _Builder:
             source = side.expressions(self._draw)
             chosen = {n: source.of_kind(k, 1) for n, k in zip(names, wanted, strict=True)}
             sides.append(self._projected(side, chosen))
-        stream = sides[0].stream.union(sides[1].stream)
+        stream = sides[0].stream.union(sides[1].stream, order=order)
         return _Typed(stream, sides[0].columns, one.rows_max + other.rows_max)
 
     def _keys(self, one: _Typed, other: _Typed) -> list[tuple[str, str]] | None:

@@ -69,6 +69,11 @@ class SimulatedSource:
         whole = bisect_right(self.next_ids, reached)
         return found, self.boundaries_us[whole - 1] if whole else BEGINNING_US
 
+    def newest_id(self, now_us: int) -> int:
+        """The end of what has arrived."""
+        here = bisect_right(self.arrivals_us, now_us)
+        return self.next_ids[here - 1] if here else 0
+
     def all_from(self, from_id: int) -> tuple[TupleBatch, ...]:
         """All tuples from an id on."""
         return between(self.batches, from_id, NO_ID)

@@ -1,0 +1,177 @@
+"""The determinants of an arbitrary unit: what its rounds depended on beside their input. [HA §6]
+
+Theory of operation. The outcome of a round of an arbitrary unit depends on where the round was cut,
+on how its input streams were interleaved, on the clock and on chance. Before a round is run, all
+of that is decided and becomes a `Round`, one record of the unit's round log. Output leaves the node
+only once the record is durable. Whoever takes the node's place, a replacement or a secondary, runs
+the recorded rounds again, each as soon as its input is there, and decides for itself only when no
+record is left: so its output is the same, and the same ids fit.
+
+The round log is a log as sinks have: written exactly once by number, fenced by incarnation. A
+restart point names the round of its cut, and the oldest round that has to be run again to rebuild
+the state; both are positions in the round log.
+
+Departure from the paper: there determinants go to the secondary, and in upstream backup to a log
+at the secondary. Here one durable log serves all approaches, several failures at a time included.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.model.ids import NO_ID
+from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
+
+ROUND_SCHEMA: Final = pa.schema(
+    [
+        ("seed", pa.uint64()),
+        ("boundary_us", pa.int64()),
+        ("processed_before", pa.list_(pa.int64())),
+        (TIME_COLUMN, pa.int64()),
+    ]
+)
+"""A record of the round log; its time is the processing time."""
+
+
+class RoundsLost(RuntimeError):
+    """A secondary has run a round that the round log has lost; its replacement has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round depends on.
+
+    Attributes:
+        number: Counts the rounds of the node, over all its incarnations.
+        clock_us: Processing time, microseconds since the epoch.
+        seed: For random draws, uint64.
+        boundary_us: The boundary that it acts on.
+        processed_before: Per input stream, in the order of the plan, the id up to which tuples have
+            been processed after it.
+    """
+
+    number: int
+    clock_us: int
+    seed: int
+    boundary_us: int
+    processed_before: tuple[int, ...]
+
+    def to_batch(self) -> TupleBatch:
+        """As a record of the round log."""
+        batch = pa.RecordBatch.from_arrays(
+            [
+                pa.array([self.seed], type=pa.uint64()),
+                pa.array([self.boundary_us], type=pa.int64()),
+                pa.array([list(self.processed_before)], type=pa.list_(pa.int64())),
+                pa.array([self.clock_us], type=pa.int64()),
+            ],
+            schema=ROUND_SCHEMA,
+        )
+        return TupleBatch(self.number, batch, self.boundary_us, 0)
+
+
+def rounds_of(batches: tuple[TupleBatch, ...]) -> tuple[Round, ...]:
+    """The rounds that records of a round log stand for."""
+    found: list[Round] = []
+    for batch in batches:
+        seeds, boundaries, processed, clocks = (c.to_pylist() for c in batch.batch.columns)
+        for i in range(batch.count):
+            found.append(
+                Round(batch.first_id + i, clocks[i], seeds[i], boundaries[i], tuple(processed[i]))
+            )
+    return tuple(found)
+
+
+class Rounds:
+    """The rounds of one incarnation: those to be run again, and those its state depends on.
+
+    Volatile: all fields; the round log is durable.
+    """
+
+    def __init__(
+        self,
+        first: int,
+        starts: tuple[int, ...],
+        recorded: tuple[Round, ...],
+        *,
+        is_replayed: bool,
+    ) -> None:
+        """Go on at a round.
+
+        Args:
+            first: Its number.
+            starts: Per input stream the id of the first tuple that it may take.
+            is_replayed: Whether the state is rebuilt by running rounds again, so that it matters
+                which ones it depends on; else only the present one does.
+            recorded: What the round log holds from the round before it on, whose clock counts.
+        """
+        self.next_number = first
+        self.starts = starts  # per input stream where the next round begins
+        self._is_replayed = is_replayed
+        self._recorded = deque(r for r in recorded if r.number >= first)
+        self._run: deque[tuple[int, tuple[int, ...]]] = deque()  # with where each began
+        self.clock_us = max((r.clock_us for r in recorded if r.number < first), default=0)
+
+    @property
+    def recorded(self) -> Round | None:
+        """The next round, if it has been decided already."""
+        return self._recorded[0] if self._recorded else None
+
+    @property
+    def known_before(self) -> int:
+        """The first number of which no record is known."""
+        return self.next_number + len(self._recorded)
+
+    def add(self, recorded: tuple[Round, ...]) -> None:
+        """More of the round log has become known."""
+        known_before = self.known_before
+        self._recorded += [r for r in recorded if r.number >= known_before]
+
+    def skip_recorded(self) -> None:
+        """The input is not what it was: what was decided for it does not hold."""
+        self.next_number = self.known_before
+        self._recorded.clear()
+
+    def decide(
+        self, clock_us: int, seed: int, boundary_us: int, processed_before: tuple[int, ...]
+    ) -> Round:
+        """A round that has not been run before. The clock never moves back."""
+        clock_us = max(clock_us, self.clock_us)
+        return Round(self.next_number, clock_us, seed, boundary_us, processed_before)
+
+    def begun(self, round_: Round) -> None:
+        """A round is run."""
+        if self._recorded and self._recorded[0].number == round_.number:
+            self._recorded.popleft()
+        if self._is_replayed:
+            self._run.append((round_.number, self.starts))
+        self.starts = round_.processed_before
+        self.next_number = round_.number + 1
+        self.clock_us = round_.clock_us
+
+    def needed_from(self, low: np.ndarray) -> tuple[int, tuple[int, ...]]:
+        """The oldest round to be run again, and per input stream the first tuple that it takes.
+
+        Args:
+            low: Per input stream the oldest tuple that the state depends on, NO_ID if on none; it
+                never moves back.
+        """
+        while len(self._run) > 1 and self._is_before(self._run[1][1], low):
+            self._run.popleft()
+        if not self._run or self._is_before(self.starts, low):
+            self._run.clear()
+            return self.next_number, self.starts
+        return self._run[0]
+
+    @staticmethod
+    def _is_before(starts: tuple[int, ...], low: np.ndarray) -> bool:
+        """Whether nothing before `starts` is needed."""
+        return all(
+            start <= int(oldest) or int(oldest) == NO_ID
+            for start, oldest in zip(starts, low, strict=True)
+        )

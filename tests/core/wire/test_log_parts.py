@@ -1,0 +1,138 @@
+"""Names, marks and parts of a log in a store that cannot append."""
+
+import pyarrow as pa
+
+from holdfast.core.model.ids import NO_ID, Incarnation
+from holdfast.core.model.tuples import TupleType, with_time
+from holdfast.core.wire import log_parts, log_records
+from holdfast.core.wire.log_parts import Owner, Part, PartName, StoredPart
+from holdfast.core.wire.log_records import CorruptRecord, Incomplete, RecordKind
+
+SCHEMA = with_time(pa.schema([("v", pa.int64())]))
+
+
+def part(first_id: int, counts: list[int], *, has_ended: bool = False) -> bytes:
+    body: list[bytes | pa.Buffer] = []
+    next_id = first_id
+    for count in counts:
+        ids = pa.array(range(next_id, next_id + count), pa.int64())
+        rows = pa.RecordBatch.from_arrays([ids, ids], schema=SCHEMA)
+        body += log_records.encode_record(
+            RecordKind.DATA, TupleType.STABLE, 1, next_id, next_id, 0, rows
+        )
+        next_id += count
+    encoded = log_parts.encode_part(
+        "s", 1, SCHEMA, first_id, body, next_id, next_id, has_ended=has_ended
+    )
+    return b"".join(bytes(one) for one in encoded)
+
+
+def decoded(data: bytes) -> Part:
+    found = log_parts.decode_part(memoryview(data))
+    assert isinstance(found, Part)
+    return found
+
+
+def test_names_say_what_they_were_made_of() -> None:
+    for name in (PartName(Incarnation(3), 70, None), PartName(Incarnation(3), 70, 90)):
+        assert log_parts.parse_part(str(name)) == name
+    mark = log_parts.mark_name(70, 3)
+    assert log_parts.parse_part(mark) is None
+    assert log_parts.owners([mark]) == [Owner(Incarnation(3), 70, NO_ID)]
+    for other in ("", "a", "writers/x-1", "0000000001/7", "0000000001/7.part.draft", "1/2/3.part"):
+        assert log_parts.parse_part(other) is None
+        assert log_parts.owners([other]) == []
+
+
+def test_a_later_incarnations_mark_supersedes_what_earlier_ones_hold_behind_it() -> None:
+    marks = [log_parts.mark_name(first, incarnation) for first, incarnation in PLACES]
+    owners = log_parts.owners(marks)
+    assert [(o.incarnation, o.first_id, o.superseded_from) for o in owners] == [
+        *((1, 0, 40), (4, 40, NO_ID))
+    ]
+    assert log_parts.newest_incarnation(marks) == 4
+    assert log_parts.owner_of(owners, 39) == owners[0]
+    assert log_parts.owner_of(owners, 40) == owners[1]
+    assert log_parts.owner_of(owners[1:], 39) is None
+
+
+PLACES = ((0, 1), (50, 2), (45, 3), (40, 4))
+
+
+def test_of_several_parts_the_longest_merged_one_is_read() -> None:
+    one = Incarnation(1)
+    small = [PartName(one, first, None) for first in (0, 10, 20, 30)]
+    merged = [PartName(one, 0, 20), PartName(one, 0, 30)]
+    assert log_parts.covering(small, 15) == small[1]
+    assert log_parts.covering([*small, *merged], 15) == merged[1]
+    assert log_parts.covering([*small, *merged], 35) == small[3]
+    assert log_parts.covering(merged, 35) is None
+
+
+def test_every_prefix_of_a_part_gives_its_whole_records_and_no_end() -> None:
+    data = part(5, [3, 2])
+    whole = decoded(data)
+    assert [r.first_id for r in whole.records] == [5, 8]
+    assert log_parts.end_of(whole, NO_ID) == (10, 10, False)
+    for size in range(len(data)):
+        found = log_parts.decode_part(memoryview(data)[:size])
+        if isinstance(found, Part):
+            assert found.end is None
+            assert found.corrupt is None
+            assert found.records == whole.records[: len(found.records)]
+        else:
+            assert isinstance(found, Incomplete)
+
+
+def test_no_flipped_bit_before_the_last_record_goes_unnoticed() -> None:
+    """A part whose last record is damaged looks like one that is being written."""
+    data = part(5, [3, 2])
+    whole = decoded(data)
+    for at in range(len(data) - log_records.RECORD_HEADER_BYTES):
+        for bit in (0, 5):
+            flipped = bytearray(data)
+            flipped[at] ^= 1 << bit
+            found = log_parts.decode_part(memoryview(flipped))
+            if isinstance(found, Part) and found.corrupt is None and found.end is not None:
+                assert found.records == whole.records  # Only padding was hit.
+            else:
+                assert isinstance(found, CorruptRecord | Incomplete) or (
+                    isinstance(found, Part) and found.corrupt is not None
+                )
+
+
+def test_where_a_log_ends_depends_on_who_goes_on_from_where() -> None:
+    whole = decoded(part(5, [3, 2], has_ended=True))
+    assert log_parts.end_of(whole, NO_ID) == (10, 10, True)
+    assert log_parts.end_of(whole, 10) == (10, 10, True)
+    assert log_parts.end_of(whole, 9) == (9, 5, False)
+    assert log_parts.end_of(whole, 4) is None
+    assert log_parts.end_of(decoded(part(7, [])), NO_ID) == (7, 7, False)
+    torn = decoded(part(5, [3, 2])[:-100])
+    assert log_parts.end_of(torn, NO_ID) == (8, 5, False)
+    empty = part(7, [])
+    assert log_parts.end_of(decoded(empty[: -log_records.RECORD_HEADER_BYTES]), NO_ID) is None
+
+
+def test_sixteen_parts_of_a_rank_become_one_of_the_next() -> None:
+    parts: list[StoredPart] = []
+    merges = 0
+    for number in range(4_096):
+        parts.append(StoredPart(number, number + 1, 100))
+        while wanted := log_parts.to_merge(parts):
+            assert len(wanted) == log_parts.MERGED_PARTS
+            size, level = sum(p.size for p in wanted), wanted[0].level + 1
+            parts[-len(wanted) :] = [
+                StoredPart(wanted[0].first_id, wanted[-1].end, size, level, is_merged=True)
+            ]
+            merges += len(wanted)
+        assert len(parts) <= 3 * 15 + 1
+    assert [(p.first_id, p.end) for p in parts] == [(0, 4_096)]
+    assert merges < 4_096 * 1.1
+
+
+def test_large_parts_and_gaps_are_not_merged() -> None:
+    large = [StoredPart(i, i + 1, log_parts.SMALL_BYTES) for i in range(40)]
+    assert log_parts.to_merge(large) == []
+    apart = [StoredPart(2 * i, 2 * i + 1, 100) for i in range(40)]
+    assert log_parts.to_merge(apart) == []

@@ -164,6 +164,16 @@ def test_the_weaker_guarantee_is_chosen_only_where_it_is_cheaper() -> None:
     assert "lost_tuples" in json.dumps(found.to_json())
 
 
+def test_an_arbitrary_unit_may_be_rolled_back_where_a_log_would_delay_it() -> None:
+    arbitrary = replace(COUNTS, operator_class="arbitrary")
+    advice = advise(replace(MEASURED, units=(arbitrary,)), Objectives(0, 1, None, "rollback"))
+    offered = [o for o in unit(advice, "counts").options if o.approach == "UpstreamBackup"]
+    assert [(o.guarantee, "delay_ms" in o.misses) for o in offered] == [
+        ("rollback", False),
+        ("precise", True),
+    ]
+
+
 def test_a_thin_input_does_not_make_an_overhead_of_some_bytes_too_much() -> None:
     thin = replace(COUNTS, input_tuples_per_s=1.0, state_tuples=10, replay_tuples=10)
     found = advise(replace(MEASURED, units=(thin,)), Objectives(overhead_percent=1))

@@ -30,11 +30,6 @@ from holdfast.core.recovery.cost_model import (
 )
 
 _STRENGTH: Final[dict[str, int]] = {"gap": 0, "rollback": 1, "precise": 2}
-_ALWAYS_PRECISE: Final = (
-    Approach.UPSTREAM_BACKUP,
-    Approach.PASSIVE_STANDBY,
-    Approach.ACTIVE_STANDBY,
-)
 _WITH_SECONDARY: Final = (Approach.PASSIVE_STANDBY, Approach.ACTIVE_STANDBY)
 
 CHECKPOINT_INTERVAL_MS: Final = 10_000.0
@@ -308,7 +303,7 @@ def _advise_unit(
     options = tuple(
         _option(predict(approach, guarantee, figures, around, Variant.HOLDFAST), unit, objectives)
         for approach in Approach
-        for guarantee in _wanted(approach, objectives.guarantee)
+        for guarantee in _wanted(approach, objectives.guarantee, figures)
         if approach is not Approach.CHECKPOINTED or unit.stateful_operators
     )
     enough = sorted((o for o in options if o.is_enough), key=_price)
@@ -316,10 +311,11 @@ def _advise_unit(
     return UnitAdvice(unit, options, choice, _reason(options, choice))
 
 
-def _wanted(approach: Approach, least: str) -> tuple[Guarantee, ...]:
+def _wanted(approach: Approach, least: str, unit: UnitFigures) -> tuple[Guarantee, ...]:
     """What there is: where precise recovery costs nothing more, nothing less is offered."""
     offered: tuple[Guarantee, ...] = GUARANTEES[approach]
-    if approach in _ALWAYS_PRECISE:
+    is_free = approach is Approach.UPSTREAM_BACKUP and unit.is_deterministic
+    if is_free or approach in _WITH_SECONDARY:
         offered = ("precise",)
     return tuple(g for g in offered if _STRENGTH[g] >= _STRENGTH[least])
 

@@ -104,7 +104,8 @@ def ha(
     quick: Annotated[bool, typer.Option("--quick", help="Five runs a point; rough.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
     only: Annotated[
-        list[str] | None, typer.Option(help="figure6, figure7, table6, 7 or 8; repeatable.")
+        list[str] | None,
+        typer.Option(help="figure6, figure7, table6, 7, 8, or spark; repeatable."),
     ] = None,
     approach: Annotated[
         list[str] | None, typer.Option(help="Name of a protection; repeatable.")

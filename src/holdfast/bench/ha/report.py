@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.bench.ha import experiments, paper, plots
+from holdfast.api.session import session
+from holdfast.bench.ha import experiments, paper, plots, spark_kills
 from holdfast.bench.ha.paper import PaperQuery
 from holdfast.bench.report import table
 from holdfast.bench.spine import machine
 from holdfast.core.recovery.cost_model import Approach, Prediction, UnitFigures, Variant, predict
 
-EXPERIMENTS: Final = experiments.EXPERIMENTS
+SIMULATED: Final = experiments.EXPERIMENTS
+EXPERIMENTS: Final = (*SIMULATED, "spark")
 APPROACHES: Final = tuple(experiments.APPROACHES)
 _NEAR: Final = 0.15
 
@@ -39,28 +41,39 @@ the coordinator, and pages of checkpoints. `±`: standard error of the mean.
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """How much is measured: simulated runs a point; queries on Spark, and kills in each."""
 
     name: str
     runs: int
+    spark_runs: int
+    kills: int
 
 
-QUICK: Final = Size("quick", 5)
-FULL: Final = Size("full", 25)
+QUICK: Final = Size("quick", 5, 1, 3)
+FULL: Final = Size("full", 25, 5, 10)
 
 
 def run(
     size: Size,
     say: Callable[[str], None],
     *,
-    only: tuple[str, ...] = EXPERIMENTS,
+    only: tuple[str, ...] = SIMULATED,
     approaches: tuple[str, ...] = APPROACHES,
 ) -> dict[str, Any]:
     """Measure, and put the paper's and the model's figures beside."""
     began_s = time.monotonic()
-    points = experiments.run(only, approaches, size.runs, say)
+    simulated = tuple(name for name in only if name in SIMULATED)
+    points = experiments.run(simulated, approaches, size.runs, say)
+    kills: dict[str, Any] = {}
+    if "spark" in only:
+        spark = session("holdfast-bench-ha", slots=spark_kills.SLOTS)
+        try:
+            kills = spark_kills.measure(spark, size.spark_runs, size.kills, say)
+        finally:
+            spark.stop()
     return {
         "size": size.name,
+        "spark": kills,
         "runs": size.runs,
         "machine": machine(),
         "points": [point.to_json() | _beside(point) for point in points],
@@ -139,7 +152,8 @@ def write(results: dict[str, Any], folder: Path) -> Path:
     (folder / "ha.json").write_text(json.dumps(results, indent=1) + "\n")
     page = folder / "ha.md"
     page.write_text(render(results))
-    plots.draw(results["points"], folder)
+    if results["points"]:
+        plots.draw(results["points"], folder)
     return page
 
 
@@ -147,15 +161,18 @@ def render(results: dict[str, Any]) -> str:
     """The page as Markdown; only what was measured is in it."""
     points = results["points"]
     around = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
-    runs = sorted({point["runs"] for point in points})
+    runs = sorted({point["runs"] for point in points}) or [0]
     count = " to ".join(str(n) for n in dict.fromkeys((runs[0], runs[-1])))
     size = f"Size: {results['size']}, {count} runs a point."
     parts = [_INTRODUCTION, f"Machine: {around}. {size}\n"]
-    for experiment in EXPERIMENTS:
+    if results.get("spark"):
+        parts.append(spark_kills.section(results["spark"]))
+    for experiment in SIMULATED:
         mine = [point for point in points if point["experiment"] == experiment]
         if mine:
             parts.append(_section(experiment, mine))
-    parts.append(_differences(points))
+    if points:
+        parts.append(_differences(points))
     return "".join(parts)
 
 

@@ -168,8 +168,13 @@ def encode_record(
     return [header, payload, bytes(_aligned(size) - size)]
 
 
-def decode_record(data: memoryview, schema: pa.Schema) -> LogRecord | CorruptRecord | Incomplete:
-    """The record at the start of `data`. Arrow batches are fully validated."""
+def decode_record(
+    data: memoryview, schema: pa.Schema | None
+) -> LogRecord | CorruptRecord | Incomplete:
+    """The record at the start of `data`. Arrow batches are fully validated.
+
+    Without a schema, a batch is left where it is: only the checksum says that it is whole.
+    """
     if len(data) < RECORD_HEADER_BYTES:
         return Incomplete(RECORD_HEADER_BYTES)
     (magic, kind, tuple_type, incarnation, first_id, boundary, created, rows, size, checksum) = (
@@ -188,7 +193,7 @@ def decode_record(data: memoryview, schema: pa.Schema) -> LogRecord | CorruptRec
     if kind not in RecordKind._value2member_map_ or tuple_type not in TupleType._value2member_map_:
         return CorruptRecord(f"kind {kind}, tuple type {tuple_type}")
     batch = None
-    if kind == RecordKind.DATA:
+    if kind == RecordKind.DATA and schema is not None:
         try:
             batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
             batch.validate(full=True)

@@ -58,8 +58,9 @@ from holdfast.shell.storage.errors import (
     TuplesMissing,
     UnknownStream,
 )
-from holdfast.shell.storage.logs import LogWriter, open_reader, open_writer
+from holdfast.shell.storage.logs import LogWriter, open_reader, open_tail, open_writer
 from holdfast.shell.storage.round_log import RoundLogReader, RoundLogWriter, read_rounds
+from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast.shell.stores.base import StoreSpec, StoreUnavailable
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.channels import Channels, RunKeys
@@ -188,6 +189,7 @@ class NodeTask:
         self._sources: dict[StreamId, SourceReader] = {}
         self._sinks: dict[StreamId, LogWriter | RoundLogWriter] = {}
         self._round_reader: RoundLogReader | None = None  # of a secondary
+        self._tails: dict[StreamId, StreamLogReader] = {}  # of the sinks of a secondary
         self._spills: dict[StreamId, LogWriter] = {}
         self._timers: dict[str, int] = {}
         self._pending: deque[Stimulus] = deque()
@@ -432,13 +434,25 @@ class NodeTask:
         """Fence whoever wrote the sinks' logs before; per stream the first id they lack."""
         for stream, path in self._spec.sink_paths.items():
             self._sinks[stream] = open_writer(
-                path, self._output_schemas[stream], stream, incarnation
+                path,
+                self._output_schemas[stream],
+                stream,
+                incarnation,
+                tail=self._tails.pop(stream, None),
             )
         plan = self._spec.plan
         if plan.keeps_rounds:
             log = RoundLogWriter(self._spec.round_place, plan.round_stream, incarnation)
             self._sinks[plan.round_stream] = log
         return {stream: writer.next_id for stream, writer in self._sinks.items()}
+
+    def _follow_sinks(self) -> None:
+        """A secondary keeps where the sinks' logs end, so that it can take them over at once."""
+        for stream, path in self._spec.sink_paths.items():
+            tail = self._tails.get(stream) or open_tail(path)
+            if tail is not None:
+                self._tails[stream] = tail
+                tail.skip_to_end()
 
     def _logged_rounds(
         self, point: RestartPoint | None, next_ids: dict[StreamId, int]
@@ -549,6 +563,8 @@ class NodeTask:
         self._meter.look_at_changes(now_ms)
         now_s = time.monotonic()
         self._alive_word = self._alive(node)
+        if node.is_secondary:
+            self._follow_sinks()
         if now_s < self._statistics_due_s and not is_last:
             return
         self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
@@ -759,8 +775,9 @@ class NodeTask:
             source.close()
         for writer in [*self._sinks.values(), *self._spills.values()]:
             writer.close()
-        if self._round_reader is not None:
-            self._round_reader.close()
+        for reader in (self._round_reader, *self._tails.values()):
+            if reader is not None:
+                reader.close()
         self._channels.close()
         os.close(self._wake)
         shutil.rmtree(self._folder, ignore_errors=True)

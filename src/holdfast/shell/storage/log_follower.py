@@ -73,6 +73,21 @@ class LogFollower(abc.ABC):
                 size += record.size
         return taken
 
+    def skip_to_end(self) -> None:
+        """Pass over all tuples that are there; see `poll` for the errors."""
+        while not self.ended and (record := self._next()) is not None:
+            limit = self._superseded_from()
+            end = record.first_id + record.count
+            if record.first_id > limit or (record.count and record.first_id == limit):
+                continue
+            if record.first_id > self.next_id:
+                raise TuplesMissing(self._place, self.next_id, record.first_id)
+            self.ended = record.kind is RecordKind.END
+            if end <= limit:
+                self.boundary_us = max(self.boundary_us, record.boundary_us)
+            if record.kind is RecordKind.DATA:
+                self.next_id = max(self.next_id, min(end, limit))
+
     def _accept(self, record: LogRecord) -> LoggedBatch | None:
         """The part of a record that is new and was not superseded."""
         limit = self._superseded_from()

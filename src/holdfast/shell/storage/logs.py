@@ -59,6 +59,7 @@ def open_writer(
     *,
     first_id: int | None = None,
     is_sole: bool = False,
+    tail: StreamLogReader | None = None,
 ) -> LogWriter:
     """Go on writing a log.
 
@@ -69,6 +70,7 @@ def open_writer(
         incarnation: Of the writer; must exceed that of every earlier one.
         first_id: For an empty log, the id of its first tuple; otherwise the log says.
         is_sole: The log has a unique name, and nobody else ever opens it to write.
+        tail: What `open_tail` gave for the log.
 
     Raises:
         SchemaMismatch: The log holds tuples of another schema.
@@ -76,4 +78,11 @@ def open_writer(
     """
     if is_remote(place):
         return PartLogWriter(place, schema, stream, incarnation, first_id=first_id, is_sole=is_sole)
-    return StreamLogWriter(local_path(place), schema, stream, incarnation, first_id=first_id)
+    return StreamLogWriter(
+        local_path(place), schema, stream, incarnation, first_id=first_id, tail=tail
+    )
+
+
+def open_tail(place: str) -> StreamLogReader | None:
+    """Follow the end of a log that may have to be taken over; None where that is no help."""
+    return None if is_remote(place) else StreamLogReader(local_path(place), skips=True)

@@ -63,8 +63,9 @@ _LIMIT_INTERVAL_S = 0.05
 class _SegmentReader:
     """Reads the records of one segment from its start."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, *, skips: bool = False) -> None:
         self.segment = segment
+        self._skips = skips
         self._file = os.open(segment.path, os.O_RDONLY)
         self.offset = 0
         self._buffer = b""
@@ -81,7 +82,7 @@ class _SegmentReader:
         needed = records.RECORD_HEADER_BYTES
         while True:
             data = self._window(needed)
-            record = records.decode_record(data, self.schema)
+            record = records.decode_record(data, None if self._skips else self.schema)
             if isinstance(record, LogRecord):
                 self.offset += record.size
                 return record
@@ -136,9 +137,16 @@ class _SegmentReader:
 class StreamLogReader(LogFollower):
     """Follows a log of segments."""
 
-    def __init__(self, path: str, from_id: int = 0) -> None:
-        """Start at `from_id`; the folder need not exist yet."""
+    def __init__(self, path: str, from_id: int = 0, *, skips: bool = False) -> None:
+        """Start at `from_id`; the folder need not exist yet.
+
+        Args:
+            path: The log's folder.
+            from_id: The first tuple wanted.
+            skips: Only `skip_to_end` will be called, which need not see the tuples.
+        """
         super().__init__(path, from_id)
+        self._skips = skips
         self._folder = Path(path)
         self._reader: _SegmentReader | None = None
         self._limit = NO_ID
@@ -169,7 +177,7 @@ class StreamLogReader(LogFollower):
         live = segments(self._folder)
         for segment in live:
             if segment.first_id <= self.next_id < segment.superseded_from:
-                self._reader = _SegmentReader(segment)
+                self._reader = _SegmentReader(segment, skips=self._skips)
                 self._limit, self._limit_at_s = segment.superseded_from, time.monotonic()
                 return True
         if live and self.next_id < live[0].first_id:
@@ -199,7 +207,7 @@ class StreamLogReader(LogFollower):
                 raise TuplesMissing(str(self._folder), self.next_id, beyond[0])
             return False
         reader.close()
-        self._reader = _SegmentReader(successor)
+        self._reader = _SegmentReader(successor, skips=self._skips)
         self._limit, self._limit_at_s = successor.superseded_from, time.monotonic()
         return True
 
@@ -261,6 +269,7 @@ class StreamLogWriter:
         *,
         first_id: int | None = None,
         segment_bytes: int = SEGMENT_BYTES,
+        tail: StreamLogReader | None = None,
     ) -> None:
         """Find the end of the log and begin a segment there.
 
@@ -271,6 +280,7 @@ class StreamLogWriter:
             incarnation: Of the writer; must exceed that of every earlier one.
             first_id: For an empty log, the id of its first tuple; otherwise the log says.
             segment_bytes: Size at which the next segment begins.
+            tail: Has followed the log so far, and need not begin anew; it skips, and is used up.
 
         Raises:
             SchemaMismatch: The log holds tuples of another schema.
@@ -285,14 +295,14 @@ class StreamLogWriter:
         self.boundary_us = BEGINNING_US
         self.has_ended = False
         self.next_id = first_id or 0
-        self._find_end()
+        self._find_end(tail)
         self._file = -1
         self._size = 0
         self._begin_segment()
         if self.has_ended:  # Said again, for readers that start here.
             self._write(RecordKind.END, TupleType.BOUNDARY, 2**63 - 1, 0, None)
 
-    def _find_end(self) -> None:
+    def _find_end(self, tail: StreamLogReader | None) -> None:
         existing = segments(self._folder)
         if not existing:
             return
@@ -303,13 +313,14 @@ class StreamLogWriter:
                 f"this is {self._incarnation}"
             )
         for segment in reversed(existing):
-            reader = StreamLogReader(str(self._folder), segment.first_id)
+            reader, tail = tail, None
+            if reader is None or reader.next_id < segment.first_id:
+                reader = StreamLogReader(str(self._folder), segment.first_id, skips=True)
             if reader.schema is not None and not reader.schema.equals(self._schema):
                 raise SchemaMismatch(
                     f"{self._folder} holds {reader.schema}, which differs from {self._schema}"
                 )
-            while reader.poll():
-                pass
+            reader.skip_to_end()
             reader.require_end()
             self.next_id, self.boundary_us = reader.next_id, reader.boundary_us
             self.has_ended = reader.ended

@@ -1,0 +1,85 @@
+"""The approaches on real Spark tasks: SIGKILL of a primary until the first new output. [HA §7]
+
+The query, the state and the kills are those of bench/recovery.py: 10 MB of counts, 10,000 tuples/s,
+the output compared tuple by tuple in the end, if the approach promises as much. A node is taken for
+dead after two missed keep-alives of 50 ms, or as soon as Spark has started its task again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.api.protections import (
+    ActiveStandby,
+    Amnesia,
+    PassiveStandby,
+    Protection,
+    UpstreamBackup,
+)
+from holdfast.bench import recovery
+from holdfast.bench.recovery import RecoverySizes
+from holdfast.bench.report import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SLOTS: Final = 6
+_DETECTION: Final = {"spark.holdfast.keepAliveMs": "50", "spark.holdfast.keepAliveMisses": "2"}
+_PROTECTIONS: Final[dict[str, Protection]] = {
+    "ActiveStandby": ActiveStandby(),
+    "PassiveStandby": PassiveStandby(),
+    "UpstreamBackup": UpstreamBackup(),
+    "Amnesia": Amnesia(),
+}
+APPROACHES: Final = tuple(_PROTECTIONS)
+TARGETS_MS: Final = {
+    "ActiveStandby": (150, 400),
+    "PassiveStandby": (300, 700),
+    "UpstreamBackup": (500, 1_000),
+    "Amnesia": (300, 700),
+}
+"""Median and 99th percentile that were set."""
+
+
+def measure(
+    spark: SparkSession, runs: int, kills: int, say: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """`runs` queries with `kills` kills each, for every approach."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, protection in _PROTECTIONS.items():
+        say(f"{name}: {runs} queries on Spark, {kills} kills each")
+        sizes = RecoverySizes(runs, kills, protection=protection, options=_DETECTION)
+        found[name] = recovery.measure(spark, sizes)
+    return found
+
+
+def section(found: dict[str, dict[str, Any]]) -> str:
+    """The page's part."""
+    rows: list[tuple[Any, ...]] = []
+    for name, measured in found.items():
+        first, parts = measured["first_output_ms"], measured["reported_median_ms"]
+        target = TARGETS_MS[name]
+        rows.append(
+            (
+                name,
+                len(measured["kills"]),
+                f"{first['median']:.0f}",
+                f"{first['p99']:.0f}",
+                f"{target[0]} / {target[1]}",
+                *(f"{parts[part]:.0f}" for part in ("detected_ms", "restarted_ms", "replayed_ms")),
+                "-" if name == "Amnesia" else "yes" if measured["is_identical"] else "no",
+            )
+        )
+    header = (
+        *("approach", "kills", "first output, median ms", "p99 ms", "target ms"),
+        *("detection", "restart", "replay", "output identical"),
+    )
+    return "\n## On Spark tasks\n\n" + table(header, rows) + _NOTE
+
+
+_NOTE: Final = """
+From SIGKILL of the primary of a unit with 10 MB of state (nothing need be left of it under amnesia)
+to the first tuple that its successor has written. Detection, restart and replay are medians of what
+the query reports; it counts detection from the last sign of life. The log is looked at every 20 ms.
+"""

@@ -37,6 +37,9 @@ from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.process import Process
 
 
+_LOST_FRAMES = ("break", "cut", "isolate")
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A bug.
@@ -147,11 +150,15 @@ def _accept_an_old_sender(_: Any) -> Any:
 
 
 def _accept_an_old_receiver(_: Any) -> Any:
-    def accepted(self: HAOutput, stream: Any, sender: Any, receiver: Any) -> Any:
-        output = self._streams.get(stream)
-        if output is not None and output.receiver is None:
-            output.receiver = sender
-        return output
+    def accepted(self: HAOutput, got: Any) -> Any:
+        output = self._streams.get(got.stream)
+        if output is None:
+            return None
+        link = output.secondary if got.is_secondary else output.primary
+        if link is None:
+            return None
+        link.receiver = link.receiver or got.sender
+        return output, link
 
     return accepted
 
@@ -365,7 +372,7 @@ MUTANTS: dict[str, Mutant] = {
     "trims one too far": Mutant(Cursor, "acknowledge", _trim_one_too_far),
     "trims at level 0": Mutant(Cursor, "acknowledge", _trim_what_was_received),
     "keeps duplicates": Mutant(InputQueue, "receive", _keep_duplicates),
-    "accepts gaps": Mutant(InputQueue, "receive", _accept_gaps),
+    "accepts gaps": Mutant(InputQueue, "receive", _accept_gaps, _LOST_FRAMES),
     "ignores the last id of keep-alives": Mutant(
         InputQueue, "promise", _ignore_the_last_id_of_keep_alives
     ),
@@ -403,7 +410,7 @@ MUTANTS: dict[str, Mutant] = {
     "forgets what came while it stored": Mutant(
         SimulatedPartLog, "stored", _forget_what_came_while_storing
     ),
-    "takes half a frame": Mutant(Process, "_decoded", _tear_a_frame_and_take_it),
+    "takes half a frame": Mutant(Process, "_decoded", _tear_a_frame_and_take_it, _LOST_FRAMES),
     "aggregates one row too few": Mutant(WindowAggregate, "process", _count_one_key_wrong),
     "joins one row too few": Mutant(IncrementalJoin, "process", _join_misses_a_row),
     "joins one row of a window too few": Mutant(WindowedJoin, "process", _join_misses_a_row),

@@ -10,11 +10,14 @@ is drawn with it, and what is left does the same.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.sim.draw import Draw
 from holdfast.sim.driver import COORDINATOR_STEPS
 from holdfast.sim.process import NODE_STEPS
+
+if TYPE_CHECKING:
+    from holdfast.core.model.ids import NodeId
 
 KINDS: Final = {
     "kill": "a node's process dies",
@@ -73,6 +76,7 @@ class Fault:
         size: How bad it is: a factor, or ms of a clock's jump.
         follows: Number in the plan of the fault that it follows.
         is_same_place: Whether it hits the node or machine of the fault that struck last.
+        node: The node whose newest living process it hits; None: `pick` chooses.
     """
 
     kind: str
@@ -84,6 +88,7 @@ class Fault:
     size: int
     follows: int | None = None
     is_same_place: bool = False
+    node: NodeId | None = None
 
     def __str__(self) -> str:
         """As a line of a plan."""

@@ -386,6 +386,8 @@ class World:
         if fault.is_same_place and self._last_hit is not None:
             node, machine = self._last_hit
             target = next((p for p in reversed(alive) if p.node == node), target)
+        if fault.node is not None:
+            target = next((p for p in reversed(alive) if p.node == fault.node), None)
         if target is not None:
             hits_machine = fault.kind not in _HIT_PROCESSES
             self._last_hit = target.node, machine if hits_machine else target.endpoint.machine

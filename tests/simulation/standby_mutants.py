@@ -1,0 +1,341 @@
+"""Deliberate bugs of standby replicas and of determinants; see mutants.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mutants import Mutant
+
+from holdfast.core.coordinator.coordinator import Coordinator
+from holdfast.core.coordinator.events import WriteJournal
+from holdfast.core.coordinator.instance import Instance
+from holdfast.core.haunit.delta_sender import DeltaSender
+from holdfast.core.haunit.events import WriteSink
+from holdfast.core.haunit.ha_output import HAOutput
+from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.rounds import Round, Rounds
+from holdfast.core.haunit.state_delta import StandbyImage
+from holdfast.core.queues.output_queue import Cursor, OutputQueue
+from holdfast.sim.process import Process
+
+_LOST_FRAMES = ("break", "cut", "isolate", "kill", "pause")
+_TORN_LOGS = ("machine-crash", "kill")
+
+# -- active standby -------------------------------------------------------------------------
+
+
+def _put_out_as_a_secondary(original: Any) -> Any:
+    def write_sink(self: HAOutput, stream: Any, tuples: Any, effects: list[Any]) -> None:
+        was_secondary, self._is_secondary = self._is_secondary, False
+        original(self, stream, tuples, effects)
+        self._is_secondary = was_secondary
+
+    return write_sink
+
+
+def _trim_what_receivers_have(original: Any) -> Any:
+    def follow(self: HAOutput, positions: Any, effects: list[Any]) -> None:
+        original(self, tuple((received, received) for received, _ in positions), effects)
+
+    return follow
+
+
+def _trim_all_that_is_held(original: Any) -> Any:
+    def follow(self: HAOutput, positions: Any, effects: list[Any]) -> None:
+        for sink in self._sinks.values():
+            sink.held.clear()
+        original(self, positions, effects)
+
+    return follow
+
+
+def _keep_for_the_primary_alone(_: Any) -> Any:
+    def let_go(self: OutputQueue) -> None:
+        if self.primary.needed_from > self.needed_from:
+            self.needed_from = self.primary.needed_from
+            self.trim(self.needed_from)
+
+    return let_go
+
+
+def _trim_when_a_cursor_closes(_: Any) -> Any:
+    def unsubscribe(self: Cursor) -> None:
+        self.is_subscribed = False  # What the secondary, now the primary, lacks is not kept.
+
+    return unsubscribe
+
+
+def _promote_before_the_journal(original: Any) -> Any:
+    def succeed(self: Coordinator, instance: Any, now_ms: int) -> Any:
+        effects = original(self, instance, now_ms)
+        if effects and isinstance(effects[-1], WriteJournal):
+            told = self._requests.pop(effects[-1].request_id)(now_ms)
+            return [*told, effects[-1]]
+        return effects
+
+    return succeed
+
+
+def _store_while_it_is_joined(_: Any) -> Any:
+    return property(lambda self: False)
+
+
+def _join_at_once(_: Any) -> Any:
+    return property(lambda self: self.is_secondary)
+
+
+def _forget_what_sinks_lack(original: Any) -> Any:
+    def promote(self: HAOutput, incarnation: Any, next_ids: Any, effects: list[Any]) -> None:
+        for sink in self._sinks.values():
+            sink.held.clear()
+        original(self, incarnation, next_ids, effects)
+
+    return promote
+
+
+def _write_what_the_log_has(original: Any) -> Any:
+    def promote(self: HAOutput, incarnation: Any, next_ids: Any, effects: list[Any]) -> None:
+        original(self, incarnation, dict.fromkeys(next_ids, 0), effects)
+
+    return promote
+
+
+def _note_before_the_former_cut(original: Any) -> Any:
+    def may_note(self: Node) -> bool:
+        self._note_after = None
+        may: bool = original(self)
+        return may
+
+    return may_note
+
+
+def _keep_the_old_incarnation(original: Any) -> Any:
+    def on_promoted(self: Node, promoted: Any, now_ms: int, effects: list[Any]) -> None:
+        original(self, replace(promoted, incarnation=self.incarnation), now_ms, effects)
+
+    return on_promoted
+
+
+# -- passive standby ------------------------------------------------------------------------
+
+
+def _ignore_what_sinks_lost(original: Any) -> Any:
+    def restored(self: StandbyImage, point: Any, sink_next_ids: Any) -> Any:
+        cut = self.cut
+        if cut is not None:
+            sink_next_ids = {s: max(n, cut.next_ids[s]) for s, n in sink_next_ids.items()}
+        return original(self, point, sink_next_ids)
+
+    return restored
+
+
+def _ignore_what_upstream_trimmed(original: Any) -> Any:
+    def restored(self: StandbyImage, point: Any, sink_next_ids: Any) -> Any:
+        cut = self.cut
+        if cut is not None:
+            point = replace(point, needed_from=dict(cut.needed_from), older=())
+        return original(self, point, sink_next_ids)
+
+    return restored
+
+
+def _apply_without_all_pages(original: Any) -> Any:
+    def apply(self: StandbyImage, delta: Any) -> None:
+        runs = [run for run in self._runs if run.sequence == delta.sequence]
+        original(self, replace(delta, pages=sum(len(run.ids) for run in runs)))
+
+    return apply
+
+
+def _apply_in_any_order(original: Any) -> Any:
+    def apply(self: StandbyImage, delta: Any) -> None:
+        self.sequence = delta.sequence - 1
+        original(self, delta)
+
+    return apply
+
+
+def _send_only_what_has_changed(original: Any) -> Any:
+    def prepare(self: DeltaSender, cut: Any, outputs: Any, now_ms: int, effects: list[Any]) -> None:
+        pages, self._pages = self._pages, _OnlyDirty(self._pages)  # type: ignore[assignment]
+        original(self, cut, outputs, now_ms, effects)
+        self._pages = pages
+
+    return prepare
+
+
+class _OnlyDirty:
+    """Page manager that never has clean pages sent too."""
+
+    def __init__(self, pages: Any) -> None:
+        self._pages = pages
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pages, name)
+
+    def checkpoint(self, also: Any = None) -> Any:
+        del also
+        return self._pages.checkpoint(None)
+
+
+def _let_the_unit_write_at_once(original: Any) -> Any:
+    def prepare(self: DeltaSender, cut: Any, outputs: Any, now_ms: int, effects: list[Any]) -> None:
+        was_sending = self.is_sending
+        original(self, cut, outputs, now_ms, effects)
+        if self._sending is not None and not was_sending:
+            self._pages.thaw(self._sending.snapshot, self._sending.positions)
+
+    return prepare
+
+
+def _leave_pages_out(original: Any) -> Any:
+    def prepare(self: DeltaSender, cut: Any, outputs: Any, now_ms: int, effects: list[Any]) -> None:
+        pages, self._pages = self._pages, _OneTooFew(self._pages)  # type: ignore[assignment]
+        original(self, cut, outputs, now_ms, effects)
+        self._pages = pages
+
+    return prepare
+
+
+class _OneTooFew(_OnlyDirty):
+    """Page manager that forgets one page that has changed."""
+
+    def checkpoint(self, also: Any = None) -> Any:
+        snapshot = self._pages.checkpoint(also)
+        snapshot.changed = snapshot.changed[1:]
+        return snapshot
+
+
+def _leave_output_out(original: Any) -> Any:
+    def since(self: HAOutput, sent_before: Any) -> Any:
+        found = original(self, sent_before)
+        if found is None:
+            return None
+        positions, batches = found
+        last = {number: i for i, (number, _) in enumerate(batches)}
+        next_ids = {number: batches[i][1].first_id for number, i in last.items()}
+        left = tuple(batch for i, batch in enumerate(batches) if last[batch[0]] != i)
+        told = tuple(
+            (min(trimmed, next_ids.get(number, next_id)), next_ids.get(number, next_id))
+            for number, (trimmed, next_id) in enumerate(positions)
+        )
+        return told, left
+
+    return since
+
+
+# -- determinants ---------------------------------------------------------------------------
+
+
+def _open_all_gates(original: Any) -> Any:
+    def let_out(self: HAOutput, effects: list[Any]) -> None:
+        log = self._sinks.get(self._plan.round_stream)
+        if log is None:
+            return original(self, effects)  # type: ignore[no-any-return]
+        durable_before, log.durable_before = log.durable_before, log.next_id
+        original(self, effects)
+        log.durable_before = durable_before
+        return None
+
+    return let_out
+
+
+def _do_not_log(original: Any) -> Any:
+    def begin_round(self: HAOutput, round_: Round, effects: list[Any]) -> None:
+        logged: list[Any] = []
+        original(self, round_, logged)
+        log = self._sinks.get(self._plan.round_stream)
+        if log is not None and any(isinstance(effect, WriteSink) for effect in logged):
+            log.durable_before = round_.number + 1
+            log.is_syncing = False
+
+    return begin_round
+
+
+def _decide_anew(original: Any) -> Any:
+    def init(self: Rounds, first: int, starts: Any, recorded: Any, *, is_replayed: bool) -> None:
+        before = tuple(r for r in recorded if r.number < first)
+        original(self, first, starts, before, is_replayed=is_replayed)
+
+    return init
+
+
+def _decide_as_a_secondary(_: Any) -> Any:
+    def has_round(self: Node, rounds: Rounds) -> bool:
+        if rounds.recorded is not None:
+            return self._inputs.has_received(rounds.recorded.processed_before)
+        return self._inputs.has_fresh or self._is_woken
+
+    return has_round
+
+
+def _count_zombies(_: Any) -> Any:
+    return lambda self, log: False
+
+
+def _need_only_the_next_round(_: Any) -> Any:
+    return lambda self, low: (self.next_number, self.starts)
+
+
+def _let_the_clock_move_back(original: Any) -> Any:
+    def decide(self: Rounds, clock_us: int, *arguments: Any) -> Round:
+        self.clock_us = 0
+        return original(self, clock_us, *arguments)  # type: ignore[no-any-return]
+
+    return decide
+
+
+def _forget_the_clock(original: Any) -> Any:
+    def init(self: Rounds, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        self.clock_us = 0
+
+    return init
+
+
+def _forget_the_seed(original: Any) -> Any:
+    return lambda self: original(replace(self, seed=0))
+
+
+STANDBY_MUTANTS: dict[str, Mutant] = {
+    "puts out as a secondary": Mutant(HAOutput, "_write_sink", _put_out_as_a_secondary),
+    "trims what receivers have": Mutant(HAOutput, "follow", _trim_what_receivers_have),
+    "trims all that is held for sinks": Mutant(HAOutput, "follow", _trim_all_that_is_held),
+    "keeps for the primary alone": Mutant(OutputQueue, "let_go", _keep_for_the_primary_alone),
+    "trims when a cursor closes": Mutant(Cursor, "unsubscribe", _trim_when_a_cursor_closes),
+    "promotes before the journal": Mutant(Coordinator, "_succeed", _promote_before_the_journal),
+    "stores while a secondary is joined": Mutant(
+        Instance, "is_being_joined", _store_while_it_is_joined
+    ),
+    "joins before it is served": Mutant(Node, "has_joined", _join_at_once),
+    "forgets what sinks lack": Mutant(HAOutput, "promote", _forget_what_sinks_lack),
+    "writes what the log has": Mutant(HAOutput, "promote", _write_what_the_log_has),
+    "notes points before the former cut": Mutant(Node, "_may_note", _note_before_the_former_cut),
+    "keeps its old incarnation": Mutant(Node, "_on_promoted", _keep_the_old_incarnation),
+    "ignores what sinks lost": Mutant(
+        StandbyImage, "restored", _ignore_what_sinks_lost, _TORN_LOGS
+    ),
+    "ignores what upstream trimmed": Mutant(
+        StandbyImage, "restored", _ignore_what_upstream_trimmed
+    ),
+    "applies without all pages": Mutant(
+        StandbyImage, "apply", _apply_without_all_pages, _LOST_FRAMES
+    ),
+    "applies in any order": Mutant(
+        StandbyImage, "apply", _apply_in_any_order, ("stale-frames", "kill")
+    ),
+    "sends only what has changed": Mutant(DeltaSender, "prepare", _send_only_what_has_changed),
+    "lets the unit write at once": Mutant(DeltaSender, "prepare", _let_the_unit_write_at_once),
+    "leaves pages out": Mutant(DeltaSender, "prepare", _leave_pages_out),
+    "leaves output out": Mutant(HAOutput, "since", _leave_output_out),
+    "opens all gates": Mutant(HAOutput, "_let_out", _open_all_gates),
+    "does not log rounds": Mutant(HAOutput, "begin_round", _do_not_log),
+    "decides anew": Mutant(Rounds, "__init__", _decide_anew),
+    "decides as a secondary": Mutant(Node, "_has_round", _decide_as_a_secondary),
+    "counts a zombie's rounds": Mutant(Process, "_is_superseded", _count_zombies),
+    "needs only the next round": Mutant(Rounds, "needed_from", _need_only_the_next_round),
+    "lets the clock move back": Mutant(Rounds, "decide", _let_the_clock_move_back),
+    "forgets the clock": Mutant(Rounds, "__init__", _forget_the_clock),
+    "forgets the seed": Mutant(Round, "to_batch", _forget_the_seed),
+}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import mmap
 import os
 import queue
 import statistics
@@ -210,15 +212,26 @@ def restoring(
 
 
 def _read_files(folder: Path) -> float:
-    """Read all files of pages into fresh memory, by as many threads as the IOService has."""
+    """Read all files of pages into fresh memory, by as many threads as the IOService has.
+
+    The memory is of the kind that pages lie in, with large pages: NumPy's own takes half as long
+    again.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     paths = list(folder.rglob("*.pages"))
     began = time.perf_counter()
-    buffers = [np.empty(path.stat().st_size, dtype=np.uint8) for path in paths]
+    buffers = [_fresh_memory(path.stat().st_size) for path in paths]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(_read_file, paths, buffers))
     return time.perf_counter() - began
+
+
+def _fresh_memory(size: int) -> np.ndarray:
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype=np.uint8)
 
 
 def _read_file(path: Path, buffer: np.ndarray) -> None:

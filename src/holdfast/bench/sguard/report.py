@@ -80,7 +80,7 @@ def _incremental(sizes: Sizes, say: Callable[[str], None]) -> list[dict[str, Any
 
 
 def _restoring(sizes: Sizes, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    return checkpoints.restoring(sizes.prepare_mb, 5, say)
+    return checkpoints.restoring(sizes.prepare_mb, sizes.rounds, say)
 
 
 def _latency(sizes: Sizes, say: Callable[[str], None]) -> list[dict[str, Any]]:
@@ -324,7 +324,8 @@ def _restoring_section(found: list[dict[str, Any]]) -> str:
     header = ("state", "reading, ms", "loading, ms", "MB/s", "speed", "page tables, ms")
     return (
         "\n## Loading a checkpoint (Figure 9)\n\nFrom the page cache, into fresh memory, every "
-        "page checked. `reading`: the same files by as many threads, nothing checked. The paper "
+        "page checked. `reading`: the same files by as many threads into memory of the same kind, "
+        "nothing checked. The paper "
         f"rebuilds the page table of 512 MB in under {paper.PAGE_TABLES_MS} ms.\n\n"
         + table(header, rows)
         + "\n![loading](sguard-restoring.png)\n"

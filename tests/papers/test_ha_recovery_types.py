@@ -8,13 +8,11 @@ claim stronger than the paper's must be refuted by some seed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pytest
 
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.planning import plan_dataflow
@@ -23,7 +21,7 @@ from holdfast.core.haunit import events
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.model.ids import NodeId
 from holdfast.core.recovery.guarantee import Guarantee
-from holdfast.sim.checkers import Bounds, Checker, Tape
+from holdfast.sim.checkers import Bounds, Checker
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import Fault
 from holdfast.sim.workload.base import Recording
@@ -169,14 +167,16 @@ def run(
     if once and len(killed) > 1:  # All at the same moment.
         at_us = next(iter(faults.values())).at_us
         faults = {
-            i: Fault("kill", (at_us or 0) + draw.number(0, 3_000), "", 0, 0, 0, 0, None, False, f.node)
+            i: Fault(
+                "kill", (at_us or 0) + draw.number(0, 3_000), "", 0, 0, 0, 0, None, False, f.node
+            )
             for i, f in faults.items()
         }
     gaps = Gaps()
-    world = World(plan.nodes, dict(plan.sources), seed=seed, faults=faults, checkers=(gaps, Bounds()))
+    world = World(
+        plan.nodes, dict(plan.sources), seed=seed, faults=faults, checkers=(gaps, Bounds())
+    )
     result = world.run()
     (tuples,) = result.rows.values()
     assert [tuple_id for tuple_id, _, _ in tuples] == list(range(len(tuples)))
-    return Run(
-        [values[-1] for _, _, values in tuples], result.failures, result.reached, gaps.found
-    )
+    return Run([values[-1] for _, _, values in tuples], result.failures, result.reached, gaps.found)

@@ -36,7 +36,6 @@ from holdfast.sim.faults import KINDS
 from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.process import Process
 
-
 _LOST_FRAMES = ("break", "cut", "isolate")
 
 

@@ -356,13 +356,25 @@ class Query:
                 }
                 for node, report in self._cluster.reports.items()
             },
-            "notes": [
-                f"{name} never lets go of its input: what its producers keep for replay is "
-                "spilled for as long as the query runs"
-                for name in self._plan.never_trims
-            ],
+            "notes": [*self._retention_notes(), *self._placement_notes()],
             "dataNodes": {} if self._chunks is None else self._chunks.processes(),
         }
+
+    def _retention_notes(self) -> list[str]:
+        return [
+            f"{name} never lets go of its input: what its producers keep for replay is "
+            "spilled for as long as the query runs"
+            for name in self._plan.never_trims
+        ]
+
+    def _placement_notes(self) -> list[str]:
+        """Replicas that one machine's failure would end both."""
+        notes: list[str] = []
+        for plan in self._plan.nodes:
+            hosts = [r["host"] for r in self._replicas(plan.node) if r["host"]]
+            if len(hosts) > len(set(hosts)):
+                notes.append(f"both replicas of {plan.node} run on {hosts[0]}")
+        return notes
 
     def _replicas(self, node: NodeId) -> list[dict[str, Any]]:
         """Role and lag of a node's replicas, the primary first.

@@ -460,6 +460,8 @@ class HAOutput:
             retain=output.queue.retains,
             memory_limit_bytes=self._plan.limits.output_queue_bytes,
         )
+        if self._gates is not None:
+            output.queue.gate = first_id
         output.is_unplaced = False
         output.rebased_at = output.trimmed_told = first_id
         output.has_before_us = got.boundary_us

@@ -242,8 +242,9 @@ def _operators_section(found: dict[str, Any]) -> str:
         "\n## What pages cost (Tables 5 and 6)\n\nNanoseconds per tuple. Aggregate: count, minimum "
         "and maximum per group, random groups, in batches of 32,768. `plain arrays` is the same "
         "compiled code with other meanings for its two ways to reach the state; both take turns, "
-        "and the ratio is the median of the rounds' ratios. `dict` is a Python dictionary, tuple "
-        "by tuple.\n\n"
+        "and the ratio is the median of the rounds' ratios. No checkpoint is being written: while "
+        "one is, and until the pages cloned for it have come home, pages are found by their table, "
+        "which costs more. `dict` is a Python dictionary, tuple by tuple.\n\n"
         + table(
             (
                 "state",

@@ -36,7 +36,6 @@ from holdfast.sim.faults import KINDS
 from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.process import Process
 
-
 _LOST_FRAMES = ("break", "cut", "isolate")
 
 
@@ -49,12 +48,14 @@ class Mutant:
         method: What is replaced.
         bug: Makes the replacement from the original.
         kinds: The faults to look with, where few others could show it.
+        approach: How units are protected, where no other way could show it.
     """
 
     owner: Any
     method: str
     bug: Callable[[Any], Any]
     kinds: tuple[str, ...] = tuple(KINDS)
+    approach: str | None = None
 
     @contextmanager
     def switched_in(self) -> Iterator[None]:

@@ -48,12 +48,14 @@ class Mutant:
         method: What is replaced.
         bug: Makes the replacement from the original.
         kinds: The faults to look with, where few others could show it.
+        approach: How units are protected, where no other way could show it.
     """
 
     owner: Any
     method: str
     bug: Callable[[Any], Any]
     kinds: tuple[str, ...] = tuple(KINDS)
+    approach: str | None = None
 
     @contextmanager
     def switched_in(self) -> Iterator[None]:

@@ -20,7 +20,9 @@ from holdfast.core.queues.output_queue import Cursor, OutputQueue
 from holdfast.sim.process import Process
 
 _LOST_FRAMES = ("break", "cut", "isolate", "kill", "pause")
-_TORN_LOGS = ("machine-crash", "kill")
+_TORN_LOGS = ("machine-crash", "slow-node")
+_KILLS = ("kill", "machine-crash", "slow-node", "break")
+_ACTIVE, _PASSIVE = "active standby", "passive standby"
 
 # -- active standby -------------------------------------------------------------------------
 
@@ -301,38 +303,56 @@ def _forget_the_seed(original: Any) -> Any:
 STANDBY_MUTANTS: dict[str, Mutant] = {
     "puts out as a secondary": Mutant(HAOutput, "_write_sink", _put_out_as_a_secondary),
     "trims what receivers have": Mutant(HAOutput, "follow", _trim_what_receivers_have),
-    "trims all that is held for sinks": Mutant(HAOutput, "follow", _trim_all_that_is_held),
-    "keeps for the primary alone": Mutant(OutputQueue, "let_go", _keep_for_the_primary_alone),
-    "trims when a cursor closes": Mutant(Cursor, "unsubscribe", _trim_when_a_cursor_closes),
+    "trims all that is held for sinks": Mutant(
+        HAOutput, "follow", _trim_all_that_is_held, _TORN_LOGS, _ACTIVE
+    ),
+    "keeps for the primary alone": Mutant(
+        OutputQueue, "let_go", _keep_for_the_primary_alone, _LOST_FRAMES, _ACTIVE
+    ),
+    "trims when a cursor closes": Mutant(
+        Cursor, "unsubscribe", _trim_when_a_cursor_closes, _KILLS, _ACTIVE
+    ),
     "promotes before the journal": Mutant(Coordinator, "_succeed", _promote_before_the_journal),
     "stores while a secondary is joined": Mutant(
-        Instance, "is_being_joined", _store_while_it_is_joined
+        Instance, "is_being_joined", _store_while_it_is_joined, _KILLS, _ACTIVE
     ),
-    "joins before it is served": Mutant(Node, "has_joined", _join_at_once),
-    "forgets what sinks lack": Mutant(HAOutput, "promote", _forget_what_sinks_lack),
-    "writes what the log has": Mutant(HAOutput, "promote", _write_what_the_log_has),
-    "notes points before the former cut": Mutant(Node, "_may_note", _note_before_the_former_cut),
-    "keeps its old incarnation": Mutant(Node, "_on_promoted", _keep_the_old_incarnation),
+    "joins before it is served": Mutant(Node, "has_joined", _join_at_once, _KILLS, _ACTIVE),
+    "forgets what sinks lack": Mutant(
+        HAOutput, "promote", _forget_what_sinks_lack, _TORN_LOGS, _ACTIVE
+    ),
+    "writes what the log has": Mutant(
+        HAOutput, "promote", _write_what_the_log_has, _KILLS, _ACTIVE
+    ),
+    "notes points before the former cut": Mutant(
+        Node, "_may_note", _note_before_the_former_cut, _KILLS, _ACTIVE
+    ),
+    "keeps its old incarnation": Mutant(
+        Node, "_on_promoted", _keep_the_old_incarnation, _KILLS, _ACTIVE
+    ),
     "ignores what sinks lost": Mutant(
-        StandbyImage, "restored", _ignore_what_sinks_lost, _TORN_LOGS
+        StandbyImage, "restored", _ignore_what_sinks_lost, _TORN_LOGS, _PASSIVE
     ),
     "ignores what upstream trimmed": Mutant(
-        StandbyImage, "restored", _ignore_what_upstream_trimmed
+        StandbyImage, "restored", _ignore_what_upstream_trimmed, _KILLS, _PASSIVE
     ),
     "applies without all pages": Mutant(
-        StandbyImage, "apply", _apply_without_all_pages, _LOST_FRAMES
+        StandbyImage, "apply", _apply_without_all_pages, _LOST_FRAMES, _PASSIVE
     ),
     "applies in any order": Mutant(
-        StandbyImage, "apply", _apply_in_any_order, ("stale-frames", "kill")
+        StandbyImage, "apply", _apply_in_any_order, ("stale-frames", "kill"), _PASSIVE
     ),
-    "sends only what has changed": Mutant(DeltaSender, "prepare", _send_only_what_has_changed),
-    "lets the unit write at once": Mutant(DeltaSender, "prepare", _let_the_unit_write_at_once),
-    "leaves pages out": Mutant(DeltaSender, "prepare", _leave_pages_out),
-    "leaves output out": Mutant(HAOutput, "since", _leave_output_out),
+    "sends only what has changed": Mutant(
+        DeltaSender, "prepare", _send_only_what_has_changed, _KILLS, _PASSIVE
+    ),
+    "lets the unit write at once": Mutant(
+        DeltaSender, "prepare", _let_the_unit_write_at_once, _KILLS, _PASSIVE
+    ),
+    "leaves pages out": Mutant(DeltaSender, "prepare", _leave_pages_out, _KILLS, _PASSIVE),
+    "leaves output out": Mutant(HAOutput, "since", _leave_output_out, _KILLS, _PASSIVE),
     "opens all gates": Mutant(HAOutput, "_let_out", _open_all_gates),
     "does not log rounds": Mutant(HAOutput, "begin_round", _do_not_log),
     "decides anew": Mutant(Rounds, "__init__", _decide_anew),
-    "decides as a secondary": Mutant(Node, "_has_round", _decide_as_a_secondary),
+    "decides as a secondary": Mutant(Node, "_has_round", _decide_as_a_secondary, _KILLS, _ACTIVE),
     "counts a zombie's rounds": Mutant(Process, "_is_superseded", _count_zombies),
     "needs only the next round": Mutant(Rounds, "needed_from", _need_only_the_next_round),
     "lets the clock move back": Mutant(Rounds, "decide", _let_the_clock_move_back),

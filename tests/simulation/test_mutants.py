@@ -59,7 +59,10 @@ def _found(name: str) -> str | None:
     """The invariant that a bug violates; None: nobody notices."""
     mutant = ALL[name]
     with mutant.switched_in():
-        outcomes = (simulate(Run(seed, kinds=mutant.kinds)) for seed in range(SEEDS))
+        outcomes = (
+            simulate(Run(seed, kinds=mutant.kinds, approach=mutant.approach))
+            for seed in range(SEEDS)
+        )
         return next((o.invariant for o in outcomes if o.invariant is not None), None)
 
 

@@ -27,6 +27,9 @@ def simulate(
     dataflow: Annotated[
         str, typer.Option(help="mixed, random, q1, q3, q8, q12 or flights.")
     ] = "mixed",
+    approach: Annotated[
+        str | None, typer.Option(help="Protect all units so, e.g. 'active standby'; else drawn.")
+    ] = None,
     keep: Annotated[
         str | None, typer.Option(help="With --seed: strike only these of its faults, by number.")
     ] = None,
@@ -54,9 +57,12 @@ def simulate(
     """
     from holdfast.sim import campaign
     from holdfast.sim.seeds import DATAFLOWS, Run
+    from holdfast.sim.workload.random_dataflow import APPROACHES
 
     if dataflow not in DATAFLOWS:
         raise typer.BadParameter(f"no dataflow {dataflow!r}; there are {', '.join(DATAFLOWS)}")
+    if approach is not None and approach not in APPROACHES:
+        raise typer.BadParameter(f"no approach {approach!r}; there are {', '.join(APPROACHES)}")
     if real:
         simulated_only = {
             "--keep": keep is not None,
@@ -65,6 +71,7 @@ def simulate(
             "--shrink": shrink,
             "--faults": faults != "all",
             "--dataflow": dataflow != "mixed",
+            "--approach": approach is not None,
         }
         if refused := [option for option, is_given in simulated_only.items() if is_given]:
             raise typer.BadParameter(f"{', '.join(refused)} cannot be had with --real")
@@ -72,7 +79,7 @@ def simulate(
         raise typer.Exit(_for_real(wanted, as_json=as_json))
     kinds = _kinds(faults)
     if seed is not None:
-        run = Run(seed, kinds, dataflow, _numbers(keep), tuples)
+        run = Run(seed, kinds, dataflow, _numbers(keep), tuples, approach)
         _check_kept(run)
         started_s = time.monotonic()
         outcome = _one(run, is_traced=trace, is_full=every_step)
@@ -83,7 +90,9 @@ def simulate(
         for option, given in (("--keep", keep), ("--tuples", tuples), ("--trace", trace or None)):
             if given is not None:
                 raise typer.BadParameter(f"{option} needs --seed")
-        summary = _many([Run(n, kinds, dataflow) for n in _range(seeds)], processes)
+        summary = _many(
+            [Run(n, kinds, dataflow, approach=approach) for n in _range(seeds)], processes
+        )
     if shrink and summary.violations:
         smallest = campaign.shrink(summary.violations[0])
         summary.violations.insert(0, smallest)

@@ -28,6 +28,11 @@ SITUATIONS = (
     "checkpoint loaded",
     "checkpoint failed",
     "damaged checkpoint passed over",
+    "secondary promoted",
+    "image taken over",
+    "image of no use",
+    "round of a zombie",
+    "secondary ahead of the log",
 )
 """What a campaign must have met, or it has not looked at it."""
 

@@ -31,6 +31,7 @@ from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, between, with_time
+from holdfast.core.recovery.guarantee import StreamRebased
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.wire import frames, messages
 from holdfast.core.wire.frames import CorruptFrame
@@ -369,7 +370,12 @@ class Process:
         name = type(stimulus).__name__
         self._scheduler.note(f"{self.endpoint.name} {name}")
         if isinstance(machine, Node):
-            effects = self._world.stepped(self, machine, stimulus, self._now_ms())
+            try:
+                effects = self._world.stepped(self, machine, stimulus, self._now_ms())
+            except StreamRebased as rebased:
+                self._world.count("started once more for a rebased stream")
+                self._fail(str(rebased), is_fatal=False, incarnation=self.incarnation)
+                return
         else:
             effects = machine.step(stimulus, self._now_ms())
             machine.check_invariants()

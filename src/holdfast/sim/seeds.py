@@ -34,6 +34,7 @@ class Run:
         keep: Which of the planned faults strike; None: all.
         tuples: Most tuples per source partition; None: all.
         dataflow: One of `DATAFLOWS`; mixed is a random one, and one of the known ones now and then.
+        approach: One of `APPROACHES`, for all units; None: it is drawn.
     """
 
     seed: int
@@ -41,6 +42,7 @@ class Run:
     dataflow: str = MIXED
     keep: tuple[int, ...] | None = None
     tuples: int | None = None
+    approach: str | None = None
 
     def faults(self) -> dict[int, Fault]:
         """The faults that strike, by their numbers in the plan."""
@@ -54,8 +56,8 @@ class Run:
             name = KNOWN[self.seed // _KNOWN_EVERY % len(KNOWN)]
             name = name if self.seed % _KNOWN_EVERY == _KNOWN_EVERY - 1 else RANDOM
         if name == RANDOM:
-            return random_workload(self.seed, self.tuples)
-        return known_workload(name, self.seed, self.tuples)
+            return random_workload(self.seed, self.tuples, self.approach)
+        return known_workload(name, self.seed, self.tuples, self.approach)
 
     def command(self) -> str:
         """How to see it again."""
@@ -64,6 +66,8 @@ class Run:
             words.append(f"--faults {','.join(self.kinds) or 'none'}")
         if self.dataflow != MIXED:
             words.append(f"--dataflow {self.dataflow}")
+        if self.approach is not None:
+            words.append(f"--approach '{self.approach}'")
         if self.keep is not None:
             words.append(f"--keep {','.join(map(str, self.keep)) or 'none'}")
         if self.tuples is not None:

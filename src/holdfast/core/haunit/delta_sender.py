@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.state.page_manager import PageManager, Snapshot
 
-_RUN_BYTES = 1 << 18
 _RUNS_AHEAD = 4
 
 
@@ -143,7 +142,7 @@ class DeltaSender:
         if sending is None or receiver is None or sending.snapshot.is_cancelled:
             return
         stream = self._plan.replica_stream
-        run = max(1, _RUN_BYTES // self._pages.page_bytes)
+        run = max(1, self._plan.limits.page_run_bytes // self._pages.page_bytes)
         while sending.sent < len(sending.positions):
             if sending.sent - sending.received >= _RUNS_AHEAD * run:
                 return

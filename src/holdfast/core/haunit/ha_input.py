@@ -22,7 +22,7 @@ from holdfast.core.haunit.events import ReadSource, SendAck, SendSubscribe
 from holdfast.core.machine import SetTimer
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.queues.input_queue import InputQueue
-from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.core.recovery.guarantee import Guarantee, StreamRebased
 from holdfast.core.replication.sunion import SUnion
 
 if TYPE_CHECKING:
@@ -37,10 +37,6 @@ _SOURCE_POLL_IDLE_MS = 5
 _IDLE_POLLS_BEFORE_SLOWER = 50
 _NEVER_MS = -(10**9)
 _FIRST = Incarnation(1)
-
-
-class StreamRebased(RuntimeError):
-    """A secondary cannot follow its primary; its replacement starts from a point that can."""
 
 
 @dataclass(slots=True)
@@ -58,11 +54,7 @@ class Input:
     is_reading: bool = False  # a ReadSource is under way
     read_at_ms: int = 0  # earliest time of the next ReadSource
     idle_polls: int = 0
-    rebased_at: int = -1  # from where on the stream is another one than it was
-
-    def has_followed(self, rebased_at: int) -> bool:
-        """Whether this has been said before."""
-        return self.rebased_at == rebased_at
+    rebased_at: int = -1  # from where on its producer's stream is another one than it was
 
 
 class HAInput:
@@ -114,8 +106,8 @@ class HAInput:
         self.slowest_us = BEGINNING_US  # boundary of the slowest stream, as of the last round
         self._slowest_count = len(plan.inputs)  # how many streams are there
         self._read_timer_ms: int | None = None  # when the timer of the sources is due
-        self._cut = {} if is_at_cut else point.processed_before
-        self.is_rebased = False  # a stream is not what it was, and the state was built from that
+        self._has_before_us = point.boundary_us if is_at_cut else BEGINNING_US  # in the state
+        self._has_rebased = False  # a stream is another one, and the node has not been told
         self.refused_frames = 0
 
     # -- what comes -------------------------------------------------------------------------
@@ -138,23 +130,32 @@ class HAInput:
             source.queue.adopt(got.sent_before)
             self._acknowledge(source, effects)
         if got.rebased_at >= 0:
-            self._note_rebased(source, got.rebased_at)
+            self._note_rebased(source, got)
         if not source.queue.promise(got.sent_before, got.boundary_us):
             self._subscribe(source, now_ms, effects)  # The last tuples were lost on the way.
         self._note_fresh(source)
 
-    def _note_rebased(self, source: Input, rebased_at: int) -> None:
-        """From this id on the stream is another one.
+    def _note_rebased(self, source: Input, got: BoundaryReceived) -> None:
+        """From an id on the stream is another one.
 
         Raises:
             StreamRebased: The primary has not received the same as this secondary.
         """
+        if source.rebased_at == got.rebased_at:
+            return  # Said before.
         next_id = source.queue.next_id
-        if self._is_secondary and next_id != rebased_at and not source.has_followed(rebased_at):
-            raise StreamRebased(f"{source.spec.stream} goes on at {rebased_at}, not at {next_id}")
-        source.rebased_at = rebased_at
-        if next_id < self._cut.get(source.spec.stream, 0):
-            self.is_rebased = True
+        if self._is_secondary and next_id != got.rebased_at:
+            raise StreamRebased(
+                f"{source.spec.stream} goes on at {got.rebased_at}, not at {next_id}"
+            )
+        source.rebased_at = got.rebased_at
+        source.queue.skip_to(got.sent_before)  # What comes before it is gone for good.
+        self._has_rebased = True
+
+    def take_rebased(self) -> bool:
+        """Whether a stream has become another one since this was last asked."""
+        has_rebased, self._has_rebased = self._has_rebased, False
+        return has_rebased
 
     def _accepted(
         self, stream: StreamId, sender: Incarnation, receiver: Incarnation, now_ms: int
@@ -208,6 +209,7 @@ class HAInput:
                 source.producer is None or incarnation > source.producer
             ):
                 source.producer = incarnation
+                source.rebased_at = -1
                 source.subscribed_ms = _NEVER_MS
                 source.heard_ms = now_ms
                 self._subscribe(source, now_ms, effects)
@@ -235,7 +237,7 @@ class HAInput:
                 self._needed_from(source),
                 source.queue.credit_until,
                 self._is_secondary,
-                source.queue.boundary_us,
+                max(source.queue.boundary_us, self._has_before_us),
             )
         )
 

@@ -41,6 +41,7 @@ from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation, NodeId, St
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
+from holdfast.core.recovery.guarantee import Guarantee, StreamRebased
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,6 +80,8 @@ class Output:
     is_unplaced: bool = False  # the receiver has yet to name the id from which to number
     rebased_at: int = -1  # from this id on its tuples are not those of an earlier incarnation
     has_before_us: int = BEGINNING_US  # of a rebased stream: what its receiver has
+    is_settled: bool = True  # the receiver needs nothing from before `rebased_at`
+    received_before: int = -1  # ids that the receiver has, of former incarnations too; -1: unknown
     secondary: Link | None = None
 
     def links(self) -> Iterator[Link]:
@@ -196,6 +199,17 @@ class HAOutput:
             output.is_unplaced = True
         for sink in self._sinks.values():
             sink.next_id = sink.written_before
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a former incarnation has, or may have, put out more than this one. O(streams)."""
+        if any(sink.next_id < sink.written_before for sink in self._sinks.values()):
+            return True
+        return self._incarnation > 1 and any(
+            not output.is_unplaced
+            and (output.received_before < 0 or output.received_before > output.queue.next_id)
+            for output in self._streams.values()
+        )
 
     def _restore(self, output: Output, batches: tuple[TupleBatch, ...]) -> None:
         """Hold again what was put out before the point and may still be needed."""
@@ -432,11 +446,9 @@ class HAOutput:
         output, link = accepted
         if output.is_unplaced and not got.is_secondary:
             self._place(output, got)
-        queue, from_id = output.queue, got.from_id
-        if from_id == NO_ID:
-            from_id = queue.next_id
-            if queue.needed_from < from_id:
-                effects.append(ReportGap(got.stream, queue.needed_from, from_id))
+        queue, from_id = output.queue, self._first_to_send(output, got)
+        if got.from_id == NO_ID and queue.needed_from < from_id:
+            effects.append(ReportGap(got.stream, queue.needed_from, from_id))
         is_old = link.cursor.is_subscribed and from_id < queue.trimmed_before
         is_behind = got.is_secondary and from_id < queue.trimmed_before
         if output.rebased_at >= 0 or got.from_id == NO_ID:
@@ -451,8 +463,34 @@ class HAOutput:
         self._trim(output, link, from_id, got.needed_from, effects)
         return True
 
+    def _first_to_send(self, output: Output, got: SubscribeReceived) -> int:
+        """From which id on a subscriber is served.
+
+        Raises:
+            StreamRebased: It needs what came before the stream was rebased.
+        """
+        if got.from_id == NO_ID:
+            return output.queue.next_id
+        trimmed_before = output.queue.trimmed_before
+        if got.is_secondary or output.is_settled or got.from_id >= trimmed_before:
+            return got.from_id
+        if self._plan.guarantee is Guarantee.GAP:
+            return trimmed_before
+        raise StreamRebased(
+            f"{got.stream} was rebased at {output.rebased_at}; {got.from_id} is needed again"
+        )
+
     def _place(self, output: Output, got: SubscribeReceived) -> None:
-        """The receiver has named the id from which to number."""
+        """The receiver has named the id from which to number.
+
+        What a checkpoint has brought goes before that, if the receiver has not got it all.
+        """
+        output.is_unplaced = False
+        output.has_before_us = got.boundary_us
+        output.rebased_at = output.queue.next_id
+        output.is_settled = False
+        if output.queue.trimmed_before <= got.from_id <= output.rebased_at:
+            return
         first_id = 0 if got.from_id == NO_ID else got.from_id
         output.queue = OutputQueue(
             output.queue.stream,
@@ -462,9 +500,7 @@ class HAOutput:
         )
         if self._gates is not None:
             output.queue.gate = first_id
-        output.is_unplaced = False
         output.rebased_at = output.trimmed_told = first_id
-        output.has_before_us = got.boundary_us
         output.primary.cursor = output.queue.primary
         if output.secondary is not None:
             output.secondary.cursor = output.queue.open_secondary()
@@ -511,6 +547,9 @@ class HAOutput:
     ) -> None:
         """Positions beyond what this incarnation has produced again say nothing to it yet."""
         queue = output.queue
+        if link is output.primary:
+            output.received_before = max(output.received_before, received_before)
+            output.is_settled = output.is_settled or needed_from >= output.rebased_at
         link.cursor.acknowledge(
             min(received_before, queue.next_id), min(needed_from, queue.next_id)
         )
@@ -679,6 +718,8 @@ class HAOutput:
             return True
         output = self._streams.get(stream)
         if output is not None:
+            if not output.is_settled or output.is_unplaced:
+                return False
             is_held = point.checkpoint is not None
             return is_held or point.next_ids[stream] <= output.queue.needed_from
         return point.next_ids[stream] <= self._sinks[stream].durable_before

@@ -93,7 +93,7 @@ from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.operators.base import ArbitraryOperator, Rows
-from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.core.recovery.guarantee import Guarantee, StreamRebased
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.state.change_sample import ChangeSample
@@ -300,16 +300,28 @@ class Node:
         self, got: BoundaryReceived, now_ms: int, effects: list[Effect]
     ) -> None:
         self._inputs.promise(got, now_ms, effects)
-        if self._inputs.is_rebased and self._is_silent:
-            self._take_what_comes(effects)
+        if self._inputs.take_rebased() and not self.is_secondary:
+            self._follow_rebased(effects)
 
-    def _take_what_comes(self, effects: list[Effect]) -> None:
-        """A producer cannot say again what this node's state was built from: build another one."""
-        self._is_silent = False
+    def _follow_rebased(self, effects: list[Effect]) -> None:
+        """A producer cannot say again what came before: take what comes instead.
+
+        A node that has put out, before it failed, more than it has since cannot go on with the ids
+        from then: its output is rebased too.
+
+        Raises:
+            StreamRebased: It has put out some of that again, and not all.
+        """
+        if not self._is_silent and not self._outputs.is_behind:
+            return
+        if self._outputs.tuples:
+            raise StreamRebased("a producer's stream is another one, and the output not at its end")
         self._outputs.rebase()
         if self._rounds is not None:
             self._rounds.skip_recorded()
-        effects.append(ReportCaughtUp(self._replayed_tuples))
+        if self._is_silent:
+            self._is_silent = False
+            effects.append(ReportCaughtUp(self._replayed_tuples))
 
     def _on_source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.source_read(got, now_ms, effects)

@@ -91,6 +91,7 @@ class NodeLimits:
         resubscribe_ms: How long to wait for a sender before subscribing again.
         page_bytes: Size of the pages of operators' state.
         state_bytes: Most bytes of pages.
+        page_run_bytes: Bytes of pages that leave for a passive secondary at once.
     """
 
     input_queue_tuples: int = 1 << 18
@@ -102,6 +103,7 @@ class NodeLimits:
     resubscribe_ms: int = 300
     page_bytes: int = PAGE_BYTES_DEFAULT
     state_bytes: int = STATE_BYTES_MAX_DEFAULT
+    page_run_bytes: int = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)

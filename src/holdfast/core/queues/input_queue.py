@@ -54,6 +54,10 @@ class InputQueue:
         self.boundary_us = max(self.boundary_us, batch.boundary_us)
         return True
 
+    def skip_to(self, next_id: int) -> None:
+        """The producer cannot send what comes before this id; nothing if that has been received."""
+        self.next_id = max(self.next_id, next_id)
+
     def promise(self, next_id: int, boundary_us: int) -> bool:
         """The producer has sent everything before `next_id`; False when some of it is missing."""
         if next_id > self.next_id:

@@ -7,8 +7,13 @@ no gap in the ids. What a receiver has been promised still holds: it says up to 
 everything, and nothing older is sent again.
 
 A receiver that is being rebuilt at the same moment asks for ids whose tuples nobody can produce any
-more as they were. It takes what comes instead, and is itself rebased from there on: it lost what it
-was promised, no more.
+more as they were. It takes what comes instead, and is itself rebased from there on, unless it has
+put out again all that it had put out before.
+
+Nor can a rebased stream be served from before the id where it was rebased. As long as its receiver
+may need that (it is not *settled*), its producer stores no restart point; and if the receiver does
+fail then, both start once more. After amnesia there is nothing to start from: the receiver goes on
+where the stream does, and what it had lost stays lost.
 """
 
 from __future__ import annotations
@@ -22,3 +27,7 @@ class Guarantee(enum.Enum):
     PRECISE = "precise"
     ROLLBACK = "rollback"
     GAP = "gap"
+
+
+class StreamRebased(RuntimeError):
+    """A node cannot follow a stream, or serve one, that was rebased; its replacement can."""

@@ -28,7 +28,6 @@ import zmq
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit import events
-from holdfast.core.haunit.ha_input import StreamRebased
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.haunit.restoration import (
@@ -44,6 +43,7 @@ from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType, between, with_time
+from holdfast.core.recovery.guarantee import StreamRebased
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import frames, messages
 from holdfast.core.wire.frames import CorruptFrame

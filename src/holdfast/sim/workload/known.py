@@ -36,7 +36,9 @@ _MEANINGS: Final[dict[str, Meaning]] = {
 KNOWN: Final = (*KINDS, "flights")
 
 
-def known_workload(name: str, seed: int, tuples_max: int | None = None) -> Workload:
+def known_workload(
+    name: str, seed: int, tuples_max: int | None = None, approach: str | None = None
+) -> Workload:
     """One of `KNOWN` with limits and parallelism drawn by the seed."""
     draw = Draw(f"{seed}/workload")
     parallelism = draw.one_of((1, 1, 2, 3, 4))
@@ -49,7 +51,7 @@ def known_workload(name: str, seed: int, tuples_max: int | None = None) -> Workl
         return flow.source_generator(recording, name=stream, unit=unit, partitions=partitions)
 
     flow = flights.build(source) if name == "flights" else build(name, source)
-    limits, protection = random_protection(random_limits(draw), f"{seed}/protection")
+    limits, protection = random_protection(random_limits(draw), f"{seed}/protection", approach)
     return placed(flow, _MEANINGS, parallelism, limits, protection)
 
 

@@ -67,14 +67,23 @@ def random_limits(draw: Draw) -> NodeLimits:
 Protections = Callable[[str], UnitProtection]
 """Of a unit, by its name."""
 
-_APPROACHES: Final = ("upstream backup", "checkpoints", "active standby", "passive standby")
+APPROACHES: Final = ("upstream backup", "checkpoints", "active standby", "passive standby")
 _STANDBY: Final = {"active standby": Standby.ACTIVE, "passive standby": Standby.PASSIVE}
 
 
-def random_protection(limits: NodeLimits, name: str) -> tuple[NodeLimits, Protections]:
-    """One approach for all units, or one for each; checkpoints are of small pages, at any rate."""
+def random_protection(
+    limits: NodeLimits, name: str, approach: str | None = None
+) -> tuple[NodeLimits, Protections]:
+    """One approach for all units, or one for each; checkpoints are of small pages, at any rate.
+
+    Args:
+        limits: Bounds and periods of nodes.
+        name: Of the draw.
+        approach: The one for all units; None: it is drawn too.
+    """
     draw = Draw(name)
-    approach = draw.one_of((*_APPROACHES, "mixed"))
+    drawn = draw.one_of((*APPROACHES, "mixed"))
+    approach = approach or drawn
     limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)))
     plan = CheckpointPlan(
         interval_ms=draw.steep(10, 200),
@@ -84,11 +93,13 @@ def random_protection(limits: NodeLimits, name: str) -> tuple[NodeLimits, Protec
     )
 
     interval_ms = draw.steep(2, 100)
+    run_bytes = draw.one_of((1, 1, 1 << 18))  # A page at a time, or all of them.
+    limits = replace(limits, page_run_bytes=run_bytes)
 
     def of_unit(unit: str) -> UnitProtection:
         chosen = approach
         if approach == "mixed":
-            chosen = Draw(f"{name}/{unit}").one_of(_APPROACHES)
+            chosen = Draw(f"{name}/{unit}").one_of(APPROACHES)
         return UnitProtection(
             checkpoints=plan if chosen == "checkpoints" else None,
             standby=_STANDBY.get(chosen, Standby.NONE),
@@ -98,17 +109,20 @@ def random_protection(limits: NodeLimits, name: str) -> tuple[NodeLimits, Protec
     return limits, of_unit
 
 
-def random_workload(seed: int, tuples_max: int | None = None) -> Workload:
+def random_workload(
+    seed: int, tuples_max: int | None = None, approach: str | None = None
+) -> Workload:
     """The dataflow of a seed.
 
     Args:
         seed: Draws everything.
         tuples_max: Most tuples per source partition; cuts the input, changes nothing else.
+        approach: One of `APPROACHES`, for all units; None: it is drawn.
     """
     for attempt in range(_ATTEMPTS):
         try:
             name = f"{seed}/workload/{attempt}"
-            return _Builder(name, tuples_max, f"{seed}/protection").build()
+            return _Builder(name, tuples_max, f"{seed}/protection", approach).build()
         except DataflowError:
             continue  # What the API refuses, e.g. forward edges between other parallelisms.
     raise AssertionError(f"seed {seed} draws only dataflows that are refused")
@@ -117,9 +131,12 @@ def random_workload(seed: int, tuples_max: int | None = None) -> Workload:
 class _Builder:
     """Draws one dataflow."""
 
-    def __init__(self, name: str, tuples_max: int | None, protection: str) -> None:
+    def __init__(
+        self, name: str, tuples_max: int | None, protection: str, approach: str | None
+    ) -> None:
         self._draw = Draw(name)
         self._protection = protection
+        self._approach = approach
         self._tuples_max = tuples_max
         self._flow = Dataflow("random")
         self._meanings: dict[str, Meaning] = {}
@@ -143,7 +160,9 @@ class _Builder:
         parallelism = {
             unit: draw.one_of((1, 1, 2, 2, 3, 4)) for unit in sorted(units - self._sources())
         }
-        limits, protection = random_protection(random_limits(draw), self._protection)
+        limits, protection = random_protection(
+            random_limits(draw), self._protection, self._approach
+        )
         return placed(self._flow, self._meanings, parallelism, limits, protection)
 
     def _sources(self) -> set[str]:

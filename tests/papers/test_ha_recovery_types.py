@@ -2,8 +2,8 @@
 
 A source, the unit under test, a unit behind it and a sink run in the simulator; the unit's process
 is killed. Each input row has a digit of its own, and windows sum them up: so every row put out says
-exactly from which input it was made, and how often. Where the paper's approach gives only rollback recovery, a
-claim stronger than the paper's must be refuted by some seed.
+exactly from which input it was made, and how often. Where the paper's approach gives only rollback
+recovery, a claim stronger than the paper's must be refuted by some seed.
 """
 
 from __future__ import annotations

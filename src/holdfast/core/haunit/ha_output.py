@@ -194,9 +194,14 @@ class HAOutput:
                 )
 
     def rebase(self) -> None:
-        """Nothing has been put out yet: number from where receivers, and sinks' logs, are."""
+        """Nothing has been put out yet: number from where receivers, and sinks' logs, are.
+
+        A receiver that has subscribed already hears nothing more, and subscribes again: then it
+        names what it has by now.
+        """
         for output in self._streams.values():
             output.is_unplaced = True
+            output.primary.cursor.is_subscribed = False
         for sink in self._sinks.values():
             sink.next_id = sink.written_before
 

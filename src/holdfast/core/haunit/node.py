@@ -243,7 +243,6 @@ class Node:
         self._is_silent = restored is None and assignment.restart_point is not None
         if plan.guarantee is not Guarantee.PRECISE:
             self._is_silent = False  # What comes twice does no harm.
-        self._has_state = is_at_cut
         if is_at_cut:
             self._boundary_us = point.boundary_us
             self._promise(self._promised())
@@ -264,7 +263,7 @@ class Node:
             effects.append(SetTimer("checkpoint", now_ms + self.plan.checkpoints.interval_ms))
         if self.plan.standby is Standby.PASSIVE:
             effects.append(SetTimer("delta", now_ms + self.plan.delta_interval_ms))
-        if self._has_state or (self.is_secondary and not self._is_silent):
+        if not self._is_silent:
             effects.append(ReportCaughtUp(0))
         self._leave_silence_if_due(effects)
         self._inputs.read_sources(now_ms, effects)

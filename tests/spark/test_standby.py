@@ -1,0 +1,294 @@
+"""Standby, guarantees and arbitrary units on real Spark tasks: killed, paused, promoted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from test_protocol import EVENTS, RATE, has_put_in, nexmark, wait_for
+
+from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.protections import (
+    ActiveStandby,
+    Amnesia,
+    Checkpointed,
+    PassiveStandby,
+    Protection,
+    UpstreamBackup,
+)
+from holdfast.api.query import Query
+from holdfast.api.windows import tumbling
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.source import NexmarkSource, now_us
+
+pytestmark = pytest.mark.slow
+
+
+def replica(query: Query, node: str, role: str) -> dict[str, object]:
+    """What the status says of a replica; empty if there is none at work."""
+    found = query.status["nodes"].get(node, {}).get("replicas", [])
+    return next((r for r in found if r["role"] == role), {})
+
+
+def pid(query: Query, node: str, role: str) -> int:
+    """The process of a replica."""
+    found = replica(query, node, role)["pid"]
+    assert isinstance(found, int)
+    return found
+
+
+def wait_for_secondary(query: Query, node: str, *, other_than: int = 0) -> None:
+    """Until a secondary is ready to take over."""
+
+    def is_ready() -> bool:
+        found = replica(query, node, "secondary")
+        return bool(found.get("is_ready")) and found["pid"] != other_than
+
+    wait_for(query, is_ready)
+
+
+def recovery(query: Query, node: str) -> dict[str, object]:
+    """The first recovery of a node; empty if there was none."""
+    return next((r for r in query.recoveries if r["node"] == node), {})
+
+
+def has_recovered(query: Query, node: str) -> Callable[[], bool]:
+    return lambda: bool(recovery(query, node))
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "protection"),
+    [
+        ("q3", "join[0]", ActiveStandby()),
+        ("q12", "counts[0]", ActiveStandby()),
+        ("q3", "join[0]", PassiveStandby()),
+        ("q12", "counts[0]", PassiveStandby()),
+    ],
+)
+def test_a_secondary_takes_over_from_a_killed_primary(
+    spark: SparkSession, tmp_path: Path, name: str, node: str, protection: Protection
+) -> None:
+    query = nexmark(name, now_us() + 6_000_000).start(
+        spark, checkpointLocation=str(tmp_path), protection=protection
+    )
+    wait_for_secondary(query, node)
+    wait_for(query, has_put_in(query, 8_000))
+    roles = [r["role"] for r in query.status["nodes"][node]["replicas"]]
+    assert roles == ["primary", "secondary"]
+    primary, secondary = pid(query, node, "primary"), pid(query, node, "secondary")
+    os.kill(primary, signal.SIGKILL)
+    wait_for(query, has_recovered(query, node))
+    assert pid(query, node, "primary") == secondary
+    assert recovery(query, node)["was_promoted"]
+    wait_for_secondary(query, node, other_than=secondary)  # The failed one comes back as such.
+    assert query.awaitTermination(90)
+    assert query.verify().is_identical
+
+
+@pytest.mark.parametrize(
+    "protection", [ActiveStandby(), PassiveStandby()], ids=["active", "passive"]
+)
+def test_the_secondary_and_then_both_replicas_may_be_killed(
+    spark: SparkSession, tmp_path: Path, protection: Protection
+) -> None:
+    query = nexmark("q12", now_us() + 6_000_000).start(
+        spark, checkpointLocation=str(tmp_path), protection=protection
+    )
+    wait_for_secondary(query, "counts[0]")
+    wait_for(query, has_put_in(query, 2_000))
+    secondary = pid(query, "counts[0]", "secondary")
+    os.kill(secondary, signal.SIGKILL)
+    wait_for_secondary(query, "counts[0]", other_than=secondary)
+    assert not recovery(query, "counts[0]")  # The primary has gone on.
+    for role in ("primary", "secondary"):
+        os.kill(pid(query, "counts[0]", role), signal.SIGKILL)
+    assert query.awaitTermination(90)
+    assert query.verify().is_identical
+
+
+def test_a_paused_primary_is_fenced_and_waited_for_longer_the_next_time(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = nexmark("q12", now_us() + 6_000_000, emit="changes").start(
+        spark, checkpointLocation=str(tmp_path), protection=ActiveStandby()
+    )
+    wait_for_secondary(query, "counts[0]")
+    wait_for(query, has_put_in(query, 4_000))
+    paused = pid(query, "counts[0]", "primary")
+    os.kill(paused, signal.SIGSTOP)
+    wait_for(query, has_recovered(query, "counts[0]"))
+    with contextlib.suppress(ProcessLookupError):  # Gone if it was ended as soon as replaced.
+        os.kill(paused, signal.SIGCONT)
+    assert query.awaitTermination(60)
+    assert query.verify().is_identical
+    assert recovery(query, "counts[0]")["was_promoted"]
+
+
+DRIVER = """
+import sys
+sys.path.insert(0, {tests!r})
+from test_protocol import nexmark
+from holdfast import {protection}
+from holdfast.api.session import session
+from holdfast.nexmark.source import now_us
+spark = session("driver")
+origin = now_us() + 8_000_000
+query = nexmark("q12", origin).start(
+    spark, checkpointLocation={location!r}, protection={protection}()
+)
+print(origin, flush=True)
+query.awaitTermination()
+"""
+
+
+@pytest.mark.parametrize("protection", [ActiveStandby, PassiveStandby])
+def test_a_killed_driver_goes_on_with_standby_replicas(
+    spark: SparkSession, tmp_path: Path, protection: type[Protection]
+) -> None:
+    location = str(tmp_path / "q")
+    script = DRIVER.format(
+        tests=str(Path(__file__).parent),
+        location=location,
+        protection=protection.__name__,
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as driver:
+        assert driver.stdout is not None
+        origin = int(driver.stdout.readline())
+        journal = tmp_path / "q" / "coordinator"
+        deadline = time.monotonic() + 60
+        while not any('"point"' in f.read_text() for f in journal.glob("*.journal")):
+            assert time.monotonic() < deadline
+            assert driver.poll() is None
+            time.sleep(0.01)
+        os.killpg(driver.pid, signal.SIGKILL)
+    query = nexmark("q12", origin).start(
+        spark, checkpointLocation=location, protection=protection()
+    )
+    assert query.awaitTermination(60)
+    assert query.verify().is_identical
+
+
+def test_a_secondary_is_promoted_on_request(spark: SparkSession, tmp_path: Path) -> None:
+    query = nexmark("q12", now_us() + 6_000_000).start(
+        spark, checkpointLocation=str(tmp_path), protection={"counts": ActiveStandby()}
+    )
+    wait_for_secondary(query, "counts[0]")
+    wait_for(query, has_put_in(query, 4_000))
+    primary, secondary = (pid(query, "counts[0]", role) for role in ("primary", "secondary"))
+    query.promote("counts")
+    assert pid(query, "counts[0]", "primary") == secondary
+    wait_for_secondary(query, "counts[0]", other_than=primary)
+    assert query.awaitTermination(60)
+    assert query.verify().is_identical
+    assert not query.failures
+
+
+def test_every_unit_may_be_protected_in_its_own_way(spark: SparkSession, tmp_path: Path) -> None:
+    mixed = {
+        "persons": PassiveStandby(),
+        "auctions": ActiveStandby(),
+        "join": Checkpointed(interval="80 milliseconds"),
+    }
+    query = nexmark("q3", now_us() + 6_000_000).start(
+        spark, checkpointLocation=str(tmp_path), protection=mixed
+    )
+    for node in ("persons[0]", "auctions[0]"):
+        wait_for_secondary(query, node)
+    wait_for(query, has_put_in(query, 8_000))
+    for node_pid in query.nodes.values():
+        os.kill(node_pid, signal.SIGKILL)
+    assert query.awaitTermination(90)
+    assert query.verify().is_identical
+
+
+def test_rollback_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    query = nexmark("q3", now_us() + 4_000_000).start(
+        spark,
+        checkpointLocation=str(tmp_path),
+        protection={"auctions": UpstreamBackup(guarantee="rollback")},
+    )
+    wait_for(query, has_put_in(query, 8_000))
+    os.kill(query.pid("auctions[0]"), signal.SIGKILL)
+    assert query.awaitTermination(90)
+    found = query.verify()
+    assert (found.lost, found.gaps) == (0, 0)
+    assert query.recoveries
+
+
+def test_amnesia_loses_a_run_of_the_input_and_says_which(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Dataflow("forgetful")
+    bids = bids_of(flow, now_us() + 4_000_000)
+    bids.unit("middle").select("bidder", "price").unit("last").filter("price >= 0").sink("out")
+    query = flow.start(spark, checkpointLocation=str(tmp_path), protection={"middle": Amnesia()})
+    wait_for(query, has_put_in(query, 8_000))
+    os.kill(query.pid("middle[0]"), signal.SIGKILL)
+    assert query.awaitTermination(90)
+    found = query.verify()
+    assert found.lost > 0
+    assert (found.doubled, found.gaps) == (0, 0)
+    (gap,) = query.lastProgress["gaps"]
+    assert 0 < gap["to_id"] - gap["from_id"] < gap["to_id"] <= EVENTS
+
+
+@pytest.mark.parametrize("kind", ["sample", "clock"])
+@pytest.mark.parametrize(
+    "protection",
+    [UpstreamBackup(), ActiveStandby(), PassiveStandby(), Checkpointed(interval="80 milliseconds")],
+    ids=["upstream", "active", "passive", "checkpointed"],
+)
+def test_what_chance_and_the_clock_decided_holds_over_a_failure(
+    spark: SparkSession, tmp_path: Path, protection: Protection, kind: str
+) -> None:
+    flow = Dataflow("arbitrary")
+    bids = bids_of(flow, now_us() + 4_500_000)
+    if kind == "sample":
+        made = bids.unit("chance").sample(0.5)
+    else:
+        windows = (
+            bids.key_by("bidder")
+            .unit("chance")
+            .window(tumbling("200 milliseconds", time="processing"))
+        )
+        made = windows.aggregate("count(*) AS bids", name="chance")
+    made.sink("out")
+    counted = made.unit("counts").window(tumbling("10 seconds"))
+    counted.aggregate("count(*) AS n", name="counts").sink("counts")
+    query = flow.start(spark, checkpointLocation=str(tmp_path), protection={"chance": protection})
+    if isinstance(protection, ActiveStandby | PassiveStandby):
+        wait_for_secondary(query, "chance[0]")
+    wait_for(query, has_put_in(query, 8_000))
+    os.kill(query.pid("chance[0]"), signal.SIGKILL)
+    assert query.awaitTermination(90)
+    assert has_recovered(query, "chance[0]")()
+    stored = spark.read.format("holdfast").option("metadata", "true")
+    out = stored.load(str(tmp_path / "streams" / "out"))
+    rows = out.count()
+    assert out.selectExpr("max(_tuple_id)").collect()[0][0] == rows - 1
+    assert out.select("_tuple_id").distinct().count() == rows
+    assert query.to_dataframe("counts").selectExpr("sum(n)").collect()[0][0] == rows
+    if kind == "clock":
+        assert out.selectExpr("sum(bids)").collect()[0][0] == EVENTS
+
+
+def bids_of(flow: Dataflow, origin_us: int) -> Stream:
+    """Bids for about four seconds."""
+    generator = NexmarkSource(
+        "bid", EVENTS, NexmarkConfig(events_per_second=2_000), RATE, origin_us
+    )
+    return flow.source_generator(generator, name="bids")

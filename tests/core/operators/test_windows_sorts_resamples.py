@@ -191,12 +191,9 @@ def test_windows_from_the_first_tuple_equal_the_plain_model(rows: list[Row], sli
         for start in range(time - 9, time + 1):
             if (start - origin) % slide == 0:
                 groups.setdefault((start, value["k"]), []).append((time, value))
-    arrival = list(origins)
+    by_start = sorted(groups.items(), key=lambda group: group[0][0])  # then by when they began
     expected = [
-        {"start": start, "k": key, **summary(members)}
-        for (start, key), members in sorted(
-            groups.items(), key=lambda group: (group[0][0], arrival.index(group[0][1]))
-        )
+        {"start": start, "k": key, **summary(members)} for (start, key), members in by_start
     ]
     found = [
         {"start": _micros(row["window_start"]),

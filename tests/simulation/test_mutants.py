@@ -19,7 +19,7 @@ BY_ITS_NAME = {
     "accepts an old receiver": {"I-FENCE", "I-MEM"},
     "ignores credit": {"I-MEM"},
     "promises before it sends": {"I-BND", "LocalProtocolError"},
-    "reuses incarnations": {"I-INC"},
+    "reuses incarnations": {"I-INC", "InvariantViolation"},
     "assigns before the journal": {"I-COORD"},
     "partitions by incarnation": {"I-DET", "I-BND", "I-CUT"},
     "speaks while it replays": {"I-CUT", "I-DET"},

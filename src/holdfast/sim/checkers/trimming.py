@@ -238,7 +238,7 @@ class RestartPoints(Checker):
         stream = plan.round_stream
         batches = self._world.sinks[stream].read()
         sinks[stream] = batches[-1].next_id if batches else 0
-        return rounds_of(between(batches, point.needed_from[stream], sinks[stream]))
+        return rounds_of(between(batches, point.needed_from.get(stream, 0), sinks[stream]))
 
     def _feed(
         self, machine: Node, stream: StreamId, producer: NodeId | None, point: RestartPoint

@@ -21,6 +21,7 @@ from holdfast.sim.process import Process
 
 _LOST_FRAMES = ("break", "cut", "isolate", "kill", "pause")
 _TORN_LOGS = ("machine-crash", "slow-node")
+_LAGS = ("kill", "break", "cut", "isolate", "slow-link")
 _KILLS = ("kill", "machine-crash", "slow-node", "break")
 _ACTIVE, _PASSIVE = "active standby", "passive standby"
 
@@ -307,16 +308,16 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
         HAOutput, "follow", _trim_all_that_is_held, _TORN_LOGS, _ACTIVE
     ),
     "keeps for the primary alone": Mutant(
-        OutputQueue, "let_go", _keep_for_the_primary_alone, _LOST_FRAMES, _ACTIVE
+        OutputQueue, "let_go", _keep_for_the_primary_alone, _LAGS, _ACTIVE
     ),
     "trims when a cursor closes": Mutant(
-        Cursor, "unsubscribe", _trim_when_a_cursor_closes, _KILLS, _ACTIVE
+        Cursor, "unsubscribe", _trim_when_a_cursor_closes, _LAGS, _ACTIVE
     ),
     "promotes before the journal": Mutant(Coordinator, "_succeed", _promote_before_the_journal),
     "stores while a secondary is joined": Mutant(
-        Instance, "is_being_joined", _store_while_it_is_joined, _KILLS, _ACTIVE
+        Instance, "is_being_joined", _store_while_it_is_joined, _LAGS, _ACTIVE
     ),
-    "joins before it is served": Mutant(Node, "has_joined", _join_at_once, _KILLS, _ACTIVE),
+    "joins before it is served": Mutant(Node, "has_joined", _join_at_once, _LAGS, _ACTIVE),
     "forgets what sinks lack": Mutant(
         HAOutput, "promote", _forget_what_sinks_lack, _TORN_LOGS, _ACTIVE
     ),

@@ -6,11 +6,12 @@ import signal
 import pytest
 from checkpoint_mutants import CHECKPOINT_MUTANTS
 from mutants import MUTANTS
+from standby_mutants import STANDBY_MUTANTS
 
 from holdfast.sim.seeds import Run, simulate
 
 SEEDS = 200
-ALL = MUTANTS | CHECKPOINT_MUTANTS
+ALL = MUTANTS | CHECKPOINT_MUTANTS | STANDBY_MUTANTS
 BY_ITS_NAME = {
     "trims one too far": {"I-TRIM"},
     "trims at level 0": {"I-TRIM"},
@@ -28,11 +29,13 @@ BY_ITS_NAME = {
     "deletes the older checkpoint": {"I-STORE"},
     "deletes what a point on its way needs": {"I-STORE"},
     "stores before sinks are synced": {"I-ACK"},
+    "trims what receivers have": {"I-TRIM"},
+    "promotes before the journal": {"I-COORD"},
 }
 """Invariants that must be the one found, where only they make sense."""
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [*MUTANTS, *STANDBY_MUTANTS])
 def test_a_deliberate_bug_is_found(name: str) -> None:
     invariant = _found(name)
     assert invariant is not None, f"nobody noticed in {SEEDS} runs"

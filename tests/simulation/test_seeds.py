@@ -17,6 +17,7 @@ from holdfast.sim.seeds import Run, simulate
 from holdfast.sim.workload.known import KNOWN
 
 SEEDS = 200
+_DEADLY = ("kill", "pause", "machine-crash", "break", "slow-node")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,20 @@ def test_every_kind_of_fault_strikes_and_most_pairs_meet(summary: Summary) -> No
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_rare_situations_are_met(summary: Summary, situation: str) -> None:
     assert summary.situations[situation] > 0
+
+
+@pytest.mark.parametrize(
+    ("approach", "met"),
+    [
+        ("active standby", ("secondary promoted",)),
+        ("passive standby", ("secondary promoted", "image taken over", "image of no use")),
+    ],
+)
+def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None:
+    runs = [Run(seed, kinds=_DEADLY, approach=approach) for seed in range(40)]
+    summary = run_all(runs, processes=2)
+    assert not summary.violations
+    assert all(summary.situations[situation] for situation in met)
 
 
 @pytest.mark.parametrize("name", KNOWN)

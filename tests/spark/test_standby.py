@@ -32,6 +32,15 @@ from holdfast.nexmark.source import NexmarkSource, now_us
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module", autouse=True)
+def warm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Python workers are up: the first events come soon after a query's start."""
+    query = nexmark("q12", now_us() - 60_000_000).start(
+        spark, checkpointLocation=str(tmp_path_factory.mktemp("warm")), protection=ActiveStandby()
+    )
+    assert query.awaitTermination(60)
+
+
 def replica(query: Query, node: str, role: str) -> dict[str, object]:
     """What the status says of a replica; empty if there is none at work."""
     found = query.status["nodes"].get(node, {}).get("replicas", [])

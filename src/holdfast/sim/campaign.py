@@ -29,10 +29,6 @@ SITUATIONS = (
     "checkpoint failed",
     "damaged checkpoint passed over",
     "secondary promoted",
-    "image taken over",
-    "image of no use",
-    "round of a zombie",
-    "secondary ahead of the log",
 )
 """What a campaign must have met, or it has not looked at it."""
 

@@ -43,7 +43,7 @@ def test_nexmark_prints_what_happened_as_json() -> None:
     [
         (("nexmark", "q99"), "there are q1, q3, q8, q12"),
         (("nexmark", "q12", "--rate", "fast"), "neither a number nor max"),
-        (("nexmark", "q12", "--protection", "magic"), "'checkpointed' and 'none'"),
+        (("nexmark", "q12", "--protection", "magic"), "checkpointed, none"),
         (("nexmark", "q12", "--kill", "counts"), "write unit@seconds"),
         (("bench", "spine", "--only", "luck"), "throughput"),
         (("frobnicate",), "No such command"),

@@ -11,10 +11,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from chunk_processes import QUICK, ChunkProcesses, wait_until
 
-from holdfast.shell.stores.base import CheckpointStore, ObjectMissing, StoreSpec, StoreUnavailable
+from holdfast.core.checkpoint.loading import PageRun
+from holdfast.core.checkpoint.page_checksum import checksums
+from holdfast.core.checkpoint.page_image import PageFile
+from holdfast.core.model.ids import CheckpointId, Incarnation
+from holdfast.shell.stores.base import (
+    CheckpointStore,
+    ObjectDamaged,
+    ObjectMissing,
+    StoreSpec,
+    StoreUnavailable,
+)
 from holdfast.shell.stores.chunks.client import ChunkStore
 from holdfast.shell.stores.chunks.master_service import MasterService
 from holdfast.shell.stores.file_system import FileSystemStoreSpec
@@ -102,6 +113,42 @@ def test_what_is_not_there_is_missing(store: CheckpointStore) -> None:
         store.read_into("a-1/none", 0, memoryview(bytearray(1)))
     with pytest.raises(ObjectMissing):
         store.read_into("a-1/short", 3, memoryview(bytearray(3)))
+
+
+def test_pages_are_checked_as_they_are_read(store: CheckpointStore) -> None:
+    """Runs longer and shorter than what is checked at once, from the middle of an object."""
+    words_per_page, count = 1 << 10, 75
+    pages = np.random.default_rng(3).integers(0, 1 << 62, count * words_per_page)
+    seeds = np.arange(7, 7 + count, dtype=np.uint64)
+    wanted = checksums(pages, 10, np.arange(count), seeds)
+    stored = bytearray(pages.tobytes())
+    write(store, "a-1/whole", bytes(stored))
+    stored[8 * words_per_page * 70 + 11] ^= 1
+    write(store, "a-1/damaged", bytes(stored))
+    write(store, "a-1/short", bytes(stored[: 8 * words_per_page * 60 + 5]))
+
+    def read(name: str, first: int, last: int) -> np.ndarray:
+        run = PageRun(
+            PageFile(CheckpointId(1, Incarnation(1)), 0, count),
+            first * words_per_page * 8,
+            np.zeros((last - first) * words_per_page, dtype=np.int64),
+            10,
+            seeds[first:last],
+            wanted[first:last],
+        )
+        store.read_pages(name, run)
+        return run.words
+
+    for first, last in ((0, count), (3, 4), (1, 66), (40, 75)):
+        expected = pages[first * words_per_page : last * words_per_page]
+        assert np.array_equal(read("a-1/whole", first, last), expected)
+    read("a-1/damaged", 0, 70)
+    with pytest.raises(ObjectDamaged):
+        read("a-1/damaged", 1, count)
+    with pytest.raises(ObjectMissing):
+        read("a-1/short", 30, 61)
+    with pytest.raises(ObjectMissing):
+        read("a-1/none", 0, 1)
 
 
 def test_names_are_found_by_the_beginning_of_their_folder(store: CheckpointStore) -> None:

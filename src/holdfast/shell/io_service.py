@@ -256,25 +256,21 @@ class IOService:
 
     def _load_pages(self, manifest: Manifest, state_bytes_max: int) -> PageManager:
         loader = PageLoader(manifest.image, state_bytes_max)
-        runs = loader.runs()
-        share = -(-len(runs) // self._worker_count) or 1
+        runs = iter(loader.runs())
         failed = threading.Event()
         jobs = [
-            self._readers.submit(self._read_runs, loader, runs[first : first + share], failed)
-            for first in range(0, len(runs), share)
+            self._readers.submit(self._read_runs, runs, failed) for _ in range(self._worker_count)
         ]
         _wait_for_all(jobs, failed)
         return loader.pages
 
-    def _read_runs(self, loader: PageLoader, runs: list[PageRun], failed: threading.Event) -> None:
-        """A share of the runs, one after another: as they lie, and without asking for the next."""
+    def _read_runs(self, runs: Iterator[PageRun], failed: threading.Event) -> None:
+        """Take one run after another, until the others and this one have read them all."""
         for run in runs:
             if failed.is_set():
                 raise _Cancelled
             name = manifests.pages_name(self._node, run.file.checkpoint, run.file.worker)
-            self._store.read_into(name, run.offset, run.words.data.cast("B"))
-            if not loader.is_whole(run):
-                raise _Damaged(f"{name}: a page behind byte {run.offset} fails its checksum")
+            self._store.read_pages(name, run)
 
     def close(self) -> None:
         """Stop what is being written, finish the rest, and let go of the store."""

@@ -167,7 +167,7 @@ def load_checkpoint(
         if len(part) < run.words.nbytes:
             raise Unreadable(f"{name} is cut short")
         run.words.view("uint8")[:] = part
-        if not loader.is_whole(run):
+        if not run.is_whole():
             raise Unreadable(f"{name}: a page fails its checksum")
     files = {
         segment.checkpoint: store.get(manifests.outputs_name(node, segment.checkpoint))

@@ -30,15 +30,23 @@ class PageRun:
         file: The file.
         offset: Where the first begins in the file, in bytes.
         words: Where they go; a view of the arena.
-        first: Number of the first in reading order.
-        count: How many there are.
+        shift: A page has `1 << shift` words.
+        seeds: The PageID of each, uint64 (n,).
+        checksums: What each must have, uint64 (n,).
     """
 
     file: PageFile
     offset: int
     words: np.ndarray
-    first: int
-    count: int
+    shift: int
+    seeds: np.ndarray
+    checksums: np.ndarray
+
+    def is_whole(self) -> bool:
+        """Whether the pages, now read, have the checksums that they should."""
+        pages = np.arange(len(self.seeds))
+        found = checksums(self.words, self.shift, pages, self.seeds)
+        return bool(np.array_equal(found, self.checksums))
 
 
 class PageLoader:
@@ -77,15 +85,14 @@ class PageLoader:
             for first in range(begin, end, longest):
                 count = min(longest, end - first)
                 at = int(self._physical[first]) << shift
-                words = self.pages.arena[at : at + (count << shift)]
-                offset = int(position[first]) * image.page_bytes
-                runs.append(PageRun(image.files[int(file[first])], offset, words, first, count))
+                runs.append(
+                    PageRun(
+                        image.files[int(file[first])],
+                        int(position[first]) * image.page_bytes,
+                        self.pages.arena[at : at + (count << shift)],
+                        shift,
+                        self._seeds[first : first + count],
+                        self._checksums[first : first + count],
+                    )
+                )
         return runs
-
-    def is_whole(self, run: PageRun) -> bool:
-        """Whether the pages of a run, now in the arena, have the checksums that they should."""
-        part = slice(run.first, run.first + run.count)
-        found = checksums(
-            self.pages.arena, self.pages.shift, self._physical[part], self._seeds[part]
-        )
-        return bool(np.array_equal(found, self._checksums[part]))

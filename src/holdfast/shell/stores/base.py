@@ -19,6 +19,8 @@ from holdfast.shell.storage.errors import StorageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.core.checkpoint.loading import PageRun
+
 
 class StoreUnavailable(StorageError):
     """The store does not answer, is full, or refuses; the job goes on without it for now."""
@@ -91,6 +93,17 @@ class CheckpointStore(abc.ABC):
             ObjectDamaged: It cannot be read any more.
             StoreUnavailable: The store does not answer.
         """
+
+    def read_pages(self, name: str, run: PageRun) -> None:
+        """Read pages that lie one after another into the memory that waits for them.
+
+        Raises:
+            ObjectDamaged: One of them is not what its checksum says.
+            ObjectMissing, StoreUnavailable: As `read_into`.
+        """
+        self.read_into(name, run.offset, run.words.data.cast("B"))
+        if not run.is_whole():
+            raise ObjectDamaged(f"{name}: a page behind byte {run.offset} fails its checksum")
 
     @abc.abstractmethod
     def size(self, name: str) -> int:

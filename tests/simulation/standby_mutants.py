@@ -29,12 +29,12 @@ _ACTIVE, _PASSIVE = "active standby", "passive standby"
 
 
 def _put_out_as_a_secondary(original: Any) -> Any:
-    def write_sink(self: HAOutput, stream: Any, tuples: Any, effects: list[Any]) -> None:
+    def put_out(self: HAOutput, *arguments: Any) -> None:
         was_secondary, self._is_secondary = self._is_secondary, False
-        original(self, stream, tuples, effects)
+        original(self, *arguments)
         self._is_secondary = was_secondary
 
-    return write_sink
+    return put_out
 
 
 def _trim_what_receivers_have(original: Any) -> Any:
@@ -184,7 +184,7 @@ class _OnlyDirty:
 
 def _let_the_unit_write_at_once(original: Any) -> Any:
     def prepare(self: DeltaSender, cut: Any, outputs: Any, now_ms: int, effects: list[Any]) -> None:
-        was_sending = self.is_sending
+        was_sending = self._sending is not None
         original(self, cut, outputs, now_ms, effects)
         if self._sending is not None and not was_sending:
             self._pages.thaw(self._sending.snapshot, self._sending.positions)
@@ -302,7 +302,7 @@ def _forget_the_seed(original: Any) -> Any:
 
 
 STANDBY_MUTANTS: dict[str, Mutant] = {
-    "puts out as a secondary": Mutant(HAOutput, "_write_sink", _put_out_as_a_secondary),
+    "puts out as a secondary": Mutant(HAOutput, "put_out", _put_out_as_a_secondary),
     "trims what receivers have": Mutant(HAOutput, "follow", _trim_what_receivers_have),
     "trims all that is held for sinks": Mutant(
         HAOutput, "follow", _trim_all_that_is_held, _TORN_LOGS, _ACTIVE
@@ -311,7 +311,9 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
         OutputQueue, "let_go", _keep_for_the_primary_alone, _LAGS, _ACTIVE
     ),
     "promotes before the journal": Mutant(Coordinator, "_succeed", _promote_before_the_journal),
-    "writes what the log has": Mutant(HAOutput, "promote", _write_what_the_log_has),
+    "writes what the log has": Mutant(
+        HAOutput, "promote", _write_what_the_log_has, _KILLS, _ACTIVE
+    ),
     "keeps its old incarnation": Mutant(Node, "_on_promoted", _keep_the_old_incarnation),
     "ignores what sinks lost": Mutant(
         StandbyImage, "restored", _ignore_what_sinks_lost, _TORN_LOGS, _PASSIVE

@@ -26,7 +26,7 @@ from holdfast.core.haunit.restoration import (
     Restoration,
     RestoredState,
 )
-from holdfast.core.haunit.rounds import Round, rounds_of
+from holdfast.core.haunit.rounds import Round, first_to_read, rounds_of
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
@@ -192,8 +192,7 @@ class Process:
         if not self.plan.keeps_rounds:
             return ()
         stream = self.plan.round_stream
-        first = 0 if point is None else point.oldest().needed_from.get(stream, 0)
-        return self._read_log(stream, max(0, first - 1))
+        return self._read_log(stream, first_to_read(point, stream))
 
     def _read_log(self, stream: StreamId, first: int) -> tuple[Round, ...]:
         batches = self._world.sinks[stream].read()

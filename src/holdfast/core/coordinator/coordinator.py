@@ -534,10 +534,6 @@ class Coordinator:
 
     # -- looking ----------------------------------------------------------------------------
 
-    def current_incarnation(self, node: NodeId) -> Incarnation:
-        """The incarnation of a node's primary; 0: it has none."""
-        return self._instances[node].primary.incarnation
-
     def is_current(self, node: NodeId, incarnation: Incarnation) -> bool:
         """Whether messages of this incarnation still count."""
         instance = self._instances.get(node)

@@ -63,11 +63,6 @@ class DeltaSender:
         self._sent_before: dict[str, int] = {}  # output tuples that it has had
         self._sending: _Sending | None = None
 
-    @property
-    def is_sending(self) -> bool:
-        """Whether a delta is under way."""
-        return self._sending is not None
-
     def begin(self, receiver: Incarnation) -> None:
         """A secondary asks for the state: all of it at first."""
         self.stop()

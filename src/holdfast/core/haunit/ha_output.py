@@ -183,15 +183,26 @@ class HAOutput:
                 in_log = max(sink_next_ids.get(stream, 0), next_id)
                 self._sinks[stream] = Sink(next_id, in_log, in_log)
             else:
-                queue = OutputQueue(
-                    stream,
-                    first_id=next_id,
-                    retain=self._plan.is_protected,
-                    memory_limit_bytes=self._plan.limits.output_queue_bytes,
-                )
+                queue = self._new_queue(stream, next_id)
                 self._streams[stream] = Output(
                     queue, spec.receivers[i], Link(queue.primary), trimmed_told=next_id
                 )
+
+    def _new_queue(self, stream: StreamId, first_id: int) -> OutputQueue:
+        return OutputQueue(
+            stream,
+            first_id=first_id,
+            retain=self._plan.is_protected,
+            memory_limit_bytes=self._plan.limits.output_queue_bytes,
+        )
+
+    def _begin_anew(self, output: Output, first_id: int) -> None:
+        """Another queue for a stream, numbered from an id on."""
+        output.queue = self._new_queue(output.queue.stream, first_id)
+        output.trimmed_told = first_id
+        output.primary.cursor = output.queue.primary
+        if output.secondary is not None:
+            output.secondary.cursor = output.queue.open_secondary()
 
     def rebase(self) -> None:
         """Nothing has been put out yet: number from where receivers, and sinks' logs, are.
@@ -220,14 +231,7 @@ class HAOutput:
         """Hold again what was put out before the point and may still be needed."""
         if not batches:
             return
-        output.queue = OutputQueue(
-            output.queue.stream,
-            first_id=batches[0].first_id,
-            retain=True,
-            memory_limit_bytes=self._plan.limits.output_queue_bytes,
-        )
-        output.primary.cursor = output.queue.primary
-        output.trimmed_told = batches[0].first_id
+        self._begin_anew(output, batches[0].first_id)
         for batch in batches:
             output.queue.append(batch)
 
@@ -236,11 +240,12 @@ class HAOutput:
     def has_room(self) -> bool:
         """Whether no stream has too many unsent tuples. Cost: O(streams)."""
         limit = self._plan.limits.output_queue_tuples
-        if any(output.is_unplaced for output in self._streams.values()):
-            return False
         if self._is_secondary and any(s.held_tuples >= limit for s in self._sinks.values()):
             return False
-        return all(output.queue.unsent_tuples < limit for output in self._streams.values())
+        return all(
+            not output.is_unplaced and output.queue.unsent_tuples < limit
+            for output in self._streams.values()
+        )
 
     def put_out(
         self, spec: OutputSpec, rows: Rows, boundary_us: int, effects: list[Effect]
@@ -252,10 +257,13 @@ class HAOutput:
         )
         self.tuples += batch.num_rows
         if spec.is_sink:
-            stream = spec.streams[0]
-            first_id = self._sinks[stream].next_id
-            tuples = TupleBatch(first_id, batch, boundary_us, rows.created_us)
-            self._write_sink(stream, tuples, effects)
+            sink = self._sinks[spec.streams[0]]
+            tuples = TupleBatch(sink.next_id, batch, boundary_us, rows.created_us)
+            sink.next_id = tuples.next_id
+            if self._is_secondary or self._gates:
+                sink.held.append(tuples)
+            else:
+                self._write(spec.streams[0], tuples, effects)
             return
         for stream, part in zip(spec.streams, _partition(batch, spec), strict=True):
             output = self._streams[stream]
@@ -275,13 +283,9 @@ class HAOutput:
             for stream in spec.streams:
                 self._streams[stream].queue.promise(boundary_us)
 
-    def _write_sink(self, stream: StreamId, tuples: TupleBatch, effects: list[Effect]) -> None:
-        """Write what the log does not hold yet: exactly once by tuple id."""
+    def _write(self, stream: StreamId, tuples: TupleBatch, effects: list[Effect]) -> None:
+        """Write what the log of a sink does not hold yet: exactly once by tuple id."""
         sink = self._sinks[stream]
-        sink.next_id = tuples.next_id
-        if self._is_secondary or self._gates:
-            sink.held.append(tuples)
-            return
         if tuples.next_id <= sink.written_before:
             return
         tuples = tuples.starting_at(sink.written_before)
@@ -339,13 +343,9 @@ class HAOutput:
         for stream, output in self._streams.items():
             output.queue.gate = opened.next_ids[stream]
             output.queue.promise(promised.get(stream, BEGINNING_US))
-        gates, self._gates = self._gates, deque()
         for stream, sink in self._sinks.items():
-            next_id = sink.next_id
             while sink.held and sink.held[0].next_id <= opened.next_ids[stream]:
-                self._write_sink(stream, sink.held.popleft(), effects)
-            sink.next_id = next_id
-        self._gates = gates
+                self._write(stream, sink.held.popleft(), effects)
 
     def _note_first_output(self, effects: list[Effect]) -> None:
         if not self._has_put_out:
@@ -496,19 +496,10 @@ class HAOutput:
         output.is_settled = False
         if output.queue.trimmed_before <= got.from_id <= output.rebased_at:
             return
-        first_id = 0 if got.from_id == NO_ID else got.from_id
-        output.queue = OutputQueue(
-            output.queue.stream,
-            first_id=first_id,
-            retain=output.queue.retains,
-            memory_limit_bytes=self._plan.limits.output_queue_bytes,
-        )
+        output.rebased_at = 0 if got.from_id == NO_ID else got.from_id
+        self._begin_anew(output, output.rebased_at)
         if self._gates is not None:
-            output.queue.gate = first_id
-        output.rebased_at = output.trimmed_told = first_id
-        output.primary.cursor = output.queue.primary
-        if output.secondary is not None:
-            output.secondary.cursor = output.queue.open_secondary()
+            output.queue.gate = output.rebased_at
 
     def acknowledge(self, got: AckReceived, effects: list[Effect]) -> bool:
         """Take over a replica's positions and credit; False when the frame was refused."""
@@ -630,12 +621,9 @@ class HAOutput:
         self._incarnation = incarnation
         self._is_secondary = False
         for stream, sink in self._sinks.items():
-            next_id = sink.next_id
             sink.durable_before = sink.written_before = sink_next_ids[stream]
-            held, sink.held = sink.held, deque()
-            for tuples in held:
-                self._write_sink(stream, tuples, effects)
-            sink.next_id = next_id
+            while sink.held:
+                self._write(stream, sink.held.popleft(), effects)
         if self._gates is not None:
             for output in self._streams.values():
                 output.queue.gate = output.queue.next_id

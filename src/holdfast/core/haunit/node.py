@@ -240,9 +240,11 @@ class Node:
         self._note_after: RestartPoint | None = None
         if is_at_cut and plan.checkpoints is None:
             self._note_after = assignment.restart_point
-        self._is_silent = restored is None and assignment.restart_point is not None
-        if plan.guarantee is not Guarantee.PRECISE:
-            self._is_silent = False  # What comes twice does no harm.
+        self._is_silent = (
+            restored is None
+            and assignment.restart_point is not None
+            and plan.guarantee is Guarantee.PRECISE  # Else what comes twice does no harm.
+        )
         if is_at_cut:
             self._boundary_us = point.boundary_us
             self._promise(self._promised())

@@ -19,13 +19,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.ids import NO_ID
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
+
+if TYPE_CHECKING:
+    from holdfast.core.model.ids import StreamId
+    from holdfast.core.recovery.restart_point import RestartPoint
 
 ROUND_SCHEMA: Final = pa.schema(
     [
@@ -85,6 +89,13 @@ def rounds_of(batches: tuple[TupleBatch, ...]) -> tuple[Round, ...]:
                 Round(batch.first_id + i, clocks[i], seeds[i], boundaries[i], tuple(processed[i]))
             )
     return tuple(found)
+
+
+def first_to_read(point: RestartPoint | None, round_stream: StreamId) -> int:
+    """Where to read a round log: a round before the one that the oldest candidate begins with."""
+    if point is None:
+        return 0
+    return max(0, point.oldest().needed_from.get(round_stream, 0) - 1)
 
 
 class Rounds:

@@ -38,7 +38,7 @@ from holdfast.core.haunit.restoration import (
     RestoredState,
     StoreAway,
 )
-from holdfast.core.haunit.rounds import Round, RoundsLost
+from holdfast.core.haunit.rounds import Round, RoundsLost, first_to_read
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
@@ -461,8 +461,8 @@ class NodeTask:
         stream = self._spec.plan.round_stream
         if stream not in next_ids:
             return ()
-        first = 0 if point is None else point.oldest().needed_from.get(stream, 0)
-        return read_rounds(self._spec.round_place, max(0, first - 1), next_ids[stream])
+        first_id = first_to_read(point, stream)
+        return read_rounds(self._spec.round_place, first_id, next_ids[stream])
 
     def _promote(self, word: dict[str, Any]) -> None:
         """The primary is gone: open the sinks, and take over."""

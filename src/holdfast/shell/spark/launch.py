@@ -27,9 +27,10 @@ from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.shell.sources.base import SourceSpec
+from holdfast.shell.spark.jobs import NodeJobs
 from holdfast.shell.spark.journal import Journal
 from holdfast.shell.spark.reasons import reason_of
-from holdfast.shell.spark.task import KEEP_ALIVE_SUFFIX, TaskSpec, run_node
+from holdfast.shell.spark.task import KEEP_ALIVE_SUFFIX, TaskSpec
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.transport.channels import Channels, RunKeys
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_INTERVAL_S = 1.0
-_STOP_TIMEOUT_S = 5.0
 _CHECKPOINTS_SHOWN = 1_000
 
 
@@ -102,8 +102,8 @@ class Cluster:
         self._timers: dict[str, int] = {}
         self._answered_s: dict[bytes, float] = {}
         self._unwritten: list[c.WriteJournal] = []
-        self._threads: dict[tuple[NodeId, int], threading.Thread] = {}
         self._is_stopping = threading.Event()
+        self._jobs = NodeJobs(self._sc, spec.name, self._task_spec, self._on_task_ended)
         self._is_over = False  # finished or failed; only the coordinator's thread looks
         self._on_end: Callable[[], None] = lambda: None
         self._loop = threading.Thread(target=self._run, name="holdfast-coordinator", daemon=True)
@@ -148,19 +148,6 @@ class Cluster:
         self._is_stopping.set()
         self._loop.join()
 
-    def _end_tasks(self) -> None:
-        deadline = time.monotonic() + _STOP_TIMEOUT_S
-        for thread in list(self._threads.values()):
-            thread.join(max(0.0, deadline - time.monotonic()))
-        for (node, launch), thread in self._threads.items():
-            if thread.is_alive() and not self._is_spark_stopped():
-                self._sc.cancelJobGroup(self._group(node, launch))
-                thread.join(_STOP_TIMEOUT_S)
-
-    def _is_spark_stopped(self) -> bool:
-        jsc: Any = self._sc._jsc
-        return jsc is None or bool(jsc.sc().isStopped())
-
     def states(self) -> dict[NodeId, str]:
         """The state of every node's primary."""
         return {node: state.value for node, state in self._machine.states().items()}
@@ -190,10 +177,10 @@ class Cluster:
             self._is_stopping.set()
             self._say_to_all({"kind": "stop"})
             self._collect_last_words()
-            self._end_tasks()
+            self._jobs.end()
         except Exception as error:  # Whatever it is, the query has failed and must say why.
             self.error = f"the coordinator failed: {type(error).__name__}: {reason_of(error)}"
-            if self._is_spark_stopped():
+            if self._jobs.is_spark_stopped:
                 self.error = "Spark's session was stopped while the query ran"
             _LOG.debug("the coordinator failed", exc_info=True)
         finally:
@@ -271,13 +258,15 @@ class Cluster:
             self._step(stimulus)
 
     def _on_hello(self, node: NodeId, identity: bytes, word: dict[str, Any]) -> None:
-        if not self._machine.is_expected(node, word["launch"]):
+        self._jobs.came_up(node, word["launch"], word["attempt"])
+        launch = self._jobs.launch_of(node, word["launch"])
+        if not self._machine.is_expected(node, launch):
             self._say(identity, {"kind": "fenced"})
             return
         task = identity.decode()
         self._reports_of[task] = NodeReport(word["pid"], word["host"])
         endpoint = self.route(word["endpoint"])
-        self._step(c.HelloReceived(node, word["launch"], task, endpoint))
+        self._step(c.HelloReceived(node, launch, task, endpoint))
         self._show_primary(node)
 
     def _show_primary(self, node: NodeId) -> None:
@@ -337,7 +326,9 @@ class Cluster:
             case SetTimer():
                 self._timers[effect.name] = effect.at_ms
             case c.LaunchTask():
-                self._launch(effect.node, effect.launch)
+                replicas = self._machine.instance(effect.node).replicas()
+                expected = {replica.launch for replica in replicas}
+                self._jobs.launch(effect.node, effect.launch, expected)
             case c.EndTask():
                 self._end_task(effect.node, effect.task)
             case c.WriteJournal():
@@ -414,26 +405,11 @@ class Cluster:
 
     # -- Spark jobs -------------------------------------------------------------------------
 
-    def _group(self, node: NodeId, launch: int) -> str:
-        return f"holdfast/{self._spec.name}/{node}#{launch}"
-
-    def _launch(self, node: NodeId, launch: int) -> None:
-        expected = {replica.launch for replica in self._machine.instance(node).replicas()}
-        for (name, former), thread in self._threads.items():
-            if name == node and former not in expected and thread.is_alive():
-                self._sc.cancelJobGroup(self._group(node, former))
-        thread = threading.Thread(
-            target=self._run_job, args=(node, launch), name=self._group(node, launch), daemon=True
-        )
-        self._threads[(node, launch)] = thread
-        thread.start()
-
-    def _run_job(self, node: NodeId, launch: int) -> None:
-        """Submit the node's job and wait for its end."""
+    def _task_spec(self, node: NodeId, launch: int) -> TaskSpec:
         plan = self._plans[node]
         streams = {spec.stream for spec in plan.inputs}
         sinks = {s for output in plan.outputs if output.is_sink for s in output.streams}
-        spec = TaskSpec(
+        return TaskSpec(
             plan=plan,
             launch=launch,
             coordinator=self._reached_at,
@@ -445,14 +421,10 @@ class Cluster:
             store=self._spec.store,
             is_local=self._is_local,
         )
-        reason = "its task ended"
-        try:
-            self._sc.setJobGroup(self._group(node, launch), f"Holdfast node {node}", True)
-            self._sc.parallelize([0], 1).mapPartitions(lambda _: run_node(spec)).collect()
-        except Exception as error:  # Whatever Spark says ended the task is the reason to report.
-            reason = reason_of(error)
+
+    def _on_task_ended(self, ended: c.TaskEnded) -> None:
         if not self._is_stopping.is_set():
-            self._inbox.put(c.TaskEnded(node, launch, reason))
+            self._inbox.put(ended)
 
 
 def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> Stimulus | None:

@@ -25,6 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 import zmq
+from pyspark import TaskContext
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit import events
@@ -160,6 +161,8 @@ class NodeTask:
         """Open the node's own socket and connect to the coordinator."""
         self._spec = spec
         self._name = spec.plan.node
+        context = TaskContext.get()
+        self._attempt = 0 if context is None else context.attemptNumber()
         self._folder = tempfile.mkdtemp(prefix="holdfast-")
         self._channels = Channels(spec.keys)
         self._server = self._channels.server()
@@ -257,6 +260,7 @@ class NodeTask:
                 "kind": "hello",
                 "node": self._name,
                 "launch": self._spec.launch,
+                "attempt": self._attempt,
                 "endpoint": self._endpoint,
                 "pid": os.getpid(),
                 "host": socket.gethostname(),

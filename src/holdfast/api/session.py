@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 SETTINGS = {
@@ -25,6 +28,7 @@ SETTINGS = {
 def session(name: str = "holdfast", slots: int = 8) -> SparkSession:
     """A local session with `slots` task slots and the warm daemon; an existing one is returned.
 
+    The daemon starts in the background: it takes seconds, and the first query need not wait.
     On a cluster, set `spark.python.daemon.module` to `holdfast.shell.spark.daemon` at submission.
     """
     from pyspark.sql import SparkSession
@@ -38,4 +42,13 @@ def session(name: str = "holdfast", slots: int = 8) -> SparkSession:
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     register(spark)
+    context = spark.sparkContext
+    threading.Thread(target=_warm_up, args=(context,), name="holdfast-warm-up", daemon=True).start()
     return spark
+
+
+def _warm_up(context: SparkContext) -> None:
+    """Have Spark start its Python daemon."""
+    with contextlib.suppress(Exception):  # The session may be stopped at any time.
+        context.setJobGroup("holdfast/warm-up", "Holdfast starts its Python daemon")
+        context.parallelize([0], 1).foreach(lambda _: None)

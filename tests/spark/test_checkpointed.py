@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from killed_driver import kill_when_journalled
 from pyspark.sql import SparkSession
 from test_protocol import has_put_in, nexmark, wait_for
 
@@ -79,22 +77,7 @@ def test_a_killed_driver_goes_on_from_the_checkpoints(spark: SparkSession, tmp_p
     origin = now_us() + 16_000_000
     location = str(tmp_path / "q")
     script = DRIVER.format(tests=str(Path(__file__).parent), origin=origin, location=location)
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    ) as driver:
-        assert driver.stdout is not None
-        assert driver.stdout.readline() == "started\n"
-        deadline = time.monotonic() + 60
-        journal = tmp_path / "q" / "coordinator"
-        while not any('"checkpoint"' in f.read_text() for f in journal.glob("*.journal")):
-            assert time.monotonic() < deadline
-            assert driver.poll() is None
-            time.sleep(0.01)
-        os.killpg(driver.pid, signal.SIGKILL)
+    kill_when_journalled(script, location, "checkpoint")
     with pytest.raises(DataflowChangedError, match="protection UpstreamBackup"):
         nexmark("q12", origin).start(spark, checkpointLocation=location)
     query = nexmark("q12", origin).start(spark, checkpointLocation=location, protection=OFTEN)

@@ -3,13 +3,12 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from killed_driver import kill_when_journalled
 from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow, Stream
@@ -103,22 +102,7 @@ def test_a_killed_driver_goes_on_where_it_stopped(spark: SparkSession, tmp_path:
     script = DRIVER.format(
         tests=str(Path(__file__).parent), origin=origin, location=str(tmp_path / "q")
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    ) as driver:
-        assert driver.stdout is not None
-        assert driver.stdout.readline() == "started\n"
-        journal = tmp_path / "q" / "coordinator"
-        deadline = time.monotonic() + 60
-        while not any('"point"' in f.read_text() for f in journal.glob("*.journal")):
-            assert time.monotonic() < deadline
-            assert driver.poll() is None
-            time.sleep(0.01)
-        os.killpg(driver.pid, signal.SIGKILL)
+    kill_when_journalled(script, str(tmp_path / "q"), "point")
     query = nexmark("q12", origin).start(spark, checkpointLocation=str(tmp_path / "q"))
     assert query.awaitTermination(60)
     assert query.verify().is_identical

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from killed_driver import kill_when_journalled
 from pyspark.sql import SparkSession
 from test_protocol import EVENTS, RATE, has_put_in, nexmark, wait_for
 
@@ -168,22 +166,7 @@ def test_a_killed_driver_goes_on_with_standby_replicas(
         location=location,
         protection=protection.__name__,
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    ) as driver:
-        assert driver.stdout is not None
-        origin = int(driver.stdout.readline())
-        journal = tmp_path / "q" / "coordinator"
-        deadline = time.monotonic() + 60
-        while not any('"point"' in f.read_text() for f in journal.glob("*.journal")):
-            assert time.monotonic() < deadline
-            assert driver.poll() is None
-            time.sleep(0.01)
-        os.killpg(driver.pid, signal.SIGKILL)
+    origin = int(kill_when_journalled(script, location, "point"))
     query = nexmark("q12", origin).start(
         spark, checkpointLocation=location, protection=protection()
     )

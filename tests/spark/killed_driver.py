@@ -1,0 +1,40 @@
+"""A driver in a process group of its own, to be killed with all its nodes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_TIMEOUT_S = 60.0
+
+
+def kill_when_journalled(script: str, location: str, entry: str) -> str:
+    """Run a driver until its journal names an entry, then kill it; returns its first line.
+
+    Args:
+        script: Python; prints a line once it has started its query.
+        location: The query's checkpoint location.
+        entry: A key of the journal's lines.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as driver:
+        assert driver.stdout is not None
+        line = driver.stdout.readline()
+        assert line, "the driver ended before it had started its query"
+        try:
+            deadline = time.monotonic() + _TIMEOUT_S
+            journals = Path(location, "coordinator")
+            while not any(f'"{entry}"' in f.read_text() for f in journals.glob("*.journal")):
+                assert time.monotonic() < deadline, f"no {entry} in the journal"
+                assert driver.poll() is None, "the driver ended"
+                time.sleep(0.01)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+    return line.strip()

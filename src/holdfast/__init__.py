@@ -13,6 +13,7 @@ from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import (
     DataflowError,
     HoldfastError,
+    NotEnoughHostsError,
     NotEnoughSlotsError,
     OptionError,
     QueryFailedError,
@@ -41,6 +42,7 @@ __all__ = [
     "DataflowError",
     "EmbeddedStore",
     "HoldfastError",
+    "NotEnoughHostsError",
     "NotEnoughSlotsError",
     "OptionError",
     "PassiveStandby",

@@ -14,7 +14,7 @@ import json, os, signal, sys, time
 os.environ["PYSPARK_PYTHON"] = sys.executable
 sys.path.insert(0, {tests!r})
 from pyspark.sql import SparkSession
-from holdfast.api.session import SETTINGS
+from holdfast.api.session import LOCAL_SETTINGS, SETTINGS
 from holdfast.nexmark.source import now_us
 from test_protocol import nexmark
 
@@ -22,7 +22,7 @@ def parent(pid):
     return int(open(f"/proc/{{pid}}/stat").read().rsplit(")", 1)[1].split()[1])
 
 builder = SparkSession.builder.master("local-cluster[2,4,1024]")
-for key, value in SETTINGS.items():
+for key, value in (LOCAL_SETTINGS | SETTINGS).items():
     builder = builder.config(key, value)
 path = os.pathsep.join(entry for entry in sys.path if entry)
 spark = builder.config("spark.executorEnv.PYTHONPATH", path).getOrCreate()

@@ -23,6 +23,10 @@ class NotEnoughSlotsError(HoldfastError):
     """Spark cannot run all nodes at the same time."""
 
 
+class NotEnoughHostsError(HoldfastError):
+    """Replicas that must not share a machine would."""
+
+
 class QueryFailedError(HoldfastError):
     """A running query stopped because of an error it could not recover from."""
 

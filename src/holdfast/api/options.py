@@ -43,6 +43,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("roundTuples", 1 << 15, 1, 1 << 24, "tuples a node processes at a time"),
     Option("pageBytes", 8 << 10, 512, 1 << 20, "size of a page of state; a power of two"),
     Option("stateBytesMax", 4 << 30, 1 << 20, 1 << 44, "pages of one node, clones included; bytes"),
+    Option("portMin", 49_152, 1_024, 65_535, "least port where the driver and nodes listen"),
+    Option("portMax", 65_536, 1_025, 65_536, "one above the greatest port"),
     Option("allowInsecureCluster", 0, 0, 1, "1 starts without Spark's authentication"),
 )
 _BY_NAME = {option.name: option for option in OPTIONS}

@@ -332,6 +332,7 @@ class _Planner:
             limits=limits,
             checkpoints=protection.checkpoints if self._has_state(operators) else None,
             standby=protection.standby,
+            is_strict=protection.is_strict,
             delta_interval_ms=protection.delta_interval_ms,
             guarantee=protection.guarantee,
             merges_by_arrival=len(inputs) > 1

@@ -95,7 +95,14 @@ class ActiveStandby(Protection):
     once the first replica is found to have failed; that one comes back as the second. Costs a task
     slot and the network's load for every instance once more. Beneath it lies upstream backup: if
     both replicas fail at the same time, or the driver does, the instance is rebuilt by replay.
+
+    Attributes:
+        strict: Both replicas never share a machine: with a single one, `start` refuses, and while
+            there is only one left, the second replica waits. Otherwise they share it for so long,
+            and `status` says so.
     """
+
+    strict: bool = False
 
     def check(self, flow: Dataflow) -> None:
         """Only precise recovery, which every operator here allows."""
@@ -107,7 +114,7 @@ class ActiveStandby(Protection):
 
     def of_unit(self) -> UnitProtection:
         """Two replicas."""
-        return UnitProtection(standby=Standby.ACTIVE)
+        return UnitProtection(standby=Standby.ACTIVE, is_strict=self.strict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +130,11 @@ class PassiveStandby(Protection):
     Attributes:
         interval: Period of the differences, as `tumbling` takes it; what a takeover may have to
             replay.
+        strict: As for `ActiveStandby`.
     """
 
     interval: str = "50 milliseconds"
+    strict: bool = False
 
     def check(self, flow: Dataflow) -> None:
         """Only precise recovery, which every operator here allows."""
@@ -139,7 +148,9 @@ class PassiveStandby(Protection):
     def of_unit(self) -> UnitProtection:
         """Two replicas, of which one waits."""
         interval_ms = _interval_ms(self, self.interval)
-        return UnitProtection(standby=Standby.PASSIVE, delta_interval_ms=interval_ms)
+        return UnitProtection(
+            standby=Standby.PASSIVE, delta_interval_ms=interval_ms, is_strict=self.strict
+        )
 
 
 @dataclass(frozen=True, slots=True)

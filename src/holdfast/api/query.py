@@ -17,6 +17,7 @@ from holdfast.api.description import claim, describe
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import (
     InsecureClusterError,
+    NotEnoughHostsError,
     NotEnoughSlotsError,
     OptionError,
     QueryFailedError,
@@ -32,12 +33,14 @@ from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.data_source import register
+from holdfast.shell.spark.executors import Executors, wait_for_slots
 from holdfast.shell.spark.ingest import Ingest
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
 from holdfast.shell.storage.lock import LocationLock
 from holdfast.shell.storage.places import is_remote, local_path, put_or_read, store_at
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.telemetry import LatencyHistogram
+from holdfast.shell.transport.addresses import Ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,28 +89,32 @@ def start(
     embedded = embedded if isinstance(embedded, EmbeddedStore) else None
     if embedded is not None and is_remote(location) and not embedded.local_directory:
         raise OptionError(f"EmbeddedStore() with {location} needs local_directory, a folder")
-    _check_slots(spark, place(), ingests, embedded)
+    _check_slots(spark, place(), ingests, embedded, values["launchTimeoutMs"] / 1e3)
+    executors = Executors(spark.sparkContext, flow.name)
+    _check_hosts(place(), executors)
     register(spark)
     lock: LocationLock | None = None
     if not is_remote(location):  # Elsewhere the journal keeps two drivers apart.
         os.makedirs(location, exist_ok=True)
         lock = LocationLock(location)
     chunks: ChunkCluster | None = None
+    executors.start()
     try:
         claim(location, describe(flow, place(), protections))
         _start_ingests(spark, ingests)
         plan = place()  # Again: a replay begins when its recording is complete.
         store: StoreSpec | None = None
         if embedded is not None:
-            chunks = _start_chunks(spark, location, embedded, flow.name)
+            chunks = _start_chunks(spark, location, embedded, flow.name, executors, _ports(values))
             store = chunks.spec
         elif checkpointed is not None:
             store = checkpointed.store_spec(location)
         if store is not None:
             _describe_operators(location, describe_operators(flow, plan, store))
         writers = 0 if checkpointed is None else checkpointed.writers or 0
-        cluster = _cluster(flow, spark, location, plan, values, store, writers)
+        cluster = _cluster(flow, spark, location, plan, values, store, writers, executors)
     except BaseException:
+        executors.stop()
         for ingest in ingests:
             ingest.stop()
         if chunks is not None:
@@ -129,10 +136,23 @@ def _describe_operators(location: str, text: str) -> None:
 
 
 def _start_chunks(
-    spark: SparkSession, location: str, wanted: EmbeddedStore, name: str
+    spark: SparkSession,
+    location: str,
+    wanted: EmbeddedStore,
+    name: str,
+    executors: Executors,
+    ports: Ports,
 ) -> ChunkCluster:
     """Launch the data nodes; nodes that come up first ask them again until they answer."""
-    chunks = ChunkCluster(spark, location, wanted, name=name, placement=wanted.placement())
+    chunks = ChunkCluster(
+        spark,
+        location,
+        wanted,
+        name=name,
+        executors=executors,
+        placement=wanted.placement(),
+        ports=ports,
+    )
     chunks.start()
     if not chunks.wait_until_up(_DATA_NODES_UP_S):
         _LOG.warning("not all data nodes came up within %s s", _DATA_NODES_UP_S)
@@ -147,6 +167,7 @@ def _cluster(
     values: dict[str, int],
     store: StoreSpec | None,
     writers: int,
+    executors: Executors,
 ) -> Cluster:
     return Cluster(
         spark,
@@ -165,8 +186,17 @@ def _cluster(
                 writers_max=writers,
             ),
             store,
+            _ports(values),
         ),
+        executors,
     )
+
+
+def _ports(values: dict[str, int]) -> Ports:
+    low, high = values["portMin"], values["portMax"]
+    if low >= high:
+        raise OptionError(f"{PREFIX}portMin={low} is not below {PREFIX}portMax={high}")
+    return Ports(low, high)
 
 
 def _start_ingests(spark: SparkSession, ingests: list[Ingest]) -> None:
@@ -185,12 +215,17 @@ def _check_session(spark: SparkSession, *, is_insecure_allowed: bool) -> None:
 
     Raises:
         InsecureClusterError: Tasks, and with them this run's keys, travel unauthenticated.
-        OptionError: Spark would run a second attempt of a slow task.
+        OptionError: Spark would run a second attempt of a slow task, or take executors away.
     """
     conf = spark.sparkContext.getConf()
     if conf.get("spark.speculation", "false") == "true":
         raise OptionError(
             "spark.speculation=true would start nodes twice; set it to false for this session"
+        )
+    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        raise OptionError(
+            "spark.dynamicAllocation.enabled=true would take away the executors that wait for "
+            "nodes to replace; set it to false and ask for as many executors as are needed"
         )
     is_local = spark.sparkContext.master.startswith("local")
     is_authenticated = conf.get("spark.authenticate", "false") == "true"
@@ -227,14 +262,23 @@ def _node_limits(values: dict[str, int]) -> NodeLimits:
 
 
 def _check_slots(
-    spark: SparkSession, plan: Plan, ingests: list[Ingest], embedded: EmbeddedStore | None
+    spark: SparkSession,
+    plan: Plan,
+    ingests: list[Ingest],
+    embedded: EmbeddedStore | None,
+    wait_s: float,
 ) -> None:
-    """Every node, and every data node, holds a task slot for as long as it lives."""
-    slots = spark.sparkContext.defaultParallelism
+    """Every node, and every data node, holds a task slot for as long as it lives.
+
+    Args:
+        wait_s: How long executors of a cluster may take to come up.
+    """
     writers = 1 if any(ingest.is_streaming for ingest in ingests) else 0
     data_nodes = 0 if embedded is None else embedded.data_nodes
     secondaries = sum(node.standby is not Standby.NONE for node in plan.nodes)
     needed = len(plan.nodes) + secondaries + writers + data_nodes
+    is_local = spark.sparkContext.master.startswith("local")
+    slots = wait_for_slots(spark.sparkContext, needed, 0.0 if is_local else wait_s)
     if needed > slots:
         others = [f"{secondaries} for secondaries"] if secondaries else []
         others += ["one for the streaming DataFrames"] if writers else []
@@ -246,6 +290,20 @@ def _check_slots(
             f"use a master with at least {needed} slots, e.g. local[{needed}], "
             "or less parallelism"
         )
+
+
+def _check_hosts(plan: Plan, executors: Executors) -> None:
+    """Replicas belong on different machines; where there is one only, say so, or refuse."""
+    doubled = [node for node in plan.nodes if node.standby is not Standby.NONE]
+    if not doubled or len(executors.machines) > 1:
+        return
+    names = ", ".join(dict.fromkeys(node.unit for node in doubled))
+    if any(node.is_strict for node in doubled):
+        raise NotEnoughHostsError(
+            f"both replicas of {names} would run on one machine, and strict=True forbids that: "
+            "give Spark executors on a second one, or leave strict out"
+        )
+    _LOG.warning("both replicas of %s run on one machine, and fail with it", names)
 
 
 class Query:
@@ -480,6 +538,10 @@ class Query:
     def pid(self, node: str) -> int:
         """The process id of a node, e.g. `counts[0]`."""
         return self._cluster.reports[NodeId(node)].pid
+
+    def kill(self, node: str) -> None:
+        """SIGKILL to a node's process, on whatever host it runs; to see what happens then."""
+        self._cluster.kill(NodeId(node))
 
     @property
     def checkpoints(self) -> list[dict[str, Any]]:

@@ -17,19 +17,30 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
     "spark.log.level": "ERROR",
 }
 
+LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def _submitted_settings() -> dict[str, str]:
+    """What `spark-submit` was told, if it has begun this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
 
 def session(name: str = "holdfast", slots: int = 8) -> SparkSession:
-    """A local session with `slots` task slots and the warm daemon; an existing one is returned.
+    """A session with the warm daemon; an existing one is returned.
 
     The daemon starts in the background: it takes seconds, and the first query need not wait.
-    On a cluster, set `spark.python.daemon.module` to `holdfast.shell.spark.daemon` at submission.
+    Begun by `spark-submit`, it is on the master named there, and what is set there holds; otherwise
+    it is a local one with `slots` task slots.
     """
     from pyspark.sql import SparkSession
 
@@ -37,9 +48,16 @@ def session(name: str = "holdfast", slots: int = 8) -> SparkSession:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name).master(f"local[{slots},8]")
-    for key, value in SETTINGS.items():
-        builder = builder.config(key, value)
+    builder = SparkSession.builder.appName(name)
+    submitted = _submitted_settings()
+    if submitted.get("spark.master", "local").startswith("local"):
+        settings = LOCAL_SETTINGS | SETTINGS
+        builder = builder.master(submitted.get("spark.master", f"local[{slots},8]"))
+    else:
+        settings = SETTINGS
+    for key, value in settings.items():
+        if key not in submitted:
+            builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     register(spark)
     context = spark.sparkContext

@@ -128,6 +128,42 @@ def ha(
     _show(results, page, report, as_json=as_json)
 
 
+@app.command()
+def cluster(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="A run or two of each fault.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="executor, worker, two-executors, two-workers, cut, driver or programs; "
+            "repeatable. The others stay in the report as they are."
+        ),
+    ] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="Runs of the main faults.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write cluster.md and cluster.json here.")
+    ] = None,
+) -> None:
+    """Faults on a Spark standalone cluster that this starts: executors, workers, the driver."""
+    from holdfast.bench import cluster as page
+
+    wanted = _known(only, page.EXPERIMENTS)
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    size = page.QUICK if quick else page.FULL
+    size = size if runs is None else replace(size, runs=runs)
+    others = {} if report is None else page.former(report)
+
+    def keep(results: dict[str, Any]) -> None:
+        if report is not None:
+            page.write(others | results, report)
+
+    results = page.run(size, say, only=wanted, keep=keep)
+    _show(others | results, page, report, as_json=as_json)
+    raise typer.Exit(1 if page.has_violations(results) else 0)
+
+
 def _known(given: list[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
     """What was asked for, or everything."""
     for name in given or ():

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,13 +15,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from holdfast.api.errors import HoldfastError
+from holdfast.api.errors import HoldfastError, OptionError
 from holdfast.cli.advise import advise
 from holdfast.cli.bench import app as bench_app
 from holdfast.cli.interrupts import INTERRUPTED, Interrupts
 from holdfast.cli.simulate import simulate
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from holdfast.flights.demo import Demo
 
 app = typer.Typer(
@@ -34,12 +36,14 @@ app.add_typer(bench_app, name="bench")
 app.command()(simulate)
 app.command()(advise)
 _console = Console(stderr=True)
+_LOCATION = "The checkpointLocation; on a cluster a folder or URL that all hosts see."
 
 
 @app.command()
 def demo(
     *,
     seconds: Annotated[float, typer.Option(help="Replay the year in about so many seconds.")] = 15,
+    location: Annotated[str | None, typer.Option(help=_LOCATION)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """A year of flights through Spark and Holdfast, with a node killed in the middle."""
@@ -48,7 +52,7 @@ def demo(
     from holdfast.flights.demo import Demo
 
     interrupts = Interrupts()
-    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as location:
+    with ExitStack() as places:
         stops: list[Callable[[], None]] = []
         try:
             with interrupts.asking():
@@ -56,7 +60,7 @@ def demo(
                 stops.append(spark.stop)
                 interrupts.take_over()
             spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
-            run = Demo(spark, location, seconds)
+            run = Demo(spark, _place(spark, location, places), seconds)
             stops.insert(0, run.query.stop)
             with interrupts.asking(), _watching(run, as_json=as_json) as show:
                 while run.query.isActive and not interrupts.is_asked:
@@ -116,6 +120,7 @@ def nexmark(
     hot_ratio: Annotated[float, typer.Option(help="Share of hot items.")] = 0.0,
     kill: Annotated[list[str] | None, typer.Option(help="unit@seconds, e.g. counts@8s.")] = None,
     verify: Annotated[bool, typer.Option(help="Compare with Spark SQL.")] = False,
+    location: Annotated[str | None, typer.Option(help=_LOCATION)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Run a NexMark query, kill nodes if wanted, compare with Spark SQL."""
@@ -147,19 +152,22 @@ def nexmark(
         hot_ratio=hot_ratio,
     )
     interrupts = Interrupts()
-    stops: list[Callable[[], None]] = []
-    try:
-        with interrupts.asking():
-            spark = session("holdfast-nexmark", slots=max(8, 3 * parallelism + 2))
-            stops.append(spark.stop)
-            interrupts.take_over()
-        if kill:
-            spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
-        report = run_nexmark(spark, run, kills=[Kill.parse(k) for k in kill or []], verify=verify)
-    except KeyboardInterrupt:
-        _console.print("interrupted; stopping the nodes")
-    finally:
-        interrupts.stop(*stops)
+    with ExitStack() as places:
+        stops: list[Callable[[], None]] = []
+        try:
+            with interrupts.asking():
+                spark = session("holdfast-nexmark", slots=max(8, 3 * parallelism + 2))
+                stops.append(spark.stop)
+                interrupts.take_over()
+            if kill:
+                spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
+            kills = [Kill.parse(k) for k in kill or []]
+            place = _place(spark, location, places)
+            report = run_nexmark(spark, run, kills=kills, verify=verify, location=place)
+        except KeyboardInterrupt:
+            _console.print("interrupted; stopping the nodes")
+        finally:
+            interrupts.stop(*stops)
     if interrupts.is_asked:
         raise typer.Exit(INTERRUPTED)
     if as_json:
@@ -200,6 +208,19 @@ def inspect(
         _print_json(rows.slice(0, limit).to_pylist())
     else:
         views.print_rows(Console(), state, rows, limit)
+
+
+def _place(spark: SparkSession, given: str | None, places: ExitStack) -> str:
+    """The location given, or a folder that is deleted when `places` is closed.
+
+    Raises:
+        OptionError: None is given, and the executors of a cluster would not see one of this host.
+    """
+    if given is not None:
+        return given
+    if not spark.sparkContext.master.startswith("local"):
+        raise OptionError("on a cluster name a --location: a folder or URL that all hosts see")
+    return places.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-"))
 
 
 def _print_json(value: object) -> None:

@@ -7,7 +7,6 @@ DataFrame again, compared with Spark SQL over the same input.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -94,7 +93,7 @@ class Demo:
         began = self._input_began_s
         is_due = began is not None and now_s - began > self._kill_after_s
         if self.killed_at_s is None and is_due and self.query.pid(KILLED):
-            os.kill(self.query.pid(KILLED), signal.SIGKILL)
+            self.query.kill(KILLED)
             self.killed_at_s = now_s
         return progress
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import tempfile
 import time
 from dataclasses import dataclass
@@ -55,6 +53,9 @@ class NexmarkRun:
         emit: For q12, `final` or `changes`.
         seed: Of the generator.
         hot_ratio: Share of events that refer to a hot item.
+        origin_us: When the first event happens; by default soon. A query that is to go on at a
+            location where it was killed needs the one it had.
+        speed: How much faster event time runs than the clock.
     """
 
     query: str
@@ -65,16 +66,20 @@ class NexmarkRun:
     emit: str = "final"
     seed: int = 1
     hot_ratio: float = 0.0
+    origin_us: int | None = None
+    speed: float = 1.0
 
     def flow(self) -> tuple[Dataflow, int]:
         """The dataflow over generated events, and when its first event happens (us)."""
         counts = counts_of(self.events)
         read = sum(counts[kind] for kind in KINDS[self.query])
-        event_rate = 10_000 if self.rate is None else max(1, int(self.rate * self.events / read))
+        event_rate = 10_000
+        if self.rate is not None:
+            event_rate = max(1, int(self.rate * self.events / read / self.speed))
         config = NexmarkConfig(
             seed=self.seed, events_per_second=event_rate, hot_ratio=self.hot_ratio
         )
-        origin_us = now_us() + _START_ALLOWANCE_US
+        origin_us = self.origin_us or now_us() + _START_ALLOWANCE_US
 
         def source(flow: Dataflow, kind: str) -> Stream:
             rate = None if self.rate is None else self.rate * counts[kind] / read
@@ -124,7 +129,7 @@ def _carry_out(query: Query, kills: list[Kill], origin_s: float) -> None:
         while query.isActive and (time.time() < origin_s + kill.at_s or not query.pid(kill.node)):
             time.sleep(0.005)
         if query.isActive:
-            os.kill(query.pid(kill.node), signal.SIGKILL)
+            query.kill(kill.node)
 
 
 def _report(query: Query, seconds: float, *, verify: bool) -> dict[str, Any]:

@@ -20,6 +20,13 @@ replica is in one of the states of `NodeState`:
   other one is the secondary. [HA §4.2]
 - A restart point is journalled; the node is told once it is durable, and only then may it tell its
   neighbours to trim. So the newest journalled point is always one from which the node can start.
+- Replicas of an instance go to different machines. A task that comes up on the machine of the other
+  replica is not assigned: it is launched again, three times at most, as long as another machine has
+  room. If none has, both share the machine until one has room: then the secondary moves there. A
+  strict unit's secondary waits instead. [HA §4: replicas fail independently]
+- A launch without a hello within `launch_timeout_ms` fails the query only at its start: later the
+  task may have been sent to a machine that is cut off, and is launched again. Nobody depends on a
+  secondary: it is launched again and again.
 - A secondary starts from that point too. Until it says that all its producers serve it, no newer
   point is stored: what it has not received yet is not trimmed. From then on producers see to that.
 - Back-off: a node that is lost `failures_max` times within `failure_window_ms` fails the query,
@@ -48,6 +55,7 @@ from holdfast.core.coordinator.events import (
     FirstOutput,
     HandoverWanted,
     HelloReceived,
+    HostsKnown,
     JournalWritten,
     KeepAliveReceived,
     LaunchTask,
@@ -77,6 +85,9 @@ from holdfast.core.model.ids import NOBODY, Incarnation, NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
 
 _CHECK_INTERVAL_MS = 20
+_MOVES_MAX = 3
+_MOVE_INTERVAL_MS = 10_000
+_WAIT_INTERVAL_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +139,7 @@ class Coordinator:
         self._requests: dict[int, Callable[[int], list[Effect]]] = {}
         self._next_request = 1
         self._is_over = False
+        self._hosts: tuple[str, ...] = ()  # machines with room
         self._admission: Admission | None = None
         if limits.writers_max:
             self._admission = Admission(limits.writers_max, self._instances)
@@ -165,6 +177,7 @@ class Coordinator:
         if self._is_over:
             return []
         instance.launches += 1
+        replica.is_waiting = False
         replica.launch = instance.launches
         replica.launched_at_ms = now_ms
         return [LaunchTask(instance.plan.node, replica.launch)]
@@ -177,12 +190,15 @@ class Coordinator:
         effects: list[Effect] = []
         if replica.state is not NodeState.LAUNCHING:
             effects += self._lose(instance, replica, "a replacement task came up", now_ms)
+        if self._is_misplaced(instance, replica, hello.host):
+            return effects + self._elsewhere(instance, replica, hello, now_ms)
         if replica is instance.secondary and instance.primary.state is NodeState.LAUNCHING:
             instance.swap()
         replica.state = NodeState.ASSIGNING
         replica.task = hello.task
         replica.endpoint = hello.endpoint
-        replica.failed_launches = 0
+        replica.host = hello.host
+        replica.failed_launches = replica.timeouts = replica.moves = 0
         replica.heard_ms = now_ms
         incarnation = replica.incarnation = instance.next_incarnation()
         if instance.recovery is not None and replica is instance.primary:
@@ -198,6 +214,7 @@ class Coordinator:
         if replica.incarnation != incarnation or replica.task is None:
             return []
         replica.state = NodeState.RUNNING
+        instance.was_up = True
         replica.heard_ms = now_ms
         is_secondary = replica is instance.secondary
         assignment = Assignment(self.epoch, incarnation, instance.point, {}, is_secondary)
@@ -264,13 +281,72 @@ class Coordinator:
             instance.silenced |= dict.fromkeys((replica.incarnation, replica.former))
             effects = self._lose(instance, replica, f"no keep-alive for {silent_ms} ms", now_ms)
             return effects + self._launch(instance, replica, now_ms)
+        if replica.state is NodeState.LAUNCHING:
+            return self._check_launch(instance, replica, now_ms)
+        return self._part(instance, now_ms) if instance.shares_a_host else []
+
+    def _check_launch(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
         waited_ms = now_ms - replica.launched_at_ms
-        if replica.state is NodeState.LAUNCHING and waited_ms > limits.launch_timeout_ms:
+        if replica.is_waiting:
+            has_room = self._has_room_beside(instance.primary.host)
+            is_due = waited_ms > _WAIT_INTERVAL_MS and has_room
+            return self._launch(instance, replica, now_ms) if is_due else []
+        if waited_ms <= self._limits.launch_timeout_ms:
+            return []
+        replica.timeouts += 1
+        is_needed = replica is instance.primary
+        if is_needed and not (instance.was_up and replica.timeouts < self._limits.launches_max):
             return self._fail(
-                f"{instance.plan.node} did not come up within {limits.launch_timeout_ms} ms"
+                f"{instance.plan.node} did not come up within {waited_ms} ms"
                 + (f": {instance.last_reason}" if instance.last_reason else "")
             )
+        return self._launch(instance, replica, now_ms)
+
+    # -- machines ---------------------------------------------------------------------------
+
+    def _on_hosts_known(self, known: HostsKnown, _: int) -> list[Effect]:
+        self._hosts = known.hosts
         return []
+
+    def _has_room_beside(self, host: str) -> bool:
+        return any(other != host for other in self._hosts)
+
+    def _is_misplaced(self, instance: Instance, replica: Replica, host: str) -> bool:
+        """Whether a task that comes up there must not be assigned."""
+        other = instance.primary if replica is instance.secondary else instance.secondary
+        if not host or other is None or other.host != host:
+            return False
+        can_move = replica.moves < _MOVES_MAX and self._has_room_beside(host)
+        return can_move or instance.plan.is_strict
+
+    def _elsewhere(
+        self, instance: Instance, replica: Replica, hello: HelloReceived, now_ms: int
+    ) -> list[Effect]:
+        """End a task that came up beside the other replica; another is launched, or will be."""
+        end = EndTask(hello.node, hello.task)
+        if replica.moves < _MOVES_MAX and self._has_room_beside(hello.host):
+            replica.moves += 1
+            return [end, *self._launch(instance, replica, now_ms)]
+        replica.launch = replica.moves = 0  # This one is not expected any more.
+        replica.launched_at_ms = now_ms
+        replica.is_waiting = True
+        return [end]
+
+    def _part(self, instance: Instance, now_ms: int) -> list[Effect]:
+        """Another machine has room: the secondary moves there, now and then."""
+        replica, moved_at_ms = instance.secondary, instance.moved_at_ms
+        is_early = moved_at_ms is not None and now_ms - moved_at_ms < _MOVE_INTERVAL_MS
+        if replica is None or is_early or replica.state is not NodeState.RUNNING:
+            return []
+        if not self._has_room_beside(replica.host):
+            return []
+        instance.moved_at_ms = now_ms
+        return [
+            *self._fence(instance, replica, now_ms),
+            *self._announce(instance),
+            *self._store_held(instance, now_ms),
+            *self._launch(instance, replica, now_ms),
+        ]
 
     def _on_task_ended(self, ended: TaskEnded, now_ms: int) -> list[Effect]:
         instance = self._instances[ended.node]
@@ -305,7 +381,9 @@ class Coordinator:
         silent_ms = now_ms - replica.heard_ms
         node = instance.plan.node
         self.failures += 1
-        effects: list[Effect] = [ReportFailure(node, replica.incarnation, reason, silent_ms)]
+        effects: list[Effect] = [
+            ReportFailure(node, replica.incarnation, reason, silent_ms, replica.host)
+        ]
         if was_primary and instance.recovery is None:
             instance.recovery = Recovery(replica.heard_ms, now_ms)
         effects += self._fence(instance, replica, now_ms)
@@ -576,6 +654,7 @@ def _who(word: WriteWanted | WriteEnded) -> tuple[NodeId, Incarnation]:
 _HANDLERS: dict[type[Stimulus], Callable[[Coordinator, Any, int], list[Effect]]] = {
     Started: Coordinator._on_started,
     HelloReceived: Coordinator._on_hello_received,
+    HostsKnown: Coordinator._on_hosts_known,
     KeepAliveReceived: Coordinator._on_keep_alive_received,
     TaskEnded: Coordinator._on_task_ended,
     NodeFailed: Coordinator._on_node_failed,

@@ -29,12 +29,21 @@ class HelloReceived(Stimulus):
         launch: Of which launch it is.
         task: Names the task's process uniquely; the answer goes there.
         endpoint: Where its neighbours reach it.
+        host: The machine that it runs on; empty: whichever.
     """
 
     node: NodeId
     launch: int
     task: str
     endpoint: str
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostsKnown(Stimulus):
+    """The machines that have room for another task now."""
+
+    hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +252,7 @@ class ReportFailure(Effect):
     incarnation: Incarnation
     reason: str
     silent_ms: int
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

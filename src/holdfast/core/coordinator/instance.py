@@ -55,6 +55,10 @@ class Replica:
     is_told: bool = False  # a secondary that knows, or should, that it is promoted
     has_joined: bool = False  # a secondary that all its producers serve
     has_caught_up: bool = False
+    host: str = ""  # its machine; empty: it has none, or it does not matter
+    moves: int = 0  # in a row, because it came up beside the other replica
+    is_waiting: bool = False  # for a machine other than that of the other replica
+    timeouts: int = 0  # in a row, of launches without a hello
 
     @property
     def is_up(self) -> bool:
@@ -74,6 +78,7 @@ class Replica:
         self.state = NodeState.LAUNCHING
         self.launched_at_ms = now_ms
         self.task = None
+        self.host = ""
         self.incarnation = self.former = NOBODY
         self.is_told = self.has_joined = self.has_caught_up = False
 
@@ -96,6 +101,8 @@ class Instance:
         last_reason: Why a replica failed, in its own words.
         patience: By which factor detection takes longer after false alarms.
         silenced: Incarnations that were taken for dead because they were silent.
+        was_up: Whether any replica has been at work.
+        moved_at_ms: When the secondary was last moved away from the primary's machine.
     """
 
     plan: NodePlan
@@ -111,6 +118,8 @@ class Instance:
     last_reason: str = ""
     patience: int = 1
     silenced: dict[Incarnation, None] = field(default_factory=dict)
+    was_up: bool = False
+    moved_at_ms: int | None = None
 
     def __post_init__(self) -> None:
         """Have a place for the secondary."""
@@ -130,6 +139,12 @@ class Instance:
     def of_incarnation(self, incarnation: Incarnation) -> Replica | None:
         """The replica that a word comes from; None: from one that does not count any more."""
         return next((r for r in self.replicas() if r.answers_to(incarnation)), None)
+
+    @property
+    def shares_a_host(self) -> bool:
+        """Whether one machine's failure would end both replicas."""
+        other = self.secondary
+        return other is not None and bool(other.host) and other.host == self.primary.host
 
     def swap(self) -> None:
         """The secondary becomes the primary, and the other way round."""

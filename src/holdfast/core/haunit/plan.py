@@ -142,6 +142,7 @@ class UnitProtection:
         standby: The second replica that takes over when the first one fails.
         delta_interval_ms: Period of what a passive secondary is sent.
         guarantee: What recovery must keep.
+        is_strict: Whether its replicas never share a machine, even if one of them cannot run then.
     """
 
     is_protected: bool = True
@@ -149,6 +150,7 @@ class UnitProtection:
     standby: Standby = Standby.NONE
     delta_interval_ms: int = 50
     guarantee: Guarantee = Guarantee.PRECISE
+    is_strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ class NodePlan:
         guarantee: What recovery must keep.
         merges_by_arrival: Whether its input streams are merged as they come, not by time.
         keeps_rounds: Whether what its rounds depend on beside their input is logged. [HA §6]
+        is_strict: Whether its replicas never share a machine.
     """
 
     node: NodeId
@@ -188,6 +191,7 @@ class NodePlan:
     guarantee: Guarantee = Guarantee.PRECISE
     merges_by_arrival: bool = False
     keeps_rounds: bool = False
+    is_strict: bool = False
 
     @property
     def takes_points(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,17 +13,21 @@ import xxhash
 
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import OptionError
+from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.stores.chunks.data_node_task import DataNodeSpec, run_data_node
 from holdfast.shell.stores.chunks.master_service import MasterService
+from holdfast.shell.transport.addresses import driver_addresses
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.core.chunks.chunk_master import ChunkMasterStatistics
     from holdfast.core.chunks.settings import ChunkSettings
+    from holdfast.core.coordinator.host_choice import Executor
     from holdfast.core.machine import Machine
     from holdfast.shell.stores.chunks.client import ChunkStoreSpec
+    from holdfast.shell.transport.addresses import Ports
 
 _LOG = logging.getLogger(__name__)
 _STOP_TIMEOUT_S: Final = 5.0
@@ -43,8 +46,10 @@ class ChunkCluster:
         store: EmbeddedStore,
         *,
         name: str = "chunks",
+        executors: Executors | None = None,
         settings: ChunkSettings | None = None,
         placement: Machine | None = None,
+        ports: Ports | None = None,
     ) -> None:
         """Open the store's journal at a checkpoint location; `start` launches the data nodes.
 
@@ -53,8 +58,10 @@ class ChunkCluster:
             location: The checkpoint location; `chunks/` there belongs to the store.
             store: What the user wants.
             name: The query's name, for job groups.
+            executors: Where data nodes may run; None: this looks for itself.
             settings: If other than `store.settings()`.
             placement: Peace, if it is to place and time the writes.
+            ports: Where sockets may listen.
 
         Raises:
             OptionError: On a cluster, without a local directory.
@@ -73,8 +80,15 @@ class ChunkCluster:
             place = xxhash.xxh3_64_hexdigest(os.path.abspath(location).encode())
             self._folder = os.path.join(store.local_directory, f"holdfast-chunks-{place}")
         self._service = MasterService(
-            location, settings or store.settings(), address=self._address(), placement=placement
+            location,
+            settings or store.settings(),
+            addresses=self._addresses(),
+            ports=ports,
+            placement=placement,
         )
+        self._executors = executors or Executors(self._sc, name)
+        self._machines: dict[str, str] = {}  # where each data node was sent last
+        self._choosing = threading.Lock()
         self._is_stopping = threading.Event()
         self._launches: dict[str, int] = {}
         self._threads: dict[str, threading.Thread] = {}
@@ -83,11 +97,10 @@ class ChunkCluster:
         self.spec: ChunkStoreSpec | None = None
         """How to reach the store, once it has been started."""
 
-    def _address(self) -> str:
+    def _addresses(self) -> tuple[str, str]:
         if self._is_local:
-            return "127.0.0.1"
-        host = self._sc.getConf().get("spark.driver.host", "") or socket.gethostname()
-        return socket.gethostbyname(host)
+            return "127.0.0.1", "127.0.0.1"
+        return driver_addresses(self._sc.getConf())
 
     @property
     def slots_needed(self) -> int:
@@ -161,6 +174,19 @@ class ChunkCluster:
             wait_s = _RELAUNCH_S if is_long_ago else min(2 * wait_s, _RELAUNCH_MAX_S)
             self._is_stopping.wait(wait_s)
 
+    def _choose(self, node: str) -> Executor | None:
+        """Where its chunks are, else where no other data node is, else anywhere."""
+        with self._choosing:
+            task = f"{self._name}/{node}"
+            others = [machine for other, machine in self._machines.items() if other != node]
+            before = self._machines.get(node, "")
+            chosen = self._executors.choose(
+                task, apart_from=[m for m in others if m != before], before=before
+            ) or self._executors.choose(task, before=before)
+            if chosen is not None:
+                self._machines[node] = chosen.machine
+            return chosen
+
     def _run_job(self, node: str) -> str:
         """Submit a data node's job and wait for its end; why it ended."""
         launch = self._launches[node] = self._launches.get(node, 0) + 1
@@ -168,8 +194,9 @@ class ChunkCluster:
             node, os.path.join(self._folder, node), launch=launch, is_local=self._is_local
         )
         try:
+            chosen = self._choose(node)
             self._sc.setJobGroup(self._group(node), f"Holdfast data node {node}", True)
-            self._sc.parallelize([0], 1).mapPartitions(lambda _: _serve(spec)).collect()
+            self._executors.one_task(chosen).mapPartitions(lambda _: _serve(spec)).collect()
         except Exception as error:  # Whatever Spark says ended the task is the reason to report.
             return reason_of(error)
         return "its task ended"

@@ -19,7 +19,9 @@ from holdfast.shell.spark.task import TaskSpec, run_node
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from holdfast.core.coordinator.host_choice import Executor
     from holdfast.core.model.ids import NodeId
+    from holdfast.shell.spark.executors import Executors
 
 _STOP_TIMEOUT_S = 5.0
 
@@ -33,6 +35,7 @@ class _Job:
         number: The launch that it was submitted for.
         launch: The one that it carries now.
         thread: Waits for its end.
+        chosen: Where its task should run.
         attempts: How many attempts of its task have come up.
     """
 
@@ -40,6 +43,7 @@ class _Job:
     number: int
     launch: int
     thread: threading.Thread
+    chosen: Executor | None
     attempts: int = 0
 
 
@@ -52,6 +56,7 @@ class NodeJobs:
         name: str,
         spec_of: Callable[[NodeId, int], TaskSpec],
         ended: Callable[[TaskEnded], None],
+        executors: Executors,
     ) -> None:
         """Run nothing yet.
 
@@ -60,11 +65,13 @@ class NodeJobs:
             name: The query's, for job groups.
             spec_of: What the task of a node's launch has to know.
             ended: Called from any thread when a job has ended.
+            executors: Makes tasks that would rather run on one of them.
         """
         self._context = context
         self._name = name
         self._spec_of = spec_of
         self._ended = ended
+        self._executors = executors
         self._jobs: dict[tuple[NodeId, int], _Job] = {}
 
     @property
@@ -73,13 +80,16 @@ class NodeJobs:
         jsc: Any = self._context._jsc
         return jsc is None or bool(jsc.sc().isStopped())
 
-    def launch(self, node: NodeId, launch: int, expected: set[int]) -> None:
+    def launch(
+        self, node: NodeId, launch: int, expected: set[int], chosen: Executor | None = None
+    ) -> None:
         """Have a task run for a launch; returns at once.
 
         Args:
             node: The node.
             launch: Number of the launch.
             expected: Launches of the node that still count; jobs for others are cancelled.
+            chosen: Where the task should run.
         """
         outdated = [
             job
@@ -89,7 +99,7 @@ class NodeJobs:
         thread = threading.Thread(
             target=self._run, args=(node, launch, outdated), name=f"holdfast-{node}", daemon=True
         )
-        self._jobs[(node, launch)] = _Job(node, launch, launch, thread)
+        self._jobs[(node, launch)] = _Job(node, launch, launch, thread, chosen)
         thread.start()
 
     def launch_of(self, node: NodeId, number: int) -> int:
@@ -136,7 +146,8 @@ class NodeJobs:
         group = self._group(job.node, job.number)
         try:
             self._context.setJobGroup(group, f"Holdfast node {job.node}", True)
-            self._context.parallelize([0], 1).mapPartitions(lambda _: run_node(spec)).collect()
+            task = self._executors.one_task(job.chosen)
+            task.mapPartitions(lambda _: run_node(spec)).collect()
         except Exception as error:  # Whatever Spark says ended the task is the reason to report.
             return reason_of(error)
         return "its task ended"

@@ -8,7 +8,6 @@ import logging
 import os
 import queue
 import signal
-import socket
 import threading
 import time
 from collections import deque
@@ -21,17 +20,20 @@ import zmq
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.coordinator import Coordinator, CoordinatorLimits
+from holdfast.core.coordinator.host_choice import Executor
 from holdfast.core.coordinator.instance import Instance, NodeState, Replica
 from holdfast.core.haunit.plan import NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.shell.sources.base import SourceSpec
+from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.jobs import NodeJobs
 from holdfast.shell.spark.journal import Journal
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.task import KEEP_ALIVE_SUFFIX, TaskSpec
 from holdfast.shell.stores.base import StoreSpec
+from holdfast.shell.transport.addresses import Ports, driver_addresses
 from holdfast.shell.transport.channels import Channels, RunKeys
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class LaunchSpec:
         root: The checkpoint location.
         limits: Failure detection.
         store: Where checkpoints are kept; None: there are none.
+        ports: Where the driver and nodes may listen.
     """
 
     name: str
@@ -76,17 +79,20 @@ class LaunchSpec:
     root: str
     limits: CoordinatorLimits
     store: StoreSpec | None = None
+    ports: Ports = field(default_factory=Ports)
 
 
 class Cluster:
     """The shell around one `Coordinator`: its socket, its journal, its Spark jobs."""
 
-    def __init__(self, spark: SparkSession, spec: LaunchSpec) -> None:
+    def __init__(self, spark: SparkSession, spec: LaunchSpec, executors: Executors) -> None:
         """Bind the coordinator's socket and open the journal; `start` launches the nodes."""
         self._sc = spark.sparkContext
         self._spec = spec
         self._plans = {plan.node: plan for plan in spec.plans}
         self._is_local = self._sc.master.startswith("local")
+        self._executors = executors
+        self._wished: dict[tuple[NodeId, int], Executor] = {}  # where a launch should come up
         self._keys = RunKeys.generate()
         self._channels = Channels(self._keys)
         self._router = self._channels.server()
@@ -99,11 +105,12 @@ class Cluster:
             journal=self._journal.entries,
         )
         self._inbox: queue.SimpleQueue[Stimulus] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[str, dict[str, Any]]] = queue.SimpleQueue()
         self._timers: dict[str, int] = {}
         self._answered_s: dict[bytes, float] = {}
         self._unwritten: list[c.WriteJournal] = []
         self._is_stopping = threading.Event()
-        self._jobs = NodeJobs(self._sc, spec.name, self._task_spec, self._on_task_ended)
+        self._jobs = NodeJobs(self._sc, spec.name, self._task_spec, self._on_task_ended, executors)
         self._is_over = False  # finished or failed; only the coordinator's thread looks
         self._on_end: Callable[[], None] = lambda: None
         self._loop = threading.Thread(target=self._run, name="holdfast-coordinator", daemon=True)
@@ -124,12 +131,10 @@ class Cluster:
         return endpoint
 
     def _bind(self) -> str:
-        host = "127.0.0.1"
+        listened = reached = "127.0.0.1"
         if not self._is_local:
-            host = self._sc.getConf().get("spark.driver.host", "") or socket.gethostname()
-            host = socket.gethostbyname(host)
-        port = self._router.bind_to_random_port(f"tcp://{host}")
-        return f"tcp://{host}:{port}"
+            listened, reached = driver_addresses(self._sc.getConf())
+        return f"tcp://{reached}:{self._spec.ports.bind(self._router, listened)}"
 
     # -- life -------------------------------------------------------------------------------
 
@@ -140,6 +145,7 @@ class Cluster:
             on_end: Called once nothing of the query runs any more, in the coordinator's thread.
         """
         self._on_end = on_end
+        self._executors.on_change(lambda hosts: self._inbox.put(c.HostsKnown(hosts)))
         self._inbox.put(c.Started())
         self._loop.start()
 
@@ -167,6 +173,17 @@ class Cluster:
         if task is not None and self.reports[node].pid == pid:
             self._inbox.put(c.HandoverWanted(node, task))
 
+    def kill(self, node: NodeId) -> None:
+        """SIGKILL to a node's primary; on another host it is asked to send it to itself."""
+        task = self._machine.instance(node).primary.task
+        if task is None:
+            return
+        if self._is_local:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(task.split("|")[2]), signal.SIGKILL)
+        else:
+            self._asked.put((task, {"kind": "die"}))
+
     # -- the loop ---------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -185,6 +202,7 @@ class Cluster:
             _LOG.debug("the coordinator failed", exc_info=True)
         finally:
             self._is_stopping.set()
+            self._executors.stop()
             self._channels.close()
             self._journal.close()
             self._on_end()
@@ -200,6 +218,9 @@ class Cluster:
                 self._on_word(identity, json.loads(body))
         while not self._inbox.empty():
             self._step(self._inbox.get())
+        while not self._asked.empty():
+            task, word = self._asked.get()
+            self._say(task.encode(), word)
         now_ms = _now_ms()
         for name in [name for name, at_ms in self._timers.items() if at_ms <= now_ms]:
             del self._timers[name]
@@ -253,20 +274,26 @@ class Cluster:
             return
         self._answer(identity)
         self._note(identity.decode(), word)
+        self._executors.heard(self._host_of(identity.decode()))
         stimulus = _stimulus(word, node, incarnation)
         if stimulus is not None:
             self._step(stimulus)
 
     def _on_hello(self, node: NodeId, identity: bytes, word: dict[str, Any]) -> None:
+        self._executors.heard(word["host"])
         self._jobs.came_up(node, word["launch"], word["attempt"])
         launch = self._jobs.launch_of(node, word["launch"])
         if not self._machine.is_expected(node, launch):
             self._say(identity, {"kind": "fenced"})
             return
-        task = identity.decode()
-        self._reports_of[task] = NodeReport(word["pid"], word["host"])
-        endpoint = self.route(word["endpoint"])
-        self._step(c.HelloReceived(node, launch, task, endpoint))
+        task, host = identity.decode(), word["host"]
+        self._reports_of[task] = NodeReport(word["pid"], host)
+        self._wished.pop((node, word["launch"]), None)
+        if not self._is_local:
+            address = word["endpoint"].removeprefix("tcp://").rpartition(":")[0]
+            self._executors.learned(address, host)
+        endpoint, machine = self.route(word["endpoint"]), "" if self._is_local else host
+        self._step(c.HelloReceived(node, launch, task, endpoint, machine))
         self._show_primary(node)
 
     def _show_primary(self, node: NodeId) -> None:
@@ -274,6 +301,10 @@ class Cluster:
         task = self._machine.instance(node).primary.task
         if task is not None:
             self.reports[node] = self._reports_of[task]
+
+    def _host_of(self, task: str) -> str:
+        report = self._reports_of.get(task)
+        return "" if report is None else report.host
 
     def _answer(self, identity: bytes) -> None:
         """Renew the node's lease now and then."""
@@ -326,9 +357,7 @@ class Cluster:
             case SetTimer():
                 self._timers[effect.name] = effect.at_ms
             case c.LaunchTask():
-                replicas = self._machine.instance(effect.node).replicas()
-                expected = {replica.launch for replica in replicas}
-                self._jobs.launch(effect.node, effect.launch, expected)
+                self._launch(effect.node, effect.launch)
             case c.EndTask():
                 self._end_task(effect.node, effect.task)
             case c.WriteJournal():
@@ -354,6 +383,8 @@ class Cluster:
                 if task is not None:
                     self._say(task.encode(), {"kind": "write"})
             case c.ReportFailure():
+                if effect.silent_ms > self._spec.limits.keep_alive_ms * self._spec.limits.misses:
+                    self._executors.silent(effect.host)
                 self.failures.append(
                     {
                         "node": effect.node,
@@ -405,6 +436,20 @@ class Cluster:
 
     # -- Spark jobs -------------------------------------------------------------------------
 
+    def _launch(self, node: NodeId, launch: int) -> None:
+        replicas = list(self._machine.instance(node).replicas())
+        beside = self._beside(node, [r for r in replicas if r.launch != launch])
+        chosen = self._executors.choose(f"{node}#{launch}", apart_from=beside)
+        if chosen is not None:
+            self._wished[(node, launch)] = chosen
+        self._jobs.launch(node, launch, {replica.launch for replica in replicas}, chosen)
+
+    def _beside(self, node: NodeId, others: list[Replica]) -> list[str]:
+        """The machine of the node's other replica, or where that is on its way to."""
+        wished = [self._wished.get((node, other.launch)) for other in others]
+        known = [other.host for other in others if other.host]
+        return known or [executor.machine for executor in wished if executor is not None]
+
     def _task_spec(self, node: NodeId, launch: int) -> TaskSpec:
         plan = self._plans[node]
         streams = {spec.stream for spec in plan.inputs}
@@ -420,6 +465,7 @@ class Cluster:
             spill_path=os.path.join(self._spec.root, "spill", node),
             store=self._spec.store,
             is_local=self._is_local,
+            ports=self._spec.ports,
         )
 
     def _on_task_ended(self, ended: c.TaskEnded) -> None:

@@ -14,6 +14,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import socket
 import tempfile
 import threading
@@ -64,6 +65,7 @@ from holdfast.shell.storage.round_log import RoundLogReader, RoundLogWriter, rea
 from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast.shell.stores.base import StoreSpec, StoreUnavailable
 from holdfast.shell.telemetry import LatencyHistogram
+from holdfast.shell.transport.addresses import Ports, machine_of, own_address
 from holdfast.shell.transport.channels import Channels, RunKeys
 
 KEEP_ALIVE_SUFFIX = b"|alive"
@@ -110,6 +112,7 @@ class TaskSpec:
         spill_path: Folder for spill logs.
         store: Where checkpoints are kept; None: there are none.
         is_local: All nodes share a host, so that channels can be `ipc`.
+        ports: Where it may listen otherwise.
         lease_s: Without word from the coordinator for so long, the node ends.
         stall_s: A node whose loop has not turned for so long no longer says that it lives.
     """
@@ -124,6 +127,7 @@ class TaskSpec:
     spill_path: str
     store: StoreSpec | None
     is_local: bool
+    ports: Ports = field(default_factory=Ports)
     lease_s: float = 10.0
     stall_s: float = 10.0
 
@@ -166,6 +170,7 @@ class NodeTask:
         self._folder = tempfile.mkdtemp(prefix="holdfast-")
         self._channels = Channels(spec.keys)
         self._server = self._channels.server()
+        self._host = socket.gethostname()
         self._endpoint = self._bind()
         self._task_id = f"{self._name}|{spec.launch}|{os.getpid()}|{time.time_ns()}"
         self._coordinator = self._channels.client(self._task_id.encode(), spec.coordinator)
@@ -226,9 +231,9 @@ class NodeTask:
             endpoint = f"ipc://{self._folder}/node"
             self._server.bind(endpoint)
             return endpoint
-        address = socket.gethostbyname(socket.gethostname())
-        port = self._server.bind_to_random_port(f"tcp://{address}")
-        return f"tcp://{address}:{port}"
+        address = own_address(self._spec.coordinator)
+        self._host = machine_of(address)
+        return f"tcp://{address}:{self._spec.ports.bind(self._server, address)}"
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -263,7 +268,7 @@ class NodeTask:
                 "attempt": self._attempt,
                 "endpoint": self._endpoint,
                 "pid": os.getpid(),
-                "host": socket.gethostname(),
+                "host": self._host,
             }
         )
 
@@ -388,6 +393,8 @@ class NodeTask:
             raise NodeEnded("told to stop")
         if kind == "fenced":
             raise NodeEnded("a later incarnation has taken over")
+        if kind == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
         if kind == "assign":
             self._begin(word)
         elif kind == "peer":

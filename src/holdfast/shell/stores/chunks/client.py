@@ -7,7 +7,6 @@ are lent for as long as it lasts: a ZeroMQ socket is for one thread at a time.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections import deque
@@ -35,6 +34,7 @@ from holdfast.core.wire.frames import CorruptFrame
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.stores.base import CheckpointStore, ObjectMissing, StoreUnavailable
 from holdfast.shell.stores.chunks.lines import Lines
+from holdfast.shell.transport.addresses import machine_of, own_address
 from holdfast.shell.transport.channels import Channels, RunKeys
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ class _ObjectWriter:
             client=line.client,
             upload=f"{line.client}-{os.urandom(8).hex()}",
             name=name,
-            host=socket.gethostname(),
+            host=machine_of(own_address(store._spec.master)),
             settings=store._spec.settings,
         )
         self._driver = _Driver(line, machine)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import tempfile
 import time
 from collections import deque
@@ -28,6 +27,7 @@ from holdfast.core.wire.frames import CorruptFrame
 from holdfast.shell.processes import die_with_parent
 from holdfast.shell.stores.chunks.chunk_folder import ChunkFolder, DiskThreads
 from holdfast.shell.stores.chunks.lines import Lines
+from holdfast.shell.transport.addresses import Ports, machine_of, own_address
 from holdfast.shell.transport.channels import Channels, RunKeys
 
 _DISK_THREADS: Final = 4
@@ -42,12 +42,14 @@ class DataNodeSpec:
     Attributes:
         node: Its name, the same over all its lives.
         launch: Number of the launch; the newest one counts.
-        folder: Where its chunks are; on the local disk of whatever host it runs on.
+        folder: Where its chunks are; on the local disk of whatever host it runs on. Variables of
+            the executor's environment are replaced.
         master: The master's endpoint.
         keys: The store's CURVE keys.
         settings: The store's.
         rack: For Peace; empty: the host's name.
         is_local: All of the store is on one host, so that channels can be `ipc`.
+        ports: Where it may listen otherwise.
     """
 
     node: str
@@ -58,6 +60,7 @@ class DataNodeSpec:
     settings: ChunkSettings
     rack: str = ""
     is_local: bool = True
+    ports: Ports = field(default_factory=Ports)
 
 
 def run_data_node(spec: DataNodeSpec) -> None:
@@ -78,15 +81,16 @@ class DataNodeTask:
         self._spec = spec
         wait_s = _LOCK_WAIT_S
         self._folder = ChunkFolder(
-            spec.folder, piece_bytes=spec.settings.piece_bytes, wait_s=wait_s
+            os.path.expandvars(spec.folder), piece_bytes=spec.settings.piece_bytes, wait_s=wait_s
         )
         self._sockets = tempfile.mkdtemp(prefix="holdfast-")
         self._channels = Channels(spec.keys)
         self._server = self._channels.server()
-        host = socket.gethostname()
+        address = own_address(spec.master)
+        host = machine_of(address)
         task = f"{spec.node}|{spec.launch}|{os.getpid()}|{time.time_ns()}"
         identity = DataNodeIdentity(
-            spec.node, task, spec.launch, host, spec.rack or host, self._bind()
+            spec.node, task, spec.launch, host, spec.rack or host, self._bind(address)
         )
         self._lines = Lines(self._channels, task.encode())
         self._master = self._lines.to(spec.master)
@@ -99,14 +103,12 @@ class DataNodeTask:
         self._is_over = False
         self.corrupt_frames = 0
 
-    def _bind(self) -> str:
+    def _bind(self, address: str) -> str:
         if self._spec.is_local:
             endpoint = f"ipc://{self._sockets}/data-node"
             self._server.bind(endpoint)
             return endpoint
-        address = socket.gethostbyname(socket.gethostname())
-        port = self._server.bind_to_random_port(f"tcp://{address}")
-        return f"tcp://{address}:{port}"
+        return f"tcp://{address}:{self._spec.ports.bind(self._server, address)}"
 
     def _tell(self, answer: Stimulus) -> None:
         self._answers.append(answer)

@@ -23,6 +23,7 @@ from holdfast.core.wire.frames import CorruptFrame
 from holdfast.shell.spark.journal import Journal
 from holdfast.shell.stores.chunks.client import ChunkStoreSpec
 from holdfast.shell.stores.chunks.data_node_task import DataNodeSpec
+from holdfast.shell.transport.addresses import Ports
 from holdfast.shell.transport.channels import Channels, RunKeys
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class MasterService:
         location: str,
         settings: ChunkSettings,
         *,
-        address: str = "127.0.0.1",
+        addresses: tuple[str, str] = ("127.0.0.1", "127.0.0.1"),
+        ports: Ports | None = None,
         placement: Machine | None = None,
         journal_bytes_max: int = _JOURNAL_BYTES_MAX,
     ) -> None:
@@ -53,7 +55,8 @@ class MasterService:
         Args:
             location: The checkpoint location; the store lies under `chunks/` there.
             settings: The store's.
-            address: The address to listen at; clients and data nodes must reach it.
+            addresses: The one to listen at, and the one at which others reach it.
+            ports: Where it and data nodes may listen.
             placement: Peace, if it is to place and time the writes.
             journal_bytes_max: The journal is written anew, short, when it has grown by so much.
 
@@ -72,8 +75,9 @@ class MasterService:
         self._keys = RunKeys.generate()
         self._channels = Channels(self._keys)
         self._router = self._channels.server()
-        port = self._router.bind_to_random_port(f"tcp://{address}")
-        self.endpoint = f"tcp://{address}:{port}"
+        self._ports = ports or Ports()
+        port = self._ports.bind(self._router, addresses[0])
+        self.endpoint = f"tcp://{addresses[1]}:{port}"
         self._timers: dict[str, int] = {}
         self._unwritten: list[e.WriteJournal] = []
         self._asked: queue.SimpleQueue[Callable[[ChunkMaster], None]] = queue.SimpleQueue()
@@ -101,7 +105,15 @@ class MasterService:
     ) -> DataNodeSpec:
         """What a process needs to be one of this store's data nodes; see `DataNodeSpec`."""
         return DataNodeSpec(
-            node, launch, folder, self.endpoint, self._keys, self._settings, rack, is_local
+            node,
+            launch,
+            folder,
+            self.endpoint,
+            self._keys,
+            self._settings,
+            rack,
+            is_local,
+            self._ports,
         )
 
     def processes(self) -> dict[str, int]:

@@ -10,11 +10,13 @@ from holdfast.api.errors import (
     DataflowChangedError,
     DataflowError,
     InsecureClusterError,
+    NotEnoughHostsError,
     NotEnoughSlotsError,
     OptionError,
     QueryFailedError,
     UnsupportedError,
 )
+from holdfast.api.protections import ActiveStandby, PassiveStandby, Protection
 from holdfast.api.query import _check_session
 from holdfast.api.schemas import schema_from_ddl, schema_from_spark
 from holdfast.shell.storage.errors import LocationInUse
@@ -169,7 +171,29 @@ def test_an_open_cluster_and_speculation_are_refused() -> None:
     _check_session(  # type: ignore[arg-type]
         _Context("spark://host:7077", {"spark.authenticate": "true"}), is_insecure_allowed=False
     )
+    allocating = {"spark.dynamicAllocation.enabled": "true", "spark.authenticate": "true"}
+    with pytest.raises(OptionError, match="dynamicAllocation"):
+        _check_session(_Context("yarn", allocating), is_insecure_allowed=False)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="speculation"):
         _check_session(  # type: ignore[arg-type]
             _Context("local[2]", {"spark.speculation": "true"}), is_insecure_allowed=False
         )
+
+
+@pytest.mark.parametrize("protection", [ActiveStandby(strict=True), PassiveStandby(strict=True)])
+def test_replicas_that_must_be_apart_are_refused_on_one_machine(
+    spark: SparkSession, tmp_path: Path, protection: Protection
+) -> None:
+    flow = Dataflow("apart")
+    source(spark, flow).filter("v > 1").sink("out")
+    with pytest.raises(NotEnoughHostsError, match="strict=True"):
+        flow.start(spark, checkpointLocation=str(tmp_path / "q"), protection=protection)
+    assert not (tmp_path / "q").exists(), "nothing was begun"
+
+
+def test_a_range_of_ports_is_not_empty(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Dataflow("ports")
+    source(spark, flow).filter("v > 1").sink("out")
+    options = {"spark.holdfast.portMin": "50000", "spark.holdfast.portMax": "50000"}
+    with pytest.raises(OptionError, match="portMin=50000"):
+        flow.start(spark, checkpointLocation=str(tmp_path), options=options)

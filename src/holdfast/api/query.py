@@ -69,6 +69,7 @@ def start(
     protections.check(flow)
     values = read_options({**_session_options(spark), **options})
     _check_session(spark, is_insecure_allowed=bool(values["allowInsecureCluster"]))
+    ports = _ports(values)
 
     def place() -> Plan:
         return plan_dataflow(
@@ -105,7 +106,7 @@ def start(
         plan = place()  # Again: a replay begins when its recording is complete.
         store: StoreSpec | None = None
         if embedded is not None:
-            chunks = _start_chunks(spark, location, embedded, flow.name, executors, _ports(values))
+            chunks = _start_chunks(spark, location, embedded, flow.name, executors, ports)
             store = chunks.spec
         elif checkpointed is not None:
             store = checkpointed.store_spec(location)

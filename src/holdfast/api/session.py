@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "spark.python.daemon.module": "holdfast.shell.spark.daemon",
+    "spark.locality.wait": "500ms",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -13,11 +13,14 @@ import os
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
+
+import pyarrow as pa
 
 from holdfast.api.errors import HoldfastError
 from holdfast.chaos import cluster_job
@@ -26,6 +29,7 @@ from holdfast.chaos.standalone import StandaloneCluster, kill_session
 from holdfast.cli import main
 from holdfast.nexmark.source import now_us
 from holdfast.shell.storage.errors import StorageError
+from holdfast.shell.storage.log_follower import LoggedBatch
 from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
 
@@ -45,11 +49,15 @@ _START_S: Final = 240.0
 _TIMEOUT_S: Final = 400.0
 _POLL_S: Final = 0.02
 _WATCH_S: Final = 0.002
-_AHEAD_US: Final = 1_500_000
+_AHEAD_S: Final = (3.0, 8.0, 20.0)
 
 
 class RunFailed(HoldfastError):
     """A run did not come as far as it had to; says what was seen last."""
+
+
+class EndedEarly(RunFailed):
+    """The machine was so busy that all input was there before everybody was up."""
 
 
 @dataclass(slots=True)
@@ -88,25 +96,55 @@ class FaultOutcome:
 
 
 class Sink:
-    """Follows the log of a run's sink."""
+    """Follows the log of a run's only sink, and keeps what it says."""
 
     def __init__(self, run: ClusterRun) -> None:
         """The log need not exist yet."""
         self._path = stream_path(run.location, run.query, 0)
         self._reader: StreamLogReader | None = None
+        self._batches: list[pa.RecordBatch] = []
         self.incarnation = 0
-        self.tuples = 0
+        self.next_id = 0
+        self.gaps = 0
 
     def poll(self) -> None:
         """Take what is there."""
-        try:
+        with contextlib.suppress(StorageError, FileNotFoundError):  # Not there yet.
             if self._reader is None:
                 self._reader = StreamLogReader(self._path)
-            for logged in self._reader.poll():
-                self.incarnation = max(self.incarnation, logged.incarnation)
-                self.tuples = logged.first_id + logged.count
-        except (StorageError, FileNotFoundError):
-            self._reader = None
+            while batches := self._reader.poll():
+                for logged in batches:
+                    self._take(logged)
+
+    def _take(self, logged: LoggedBatch) -> None:
+        self.gaps += logged.first_id != self.next_id
+        self.next_id = logged.first_id + logged.count
+        self.incarnation = max(self.incarnation, logged.incarnation)
+        self._batches.append(logged.batch)
+
+    def rows(self) -> pa.Table:
+        """All rows, in order."""
+        if not self._batches:
+            return pa.table({})
+        return pa.Table.from_batches(self._batches).combine_chunks()
+
+
+def compare(found: Sink, reference: pa.Table) -> dict[str, Any]:
+    """How a sink's log differs from that of a run without faults, tuple by tuple and in order."""
+    rows = found.rows()
+    is_identical = rows.equals(reference) and not found.gaps
+    lost = doubled = 0
+    if not is_identical:
+        wanted, had = (Counter(map(str, table.to_pylist())) for table in (reference, rows))
+        lost, doubled = (wanted - had).total(), (had - wanted).total()
+    return {
+        "is_identical": is_identical,
+        "lost": lost,
+        "doubled": doubled,
+        "gaps": found.gaps,
+        "output_tuples": rows.num_rows,
+        "sample": "",
+    }
 
 
 class ClusterDriver:
@@ -197,6 +235,7 @@ class ClusterRuns:
         self._driver: ClusterDriver | None = None
         self._drivers = 0
         self._locations = 0
+        self._references: dict[tuple[str, str, float, int], pa.Table] = {}
         self._repairs: list[tuple[float, Callable[[], None]]] = []
 
     def close(self) -> None:
@@ -212,13 +251,17 @@ class ClusterRuns:
             self._cluster.wait_for_executors()
         return self._driver
 
+    def reference(self, query: str, seconds: float, seed: int) -> FaultOutcome:
+        """A run that nothing happens to, compared with Spark SQL; faulty ones are with it."""
+        return self.execute("none", "upstream", query=query, seconds=seconds, seed=seed)
+
     def execute(
         self,
         fault: str,
         protection: str,
         *,
         query: str = "q12",
-        seconds: float = 8.0,
+        seconds: float = 10.0,
         after_s: float = 2.0,
         seed: int = 1,
     ) -> FaultOutcome:
@@ -231,12 +274,42 @@ class ClusterRuns:
             seconds: For how long there is input.
             after_s: When to strike, in seconds of input.
             seed: Of the generator.
+
+        What comes out is compared with what a run without faults puts out, which is made first,
+        and that with Spark SQL.
         """
-        driver = self._up()
-        self._locations += 1
-        location = str(self._folder / f"location-{self._locations}")
-        run = ClusterRun(query, protection, seconds, now_us() + _AHEAD_US, location, seed=seed)
-        outcome = FaultOutcome(fault, run)
+        key = query, "changes", seconds, seed
+        if fault != "none" and key not in self._references:
+            first = self.reference(query, seconds, seed)
+            if first.violations:
+                return first
+        for ahead_s in _AHEAD_S:
+            driver = self._up()
+            self._locations += 1
+            location = str(self._folder / f"location-{self._locations}")
+            origin_us = now_us() + int(ahead_s * 1e6)
+            run = ClusterRun(
+                query, protection, seconds, origin_us, location, seed=seed, verifies=fault == "none"
+            )
+            outcome = FaultOutcome(fault, run)
+            with contextlib.suppress(EndedEarly):
+                self._execute(driver, outcome, after_s, key)
+                break
+        else:
+            outcome.violations.append("I-LIVE: the input ended before anything could be struck")
+        _judge(outcome)
+        self._mend()
+        return outcome
+
+    def _execute(
+        self,
+        driver: ClusterDriver,
+        outcome: FaultOutcome,
+        after_s: float,
+        key: tuple[str, str, float, int],
+    ) -> None:
+        """Run and strike. Raises `EndedEarly`."""
+        fault, run = outcome.fault, outcome.run
         try:
             number = driver.ask(run)
             if fault != "none":
@@ -244,13 +317,18 @@ class ClusterRuns:
                 driver, number = self._strike(driver, number, outcome)
             driver.wait(lambda: driver.result(number) is not None, f"the end of {fault}")
             outcome.result = driver.result(number) or {}
+            sink = Sink(run)
+            sink.poll()
+            if fault == "none":
+                self._references[key] = sink.rows()
+            else:
+                outcome.result |= compare(sink, self._references[key])
+        except EndedEarly:
+            raise
         except RunFailed as error:
             outcome.violations.append(f"I-LIVE: {error}")
-            driver.kill()
+            (self._driver or driver).kill()
             self._driver = None
-        _judge(outcome)
-        self._mend()
-        return outcome
 
     def _wait_until_due(
         self, driver: ClusterDriver, number: int, run: ClusterRun, after_s: float
@@ -259,8 +337,11 @@ class ClusterRuns:
         wanted = int(run.rate * after_s)
 
         def is_due() -> bool:
-            if driver.result(number) is not None:
-                raise RunFailed(f"the run ended before the fault: {driver.result(number)}")
+            result = driver.result(number)
+            if result is not None and result["error"]:
+                raise RunFailed(result["error"])
+            if result is not None:
+                raise EndedEarly("the run ended before the fault")
             status = driver.status()
             if status.get("run") != number or not status.get("is_active"):
                 return False

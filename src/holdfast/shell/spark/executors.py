@@ -1,7 +1,8 @@
 """Spark's executors: which there are, a task sent to one of them, and each warmed up once.
 
 The first Python task of an executor waits for a daemon that imports everything; a recovery must
-not. So every executor gets an empty task as soon as it is seen.
+not. So every executor gets an empty task as soon as it is seen. Those on machines that have fallen
+silent get one again: when it comes back, they are in reach.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Executors:
         self._machine_at: dict[str, str] = {}  # by address
         self._address_of: dict[str, str] = {}  # by Spark's name of the host
         self._is_warm: dict[str, None] = {}
+        self._probed: dict[str, None] = {}  # executors with an empty task on its way
         self._wished_s: dict[str, float] = {}  # when a task was sent on its way
         self._is_stopping = threading.Event()
         self._on_change: list[Callable[[tuple[str, ...]], None]] = []
@@ -147,12 +149,14 @@ class Executors:
             self._choice.executors = found
             self._settle()
             room = self._choice.machines_with_room()
+            silent = dict(self._choice.silent)
         for executor in found:
-            if executor.name not in self._is_warm:
-                self._is_warm[executor.name] = None
+            is_wanted = executor.name not in self._is_warm or executor.machine in silent
+            if is_wanted and executor.name not in self._probed:
+                self._probed[executor.name] = None
                 name = f"{self._group}#{executor.name}"
                 threading.Thread(
-                    target=self._warm_up, args=(executor,), name=name, daemon=True
+                    target=self._probe, args=(executor,), name=name, daemon=True
                 ).start()
         if room != self._room:
             self._room = room
@@ -185,8 +189,8 @@ class Executors:
             self._address_of[host] = address
         return self._machine_at.get(address, address)
 
-    def _warm_up(self, executor: Executor) -> None:
-        """An empty task there; it says what the machine calls itself."""
+    def _probe(self, executor: Executor) -> None:
+        """An empty task there; it says where it was, and what the machine calls itself."""
         towards = f"tcp://{driver_addresses(self._sc.getConf())[1]}:{_ANY_PORT}"
         group = f"{self._group}#{executor.name}"
         try:
@@ -194,9 +198,12 @@ class Executors:
             placed = self.one_task(executor).mapPartitions(lambda _: _who_is_here(towards))
             for address, machine in placed.collect():
                 self.learned(address, machine)
+                self.heard(machine)
+            self._is_warm[executor.name] = None
         except Exception as error:  # Gone again, or Spark is.
-            self._is_warm.pop(executor.name, None)
             _LOG.debug("executor %s: %s", executor.name, reason_of(error))
+        finally:
+            del self._probed[executor.name]
 
 
 def _who_is_here(towards: str) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,73 @@
+"""A Spark standalone cluster, each worker with its own network: what is struck costs nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.chaos.cluster_runs import ClusterRuns, FaultOutcome
+from holdfast.chaos.hosts import LoopbackHosts, make_hosts
+from holdfast.chaos.standalone import StandaloneCluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+WORKERS = 3
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    """Started once; every test leaves it whole."""
+    made = StandaloneCluster(tmp_path_factory.mktemp("cluster"), workers=WORKERS)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def runs(
+    cluster: StandaloneCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterRuns]:
+    """One driver for all runs, but for the one that is killed."""
+    made = ClusterRuns(cluster, tmp_path_factory.mktemp("runs"))
+    yield made
+    made.close()
+
+
+def check(outcome: FaultOutcome) -> None:
+    """Identical, and it was struck where it hurts."""
+    assert not outcome.violations, outcome.to_json()
+    assert outcome.result["is_identical"]
+    assert "primary of counts[0]" in outcome.held
+
+
+def test_an_executor_with_a_node_a_sink_and_a_data_node_may_be_killed(runs: ClusterRuns) -> None:
+    outcome = runs.execute("executor", "embedded")
+    check(outcome)
+    assert any(name.startswith("data node") for name in outcome.held), outcome.held
+    assert outcome.first_output_ms is not None
+    assert "counts[0]" in {recovery["node"] for recovery in outcome.result["recoveries"]}
+
+
+def test_a_worker_may_be_cut_off_and_healed(runs: ClusterRuns, cluster: StandaloneCluster) -> None:
+    if not cluster.hosts.can_cut:
+        pytest.skip("a worker's own network needs root and iproute2 (apt-get install iproute2)")
+    outcome = runs.execute("cut", "active")
+    check(outcome)
+    assert outcome.first_output_ms is not None
+    assert outcome.first_output_ms < 5_000, "the cut itself lasts for 5 s"
+    promoted = [r["node"] for r in outcome.result["recoveries"] if r["was_promoted"]]
+    assert "counts[0]" in promoted
+    assert "secondary of counts[0]" not in outcome.held, "replicas are apart"
+
+
+def test_the_driver_may_be_killed_and_submitted_again(runs: ClusterRuns) -> None:
+    check(runs.execute("driver", "upstream"))
+
+
+def test_hosts_that_cannot_be_made_are_addresses_of_the_loopback_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.chaos.hosts.shutil.which", lambda _: None)
+    hosts = make_hosts(2)
+    assert isinstance(hosts, LoopbackHosts)
+    assert len({hosts.address(number) for number in range(3)}) == 3
+    with pytest.raises(OSError, match="iproute2"):
+        hosts.cut(1)

@@ -128,6 +128,25 @@ def ha(
     _show(results, page, report, as_json=as_json)
 
 
+@app.command()
+def security(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="7,000 frames; a minute or two.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write security.md and security.json here.")
+    ] = None,
+) -> None:
+    """Strangers and bad frames against a running query: refused, counted, no effect."""
+    from holdfast.bench import security as page
+
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = page.run(page.QUICK if quick else page.FULL, say)
+    _show(results, page, report, as_json=as_json)
+    raise typer.Exit(1 if page.has_effects(results) else 0)
+
+
 def _known(given: list[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
     """What was asked for, or everything."""
     for name in given or ():

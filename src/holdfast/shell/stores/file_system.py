@@ -12,9 +12,11 @@ of two writers at the same moment both may believe that they were first.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -22,6 +24,8 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
+from holdfast.shell.storage.errors import BadName
+from holdfast.shell.storage.paths import object_parts, refuse_links
 from holdfast.shell.stores.base import (
     CheckpointStore,
     NameTaken,
@@ -32,6 +36,9 @@ from holdfast.shell.stores.base import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_PASSWORD = re.compile(r"[^:/]+://[^/@]*:[^/@]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,7 @@ class FileSystemStore(CheckpointStore):
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         """Connect. Raises `StoreUnavailable` when the file system is unknown or does not answer."""
+        check_url(url)
         self._url = url.rstrip("/")
         with _errors(url):
             self._system, root = fsspec.core.url_to_fs(self._url, **options)
@@ -136,7 +144,26 @@ class FileSystemStore(CheckpointStore):
             self._system.rmdir(self._path(name).rpartition("/")[0])
 
     def _path(self, name: str) -> str:
+        parts = object_parts(name)
+        if isinstance(self._system, LocalFileSystem):
+            refuse_links(Path(self._root), parts)
         return f"{self._root}/{name}"
+
+
+def check_url(url: str) -> None:
+    """Refuse URLs that hold secrets, which would show wherever the place is named, or lead on.
+
+    Raises:
+        BadName: It has a password, or is made of several URLs.
+    """
+    if "::" in url:
+        raise BadName("a location is one URL, not a chain of several")
+    if _PASSWORD.match(url):
+        scheme = url.partition("://")[0]
+        raise BadName(
+            f"a {scheme} location with a password in its URL: give it to fsspec in its "
+            "configuration files or by the environment, where nobody sees it"
+        )
 
 
 def _is_exclusive(system: Any) -> bool:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections import Checkpointed
+from holdfast.api.windows import tumbling
 from holdfast.bench.report import table
 from holdfast.bench.running import BenchFailed
 from holdfast.bench.spine import machine
 from holdfast.chaos.attacks import PEERS, STRANGERS, Attacker, Target, shares, wait_until
 from holdfast.chaos.frame_material import targets_of
-from holdfast.api.windows import tumbling
 from holdfast.nexmark.generator import NexmarkConfig, generate, schema_of
 from holdfast.shell.storage import ingest_log
 

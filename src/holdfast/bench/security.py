@@ -17,13 +17,12 @@ from holdfast.api.dataflow import Dataflow
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections import Checkpointed
 from holdfast.api.windows import tumbling
+from holdfast.bench.feed import RATE, Feed
 from holdfast.bench.report import table
 from holdfast.bench.running import BenchFailed
 from holdfast.bench.spine import machine
 from holdfast.chaos.attacks import PEERS, STRANGERS, Attacker, Target, shares, wait_until
 from holdfast.chaos.frame_material import targets_of
-from holdfast.nexmark.generator import NexmarkConfig, generate, schema_of
-from holdfast.shell.storage import ingest_log
 
 if TYPE_CHECKING:
     from holdfast.api.query import Query
@@ -35,8 +34,6 @@ _INTRODUCTION: Final = """\
 [security.md](../security.md).
 
 """
-_RATE: Final = 2_000
-_COMMIT_S: Final = 0.25
 _COUNTED_S: Final = 60.0
 _END_S: Final = 300.0
 _OPTIONS: Final = {"spark.holdfast.keepAliveMisses": "100"}
@@ -76,7 +73,7 @@ def run(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
     spark = session("holdfast-security")
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-security-") as location:
-            feed = _Feed(os.path.join(location, "bids"))
+            feed = Feed(os.path.join(location, "bids"))
             query = _flow(feed).start(
                 spark,
                 checkpointLocation=os.path.join(location, "query"),
@@ -102,37 +99,7 @@ def run(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
     return {"machine": machine(), "size": sizes.name, **attacked}
 
 
-class _Feed:
-    """NexMark's bids at a steady rate into an ingest log, for as long as the attack lasts."""
-
-    def __init__(self, path: str) -> None:
-        """Begin."""
-        self.path = path
-        self._meta = ingest_log.IngestMeta(schema_of("bid"), "date_time", 0)
-        ingest_log.prepare(path, self._meta)
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._write, daemon=True)
-        self._thread.start()
-
-    def _write(self) -> None:
-        config = NexmarkConfig(events_per_second=1_000)
-        count = int(_RATE * _COMMIT_S)
-        next_event = 0
-        while not self._is_over.wait(_COMMIT_S):
-            bids = generate("bid", next_event, count, config)
-            file = ingest_log.write_file(self.path, self._meta, [bids])
-            if file is not None:
-                ingest_log.append_batch(self.path, [file])
-            next_event += count
-        ingest_log.end(self.path)
-
-    def end(self) -> None:
-        """Nothing more comes; may be said again."""
-        self._is_over.set()
-        self._thread.join()
-
-
-def _flow(feed: _Feed) -> Dataflow:
+def _flow(feed: Feed) -> Dataflow:
     flow = Dataflow("attacked")
     bids = flow.source_log(feed.path, name="bids", unit="bids")
     counted = bids.key_by("bidder").window(tumbling("10 seconds"))
@@ -278,7 +245,7 @@ def render(results: dict[str, Any]) -> str:
             _INTRODUCTION,
             f"Machine: {given}. Size: {results['size']}.\n\n",
             f"{results['sent']:,} attempts in {results['seconds']:.0f} s on every socket of a "
-            f"running query (NexMark Q12 at {_RATE:,.0f} tuples/s, checkpoints on an embedded "
+            f"running query (NexMark Q12 at {RATE:,.0f} tuples/s, checkpoints on an embedded "
             f"store). Failures of nodes meanwhile: {len(results['failures'])}. Its "
             f"{results['output_tuples']:,} output tuples, compared with the batch twin: "
             f"{verdict}. Checkpoints stored: {results['checkpoints']}.\n\n",

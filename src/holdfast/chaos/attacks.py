@@ -142,13 +142,13 @@ class Attacker:
             waiting = {_stranger(context, target, kind) for _ in range(count)}
             deadline_s = time.monotonic() + _ATTEMPT_S
             while waiting and time.monotonic() < deadline_s:
-                for monitor in list(waiting):
+                for channel, monitor in list(waiting):
                     while monitor.poll(1):
                         event = parse_monitor_message(monitor.recv_multipart())["event"]
                         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                             raise AssertionError(f"{target.name} let a stranger in")
                         if event in _TURNED_AWAY:
-                            waiting.discard(monitor)
+                            waiting.discard((channel, monitor))
         finally:
             context.destroy(linger=0)
 
@@ -273,8 +273,8 @@ def _client(
 
 def _stranger(
     context: zmq.Context[zmq.Socket[bytes]], target: Target, kind: str
-) -> zmq.Socket[bytes]:
-    """The monitor of a client with wrong keys that is connecting."""
+) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    """A client with wrong keys that is connecting, and its monitor."""
     other = RunKeys.generate()
     server = other.server_public if kind == "other run" else target.keys.server_public
     channel = context.socket(zmq.DEALER)
@@ -285,7 +285,7 @@ def _stranger(
     channel.setsockopt(zmq.LINGER, 0)
     monitor = channel.get_monitor_socket()
     channel.connect(target.endpoint)
-    return monitor
+    return channel, monitor
 
 
 def _connect(endpoint: str) -> socket.socket:

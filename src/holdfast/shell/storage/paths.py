@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.shell.storage.errors import BadName
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_PASSWORD = re.compile(r"[^:/]+://[^/@]*:[^/@]*@")
 _OBJECT_NAME_MAX = 1_024
 _PART_BYTES_MAX = 255
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -66,6 +67,22 @@ def stream_path(root: str, stream: str, partition: int) -> str:
 def ingest_path(root: str, source: str) -> str:
     """The folder, or URL, of a source's ingest log."""
     return within(root, "ingest", checked_name(source))
+
+
+def check_url(url: str) -> None:
+    """Refuse URLs that hold secrets, which would show wherever the place is named, or lead on.
+
+    Raises:
+        BadName: It has a password, or is made of several URLs.
+    """
+    if "::" in url:
+        raise BadName("a location is one URL, not a chain of several")
+    if _PASSWORD.match(url):
+        scheme = url.partition("://")[0]
+        raise BadName(
+            f"a {scheme} location with a password in its URL: give it to fsspec in its "
+            "configuration files or by the environment, where nobody sees it"
+        )
 
 
 def sync_path(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Any file system that fsspec knows as checkpoint store: HDFS, S3 and its like, memory for tests.
+"""Any file system that fsspec knows as checkpoint store: S3 and its like, memory for tests.
 
 Object stores publish an object when it is closed; a file system may show a part of it before. Both
 will do, because nothing leads to an object before it is whole, and parts of logs say whether they
@@ -12,7 +12,6 @@ of two writers at the same moment both may believe that they were first.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from inspect import signature
@@ -24,8 +23,7 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
-from holdfast.shell.storage.errors import BadName
-from holdfast.shell.storage.paths import object_parts, refuse_links
+from holdfast.shell.storage.paths import check_url, object_parts, refuse_links
 from holdfast.shell.stores.base import (
     CheckpointStore,
     NameTaken,
@@ -33,12 +31,10 @@ from holdfast.shell.stores.base import (
     ObjectWriter,
     StoreUnavailable,
 )
+from holdfast.shell.stores.webhdfs import SCHEMES, WebHdfsStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-_PASSWORD = re.compile(r"[^:/]+://[^/@]*:[^/@]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +49,21 @@ class FileSystemStoreSpec:
     url: str
     options: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def open(self) -> FileSystemStore:
-        """Connect."""
-        return FileSystemStore(self.url, self.options)
+    def open(self) -> CheckpointStore:
+        """Connect. Raises as `open_url`."""
+        return open_url(self.url, self.options)
+
+
+def open_url(url: str, options: dict[str, Any]) -> CheckpointStore:
+    """The store behind a URL: HDFS by a client of our own, all others by fsspec.
+
+    Raises:
+        BadName: The URL has a password in it, or is none.
+        StoreUnavailable: The file system is unknown or does not answer.
+    """
+    if url.partition("://")[0] in SCHEMES:
+        return WebHdfsStore(url, options)
+    return FileSystemStore(url, options)
 
 
 class FileSystemStore(CheckpointStore):
@@ -148,22 +156,6 @@ class FileSystemStore(CheckpointStore):
         if isinstance(self._system, LocalFileSystem):
             refuse_links(Path(self._root), parts)
         return f"{self._root}/{name}"
-
-
-def check_url(url: str) -> None:
-    """Refuse URLs that hold secrets, which would show wherever the place is named, or lead on.
-
-    Raises:
-        BadName: It has a password, or is made of several URLs.
-    """
-    if "::" in url:
-        raise BadName("a location is one URL, not a chain of several")
-    if _PASSWORD.match(url):
-        scheme = url.partition("://")[0]
-        raise BadName(
-            f"a {scheme} location with a password in its URL: give it to fsspec in its "
-            "configuration files or by the environment, where nobody sees it"
-        )
 
 
 def _is_exclusive(system: Any) -> bool:

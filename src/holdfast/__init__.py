@@ -29,6 +29,7 @@ from holdfast.api.protections import (
     UpstreamBackup,
 )
 from holdfast.api.query import Query
+from holdfast.api.security import InsecureClusterWarning
 from holdfast.api.session import session
 from holdfast.api.windows import counting, sliding, tumbling
 
@@ -42,6 +43,7 @@ __all__ = [
     "DataflowError",
     "EmbeddedStore",
     "HoldfastError",
+    "InsecureClusterWarning",
     "NotEnoughHostsError",
     "NotEnoughSlotsError",
     "OptionError",

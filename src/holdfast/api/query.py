@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,12 @@ from holdfast.api.measurements import Measurements, Observed, measure
 from holdfast.api.options import PREFIX, read_options
 from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.protections import Protection, Protections
+from holdfast.api.security import (
+    AUTHENTICATION,
+    InsecureClusterWarning,
+    Shortcoming,
+    shortcomings,
+)
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
@@ -43,7 +50,7 @@ from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.addresses import Ports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -68,7 +75,7 @@ def start(
     protections = Protections(protection)
     protections.check(flow)
     values = read_options({**_session_options(spark), **options})
-    _check_session(spark, is_insecure_allowed=bool(values["allowInsecureCluster"]))
+    lacking = _check_session(spark, is_insecure_allowed=bool(values["allowInsecureCluster"]))
     ports = _ports(values)
 
     def place() -> Plan:
@@ -125,7 +132,7 @@ def start(
         raise
     misses = values["keepAliveMisses"]
     measured = partial(measure, flow.name, plan, protections.of, misses=misses)
-    return Query(flow, spark, location, plan, cluster, ingests, lock, chunks, measured)
+    return Query(flow, spark, location, plan, cluster, ingests, lock, chunks, measured, lacking)
 
 
 def _describe_operators(location: str, text: str) -> None:
@@ -211,14 +218,14 @@ def _start_ingests(spark: SparkSession, ingests: list[Ingest]) -> None:
             raise QueryFailedError(ingest.error)
 
 
-def _check_session(spark: SparkSession, *, is_insecure_allowed: bool) -> None:
-    """Refuse sessions in which nodes would not be safe.
+def _check_session(spark: SparkSession, *, is_insecure_allowed: bool) -> list[Shortcoming]:
+    """Refuse sessions in which nodes would not be safe; warn of the rest, and give it back.
 
     Raises:
         InsecureClusterError: Tasks, and with them this run's keys, travel unauthenticated.
         OptionError: Spark would run a second attempt of a slow task, or take executors away.
     """
-    conf = spark.sparkContext.getConf()
+    conf = dict(spark.sparkContext.getConf().getAll())
     if conf.get("spark.speculation", "false") == "true":
         raise OptionError(
             "spark.speculation=true would start nodes twice; set it to false for this session"
@@ -228,14 +235,16 @@ def _check_session(spark: SparkSession, *, is_insecure_allowed: bool) -> None:
             "spark.dynamicAllocation.enabled=true would take away the executors that wait for "
             "nodes to replace; set it to false and ask for as many executors as are needed"
         )
-    is_local = spark.sparkContext.master.startswith("local")
-    is_authenticated = conf.get("spark.authenticate", "false") == "true"
-    if not (is_local or is_authenticated or is_insecure_allowed):
+    lacking = shortcomings(spark.sparkContext.master, conf)
+    if any(each.setting == AUTHENTICATION for each in lacking) and not is_insecure_allowed:
         raise InsecureClusterError(
             "spark.authenticate is off, so that anyone on the network could read this run's keys; "
             f"turn it on (with spark.network.crypto.enabled), or set {PREFIX}allowInsecureCluster="
             "true if the network is yours alone"
         )
+    for each in lacking:
+        warnings.warn(str(each), InsecureClusterWarning, stacklevel=4)
+    return lacking
 
 
 def _session_options(spark: SparkSession) -> dict[str, str]:
@@ -321,9 +330,11 @@ class Query:
         lock: LocationLock | None,
         chunks: ChunkCluster | None,
         measured: Callable[[Observed], Measurements],
+        lacking: Sequence[Shortcoming] = (),
     ) -> None:
         """Launch; use `Dataflow.start`."""
         self._measured = measured
+        self._lacking = lacking
         self._flow = flow
         self._spark = spark
         self._location = location
@@ -415,9 +426,23 @@ class Query:
                 }
                 for node, report in self._cluster.reports.items()
             },
-            "notes": [*self._retention_notes(), *self._placement_notes()],
+            "notes": [
+                *(str(each) for each in self._lacking),
+                *self._retention_notes(),
+                *self._placement_notes(),
+            ],
             "dataNodes": {} if self._chunks is None else self._chunks.processes(),
+            "refused": self.refused(),
         }
+
+    def refused(self) -> dict[str, dict[str, int]]:
+        """What was refused so far, per process of the query, whose names are the keys.
+
+        `frames`: what came from a peer with this run's key and made no sense, or was not its to
+        say; `handshakes`: connections that did not prove this run's key. Neither has an effect.
+        """
+        of_store = {} if self._chunks is None else self._chunks.refused()
+        return {**self._cluster.refused(), **of_store}
 
     def _retention_notes(self) -> list[str]:
         return [
@@ -506,6 +531,7 @@ class Query:
         self._last_counts = (now, read, written)
         seconds = max(now - previous[0], 1e-9)
         reports = self._cluster.reports.values()
+        refused = self.refused().values()
         return {
             "name": self.name,
             "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -514,6 +540,8 @@ class Query:
             "inputRowsPerSecond": round((read - previous[1]) / seconds, 1),
             "outputRowsPerSecond": round((written - previous[2]) / seconds, 1),
             "lateRows": sum(report.late_tuples for report in reports),
+            "refusedFrames": sum(counts["frames"] for counts in refused),
+            "refusedHandshakes": sum(counts["handshakes"] for counts in refused),
             "latencyMs": self.latency().summary(),
             "checkpoints": list(self._cluster.checkpoints)[-_CHECKPOINTS_IN_PROGRESS:],
             "damagedCheckpoints": list(self._cluster.damages),

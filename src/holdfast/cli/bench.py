@@ -164,6 +164,45 @@ def cluster(
     raise typer.Exit(1 if page.has_violations(results) else 0)
 
 
+@app.command()
+def security(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="7,000 frames; a minute or two.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write security.md and security.json here.")
+    ] = None,
+) -> None:
+    """Strangers and bad frames against a running query: refused, counted, no effect."""
+    from holdfast.bench import security as page
+
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = page.run(page.QUICK if quick else page.FULL, say)
+    _show(results, page, report, as_json=as_json)
+    raise typer.Exit(1 if page.has_effects(results) else 0)
+
+
+@app.command()
+def hdfs(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Two runs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    runs: Annotated[int | None, typer.Option(min=1, help="So many runs instead.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write hdfs.md and hdfs.json here.")
+    ] = None,
+) -> None:
+    """A data node of HDFS killed during a checkpoint; needs Maven the first time."""
+    from holdfast.bench import hdfs as page
+
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = page.run(runs or (page.QUICK if quick else page.FULL), say)
+    _show(results, page, report, as_json=as_json)
+    raise typer.Exit(1 if page.is_wrong(results) else 0)
+
+
 def _known(given: list[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
     """What was asked for, or everything."""
     for name in given or ():

@@ -267,6 +267,9 @@ class DataNode:
                 return self._refused(key, sender, self._incarnation, reason)
             write = self._writes[key] = _Write(sender, piece.count, piece.chain, now_ms)
             write.is_passed_on = not piece.chain
+        elif write.sender != sender:
+            self._stale_messages += 1
+            return self._refused(key, sender, piece.incarnation, "it is another's write")
         if piece.index < len(write.checksums):
             return []  # It came twice.
         if piece.index > len(write.checksums) or not self._fits(piece):

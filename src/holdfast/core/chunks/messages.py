@@ -127,11 +127,21 @@ class DataNodeJoined(Message):
 
 @dataclass(frozen=True, slots=True)
 class DataNodeAlive(Message):
-    """A data node lives."""
+    """A data node lives.
+
+    Attributes:
+        node: Its name.
+        task: Its process.
+        incarnation: Its incarnation.
+        refused_frames: What came to its socket and was no message for it, so far.
+        refused_handshakes: Connections to its socket that did not prove the store's key, so far.
+    """
 
     node: str
     task: str
     incarnation: int
+    refused_frames: int = 0
+    refused_handshakes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

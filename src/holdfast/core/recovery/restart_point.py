@@ -23,6 +23,7 @@ that the coordinator has stored may move level-1 acknowledgements.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from holdfast.core.model.ids import BEGINNING_US, CheckpointId, Incarnation
 
@@ -108,10 +109,12 @@ class RestartPoint:
         return value
 
     @staticmethod
-    def from_json(value: dict[str, object]) -> RestartPoint:
+    def from_json(value: object) -> RestartPoint:
         """The inverse of `to_json`. Raises `ValueError` on anything else."""
+        if not isinstance(value, dict):
+            raise ValueError("a restart point is an object")
         sequence, boundary = value.get("sequence"), value.get("boundary_us")
-        if not isinstance(sequence, int) or not isinstance(boundary, int):
+        if not _is_number(sequence) or not _is_number(boundary):
             raise ValueError("a restart point needs integers `sequence` and `boundary_us`")
         checkpoint = value.get("checkpoint")
         return RestartPoint(
@@ -132,6 +135,10 @@ def _checkpoint(value: object) -> CheckpointId:
     raise ValueError("a checkpoint is named by two integers")
 
 
+def _is_number(value: object) -> TypeGuard[int]:
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
 def _list(value: object) -> list[dict[str, object]]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError("the older restart points are no list of objects")
@@ -143,7 +150,7 @@ def _ids(value: object) -> dict[str, int]:
         raise ValueError("a restart point maps streams to ids")
     ids: dict[str, int] = {}
     for stream, tuple_id in value.items():
-        if not isinstance(stream, str) or not isinstance(tuple_id, int):
+        if not isinstance(stream, str) or not _is_number(tuple_id):
             raise ValueError("a restart point maps streams to ids")
         ids[stream] = tuple_id
     return ids

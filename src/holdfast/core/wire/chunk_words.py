@@ -13,6 +13,8 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
 
+import xxhash
+
 from holdfast.core.chunks import messages as m
 from holdfast.core.chunks.settings import PIECE_BYTES_MAX
 from holdfast.core.wire.frames import CorruptFrame
@@ -58,14 +60,18 @@ UP_THE_CHAIN: Final = (m.ChunkAcked, m.ChunkRefused)
 TO_READER: Final = (m.PieceAnswered, m.PieceRefused)
 DOWN_THE_CHAIN: Final = (m.Piece, m.PieceRequested)
 
+WORD_BYTES_MAX: Final = 64 << 20
+"""Of a word: a data node lists all its chunks in one."""
+PIECE_FRAME_BYTES_MAX: Final = PIECE_BYTES_MAX + 64
+"""Of a part of what data nodes are sent."""
 _TEXT_MAX: Final = 4_096
 _NUMBER_MAX: Final = 2**64
 _MAGIC: Final = 0x4348  # "HC", little endian
-_VERSION: Final = 1
+_VERSION: Final = 2
 _PIECE: Final = 1
 _ANSWER: Final = 2
 # magic, version, kind; chunk's epoch and number; write or request; incarnation; index, count, size;
-# checksum of the data
+# checksum of everything
 _HEADER: Final = struct.Struct("<HBBxxxxQQQQIIIxxxxQ")
 
 
@@ -73,10 +79,12 @@ def encode(message: m.Message) -> list[bytes]:
     """The parts of a message."""
     if isinstance(message, m.Piece):
         chain = json.dumps([_plain(replica) for replica in message.chain]).encode()
-        header = _header(_PIECE, message, message.write, message.incarnation, message.count)
+        numbers = (message.write, message.incarnation, message.index, message.count)
+        header = _header(_PIECE, message, numbers, chain)
         return [header, chain, message.data]
     if isinstance(message, m.PieceAnswered):
-        header = _header(_ANSWER, message, message.request, 0, 0)
+        numbers = (message.request, 0, message.index, 0)
+        header = _header(_ANSWER, message, numbers, message.table)
         return [header, message.table, message.data]
     return [json.dumps([type(message).__name__, *_values(message)]).encode()]
 
@@ -172,23 +180,21 @@ _KINDS: Final[dict[str, type[m.Message]]] = {
 
 
 def _header(
-    kind: int, message: m.Piece | m.PieceAnswered, number: int, incarnation: int, count: int
+    kind: int,
+    message: m.Piece | m.PieceAnswered,
+    numbers: tuple[int, int, int, int],
+    middle: bytes,
 ) -> bytes:
+    """`numbers`: write or request, incarnation, index, count."""
     epoch, chunk = m.parse_chunk_id(message.chunk) or (0, 0)
     data = message.data
-    return _HEADER.pack(
-        _MAGIC,
-        _VERSION,
-        kind,
-        epoch,
-        chunk,
-        number,
-        incarnation,
-        message.index,
-        count,
-        len(data),
-        m.piece_checksum(data),
-    )
+    header = _HEADER.pack(_MAGIC, _VERSION, kind, epoch, chunk, *numbers, len(data), 0)
+    return header[:-8] + _checksum(header, middle, data).to_bytes(8, "little")
+
+
+def _checksum(header: bytes, middle: bytes, data: bytes | memoryview) -> int:
+    """Of all three parts: the header without its last field, the chain or table, the data."""
+    return xxhash.xxh3_64_intdigest(header[:-8] + middle) ^ m.piece_checksum(data)
 
 
 def _decode_piece(parts: Sequence[bytes | memoryview]) -> m.Message | CorruptFrame:
@@ -196,12 +202,12 @@ def _decode_piece(parts: Sequence[bytes | memoryview]) -> m.Message | CorruptFra
     if len(header) != _HEADER.size:
         return CorruptFrame(f"a header of {len(header)} bytes")
     unpacked = _HEADER.unpack(header)
-    magic, version, kind, epoch, number, request, incarnation, index, count, size, _ = unpacked
+    magic, version, kind, epoch, number, request, incarnation, index, count, size, seal = unpacked
     if (magic, version) != (_MAGIC, _VERSION):
         return CorruptFrame("another magic or version")
     if len(data) != size or size > PIECE_BYTES_MAX:
         return CorruptFrame(f"{len(data)} bytes, announced as {size}")
-    if m.piece_checksum(data) != unpacked[-1]:
+    if _checksum(header, middle, data) != seal:
         return CorruptFrame("a piece fails its checksum")
     chunk = m.chunk_id(epoch, number)
     if kind == _ANSWER:

@@ -63,32 +63,38 @@ def decode_delta(parts: Sequence[object], sequence: int, batch_of: BatchDecoder)
     """The inverse. Raises `ValueError` on anything else."""
     if not parts:
         raise ValueError("no parts")
-    described: Any = json.loads(bytes(memoryview(parts[0])))  # type: ignore[arg-type]
     try:
+        described: Any = json.loads(bytes(memoryview(parts[0])))  # type: ignore[arg-type]
         heads = described["batches"]
         if len(heads) != len(parts) - 1:
             raise ValueError(f"{len(heads)} batches in {len(parts) - 1} parts")
         return StateDelta(
             sequence=sequence,
             is_full=bool(described["is_full"]),
-            pages=int(described["pages"]),
-            page_sets={int(name): int(count) for name, count in described["page_sets"]},
-            gone=tuple(int(name) for name in described["gone"]),
-            next_set=int(described["next_set"]),
+            pages=_whole(described["pages"]),
+            page_sets={_whole(name): _whole(count) for name, count in described["page_sets"]},
+            gone=tuple(_whole(name) for name in described["gone"]),
+            next_set=_whole(described["next_set"]),
             cut=RestartPoint.from_json(described["cut"]),
-            outputs=tuple((int(a), int(b)) for a, b in described["outputs"]),
+            outputs=tuple((_whole(a), _whole(b)) for a, b in described["outputs"]),
             batches=tuple(
                 _batch(head, body, batch_of) for head, body in zip(heads, parts[1:], strict=True)
             ),
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no delta: {type(error).__name__}: {error}") from error
 
 
 def _batch(head: list[Any], body: object, batch_of: BatchDecoder) -> tuple[int, TupleBatch]:
     number, stream, first_id, count, boundary_us, created_us, tuple_type = head
-    batch = batch_of(body, StreamId(stream), count)
+    batch = batch_of(body, StreamId(stream), _whole(count))
     if batch is None:
         raise ValueError(f"no batch of {stream}")
-    kind = TupleType(tuple_type)
-    return int(number), TupleBatch(int(first_id), batch, int(boundary_us), int(created_us), kind)
+    times = _whole(boundary_us), _whole(created_us)
+    return _whole(number), TupleBatch(_whole(first_id), batch, *times, TupleType(tuple_type))
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise ValueError("no whole number of 64 bits")
+    return value

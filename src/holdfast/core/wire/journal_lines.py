@@ -29,7 +29,13 @@ def decode_lines(data: bytes) -> list[dict[str, object]] | CorruptRecord:
             if any(_is_whole(later) for later in lines[number + 1 :]):
                 return CorruptRecord(f"line {number + 1} is damaged, and good lines follow it")
             break
-        entries.append(json.loads(line[17:]))
+        try:
+            entry = json.loads(line[17:])
+        except (ValueError, RecursionError) as error:
+            return CorruptRecord(f"line {number + 1} is no JSON: {error}")
+        if not isinstance(entry, dict):
+            return CorruptRecord(f"line {number + 1} is no entry")
+        entries.append(entry)
     return entries
 
 

@@ -19,6 +19,7 @@ import xxhash
 
 from holdfast.core.model.ids import NO_ID, Incarnation
 from holdfast.core.model.tuples import TupleType
+from holdfast.core.wire.arrow_batches import BatchRefused, read_batch
 
 SEGMENT_MAGIC: Final = b"HFSEG\x00\x00\x01"
 RECORD_MAGIC: Final = b"HFR\x01"
@@ -195,12 +196,9 @@ def decode_record(
     batch = None
     if kind == RecordKind.DATA and schema is not None:
         try:
-            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
-            batch.validate(full=True)
-        except (pa.ArrowException, ValueError, OSError, EOFError) as error:
-            return CorruptRecord(f"not a record batch of the segment's schema: {error}")
-        if batch.num_rows != rows:
-            return CorruptRecord(f"{batch.num_rows} rows, {rows} announced")
+            batch = read_batch(payload, schema, rows)
+        except BatchRefused as error:
+            return CorruptRecord(str(error))
     return LogRecord(
         RecordKind(kind),
         TupleType(tuple_type),

@@ -140,7 +140,7 @@ def decode_manifest(data: bytes, checksum: int | None = None) -> Manifest | Corr
         return CorruptRecord("the manifest has another format version")
     try:
         return _decoded(body, text_bytes, set_count, page_count)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         return CorruptRecord(f"the manifest makes no sense: {error}")
 
 

@@ -116,6 +116,10 @@ class ChunkCluster:
         """The process id of every data node that has come up, as of its own host."""
         return self._service.processes()
 
+    def refused(self) -> dict[str, dict[str, int]]:
+        """Frames and handshakes refused so far, by the master and by each data node."""
+        return self._service.refused()
+
     # -- life -------------------------------------------------------------------------------
 
     def start(self) -> ChunkStoreSpec:

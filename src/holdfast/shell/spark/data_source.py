@@ -39,7 +39,7 @@ from holdfast.shell.storage.errors import StorageError, UnknownStream
 from holdfast.shell.storage.ingest_log import IngestFile, IngestLogReader, IngestMeta
 from holdfast.shell.storage.log_follower import LogFollower, LoggedBatch
 from holdfast.shell.storage.logs import open_reader
-from holdfast.shell.storage.paths import checked_name
+from holdfast.shell.storage.paths import checked_name, within
 from holdfast.shell.storage.places import has_files, local_path, store_at
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _find(options: dict[str, str]) -> _Log:
     stream = options.get("stream")
     if stream is not None:
         checked_name(stream)
-        places = [os.path.join(path, kind, stream) for kind in ("streams", "ingest")]
+        places = [within(path, kind, stream) for kind in ("streams", "ingest")]
         found = [place for place in places if has_files(place)]
         if not found:
             raise UnknownStream(f"no stream {stream!r} in {path}; there are {_known(path)}")

@@ -26,12 +26,15 @@ from holdfast.core.haunit.plan import NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.wire.frames import CorruptFrame
+from holdfast.core.wire.node_words import WORD_BYTES_MAX, Task, decode_from_node, task_of
 from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.jobs import NodeJobs
 from holdfast.shell.spark.journal import Journal
 from holdfast.shell.spark.reasons import reason_of
-from holdfast.shell.spark.task import KEEP_ALIVE_SUFFIX, TaskSpec
+from holdfast.shell.spark.task import TaskSpec
+from holdfast.shell.storage.paths import within
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.transport.addresses import Ports, driver_addresses
 from holdfast.shell.transport.channels import Channels, RunKeys
@@ -54,7 +57,7 @@ class NodeReport:
     latency: dict[int, int] = field(default_factory=dict)
     latency_max_us: int = 0
     late_tuples: int = 0
-    corrupt_frames: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +93,18 @@ class Cluster:
         self._sc = spark.sparkContext
         self._spec = spec
         self._plans = {plan.node: plan for plan in spec.plans}
+        self._places = {
+            (kind, node): within(spec.root, kind, node)
+            for kind in ("rounds", "spill")
+            for node in self._plans
+        }
         self._is_local = self._sc.master.startswith("local")
         self._executors = executors
         self._wished: dict[tuple[NodeId, int], Executor] = {}  # where a launch should come up
         self._keys = RunKeys.generate()
         self._channels = Channels(self._keys)
-        self._router = self._channels.server()
+        self._router = self._channels.server(WORD_BYTES_MAX)
+        self._refused_words = 0
         self._reached_at = self.route(self._bind())
         self._journal = Journal(os.path.join(spec.root, "coordinator"))
         self._machine = Coordinator(
@@ -167,6 +176,25 @@ class Cluster:
         """What the coordinator knows of a node."""
         return self._machine.instance(node)
 
+    def refused(self) -> dict[str, dict[str, int]]:
+        """Frames and handshakes refused so far, by the coordinator and by each node.
+
+        A node's are those of all its tasks.
+        """
+        found = {
+            "coordinator": {
+                "frames": self._refused_words,
+                "handshakes": self._channels.refused_handshakes,
+            }
+        }
+        for node in self._plans:
+            found[node] = {"frames": 0, "handshakes": 0}
+        for task, report in list(self._reports_of.items()):
+            of_node = found[NodeId(task.partition("|")[0])]
+            for kind, count in report.refused.items():
+                of_node[kind] = of_node.get(kind, 0) + count
+        return found
+
     def hand_over(self, node: NodeId, pid: int) -> None:
         """Have a node's secondary take over, if this is still the process of its primary."""
         task = self._machine.instance(node).primary.task
@@ -212,10 +240,10 @@ class Cluster:
         if self._router.poll(5):
             for _ in range(256):
                 try:
-                    identity, body = self._router.recv_multipart(zmq.NOBLOCK)
+                    identity, *parts = self._router.recv_multipart(zmq.NOBLOCK)
                 except zmq.Again:
                     break
-                self._on_word(identity, json.loads(body))
+                self._on_parts(identity, parts)
         while not self._inbox.empty():
             self._step(self._inbox.get())
         while not self._asked.empty():
@@ -238,12 +266,15 @@ class Cluster:
         }
         while waiting and time.monotonic() < deadline:
             if self._router.poll(20):
-                identity, body = self._router.recv_multipart()
-                word = json.loads(body)
-                task = identity.removesuffix(KEEP_ALIVE_SUFFIX).decode()
-                self._note(task, word)
+                identity, *parts = self._router.recv_multipart()
+                task = task_of(identity)
+                word = decode_from_node(parts, task)
+                if task is None or isinstance(word, CorruptFrame):
+                    self._refused_words += 1
+                    continue
+                self._note(task.name, word)
                 if "statistics" in word:
-                    waiting.discard(task)
+                    waiting.discard(task.name)
 
     def _step(self, stimulus: Stimulus) -> None:
         for effect in self._machine.step(stimulus, _now_ms()):
@@ -259,41 +290,53 @@ class Cluster:
             for request in requests:
                 self._step(c.JournalWritten(request.request_id))
 
-    def _on_word(self, identity: bytes, word: dict[str, Any]) -> None:
-        node = NodeId(word["node"])
+    def _on_parts(self, identity: bytes, parts: list[bytes]) -> None:
+        """What came by a connection: a node's word, or something to be refused and counted."""
+        task = task_of(identity)
+        word = decode_from_node(parts, task)
+        if task is None or isinstance(word, CorruptFrame) or not self._on_word(task, word):
+            self._refused_words += 1
+
+    def _on_word(self, task: Task, word: dict[str, Any]) -> bool:
+        """Whether the task may say so."""
+        node = NodeId(task.node)
         if node not in self._plans:
-            return
-        identity = identity.removesuffix(KEEP_ALIVE_SUFFIX)  # Only the node's loop listens.
+            return False
         if word["kind"] == "hello":
-            self._on_hello(node, identity, word)
-            return
+            self._on_hello(node, task, word)
+            return True
         incarnation = Incarnation(word["incarnation"])
+        identity = task.name.encode()  # Only the node's loop listens.
         if not self._machine.is_current(node, incarnation):
             self._say(identity, {"kind": "fenced"})
             self._step(c.ZombieHeard(node, incarnation))
-            return
+            return True
+        replica = self._machine.instance(node).of_incarnation(incarnation)
+        if replica is None or replica.task != task.name:
+            return False
         self._answer(identity)
-        self._note(identity.decode(), word)
-        self._executors.heard(self._host_of(identity.decode()))
+        self._note(task.name, word)
+        self._executors.heard(self._host_of(task.name))
         stimulus = _stimulus(word, node, incarnation)
         if stimulus is not None:
             self._step(stimulus)
+        return True
 
-    def _on_hello(self, node: NodeId, identity: bytes, word: dict[str, Any]) -> None:
-        self._executors.heard(word["host"])
-        self._jobs.came_up(node, word["launch"], word["attempt"])
-        launch = self._jobs.launch_of(node, word["launch"])
+    def _on_hello(self, node: NodeId, task: Task, word: dict[str, Any]) -> None:
+        host = word["host"]
+        self._executors.heard(host)
+        self._jobs.came_up(node, task.launch, word["attempt"])
+        launch = self._jobs.launch_of(node, task.launch)
         if not self._machine.is_expected(node, launch):
-            self._say(identity, {"kind": "fenced"})
+            self._say(task.name.encode(), {"kind": "fenced"})
             return
-        task, host = identity.decode(), word["host"]
-        self._reports_of[task] = NodeReport(word["pid"], host)
-        self._wished.pop((node, word["launch"]), None)
+        self._reports_of.setdefault(task.name, NodeReport(task.pid, host))
+        self._wished.pop((node, task.launch), None)
         if not self._is_local:
             address = word["endpoint"].removeprefix("tcp://").rpartition(":")[0]
             self._executors.learned(address, host)
         endpoint, machine = self.route(word["endpoint"]), "" if self._is_local else host
-        self._step(c.HelloReceived(node, launch, task, endpoint, machine))
+        self._step(c.HelloReceived(node, launch, task.name, endpoint, machine))
         self._show_primary(node)
 
     def _show_primary(self, node: NodeId) -> None:
@@ -326,7 +369,7 @@ class Cluster:
         report.latency = {int(bucket): count for bucket, count in word["latency"].items()}
         report.latency_max_us = word["latency_max_us"]
         report.late_tuples = word["late_tuples"]
-        report.corrupt_frames = word["corrupt_frames"]
+        report.refused = word["refused"]
 
     def _note_checkpoint(self, word: dict[str, Any]) -> None:
         """What a node says of its checkpoints, for progress reports and logs."""
@@ -461,8 +504,8 @@ class Cluster:
             keys=self._keys,
             sources={s: source for s, source in self._spec.sources.items() if s in streams},
             sink_paths={s: path for s, path in self._spec.sink_paths.items() if s in sinks},
-            round_place=os.path.join(self._spec.root, "rounds", node),
-            spill_path=os.path.join(self._spec.root, "spill", node),
+            round_place=self._places[("rounds", node)],
+            spill_path=self._places[("spill", node)],
             store=self._spec.store,
             is_local=self._is_local,
             ports=self._spec.ports,

@@ -49,6 +49,8 @@ from holdfast.core.recovery.guarantee import StreamRebased
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import frames, messages
 from holdfast.core.wire.frames import CorruptFrame
+from holdfast.core.wire.gate import Gate
+from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, decode_from_coordinator
 from holdfast.shell.io_service import IOService
 from holdfast.shell.processes import die_with_parent
 from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id
@@ -67,9 +69,6 @@ from holdfast.shell.stores.base import StoreSpec, StoreUnavailable
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.addresses import Ports, machine_of, own_address
 from holdfast.shell.transport.channels import Channels, RunKeys
-
-KEEP_ALIVE_SUFFIX = b"|alive"
-"""What the keep-alive thread's identity has behind the task's own."""
 
 _DRAIN_FRAMES = 64
 _RECEIVERS_KNOWN = 4
@@ -169,7 +168,7 @@ class NodeTask:
         self._attempt = 0 if context is None else context.attemptNumber()
         self._folder = tempfile.mkdtemp(prefix="holdfast-")
         self._channels = Channels(spec.keys)
-        self._server = self._channels.server()
+        self._server = self._channels.server(frames.UP_BYTES_MAX)
         self._host = socket.gethostname()
         self._endpoint = self._bind()
         self._task_id = f"{self._name}|{spec.launch}|{os.getpid()}|{time.time_ns()}"
@@ -180,8 +179,7 @@ class NodeTask:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller.register(self._wake, zmq.POLLIN)
         self._producers: dict[NodeId, zmq.Socket[bytes]] = {}
-        self._producer_of = {s.stream: s.producer for s in spec.plan.inputs if s.producer}
-        self._producer_of[spec.plan.replica_stream] = spec.plan.node
+        self._gate = Gate(spec.plan)
         self._peers: dict[NodeId, tuple[events.PeerIncarnationLearned, str]] = {}
         # Of each incarnation of an output stream's receiver that has subscribed: a zombie that
         # subscribes again must not draw away what is meant for its successor.
@@ -218,7 +216,7 @@ class NodeTask:
         self._latency = LatencyHistogram()
         self._meter = Meter()
         self._late_tuples = 0
-        self._corrupt_frames = 0
+        self._refused_frames = 0  # no frames or words, or by a connection that may not say so
         self._coordinator_heard_s = time.monotonic()
         self._keep_alive_due_ms = 0
         self._statistics_due_s = 0.0
@@ -346,18 +344,33 @@ class NodeTask:
             except zmq.Again:
                 return
             if channel is self._coordinator:
-                self._on_word(json.loads(parts[0].bytes))
+                word = decode_from_coordinator([part.bytes for part in parts])
+                if isinstance(word, CorruptFrame):
+                    self._refused_frames += 1
+                else:
+                    self._on_word(word)
             elif channel is self._server:
                 self._on_frame(parts[1:], parts[0].bytes)
             else:
-                self._on_frame(parts, None)
+                peers = (peer for peer, there in self._producers.items() if there is channel)
+                self._on_frame(parts, None, next(peers, None))
 
-    def _on_frame(self, parts: list[zmq.Frame], identity: bytes | None) -> None:
+    def _on_frame(
+        self, parts: list[zmq.Frame], identity: bytes | None, producer: NodeId | None = None
+    ) -> None:
+        """`identity`: of a receiver's connection; or else `producer`: whose it is."""
         began_ns = time.monotonic_ns()
         message = frames.decode([part.buffer for part in parts], self._known_schemas, self._epoch)
         self._meter.decoded((time.monotonic_ns() - began_ns) // 1000)
+        refused: CorruptFrame | None = None
         if isinstance(message, CorruptFrame):
-            self._corrupt_frames += 1
+            refused = message
+        elif identity is not None:
+            refused = self._gate.from_receiver(identity, message)
+        elif producer is not None:
+            refused = self._gate.from_producer(producer, message)
+        if refused is not None or isinstance(message, CorruptFrame):
+            self._refused_frames += 1
             return
         if isinstance(message, events.SubscribeReceived) and identity is not None:
             self._remember_receiver(message.stream, message.sender, identity)
@@ -528,7 +541,7 @@ class NodeTask:
             return
         self._peers[peer] = (learned, endpoint)
         is_there = known is not None and (known[0].incarnation, known[1]) == (incarnation, endpoint)
-        if peer in self._producer_of.values() and not is_there:
+        if peer in self._gate.producer_of.values() and not is_there:
             self._connect(peer, incarnation, endpoint)
         self._pending.append(learned)
 
@@ -592,7 +605,10 @@ class NodeTask:
             latency=self._latency.counts,
             latency_max_us=self._latency.max_us,
             late_tuples=self._late_tuples,
-            corrupt_frames=self._corrupt_frames,
+            refused={
+                "frames": self._refused_frames,
+                "handshakes": self._channels.refused_handshakes,
+            },
         )
 
     def _report_error(self, error: Exception) -> None:
@@ -622,7 +638,7 @@ class NodeTask:
         self._send_down(effect.stream, effect.receiver, parts)
 
     def _answer_message(self, effect: messages.Up) -> None:
-        channel = self._producers.get(self._producer_of[effect.stream])
+        channel = self._producers.get(self._gate.producer_of[effect.stream])
         if channel is not None:
             message = messages.message_of(effect, self._incarnation)
             channel.send_multipart(frames.encode(message, self._epoch))

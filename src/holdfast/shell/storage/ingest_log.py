@@ -33,6 +33,7 @@ from holdfast.core.queues.lateness import Lateness
 from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
 from holdfast.shell.storage.log_follower import LoggedBatch
 from holdfast.shell.storage.logs import LogWriter, open_reader, open_writer
+from holdfast.shell.storage.paths import checked_name
 from holdfast.shell.storage.places import (
     has_files,
     is_remote,
@@ -316,7 +317,7 @@ class IngestLogReader:
             self._look_at_s = time.monotonic() + _look_interval_s(self._root)
             return False
         value = json.loads(found)
-        files = [IngestFile(*entry) for entry in value["files"]]
+        files = [IngestFile(checked_name(entry[0]), *entry[1:]) for entry in value["files"]]
         self._waiting = files[self._partition :: self._partitions]
         self._commit += 1
         return True

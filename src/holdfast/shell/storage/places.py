@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.shell.storage.paths import checked_name
 from holdfast.shell.stores.base import CheckpointStore, NameTaken, ObjectMissing
-from holdfast.shell.stores.file_system import FileSystemStore
+from holdfast.shell.stores.file_system import open_url
 from holdfast.shell.stores.folder import FolderStore
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ def is_remote(place: str) -> bool:
 def store_at(place: str) -> CheckpointStore:
     """The small files of a place. Raises `StoreUnavailable`."""
     if is_remote(place):
-        return FileSystemStore(place, {})
+        return open_url(place, {})
     return FolderStore(local_path(place))
 
 
 def has_files(place: str) -> bool:
     """Whether there is anything."""
     if is_remote(place):
-        return bool(FileSystemStore(place, {}).children())
+        return bool(open_url(place, {}).children())
     return os.path.isdir(local_path(place))
 
 

@@ -1,4 +1,4 @@
-"""Any file system that fsspec knows as checkpoint store: HDFS, S3 and its like, memory for tests.
+"""Any file system that fsspec knows as checkpoint store: S3 and its like, memory for tests.
 
 Object stores publish an object when it is closed; a file system may show a part of it before. Both
 will do, because nothing leads to an object before it is whole, and parts of logs say whether they
@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -22,6 +23,7 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
+from holdfast.shell.storage.paths import check_url, object_parts, refuse_links
 from holdfast.shell.stores.base import (
     CheckpointStore,
     NameTaken,
@@ -29,6 +31,7 @@ from holdfast.shell.stores.base import (
     ObjectWriter,
     StoreUnavailable,
 )
+from holdfast.shell.stores.webhdfs import SCHEMES, WebHdfsStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,9 +49,21 @@ class FileSystemStoreSpec:
     url: str
     options: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def open(self) -> FileSystemStore:
-        """Connect."""
-        return FileSystemStore(self.url, self.options)
+    def open(self) -> CheckpointStore:
+        """Connect. Raises as `open_url`."""
+        return open_url(self.url, self.options)
+
+
+def open_url(url: str, options: dict[str, Any]) -> CheckpointStore:
+    """The store behind a URL: HDFS by a client of our own, all others by fsspec.
+
+    Raises:
+        BadName: The URL has a password in it, or is none.
+        StoreUnavailable: The file system is unknown or does not answer.
+    """
+    if url.partition("://")[0] in SCHEMES:
+        return WebHdfsStore(url, options)
+    return FileSystemStore(url, options)
 
 
 class FileSystemStore(CheckpointStore):
@@ -56,6 +71,7 @@ class FileSystemStore(CheckpointStore):
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         """Connect. Raises `StoreUnavailable` when the file system is unknown or does not answer."""
+        check_url(url)
         self._url = url.rstrip("/")
         with _errors(url):
             self._system, root = fsspec.core.url_to_fs(self._url, **options)
@@ -136,6 +152,9 @@ class FileSystemStore(CheckpointStore):
             self._system.rmdir(self._path(name).rpartition("/")[0])
 
     def _path(self, name: str) -> str:
+        parts = object_parts(name)
+        if isinstance(self._system, LocalFileSystem):
+            refuse_links(Path(self._root), parts)
         return f"{self._root}/{name}"
 
 

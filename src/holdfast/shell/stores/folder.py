@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.shell.storage.errors import StorageError
-from holdfast.shell.storage.paths import sync_path
+from holdfast.shell.storage.paths import object_parts, refuse_links, sync_path
 from holdfast.shell.stores.base import (
     CheckpointStore,
     NameTaken,
@@ -84,7 +83,7 @@ class FolderStore(CheckpointStore):
         """See the base."""
         path = self._path(name)
         try:
-            file = os.open(path, os.O_RDONLY)
+            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise ObjectMissing(f"{path} is missing") from error
         except OSError as error:
@@ -134,7 +133,7 @@ class FolderStore(CheckpointStore):
             found: list[str] = []
             for folder in folders:
                 with contextlib.suppress(FileNotFoundError):  # Deleted just now.
-                    if folder.is_dir():
+                    if folder.is_dir(follow_symlinks=False):
                         files = (f.name for f in os.scandir(folder) if not f.name.startswith("."))
                         found += [f"{folder.name}/{name}" for name in files]
         except OSError as error:
@@ -159,10 +158,7 @@ class FolderStore(CheckpointStore):
             path.parent.rmdir()
 
     def _path(self, name: str) -> Path:
-        parts = name.split("/")
-        if any(part in ("", ".", "..") for part in parts):
-            raise StorageError(f"{name!r} is no name of an object")
-        return self._root.joinpath(*parts)
+        return refuse_links(self._root, object_parts(name))
 
 
 class _FileWriter:

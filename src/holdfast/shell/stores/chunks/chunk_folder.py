@@ -30,6 +30,7 @@ from holdfast.shell.stores.base import StoreUnavailable
 _NAME: Final = re.compile(r"(\d+-\d+)\.(\d+)\.([0-9a-f]{16})\.(chunk|damaged)")
 _TABLE_ENTRY: Final = 8
 _LOCK_POLL_S: Final = 0.05
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ChunkFolder:
@@ -45,7 +46,7 @@ class ChunkFolder:
         self._piece_bytes = piece_bytes
         try:
             self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+            flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
             self._lock = os.open(self._root / "lock", flags, 0o600)
             self._take_lock(time.monotonic() + wait_s)
             for part in self._root.glob("*.part"):
@@ -150,7 +151,7 @@ class ChunkFolder:
         size, at = effect.stored.size, effect.index * self._piece_bytes
         table_bytes = -(-size // self._piece_bytes) * _TABLE_ENTRY
         try:
-            file = os.open(self.path(effect.stored), os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(self.path(effect.stored), _READ)
             try:
                 data = os.pread(file, min(self._piece_bytes, size - at), at)
                 table = os.pread(file, table_bytes, size)

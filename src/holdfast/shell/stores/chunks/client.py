@@ -31,7 +31,7 @@ from holdfast.core.chunks.settings import ChunkSettings
 from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
 from holdfast.core.wire import chunk_words as words
 from holdfast.core.wire.frames import CorruptFrame
-from holdfast.shell.storage.errors import StorageError
+from holdfast.shell.storage.paths import object_parts
 from holdfast.shell.stores.base import CheckpointStore, ObjectMissing, StoreUnavailable
 from holdfast.shell.stores.chunks.lines import Lines
 from holdfast.shell.transport.addresses import machine_of, own_address
@@ -176,7 +176,7 @@ class ChunkStore(CheckpointStore):
 
     def create(self, name: str) -> _ObjectWriter:
         """See the base."""
-        _check_name(name)
+        object_parts(name)
         line = self._take_line()
         try:
             return _ObjectWriter(self, line, name)
@@ -370,11 +370,6 @@ class _ObjectWriter:
             self._end(is_clean=False)
         else:
             self._end(is_clean=True)
-
-
-def _check_name(name: str) -> None:
-    if any(part in ("", ".", "..") for part in name.split("/")):
-        raise StorageError(f"{name!r} is no name of an object")
 
 
 def _now_ms() -> int:

@@ -12,14 +12,14 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import zmq
 
 from holdfast.core.chunks import effects as e
 from holdfast.core.chunks.data_node import DataNode, DataNodeIdentity
-from holdfast.core.chunks.messages import Message
+from holdfast.core.chunks.messages import DataNodeAlive, Message
 from holdfast.core.chunks.settings import ChunkSettings
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.wire import chunk_words as words
@@ -85,7 +85,7 @@ class DataNodeTask:
         )
         self._sockets = tempfile.mkdtemp(prefix="holdfast-")
         self._channels = Channels(spec.keys)
-        self._server = self._channels.server()
+        self._server = self._channels.server(words.PIECE_FRAME_BYTES_MAX)
         address = own_address(spec.master)
         host = machine_of(address)
         task = f"{spec.node}|{spec.launch}|{os.getpid()}|{time.time_ns()}"
@@ -101,7 +101,7 @@ class DataNodeTask:
         self._timers: dict[str, int] = {}
         self._parent = os.getppid()
         self._is_over = False
-        self.corrupt_frames = 0
+        self._refused_frames = 0
 
     def _bind(self, address: str) -> str:
         if self._spec.is_local:
@@ -168,7 +168,7 @@ class DataNodeTask:
     def _decoded(self, parts: list[zmq.Frame], kinds: tuple[type[Message], ...]) -> Message | None:
         message = words.decode([part.buffer for part in parts], kinds)
         if isinstance(message, CorruptFrame):
-            self.corrupt_frames += 1
+            self._refused_frames += 1
             return None
         return message
 
@@ -181,7 +181,7 @@ class DataNodeTask:
             case SetTimer():
                 self._timers[effect.name] = effect.at_ms
             case e.SendToMaster():
-                self._master.send_multipart(words.encode(effect.message))
+                self._master.send_multipart(words.encode(self._counted(effect.message)))
             case e.SendToEndpoint():
                 line = self._lines.to(effect.endpoint)
                 line.send_multipart(words.encode(effect.message), copy=False)
@@ -194,6 +194,13 @@ class DataNodeTask:
                 self._disk.submit(effect, effect.stored.chunk)
             case e.EndProcess():
                 self._is_over = True
+
+    def _counted(self, message: Message) -> Message:
+        """A keep-alive with what only the shell counts."""
+        if not isinstance(message, DataNodeAlive):
+            return message
+        handshakes = self._channels.refused_handshakes
+        return replace(message, refused_frames=self._refused_frames, refused_handshakes=handshakes)
 
     def close(self) -> None:
         """Release everything; the process may serve another task afterwards."""

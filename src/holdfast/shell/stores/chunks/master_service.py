@@ -20,6 +20,7 @@ from holdfast.core.chunks.settings import ChunkSettings
 from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
 from holdfast.core.wire import chunk_words as words
 from holdfast.core.wire.frames import CorruptFrame
+from holdfast.core.wire.node_words import task_of
 from holdfast.shell.spark.journal import Journal
 from holdfast.shell.stores.chunks.client import ChunkStoreSpec
 from holdfast.shell.stores.chunks.data_node_task import DataNodeSpec
@@ -74,7 +75,7 @@ class MasterService:
         )
         self._keys = RunKeys.generate()
         self._channels = Channels(self._keys)
-        self._router = self._channels.server()
+        self._router = self._channels.server(words.WORD_BYTES_MAX)
         self._ports = ports or Ports()
         port = self._ports.bind(self._router, addresses[0])
         self.endpoint = f"tcp://{addresses[1]}:{port}"
@@ -85,7 +86,8 @@ class MasterService:
         self._thread = threading.Thread(target=self._run, name="chunk-master", daemon=True)
         self._tasks: dict[str, str] = {}  # of each data node, the process that spoke last
         self.statistics: ChunkMasterStatistics = self._machine.statistics()
-        self.corrupt_frames = 0
+        self._refused_frames = 0
+        self._refused: dict[str, dict[str, int]] = {}  # by a data node's process, as it said last
         self.error: str | None = None
 
     # -- life -------------------------------------------------------------------------------
@@ -119,6 +121,16 @@ class MasterService:
     def processes(self) -> dict[str, int]:
         """The process id of every data node that has spoken, as of its own host."""
         return {node: int(task.split("|")[2]) for node, task in list(self._tasks.items())}
+
+    def refused(self) -> dict[str, dict[str, int]]:
+        """Frames and handshakes refused so far, by the master and by each data node."""
+        handshakes = self._channels.refused_handshakes
+        found = {"chunk master": {"frames": self._refused_frames, "handshakes": handshakes}}
+        for task, counts in list(self._refused.items()):
+            of_node = found.setdefault(task.partition("|")[0], {})
+            for kind, count in counts.items():
+                of_node[kind] = of_node.get(kind, 0) + count
+        return found
 
     def copies_of(self, name: str, timeout_s: float = 5.0) -> list[int]:
         """How many live copies each chunk of an object has; empty: there is no such object."""
@@ -173,17 +185,32 @@ class MasterService:
                 return
             message = words.decode(parts, words.TO_MASTER)
             if isinstance(message, CorruptFrame) or not self._is_from(message, identity):
-                self.corrupt_frames += 1
+                self._refused_frames += 1
                 continue
             self._step(message)
 
     def _is_from(self, message: m.Message, identity: bytes) -> bool:
-        """Whether a message names its sender, where the answer goes to that."""
-        if isinstance(message, m.DataNodeJoined | m.DataNodeAlive):
-            self._tasks[message.node] = message.task
-            return message.task.encode() == identity and message.task.count("|") == 3
-        client = getattr(message, "client", None)
-        return client is None or str(client).encode() == identity
+        """Whether a message names its sender, where the answer goes to that.
+
+        What a data node says must come from the process that last joined, or joins, in its name.
+        """
+        node = getattr(message, "node", None)
+        if node is None:
+            return str(getattr(message, "client", "")).encode() == identity
+        task = task_of(identity)
+        if task is None or task.node != node:
+            return False
+        if not isinstance(message, m.DataNodeJoined | m.DataNodeAlive):
+            return self._tasks.get(node) == task.name
+        if message.task != task.name:
+            return False
+        self._tasks[node] = task.name
+        if isinstance(message, m.DataNodeAlive):
+            self._refused[task.name] = {
+                "frames": message.refused_frames,
+                "handshakes": message.refused_handshakes,
+            }
+        return True
 
     def _step(self, stimulus: Stimulus) -> None:
         for effect in self._machine.step(stimulus, _now_ms()):

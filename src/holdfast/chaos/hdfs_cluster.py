@@ -1,0 +1,175 @@
+"""A name node and data nodes of HDFS on loopback, from jars that Maven fetches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+VERSION = "3.5.0"
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>holdfast</groupId><artifactId>hdfs</artifactId><version>1</version>
+  <packaging>pom</packaging>
+  <dependencies><dependency>
+    <groupId>org.apache.hadoop</groupId><artifactId>hadoop-client-minicluster</artifactId>
+    <version>{VERSION}</version>
+  </dependency></dependencies>
+</project>
+"""
+_NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+_DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+_JAVA = ("-Xmx160m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_UP_S = 120.0
+
+
+class HdfsUnavailable(Exception):
+    """What the machine lacks, and how to get it."""
+
+
+def jars() -> list[Path]:
+    """The jars, fetched once. Raises `HdfsUnavailable`."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "holdfast"
+    folder = cache / f"hdfs-{VERSION}"
+    if not (folder / "complete").exists():
+        mvn = shutil.which("mvn")
+        if mvn is None:
+            raise HdfsUnavailable("HDFS comes by Maven: apt-get install maven")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "pom.xml").write_text(_POM)
+        wanted = f"-DoutputDirectory={folder}"
+        run = subprocess.run(
+            [mvn, "-q", "-B", "dependency:copy-dependencies", wanted],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        if run.returncode != 0:
+            raise HdfsUnavailable(f"mvn cannot fetch HDFS {VERSION}: {run.stdout[-500:]}")
+        (folder / "complete").touch()
+    return sorted(folder.glob("*.jar"))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class HdfsCluster:
+    """One name node, several data nodes, two copies of each block."""
+
+    def __init__(self, folder: Path, data_nodes: int = 2) -> None:
+        """Start all of it. Raises `HdfsUnavailable`."""
+        self._folder = folder
+        self._class_path = ":".join([str(folder), *map(str, jars())])
+        self._http = _free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._configure(_free_port())
+        format_ = [*self._java(_NAME_NODE), "-format", "-force"]
+        subprocess.run(format_, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._launch("name node", _NAME_NODE)
+        for number in range(data_nodes):
+            self.start_data_node(number)
+        try:
+            self.wait_for(data_nodes)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The root, as a location."""
+        return f"webhdfs://holdfast@127.0.0.1:{self._http}"
+
+    def _configure(self, rpc: int) -> None:
+        settings = {
+            "fs.defaultFS": f"hdfs://127.0.0.1:{rpc}",
+            "dfs.namenode.name.dir": f"file://{self._folder}/name",
+            "dfs.namenode.http-address": f"127.0.0.1:{self._http}",
+            "dfs.namenode.rpc-address": f"127.0.0.1:{rpc}",
+            "dfs.namenode.safemode.extension": "0",
+            "dfs.replication": "2",
+            "dfs.permissions.enabled": "false",
+            "dfs.heartbeat.interval": "1",
+            "dfs.namenode.heartbeat.recheck-interval": "2000",
+            "dfs.namenode.stale.datanode.interval": "3000",
+            "dfs.namenode.stale.datanode.minimum.interval": "2",
+            "dfs.namenode.avoid.read.stale.datanode": "true",
+            "dfs.namenode.avoid.write.stale.datanode": "true",
+        }
+        lines = "".join(
+            f"<property><name>{name}</name><value>{escape(value)}</value></property>\n"
+            for name, value in settings.items()
+        )
+        for file in ("core-site.xml", "hdfs-site.xml"):
+            (self._folder / file).write_text(f"<configuration>\n{lines}</configuration>\n")
+
+    def _java(self, main: str) -> list[str]:
+        return ["java", *_JAVA, "-cp", self._class_path, main]
+
+    def _launch(self, name: str, main: str, *arguments: str) -> None:
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [*self._java(main), *arguments], stdout=log, stderr=log, start_new_session=True
+            )
+
+    def start_data_node(self, number: int) -> None:
+        """Launch one, for the first time or again."""
+        ports = {"address": _free_port(), "http.address": _free_port(), "ipc.address": _free_port()}
+        settings = {f"dfs.datanode.{key}": f"127.0.0.1:{port}" for key, port in ports.items()}
+        settings["dfs.datanode.data.dir"] = f"file://{self._folder}/data-{number}"
+        settings["dfs.datanode.hostname"] = "127.0.0.1"
+        arguments = [part for key, value in settings.items() for part in ("-D", f"{key}={value}")]
+        self._launch(f"data node {number}", _DATA_NODE, *arguments)
+
+    def kill_data_node(self, number: int) -> None:
+        """SIGKILL, and it is gone."""
+        process = self.processes[f"data node {number}"]
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+
+    def _live(self) -> int:
+        query = "qry=Hadoop:service=NameNode,name=FSNamesystemState"
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._http}/jmx?{query}", timeout=5) as got:
+            for line in got.read().decode().splitlines():
+                if '"NumLiveDataNodes"' in line:
+                    return int(line.partition(":")[2].strip(" ,"))
+        return 0
+
+    def wait_for(self, data_nodes: int, timeout_s: float = _UP_S) -> None:
+        """Until so many data nodes count. Raises `HdfsUnavailable`."""
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            with contextlib.suppress(OSError, urllib.error.URLError):
+                if self._live() == data_nodes:
+                    return
+            time.sleep(0.2)
+        raise HdfsUnavailable(f"{data_nodes} data nodes did not come up within {timeout_s} s")
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in self.processes.values():
+            process.kill()
+            process.wait(10)
+
+
+@contextlib.contextmanager
+def hdfs_cluster(folder: Path, data_nodes: int = 2) -> Iterator[HdfsCluster]:
+    """A cluster for a block of code. Raises `HdfsUnavailable`."""
+    cluster = HdfsCluster(folder, data_nodes)
+    try:
+        yield cluster
+    finally:
+        cluster.close()

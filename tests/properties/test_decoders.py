@@ -1,0 +1,257 @@
+"""Every decoder on any bytes: a value, or the project's own word for what is none. Nothing else.
+
+Random bytes rarely pass a checksum, so the structured cases put a right one under wrong content:
+what an authenticated peer, or whoever can write to a store, could make.
+"""
+
+import json
+import struct
+import tracemalloc
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.chunks import messages as m
+from holdfast.core.haunit.events import AckReceived, BatchReceived, PositionsReceived
+from holdfast.core.model.ids import Incarnation, StreamId
+from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
+from holdfast.core.wire import chunk_words, frames, log_parts, log_records, manifests
+from holdfast.core.wire.frames import CorruptFrame
+from holdfast.core.wire.journal_lines import decode_lines
+from holdfast.core.wire.log_records import CorruptRecord
+
+STREAM = StreamId("bids:ingest[0]>counts[1].0")
+SCHEMA = pa.schema([("name", pa.string()), (TIME_COLUMN, pa.int64())])
+ROWS = pa.RecordBatch.from_arrays(
+    [pa.array(["a", "bc", None]), pa.array([1, 2, 3], pa.int64())], schema=SCHEMA
+)
+HEAD = struct.Struct("<HBBBBHIII4q")
+INT64 = st.integers(-(2**63), 2**63 - 1)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["", "1-2", STREAM]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+
+
+def sealed(head: bytes, name: bytes, body: list[bytes]) -> list[bytes]:
+    """A frame with a right checksum, whatever is in it."""
+    digest = xxhash.xxh3_64(head + name)
+    for part in body:
+        digest.update(struct.pack("<Q", len(part)))
+        digest.update(part)
+    return [head + struct.pack("<Q", digest.intdigest()) + name, *body]
+
+
+def decoded(parts: list[bytes]) -> Any:
+    return frames.decode(list(parts), {STREAM: SCHEMA}, 3)
+
+
+def test_the_seal_of_these_tests_is_that_of_frames() -> None:
+    ack = AckReceived(STREAM, Incarnation(1), Incarnation(2), 4, 5, 6)
+    (frame,) = (bytes(memoryview(part)) for part in frames.encode(ack, 3))  # type: ignore[arg-type]
+    assert sealed(frame[: HEAD.size], STREAM.encode(), []) == [frame]
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    st.integers(0, 12),
+    st.integers(0, 9),
+    st.integers(0, 3),
+    st.lists(INT64 | st.integers(-2, 4), min_size=4, max_size=4),
+    st.lists(
+        st.binary(max_size=64)
+        | JSON.map(lambda value: json.dumps(value).encode())
+        | st.just(ROWS.serialize().to_pybytes()),
+        max_size=3,
+    ),
+    st.sampled_from([STREAM.encode(), b"", b"\xff", b"x" * 512]),
+)
+def test_frames_with_a_right_checksum_and_any_content(
+    kind: int, tuple_type: int, role: int, fields: list[int], body: list[bytes], name: bytes
+) -> None:
+    head = HEAD.pack(0x4648, 3, kind, tuple_type, role, len(name), 3, 1, 2, *fields)
+    decoded(sealed(head, name, body))
+
+
+DELTA = {
+    "is_full": False,
+    "pages": 9,
+    "page_sets": [[1, 5]],
+    "gone": [3],
+    "next_set": 11,
+    "cut": {
+        "sequence": 1,
+        "boundary_us": 1,
+        "needed_from": {},
+        "processed_before": {},
+        "next_ids": {},
+    },
+    "outputs": [[11, 14]],
+    "batches": [[0, STREAM, 11, 3, 5, 6, 0]],
+}
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.sampled_from(sorted(DELTA)), JSON)
+def test_deltas_with_one_wrong_field(field: str, value: object) -> None:
+    text = json.dumps({**DELTA, field: value}).encode()
+    head = HEAD.pack(0x4648, 3, frames.FrameKind.DELTA, 0, 0, len(STREAM), 3, 1, 2, 4, 0, 0, 0)
+    decoded(sealed(head, STREAM.encode(), [text, ROWS.serialize().to_pybytes()]))
+
+
+def test_the_delta_of_the_test_before_is_one() -> None:
+    text = json.dumps(DELTA).encode()
+    head = HEAD.pack(0x4648, 3, frames.FrameKind.DELTA, 0, 0, len(STREAM), 3, 1, 2, 4, 0, 0, 0)
+    got = decoded(sealed(head, STREAM.encode(), [text, ROWS.serialize().to_pybytes()]))
+    assert not isinstance(got, CorruptFrame)
+
+
+def whole_frames() -> list[list[bytes]]:
+    ends = (STREAM, Incarnation(5), Incarnation(7))
+    messages = [
+        BatchReceived(*ends, TupleBatch(11, ROWS, -5, 77)),
+        PositionsReceived(*ends, ((1, 2), (3, 0))),
+        AckReceived(*ends, 9, 3, 10),
+    ]
+    return [
+        [bytes(memoryview(part)) for part in frames.encode(message, 3)]  # type: ignore[arg-type]
+        for message in messages
+    ]
+
+
+@pytest.mark.parametrize("frame", whole_frames())
+def test_every_flipped_bit_of_a_frame_is_refused(frame: list[bytes]) -> None:
+    for number, part in enumerate(frame):
+        for bit in range(len(part) * 8):
+            flipped = bytearray(part)
+            flipped[bit // 8] ^= 1 << bit % 8
+            changed = [*frame[:number], bytes(flipped), *frame[number + 1 :]]
+            assert isinstance(decoded(changed), CorruptFrame), (number, bit)
+
+
+@pytest.mark.parametrize("frame", whole_frames())
+def test_every_cut_and_every_order_of_parts_is_refused(frame: list[bytes]) -> None:
+    for number, part in enumerate(frame):
+        for length in range(len(part)):
+            changed = [*frame[:number], part[:length], *frame[number + 1 :]]
+            assert isinstance(decoded(changed), CorruptFrame)
+    assert isinstance(decoded([*frame, b""]), CorruptFrame)
+    assert isinstance(decoded(frame[:-1]), CorruptFrame)
+    if len(frame) > 1:
+        assert isinstance(decoded(frame[::-1]), CorruptFrame)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from(sorted(chunk_words._KINDS)),
+    st.lists(JSON, max_size=9),
+)
+def test_the_chunk_stores_words_with_any_fields(kind: str, values: list[object]) -> None:
+    text = json.dumps([kind, *values]).encode()
+    for kinds in (chunk_words.TO_MASTER, chunk_words.TO_DATA_NODE, chunk_words.TO_CLIENT):
+        got = chunk_words.decode([text], kinds)
+        assert isinstance(got, CorruptFrame | m.Message)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.binary(max_size=90), min_size=1, max_size=4))
+def test_the_chunk_stores_words_from_any_bytes(parts: list[bytes]) -> None:
+    assert isinstance(chunk_words.decode(parts, chunk_words.DOWN_THE_CHAIN), CorruptFrame)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.integers(0, 2**32 - 1) | st.integers(0, 4),
+    st.binary(max_size=80) | st.just(ROWS.serialize().to_pybytes()),
+)
+def test_records_with_a_right_checksum_and_any_content(
+    kind: int, tuple_type: int, rows: int, payload: bytes
+) -> None:
+    head = struct.pack(
+        "<4sBBxxIqqqII", log_records.RECORD_MAGIC, kind, tuple_type, 1, 0, 0, 0, rows, len(payload)
+    )
+    checksum = xxhash.xxh3_64(head)
+    checksum.update(payload)
+    record = (head + struct.pack("<Q", checksum.intdigest())).ljust(64, b"\0") + payload
+    record += bytes(-len(record) % 64)
+    log_records.decode_record(memoryview(record), SCHEMA)
+    header = log_records.encode_segment_header("s", 1, 0, SCHEMA)
+    log_parts.decode_part(memoryview(header + record))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300))
+def test_logs_journals_and_manifests_from_any_bytes(data: bytes) -> None:
+    log_records.decode_segment_header(data)
+    log_parts.decode_part(memoryview(data))
+    decode_lines(data)
+    assert isinstance(manifests.decode_manifest(data), CorruptRecord)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    JSON, st.integers(0, 2**64 - 1) | st.integers(0, 3), st.integers(0, 2**64 - 1), st.booleans()
+)
+def test_manifests_with_a_right_checksum_and_any_content(
+    value: object, sets: int, pages: int, has_all: bool
+) -> None:
+    if has_all:
+        value = dict.fromkeys(
+            (
+                *("node", "checkpoint", "point", "created_ms", "written_bytes"),
+                *("page_bytes", "next_set", "files", "outputs"),
+            ),
+            value,
+        )
+    text = json.dumps(value).encode()
+    body = struct.pack("<8sQQQ", b"HFCKP\x00\x00\x02", len(text), sets, pages) + text
+    data = body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body))
+    manifests.decode_manifest(data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(JSON, max_size=3))
+def test_journals_with_right_checksums_and_any_content(values: list[object]) -> None:
+    lines = b""
+    for value in values:
+        text = json.dumps(value, separators=(",", ":")).encode()
+        lines += b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
+    got = decode_lines(lines)
+    if isinstance(got, list):
+        assert all(isinstance(entry, dict) for entry in got)
+
+
+@pytest.mark.parametrize("length", [2**31, 2**40, 2**62, 2**63 - 1])
+def test_a_stated_length_allocates_nothing(length: int) -> None:
+    lies = [
+        sealed(
+            HEAD.pack(0x4648, 3, kind, 0, 0, len(STREAM), 3, 1, 2, 0, length, 4, length),
+            STREAM.encode(),
+            [b"x" * 64, b"x" * 64],
+        )
+        for kind in range(1, 9)
+    ]
+    manifest = struct.pack("<8sQQQ", b"HFCKP\x00\x00\x02", length, length, length)
+    manifest += struct.pack("<Q", xxhash.xxh3_64_intdigest(manifest))
+    tracemalloc.start()
+    before = pa.default_memory_pool().max_memory()
+    for lie in lies:
+        assert isinstance(decoded(lie), CorruptFrame)
+        assert isinstance(decoded(lie[:2]), CorruptFrame)
+    assert isinstance(manifests.decode_manifest(manifest), CorruptRecord)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    assert pa.default_memory_pool().max_memory() == before

@@ -678,8 +678,8 @@ class PeaceMachine(RuleBasedStateMachine):
         assert len(chain) == asked.copies
         assert len({asked.writer, *chain}) == asked.copies + 1
         assert not self.lost & {asked.writer, *chain}
-        if self.lost:
-            return  # A constraint may have become impossible.
+        if self.lost or self.network_changed_in > self.timestep:
+            return  # A constraint may have become impossible, at least for this timestep.
         if asked.copies >= 1:
             assert self.rack_of[chain[0]] == self.rack_of[asked.writer]
         if asked.copies >= 2:

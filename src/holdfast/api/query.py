@@ -452,12 +452,14 @@ class Query:
         ]
 
     def _placement_notes(self) -> list[str]:
-        """Replicas that one machine's failure would end both."""
+        """Replicas that one machine's failure would end both, or that wait to avoid that."""
         notes: list[str] = []
         for plan in self._plan.nodes:
             hosts = [r["host"] for r in self._replicas(plan.node) if r["host"]]
             if len(hosts) > len(set(hosts)):
                 notes.append(f"both replicas of {plan.node} run on {hosts[0]}")
+            if any(replica.is_waiting for replica, _ in self._cluster.replicas(plan.node)):
+                notes.append(f"the secondary of {plan.node} waits for a machine of its own")
         return notes
 
     def _replicas(self, node: NodeId) -> list[dict[str, Any]]:

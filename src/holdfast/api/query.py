@@ -20,9 +20,11 @@ from holdfast.api.errors import (
     NotEnoughSlotsError,
     OptionError,
     QueryFailedError,
+    UnsupportedError,
 )
 from holdfast.api.inspection import FILE_NAME as OPERATORS_FILE
 from holdfast.api.inspection import describe_operators
+from holdfast.api.kafka import check_topics
 from holdfast.api.measurements import Measurements, Observed, measure
 from holdfast.api.options import PREFIX, read_options
 from holdfast.api.planning import Plan, plan_dataflow
@@ -87,6 +89,7 @@ def start(
     if embedded is not None and is_remote(location) and not embedded.local_directory:
         raise OptionError(f"EmbeddedStore() with {location} needs local_directory, a folder")
     _check_slots(spark, place(), ingests, embedded)
+    check_topics(flow)
     register(spark)
     lock: LocationLock | None = None
     if not is_remote(location):  # Elsewhere the journal keeps two drivers apart.
@@ -165,6 +168,7 @@ def _cluster(
                 writers_max=writers,
             ),
             store,
+            plan.kafka_sinks,
         ),
     )
 
@@ -356,9 +360,13 @@ class Query:
                 }
                 for node, report in self._cluster.reports.items()
             },
-            "notes": [*self._retention_notes(), *self._placement_notes()],
+            "notes": [*self._waiting_notes(), *self._retention_notes(), *self._placement_notes()],
             "dataNodes": {} if self._chunks is None else self._chunks.processes(),
         }
+
+    def _waiting_notes(self) -> list[str]:
+        """What nodes wait for outside, e.g. a broker."""
+        return [text for report in self._cluster.reports.values() for text in report.waits]
 
     def _retention_notes(self) -> list[str]:
         return [
@@ -531,7 +539,11 @@ class Query:
 
     def to_dataframe(self, sink: str | None = None) -> DataFrame:
         """What a sink holds now."""
-        path = os.path.join(self._location, "streams", self._flow.sink_name(sink))
+        name = self._flow.sink_name(sink)
+        if name in self._flow.kafka_sinks:
+            topic = self._flow.kafka_sinks[name].topic
+            raise UnsupportedError(f"sink {name} is in Kafka; read the topic {topic!r} there")
+        path = os.path.join(self._location, "streams", name)
         return self._spark.read.format("holdfast").load(path)
 
     def verify(self, sink: str | None = None) -> Verification:

@@ -26,6 +26,7 @@ from holdfast.core.haunit.plan import NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.shell.kafka.sink import KafkaSinkSpec
 from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.journal import Journal
 from holdfast.shell.spark.reasons import reason_of
@@ -53,6 +54,7 @@ class NodeReport:
     latency_max_us: int = 0
     late_tuples: int = 0
     corrupt_frames: int = 0
+    waits: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,11 @@ class LaunchSpec:
         name: The query's name, for job groups.
         plans: All nodes.
         sources: How to open each source stream.
-        sink_paths: The log folder of each sink stream.
+        sink_paths: The log folder of each sink stream that is written to a log.
         root: The checkpoint location.
         limits: Failure detection.
         store: Where checkpoints are kept; None: there are none.
+        kafka_sinks: The sink streams that are written to Kafka.
     """
 
     name: str
@@ -76,6 +79,7 @@ class LaunchSpec:
     root: str
     limits: CoordinatorLimits
     store: StoreSpec | None = None
+    kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
 
 
 class Cluster:
@@ -300,6 +304,8 @@ class Cluster:
         elif word["kind"] == "gap":
             lost = {key: word[key] for key in ("node", "stream", "from_id", "to_id")}
             self.gaps.append({**lost, "at_s": round(time.time() - self.started_s, 3)})
+        if report is not None and "waits" in word:
+            report.waits = word["waits"]
         if report is None or "statistics" not in word:
             return
         report.statistics = word["statistics"]
@@ -444,6 +450,7 @@ class Cluster:
             spill_path=os.path.join(self._spec.root, "spill", node),
             store=self._spec.store,
             is_local=self._is_local,
+            kafka_sinks=tuple(s for s in self._spec.kafka_sinks if s.stream in sinks),
         )
         reason = "its task ended"
         try:

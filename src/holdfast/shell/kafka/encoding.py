@@ -24,6 +24,7 @@ HEADER = "holdfast"
 """Of every record: `<stream>/<tuple id>`, e.g. `counts[0]/17`."""
 
 _UTC = datetime.UTC
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _plain(value: Any) -> Any:
         case None | bool() | int() | str():
             return value
         case float():
-            return value if math.isfinite(value) else str(value).replace("inf", "Infinity")
+            return value if math.isfinite(value) else _NOT_FINITE[str(value)]
         case datetime.datetime():
             moment = value if value.tzinfo is None else value.astimezone(_UTC)
             text = moment.replace(tzinfo=None).isoformat(timespec="microseconds")

@@ -1,4 +1,4 @@
-"""Topic to topic on real Spark tasks: brokers and nodes are killed, and nothing is lost or doubled."""
+"""Topic to topic on real Spark tasks: brokers and nodes are killed, nothing is lost or doubled."""
 
 import json
 import os

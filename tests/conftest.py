@@ -1,4 +1,4 @@
-"""What tests share: one Spark session, and the mutants beside the simulator's tests."""
+"""What tests share: one Spark session, a Kafka broker, and modules beside some tests."""
 
 import sys
 from collections.abc import Iterator
@@ -8,8 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.api.session import session
+from holdfast.chaos.kafka_broker import KafkaBroker, NoBroker, kafka_broker
 
 sys.path.insert(0, str(Path(__file__).parent / "simulation"))
+sys.path.insert(0, str(Path(__file__).parent / "shell"))
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +20,15 @@ def spark() -> Iterator[SparkSession]:
     made = session("holdfast-tests")
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaBroker]:
+    """A broker that any test may kill, and starts again; every test has topics of its own."""
+    pytest.importorskip("confluent_kafka")
+    cache = Path(__file__).parents[1] / "build"
+    try:
+        with kafka_broker(cache) as broker:
+            yield broker
+    except NoBroker as missing:
+        pytest.skip(str(missing))

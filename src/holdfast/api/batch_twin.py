@@ -145,13 +145,18 @@ def _source(step: Step, spark: SparkSession, location: str) -> DataFrame:
     if "generator" in settings:
         frame: DataFrame = settings["generator"].to_dataframe(spark)
         return frame
+    reader = spark.read.format("holdfast").option("metadata", "true")
+    if "kafka" in settings:
+        return _timed(step, reader.load(os.path.join(location, "kafka", step.name)))
     path = settings.get("path") or os.path.join(location, "ingest", step.name)
     # As many partitions as the nodes read: what is late depends on the order within each.
-    reader = spark.read.format("holdfast").option("metadata", "true")
-    frame = reader.option("partitions", str(settings["partitions"])).load(path)
+    return _timed(step, reader.option("partitions", str(settings["partitions"])).load(path))
+
+
+def _timed(step: Step, frame: DataFrame) -> DataFrame:
     time_us = F.unix_micros(F.col("_time")).alias(TIME_COLUMN)
     rows = frame.select("*", time_us)
-    if settings["partitions"] == 1:
+    if step.settings["partitions"] == 1:
         rows = rows.withColumn("__source", F.lit(-1)).withColumn("__position", F.col("_tuple_id"))
     return rows.select(*(F.col(f"`{c}`") for c in step.schema.names), *_carried(rows))
 

@@ -26,7 +26,9 @@ from holdfast.shell.storage.paths import checked_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
+    from holdfast.api.kafka import KafkaSink
     from holdfast.api.protections import Protection
     from holdfast.api.query import Query
 
@@ -320,6 +322,43 @@ class Stream:
         """Write the stream to the log `name`, exactly once by tuple id."""
         self.flow._add_sink(_checked(name), self.step)
 
+    def sink_kafka(
+        self,
+        name: str,
+        *,
+        servers: str,
+        topic: str,
+        format: str = "json",
+        key: str | tuple[str, ...] = (),
+        transactional_id: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write the stream to a Kafka topic, exactly once by transactions; see docs/kafka.md.
+
+        Args:
+            name: The sink's name.
+            servers: The brokers, `host:port`, separated by commas.
+            topic: The topic, which exists.
+            format: `json`, an object of all columns; `string` or `bytes`: the column `value`.
+            key: The column, or columns, of the record's key.
+            transactional_id: Prefix of the transactional ids and groups, where brokers allow only
+                some; unique in the Kafka cluster. By default one is made up for the location.
+            options: More settings of librdkafka, e.g. for TLS and SASL.
+        """
+        from holdfast.api.kafka import kafka_sink
+
+        sink = kafka_sink(
+            servers=servers,
+            topic=topic,
+            format=format,
+            key=key,
+            schema=self.schema,
+            transactional_id=transactional_id,
+            options=options,
+        )
+        self.flow._add_sink(_checked(name), self.step)
+        self.flow.kafka_sinks[name] = sink
+
     def _then(self, kind: str, schema: pa.Schema, *others: Step, **settings: Any) -> Stream:
         """A stateless operator: in the same unit, unless its inputs come from several, or it would
         merge rows there that are held back.
@@ -364,6 +403,7 @@ class Dataflow:
         self.name = _checked(name)
         self.steps: list[Step] = []
         self.sinks: dict[str, Step] = {}
+        self.kafka_sinks: dict[str, KafkaSink] = {}
 
     def source(
         self,
@@ -433,6 +473,68 @@ class Dataflow:
 
         settings = {"generator": generator, "partitions": partitions}
         return self._source(name, unit, schema_from(generator.schema), settings)
+
+    def source_kafka(
+        self,
+        *,
+        servers: str,
+        topic: str,
+        name: str | None = None,
+        format: str = "json",
+        schema: pa.Schema | StructType | str | None = None,
+        time: str | None = None,
+        delay: str | None = None,
+        idle: str | None = "10 seconds",
+        begin: str | Mapping[int, int] = "earliest",
+        end: str | Mapping[int, int] | None = None,
+        dead_letters: str | None = None,
+        unit: str | None = None,
+        partitions: int = 1,
+        options: Mapping[str, str] | None = None,
+    ) -> Stream:
+        """Read a Kafka topic inside the nodes, each partition by the same one; see docs/kafka.md.
+
+        Args:
+            servers: The brokers, `host:port`, separated by commas.
+            topic: The topic; records of open and aborted transactions are not read.
+            name: The source's name, by default the topic's; also its unit's.
+            format: `json`, `arrow` (an IPC stream), with `schema`; or `string` or `bytes`, with
+                the columns key, value, partition, offset and timestamp.
+            schema: A Spark schema, DDL text or Arrow schema.
+            time: The timestamp column with the event time; by default Kafka's timestamp.
+            delay: How far tuples of one partition may be out of order; what is older than all
+                partitions have reached by then is late.
+            idle: A partition without records for so long does not hold up time; None: it does.
+            begin: `earliest`, `latest`, or the first offset by partition.
+            end: None: go on for ever; `latest`: what there is at the first start; or the offset
+                before which to stop by partition.
+            dead_letters: Name of a sink for records that cannot be decoded; without one, such a
+                record fails the query.
+            unit: HA unit of the source and the stateless operators after it.
+            partitions: Instances of that unit; instance i reads partition p if p % partitions = i.
+            options: More settings of librdkafka, e.g. for TLS and SASL.
+        """
+        from holdfast.api.kafka import DEAD_LETTER, IS_ALIVE, IS_DEAD, kafka_source
+
+        source = kafka_source(
+            servers=servers,
+            topic=topic,
+            format=format,
+            schema=schema,
+            time=time,
+            delay=delay,
+            idle=idle,
+            begin=begin,
+            end=end,
+            has_dead_letters=dead_letters is not None,
+            options=options,
+        )
+        settings = {"kafka": source, "partitions": partitions}
+        stream = self._source(name or topic, unit, source.decoder.log_schema, settings)
+        if dead_letters is not None:
+            stream.filter(IS_DEAD).select(*DEAD_LETTER).sink(dead_letters)
+            stream = stream.filter(IS_ALIVE)
+        return stream.select(*source.columns())
 
     def _source(
         self, name: str, unit: str | None, schema: pa.Schema, settings: dict[str, Any]

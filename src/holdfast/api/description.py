@@ -23,7 +23,7 @@ FILE_NAME = "dataflow.txt"
 def describe(flow: Dataflow, plan: Plan, protections: Protections) -> str:
     """One line for each step, sink and unit, and how nodes are brought back."""
     steps = [_step_line(step) for step in flow.steps]
-    sinks = [f"sink {name} <- {step.name}" for name, step in flow.sinks.items()]
+    sinks = [f"sink {name} <- {step.name}{_to(flow, name)}" for name, step in flow.sinks.items()]
     instances: dict[str, int] = {}
     for node in plan.nodes:
         instances[node.unit] = instances.get(node.unit, 0) + 1
@@ -49,6 +49,11 @@ def claim(location: str, text: str) -> None:
         f"{location} holds the state of another dataflow; use a new checkpointLocation, or undo "
         "the change:\n  " + "\n  ".join(lines)
     )
+
+
+def _to(flow: Dataflow, sink: str) -> str:
+    """Where a sink that is not a log goes."""
+    return f" to {flow.kafka_sinks[sink]}" if sink in flow.kafka_sinks else ""
 
 
 def _step_line(step: Step) -> str:

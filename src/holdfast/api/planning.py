@@ -28,13 +28,15 @@ from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.operators.base import ArbitraryOperator, OperatorClass
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
+from holdfast.shell.kafka.source import KafkaSourceSpec
 from holdfast.shell.sources.log_source import LogSourceSpec
-from holdfast.shell.storage.paths import ingest_path, stream_path
+from holdfast.shell.storage.paths import ingest_path, kafka_path, stream_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from holdfast.api.dataflow import Dataflow, Step
+    from holdfast.shell.kafka.sink import KafkaSinkSpec
     from holdfast.shell.sources.base import SourceSpec
 
 _START_ALLOWANCE_S = 2.0
@@ -47,14 +49,16 @@ class Plan:
     Attributes:
         nodes: All nodes.
         sources: How nodes open each source stream.
-        sink_paths: The log folder of each sink stream.
+        sink_paths: The log folder of each sink stream that is written to a log.
         never_trims: Operators that keep their input for ever.
+        kafka_sinks: The sink streams that are written to Kafka.
     """
 
     nodes: tuple[NodePlan, ...]
     sources: dict[StreamId, SourceSpec]
     sink_paths: dict[StreamId, str]
     never_trims: tuple[str, ...]
+    kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,8 @@ def plan_dataflow(
     )
     keeping = (step for step in steps if _needs_all_input(step))
     never_trims = tuple(s.name for s in keeping if protection(s.unit).checkpoints is None)
-    return Plan(nodes, planner.sources, planner.sink_paths, never_trims)
+    kafka_sinks = tuple(planner.kafka_sinks)
+    return Plan(nodes, planner.sources, planner.sink_paths, never_trims, kafka_sinks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +277,7 @@ class _Planner:
         self._started_s = time.time() + _START_ALLOWANCE_S
         self.sources: dict[StreamId, SourceSpec] = {}
         self.sink_paths: dict[StreamId, str] = {}
+        self.kafka_sinks: list[KafkaSinkSpec] = []
 
     def _unit_edges(self, unit: str) -> list[_Edge]:
         """What the unit reads from other units; ports follow those of its own sources."""
@@ -361,6 +367,9 @@ class _Planner:
         if "generator" in settings:
             spec: SourceSpec = settings["generator"].spec(index, partitions)
             return spec
+        if "kafka" in settings:
+            reading = settings["kafka"].reading(step.name, index, partitions)
+            return KafkaSourceSpec(reading, kafka_path(self._location, step.name, index))
         path = settings.get("path") or ingest_path(self._location, step.name)
         return LogSourceSpec(
             str(path), "ingest", index, partitions, settings["speed"], self._started_s
@@ -412,9 +421,22 @@ class _Planner:
         for sink, step in self._flow.sinks.items():
             if step.unit == unit:
                 stream = StreamId(f"{sink}[{index}]")
-                self.sink_paths[stream] = stream_path(self._location, sink, index)
-                origin = _within(step, sources, operators)
-                outputs.append(OutputSpec(origin, step.schema, (stream,), (), is_sink=True))
+                place = stream_path(self._location, sink, index)
+                kafka = self._flow.kafka_sinks.get(sink)
+                if kafka is None:
+                    self.sink_paths[stream] = place
+                else:
+                    self.kafka_sinks.append(kafka.spec(sink, index, place))
+                outputs.append(
+                    OutputSpec(
+                        _within(step, sources, operators),
+                        step.schema,
+                        (stream,),
+                        (),
+                        is_sink=True,
+                        is_held_up=kafka is not None,
+                    )
+                )
         return outputs
 
 

@@ -22,9 +22,11 @@ from holdfast.api.errors import (
     NotEnoughSlotsError,
     OptionError,
     QueryFailedError,
+    UnsupportedError,
 )
 from holdfast.api.inspection import FILE_NAME as OPERATORS_FILE
 from holdfast.api.inspection import describe_operators
+from holdfast.api.kafka import check_topics
 from holdfast.api.measurements import Measurements, Observed, measure
 from holdfast.api.options import PREFIX, read_options
 from holdfast.api.planning import Plan, plan_dataflow
@@ -100,6 +102,7 @@ def start(
     _check_slots(spark, place(), ingests, embedded, values["launchTimeoutMs"] / 1e3)
     executors = Executors(spark.sparkContext, flow.name)
     _check_hosts(place(), executors)
+    check_topics(flow)
     register(spark)
     lock: LocationLock | None = None
     if not is_remote(location):  # Elsewhere the journal keeps two drivers apart.
@@ -195,6 +198,7 @@ def _cluster(
             ),
             store,
             _ports(values),
+            plan.kafka_sinks,
         ),
         executors,
     )
@@ -427,6 +431,7 @@ class Query:
                 for node, report in self._cluster.reports.items()
             },
             "notes": [
+                *self._waiting_notes(),
                 *(str(each) for each in self._lacking),
                 *self._retention_notes(),
                 *self._placement_notes(),
@@ -443,6 +448,10 @@ class Query:
         """
         of_store = {} if self._chunks is None else self._chunks.refused()
         return {**self._cluster.refused(), **of_store}
+
+    def _waiting_notes(self) -> list[str]:
+        """What nodes wait for outside, e.g. a broker."""
+        return [text for report in self._cluster.reports.values() for text in report.waits]
 
     def _retention_notes(self) -> list[str]:
         return [
@@ -624,7 +633,11 @@ class Query:
 
     def to_dataframe(self, sink: str | None = None) -> DataFrame:
         """What a sink holds now."""
-        path = os.path.join(self._location, "streams", self._flow.sink_name(sink))
+        name = self._flow.sink_name(sink)
+        if name in self._flow.kafka_sinks:
+            topic = self._flow.kafka_sinks[name].topic
+            raise UnsupportedError(f"sink {name} is in Kafka; read the topic {topic!r} there")
+        path = os.path.join(self._location, "streams", name)
         return self._spark.read.format("holdfast").load(path)
 
     def verify(self, sink: str | None = None) -> Verification:

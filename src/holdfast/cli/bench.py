@@ -203,6 +203,35 @@ def hdfs(
     raise typer.Exit(1 if page.is_wrong(results) else 0)
 
 
+@app.command()
+def kafka(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Two restarts, a minute or two.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    runs: Annotated[int | None, typer.Option(min=1, help="Restarts instead.")] = None,
+    cache: Annotated[
+        Path, typer.Option(help="Where the broker's jars are kept; mvn fetches them once.")
+    ] = Path("build"),
+    report: Annotated[
+        Path | None, typer.Option(help="Also write kafka.md and kafka.json here.")
+    ] = None,
+) -> None:
+    """Topic to topic while a Kafka broker is killed and restarted: what is lost or doubled."""
+    from holdfast.bench import kafka as page
+    from holdfast.chaos.kafka_broker import NoBroker
+
+    console = Console(stderr=True)
+    size = page.QUICK if quick else page.FULL
+    size = size if runs is None else replace(size, runs=runs)
+    try:
+        results = page.run(size, lambda text: console.print(text, markup=False), cache=cache)
+    except NoBroker as missing:
+        console.print(str(missing), markup=False)
+        raise typer.Exit(2) from None
+    _show(results, page, report, as_json=as_json)
+    raise typer.Exit(1 if page.has_wrong_output(results) else 0)
+
+
 def _known(given: list[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
     """What was asked for, or everything."""
     for name in given or ():

@@ -26,6 +26,7 @@ FULL: dict[str, dict[str, Any]] = {
         "peers": {"bids[0]": 2},
         "secondaries": {},
         "has_joined": False,
+        "waits": ["for a broker"],
         "statistics": {"input_tuples": 5},
         "latency": {"1000": 7},
         "latency_max_us": 9,
@@ -114,7 +115,7 @@ def test_a_word_in_anothers_name_is_refused() -> None:
 
 
 def test_some_statistics_without_the_others_are_refused() -> None:
-    bare = {key: FULL["alive"][key] for key in ("peers", "secondaries", "has_joined")}
+    bare = {key: FULL["alive"][key] for key in ("peers", "secondaries", "has_joined", "waits")}
     word = {"kind": "alive", "node": "counts[0]", "incarnation": 7, **bare}
     assert decode_from_node([json.dumps(word).encode()], TASK) == word
     word["late_tuples"] = 3

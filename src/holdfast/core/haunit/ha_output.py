@@ -98,6 +98,7 @@ class Sink:
     next_id: int
     durable_before: int  # ids before it are on disk: level-1 position of the log
     written_before: int  # ids before it are in the log
+    is_held_up: bool = False  # what is not durable has a bound, as unsent tuples have
     is_sync_due: bool = False
     is_ended: bool = False
     is_syncing: bool = False  # of a round log
@@ -181,7 +182,7 @@ class HAOutput:
             next_id = point.next_ids.get(stream, 0)
             if spec.is_sink:
                 in_log = max(sink_next_ids.get(stream, 0), next_id)
-                self._sinks[stream] = Sink(next_id, in_log, in_log)
+                self._sinks[stream] = Sink(next_id, in_log, in_log, spec.is_held_up)
             else:
                 queue = self._new_queue(stream, next_id)
                 self._streams[stream] = Output(
@@ -240,6 +241,9 @@ class HAOutput:
     def has_room(self) -> bool:
         """Whether no stream has too many unsent tuples. Cost: O(streams)."""
         limit = self._plan.limits.output_queue_tuples
+        for sink in self._sinks.values():
+            if sink.is_held_up and sink.written_before - sink.durable_before >= limit:
+                return False
         if self._is_secondary and any(s.held_tuples >= limit for s in self._sinks.values()):
             return False
         return all(

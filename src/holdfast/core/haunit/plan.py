@@ -67,6 +67,7 @@ class OutputSpec:
         receivers: The receiving nodes, in the same order; empty for a sink.
         keys: Columns whose stable hash chooses the receiver; empty when there is one.
         is_sink: Whether the shell writes the stream to a log.
+        is_held_up: Whether the node stops working when too many tuples of the sink are not durable.
     """
 
     source: tuple[str, int]
@@ -75,6 +76,7 @@ class OutputSpec:
     receivers: tuple[NodeId, ...]
     keys: tuple[str, ...] = ()
     is_sink: bool = False
+    is_held_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)

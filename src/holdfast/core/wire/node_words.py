@@ -48,6 +48,10 @@ def _is_object(value: object) -> bool:
     return isinstance(value, dict)
 
 
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
 def _are_incarnations(value: object) -> bool:
     return isinstance(value, dict) and all(_is_count(each) for each in value.values())
 
@@ -106,6 +110,7 @@ TO_COORDINATOR: Final[Mapping[str, Fields]] = {
         "peers": _are_incarnations,
         "secondaries": _are_incarnations,
         "has_joined": _is_flag,
+        "waits": _are_texts,
     },
     "point": {"point": _is_point},
     "checkpoint": {

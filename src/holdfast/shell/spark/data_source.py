@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _UTC = pa.timestamp("us", tz="UTC")
+_KINDS = ("streams", "ingest", "kafka")
+"""Folders of a checkpoint location with logs by name."""
 
 
 def register(spark: SparkSession) -> None:
@@ -75,7 +77,7 @@ def _find(options: dict[str, str]) -> _Log:
     stream = options.get("stream")
     if stream is not None:
         checked_name(stream)
-        places = [within(path, kind, stream) for kind in ("streams", "ingest")]
+        places = [within(path, kind, stream) for kind in _KINDS]
         found = [place for place in places if has_files(place)]
         if not found:
             raise UnknownStream(f"no stream {stream!r} in {path}; there are {_known(path)}")
@@ -98,7 +100,7 @@ def _find(options: dict[str, str]) -> _Log:
 
 def _known(location: str) -> str:
     """The names of all streams and sources of a checkpoint location."""
-    kinds = [os.path.join(location, kind) for kind in ("streams", "ingest")]
+    kinds = [os.path.join(location, kind) for kind in _KINDS]
     return ", ".join(
         sorted(name for kind in kinds if has_files(kind) for name in store_at(kind).children())
     )

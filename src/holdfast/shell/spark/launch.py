@@ -28,6 +28,7 @@ from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.node_words import WORD_BYTES_MAX, Task, decode_from_node, task_of
+from holdfast.shell.kafka.sink import KafkaSinkSpec
 from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.jobs import NodeJobs
@@ -58,6 +59,7 @@ class NodeReport:
     latency_max_us: int = 0
     late_tuples: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+    waits: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,12 @@ class LaunchSpec:
         name: The query's name, for job groups.
         plans: All nodes.
         sources: How to open each source stream.
-        sink_paths: The log folder of each sink stream.
+        sink_paths: The log folder of each sink stream that is written to a log.
         root: The checkpoint location.
         limits: Failure detection.
         store: Where checkpoints are kept; None: there are none.
         ports: Where the driver and nodes may listen.
+        kafka_sinks: The sink streams that are written to Kafka.
     """
 
     name: str
@@ -83,6 +86,7 @@ class LaunchSpec:
     limits: CoordinatorLimits
     store: StoreSpec | None = None
     ports: Ports = field(default_factory=Ports)
+    kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
 
 
 class Cluster:
@@ -363,6 +367,8 @@ class Cluster:
         elif word["kind"] == "gap":
             lost = {key: word[key] for key in ("node", "stream", "from_id", "to_id")}
             self.gaps.append({**lost, "at_s": round(time.time() - self.started_s, 3)})
+        elif word["kind"] == "alive" and report is not None:
+            report.waits = word["waits"]
         if report is None or "statistics" not in word:
             return
         report.statistics = word["statistics"]
@@ -509,6 +515,7 @@ class Cluster:
             store=self._spec.store,
             is_local=self._is_local,
             ports=self._spec.ports,
+            kafka_sinks=tuple(s for s in self._spec.kafka_sinks if s.stream in sinks),
         )
 
     def _on_task_ended(self, ended: c.TaskEnded) -> None:

@@ -52,6 +52,7 @@ from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.gate import Gate
 from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, decode_from_coordinator
 from holdfast.shell.io_service import IOService
+from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, SinkOpening, Waits
 from holdfast.shell.processes import die_with_parent
 from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id
 from holdfast.shell.spark.meter import Meter
@@ -106,7 +107,8 @@ class TaskSpec:
         coordinator: The coordinator's endpoint.
         keys: This run's CURVE keys.
         sources: How to open each source stream.
-        sink_paths: The log folder of each sink stream.
+        sink_paths: The log folder of each sink stream that is written to a log.
+        kafka_sinks: The sink streams that are written to Kafka.
         round_place: The round log of an arbitrary node.
         spill_path: Folder for spill logs.
         store: Where checkpoints are kept; None: there are none.
@@ -127,6 +129,7 @@ class TaskSpec:
     store: StoreSpec | None
     is_local: bool
     ports: Ports = field(default_factory=Ports)
+    kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
     lease_s: float = 10.0
     stall_s: float = 10.0
 
@@ -194,6 +197,10 @@ class NodeTask:
         self._known_schemas = self._schemas | self._output_schemas
         self._sources: dict[StreamId, SourceReader] = {}
         self._sinks: dict[StreamId, LogWriter | RoundLogWriter] = {}
+        self._closing = threading.Event()  # for what waits for a broker
+        self._sink_waits = Waits()
+        self._opening: SinkOpening | None = None
+        self._word_waiting: dict[str, Any] | None = None  # until the sinks are open
         self._round_reader: RoundLogReader | None = None  # of a secondary
         self._tails: dict[StreamId, StreamLogReader] = {}  # of the sinks of a secondary
         self._spills: dict[StreamId, LogWriter] = {}
@@ -253,6 +260,7 @@ class NodeTask:
             raise
         finally:
             self._is_closing = True
+            self._closing.set()
             self._sync_wake.set()
             for thread in threads:
                 thread.join()
@@ -288,8 +296,11 @@ class NodeTask:
             else:
                 self._drain(channel)
         self._check_lease()
+        if self._opening is not None:
+            self._go_on_when_open(self._opening)
         if self._assignment is None:
-            self._hello_again()
+            if self._opening is None:
+                self._hello_again()
             return
         if self._sync_error is not None:
             raise self._sync_error
@@ -425,9 +436,13 @@ class NodeTask:
         incarnation = self._incarnation = self._born = Incarnation(word["incarnation"])
         self._alive_word = self._alive(None)  # Opening logs elsewhere may take a while.
         is_secondary = word["is_secondary"]
+        if not is_secondary and self._must_wait(word):
+            return
         next_ids = {} if is_secondary else self._open_sinks(incarnation)
         for stream, source in self._spec.sources.items():
             self._sources[stream] = source.open()
+        if not is_secondary:
+            self._lead_sources(incarnation)
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
         rounds = self._logged_rounds(point, next_ids)
         self._assignment = Assignment(
@@ -453,6 +468,33 @@ class NodeTask:
             point, limits.page_bytes, limits.state_bytes, self._io.found()
         )
         self._restore(self._restoration.start())
+
+    def _must_wait(self, word: dict[str, Any]) -> bool:
+        """Whether sinks have to be opened first that may have to wait for a broker."""
+        specs = [s for s in self._spec.kafka_sinks if StreamId(s.stream) not in self._sinks]
+        if specs and self._opening is None:
+            incarnation = Incarnation(word["incarnation"])
+            self._word_waiting = word
+            self._opening = SinkOpening(specs, incarnation, self._closing, self._sink_waits)
+        return bool(specs)
+
+    def _go_on_when_open(self, opening: SinkOpening) -> None:
+        """The sinks are open: take up the word that needed them."""
+        if self._assignment is None:
+            self._alive_word = self._alive(None)
+        if not opening.is_done or self._word_waiting is None:
+            return
+        for stream, writer in opening.writers.items():
+            self._sinks[StreamId(stream)] = writer
+        word, self._word_waiting, self._opening = self._word_waiting, None, None
+        self._on_word(word)
+
+    def _lead_sources(self, incarnation: Incarnation) -> None:
+        """Sources that have a log of their own to fill begin."""
+        for source in self._sources.values():
+            lead = getattr(source, "lead", None)
+            if lead is not None:
+                lead(incarnation)
 
     def _open_sinks(self, incarnation: Incarnation) -> dict[StreamId, int]:
         """Fence whoever wrote the sinks' logs before; per stream the first id they lack."""
@@ -494,9 +536,12 @@ class NodeTask:
         is_told = any(isinstance(waiting, events.Promoted) for waiting in self._pending)
         if machine is None or not machine.is_secondary or is_told:
             return
+        if self._must_wait(word):
+            return
         incarnation = Incarnation(word["incarnation"])
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
         next_ids = self._open_sinks(incarnation)
+        self._lead_sources(incarnation)
         rounds = self._logged_rounds(point, next_ids)
         if isinstance(machine, Node):
             if not machine.may_follow(next_ids):
@@ -576,7 +621,12 @@ class NodeTask:
 
     def _alive(self, node: Node | StandbyReplica | None) -> bytes:
         word = {"kind": "alive", "node": self._name, "incarnation": self._incarnation}
-        return json.dumps({**word, **_known(node)}).encode()
+        return json.dumps({**word, **_known(node), "waits": self._waits()}).encode()
+
+    def _waits(self) -> list[str]:
+        """What the node waits for, for people."""
+        waiting = [getattr(source, "trouble", "") for source in self._sources.values()]
+        return [text for text in (*waiting, self._sink_waits.trouble) if text]
 
     def _report(self, now_ms: int, *, is_last: bool = False) -> None:
         """Say what the keep-alive thread repeats, and now and then the statistics."""
@@ -592,6 +642,9 @@ class NodeTask:
         if now_s < self._statistics_due_s and not is_last:
             return
         self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
+        for stream, writer in self._sinks.items():
+            if isinstance(writer, KafkaSinkWriter) and writer.is_stale:
+                self._sync_sink(events.SyncSink(stream))
         statistics = node.statistics()
         if not isinstance(statistics, dict):
             measured = self._meter.measured(self._node, statistics, now_ms) if self._node else {}
@@ -600,6 +653,7 @@ class NodeTask:
         self._tell(
             "alive",
             **_known(node),
+            waits=self._waits(),
             is_secondary=node.is_secondary,
             statistics=statistics,
             latency=self._latency.counts,

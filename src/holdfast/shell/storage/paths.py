@@ -85,6 +85,11 @@ def check_url(url: str) -> None:
         )
 
 
+def kafka_path(root: str, source: str, instance: int) -> str:
+    """The folder, or URL, of what one instance of a Kafka source has read."""
+    return os.path.join(root, "kafka", checked_name(source), str(instance))
+
+
 def sync_path(path: Path) -> None:
     """Make a file's bytes durable, whoever wrote them, or a folder's list of files."""
     handle = os.open(path, os.O_RDONLY)

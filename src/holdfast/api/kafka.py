@@ -1,0 +1,234 @@
+"""What a dataflow says of Kafka: sources and sinks as the user describes them, checked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.api.dead_letters import ERROR_COLUMN
+from holdfast.api.errors import DataflowError
+from holdfast.api.schemas import schema_from
+from holdfast.api.windows import duration_us
+from holdfast.shell.kafka.client import (
+    KafkaCluster,
+    KafkaError,
+    library,
+    open_looker,
+    partitions_of,
+)
+from holdfast.shell.kafka.decoding import ERROR, OFFSET, PARTITION, Decoder, attributes_of
+from holdfast.shell.kafka.encoding import Encoder
+from holdfast.shell.kafka.ingest import TopicReading, too_few
+from holdfast.shell.kafka.sink import KafkaSinkSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from holdfast.api.dataflow import Dataflow
+
+_LOG = logging.getLogger(__name__)
+_CHECK_S = 5.0
+_PLAIN_COLUMNS = (
+    "key",
+    "value",
+    f"`{PARTITION}` AS partition",
+    f"`{OFFSET}` AS offset",
+    "timestamp",
+)
+IS_DEAD, IS_ALIVE = f"{ERROR} IS NOT NULL", f"{ERROR} IS NULL"
+DEAD_LETTER = (
+    f"{PARTITION} AS partition",
+    f"{OFFSET} AS offset",
+    "kafka_timestamp AS timestamp",
+    "kafka_key AS key",
+    "kafka_value AS value",
+    f"{ERROR} AS {ERROR_COLUMN}",
+)
+"""What dead letters hold of a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """A topic to read; fields as in `TopicReading`."""
+
+    cluster: KafkaCluster
+    topic: str
+    decoder: Decoder
+    delay_us: int
+    idle_ms: int | None
+    begin: str | dict[int, int]
+    end: str | dict[int, int] | None
+
+    def reading(self, source: str, instance: int, instances: int) -> TopicReading:
+        """What one instance reads."""
+        return TopicReading(
+            source,
+            self.cluster,
+            self.topic,
+            self.decoder,
+            self.delay_us,
+            self.idle_ms,
+            self.begin,
+            self.end,
+            instance,
+            instances,
+        )
+
+    def columns(self) -> tuple[str, ...]:
+        """What the stream has of the log's columns, as expressions."""
+        if self.decoder.kind in ("bytes", "string"):
+            return _PLAIN_COLUMNS
+        return tuple(f"`{name}`" for name in self.decoder.schema.names)
+
+    def __str__(self) -> str:
+        """What a checkpoint location depends on; brokers may move, and options are secret."""
+        until = "" if self.end is None else f" to {self.end}"
+        return (
+            f"topic {self.topic} as {self.decoder.kind} from {self.begin}{until}, time "
+            f"{self.decoder.time}, delay {self.delay_us} us"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSink:
+    """A topic to write."""
+
+    cluster: KafkaCluster
+    topic: str
+    encoder: Encoder
+    transactional_id: str | None
+
+    def spec(self, sink: str, instance: int, place: str) -> KafkaSinkSpec:
+        """What one instance writes."""
+        name = None if self.transactional_id is None else f"{self.transactional_id}-{instance}"
+        stream = f"{sink}[{instance}]"
+        return KafkaSinkSpec(stream, self.cluster, self.topic, self.encoder, place, name)
+
+    def __str__(self) -> str:
+        """What a checkpoint location depends on."""
+        return f"topic {self.topic} as {self.encoder.kind} by {list(self.encoder.keys)}"
+
+
+def kafka_source(
+    *,
+    servers: str,
+    topic: str,
+    format: str,
+    schema: pa.Schema | StructType | str | None,
+    time: str | None,
+    delay: str | None,
+    idle: str | None,
+    begin: str | Mapping[int, int],
+    end: str | Mapping[int, int] | None,
+    has_dead_letters: bool,
+    options: Mapping[str, str] | None,
+) -> KafkaSource:
+    """Check what the user says of a source; see `Dataflow.source_kafka`.
+
+    Raises:
+        DataflowError: It makes no sense.
+    """
+    try:
+        cluster = KafkaCluster(servers, dict(options or {}))
+        given = None if schema is None else schema_from(schema)
+        attributes = attributes_of(format, given)
+        open_looker(cluster).close()  # The library is there, and knows the options.
+    except KafkaError as error:
+        raise DataflowError(str(error)) from None
+    if time is not None:
+        _require_timestamp(time, attributes)
+    return KafkaSource(
+        cluster,
+        _checked_topic(topic),
+        Decoder(format, attributes, time, has_dead_letters),
+        duration_us(delay) if delay else 0,
+        None if idle is None else max(1, duration_us(idle) // 1000),
+        _span_end("begin", begin, ("earliest", "latest")),
+        None if end is None else _span_end("end", end, ("latest",)),
+    )
+
+
+def kafka_sink(
+    *,
+    servers: str,
+    topic: str,
+    format: str,
+    key: str | tuple[str, ...],
+    schema: pa.Schema,
+    transactional_id: str | None,
+    options: Mapping[str, str] | None,
+) -> KafkaSink:
+    """Check what the user says of a sink; see `Stream.sink_kafka`.
+
+    Raises:
+        DataflowError: It makes no sense.
+    """
+    encoder = Encoder(format, (key,) if isinstance(key, str) else tuple(key))
+    try:
+        cluster = KafkaCluster(servers, dict(options or {}))
+        encoder.check(schema)
+        library()
+    except KafkaError as error:
+        raise DataflowError(str(error)) from None
+    return KafkaSink(cluster, _checked_topic(topic), encoder, transactional_id)
+
+
+def check_topics(flow: Dataflow) -> None:
+    """Ask the brokers for the topics; one that is away is waited for by the nodes.
+
+    Raises:
+        DataflowError: There is no such topic, or it has fewer partitions than instances read it.
+    """
+    for step in flow.steps:
+        source = step.settings.get("kafka")
+        if isinstance(source, KafkaSource):
+            _check_topic(source.cluster, source.topic, step.settings["partitions"])
+    for sink in flow.kafka_sinks.values():
+        _check_topic(sink.cluster, sink.topic, 1)
+
+
+def _check_topic(cluster: KafkaCluster, topic: str, instances: int) -> None:
+    try:
+        looker = open_looker(cluster)
+        try:
+            found = partitions_of(looker, topic, _CHECK_S)
+        finally:
+            looker.close()
+    except KafkaError as error:
+        raise DataflowError(str(error)) from None
+    if found is None:
+        _LOG.warning("the Kafka broker at %s does not answer; nodes wait for it", cluster.servers)
+    elif len(found) < instances:
+        raise DataflowError(too_few(topic, len(found), instances))
+
+
+def _checked_topic(topic: str) -> str:
+    if not isinstance(topic, str) or not topic:
+        raise DataflowError(f"topic={topic!r}; it is the name of one topic")
+    return topic
+
+
+def _require_timestamp(time: str, attributes: pa.Schema) -> None:
+    if time not in attributes.names:
+        raise DataflowError(f"no column {time!r}; there are {', '.join(attributes.names)}")
+    kind = attributes.field(time).type
+    if not pa.types.is_timestamp(kind):
+        raise DataflowError(f"time column {time!r} is {kind}, no timestamp")
+
+
+def _span_end(name: str, given: Any, words: tuple[str, ...]) -> str | dict[int, int]:
+    """A word, or offsets by partition."""
+    if isinstance(given, str) and given in words:
+        return given
+    if isinstance(given, Mapping) and all(
+        isinstance(n, int) and not isinstance(n, bool) and n >= 0
+        for pair in given.items()
+        for n in pair
+    ):
+        return dict(given)
+    known = " or ".join(repr(word) for word in words)
+    raise DataflowError(f"{name}={given!r}; it is {known}, or offsets by partition: {{0: 17}}")

@@ -1,0 +1,132 @@
+"""How far event time has come in a stream that is read from several partitions of a topic.
+
+Each partition has a boundary of its own: its newest time less the delay. The stream's boundary is
+the least of them, and never moves back. So that a partition without records does not hold up time
+for ever, one that has been read to its end, and to which nothing has come for `idle_ms`, counts no
+more until its next record. If no partition counts, the stream is as far as the furthest of them.
+
+Whether a partition is idle is a matter of the clock, so that two readers need not agree; whoever
+uses this writes what it has decided into a log, and only one does at a time.
+
+Invariants: the boundary never moves back; a partition that has had no record, and is not idle,
+keeps it where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from holdfast.core.model.ids import BEGINNING_US, END_US
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One partition.
+
+    Attributes:
+        newest_us: Newest tuple time; `BEGINNING_US` before its first record.
+        at_end_ms: Since when it has been read to its end; None: there is more.
+        is_idle: It does not hold up time for now.
+        has_ended: All that is wanted of it has been read.
+    """
+
+    newest_us: int = BEGINNING_US
+    at_end_ms: int | None = None
+    is_idle: bool = False
+    has_ended: bool = False
+
+
+class PartitionBoundaries:
+    """The boundaries of one instance's partitions, and of the stream made of them."""
+
+    def __init__(
+        self,
+        partitions: Iterable[int],
+        *,
+        delay_us: int,
+        idle_ms: int | None,
+        boundary_us: int = BEGINNING_US,
+        newest_us: Mapping[int, int] | None = None,
+    ) -> None:
+        """Begin, or go on where a log ends.
+
+        Args:
+            partitions: Their numbers.
+            delay_us: How far tuples may be out of order.
+            idle_ms: See the module; None: partitions are never idle.
+            boundary_us: What the stream has promised already.
+            newest_us: The newest time of the partitions that have had records.
+        """
+        known = newest_us or {}
+        self._partitions = {p: _Partition(known.get(p, BEGINNING_US)) for p in partitions}
+        self._delay_us = delay_us
+        self._idle_ms = idle_ms
+        self._boundary_us = boundary_us
+
+    @property
+    def boundary_us(self) -> int:
+        """Nothing older counts as on time."""
+        return self._boundary_us
+
+    def newest_us(self, partition: int) -> int:
+        """The newest time of a partition; `BEGINNING_US` before its first record."""
+        return self._partitions[partition].newest_us
+
+    def received(self, partition: int, newest_us: int) -> None:
+        """Records of a partition came, the newest of this time."""
+        found = self._partitions[partition]
+        found.newest_us = max(found.newest_us, newest_us)
+        found.at_end_ms = None
+        found.is_idle = False
+
+    def reached_end(self, partition: int, now_ms: int) -> None:
+        """A partition has been read to its present end."""
+        found = self._partitions[partition]
+        if found.at_end_ms is None:
+            found.at_end_ms = now_ms
+
+    def ended(self, partition: int) -> None:
+        """All that is wanted of a partition has been read."""
+        self._partitions[partition].has_ended = True
+
+    def resumed(self, now_ms: int) -> None:
+        """Until now nobody could write: what was not idle by then has its whole time again."""
+        for found in self._partitions.values():
+            if found.at_end_ms is not None and not found.is_idle:
+                found.at_end_ms = now_ms
+
+    def quiet(self, now_ms: int) -> list[int]:
+        """The partitions that become idle now, if there is nothing beyond what has been read."""
+        if self._idle_ms is None:
+            return []
+        return [
+            number
+            for number, found in self._partitions.items()
+            if found.at_end_ms is not None
+            and not found.is_idle
+            and now_ms - found.at_end_ms >= self._idle_ms
+        ]
+
+    def set_idle(self, partition: int) -> None:
+        """There is nothing more in a quiet partition."""
+        self._partitions[partition].is_idle = True
+
+    def advance(self) -> int:
+        """Move the boundary as far as the partitions allow; where it is now. O(partitions)."""
+        self._boundary_us = max(self._boundary_us, self._reached_us())
+        return self._boundary_us
+
+    def _reached_us(self) -> int:
+        waiting = [p for p in self._partitions.values() if not p.has_ended]
+        if not waiting:
+            return END_US
+        counting = [self._boundary_of(p) for p in waiting if not p.is_idle]
+        if counting:
+            return min(counting)
+        return max(self._boundary_of(p) for p in self._partitions.values())
+
+    def _boundary_of(self, partition: _Partition) -> int:
+        if partition.newest_us == BEGINNING_US:
+            return BEGINNING_US
+        return partition.newest_us - self._delay_us

@@ -1,0 +1,1 @@
+"""Kafka: reading topics into logs that nodes follow, and writing streams by transactions."""

@@ -1,0 +1,354 @@
+"""From Kafka's records to rows of a log: bytes, strings, JSON, Arrow; and what cannot be decoded.
+
+A row carries, beside its attributes, the partition and offset of its record: the log is where the
+positions in the topic are kept. With dead letters it also carries what was wrong with its record,
+and the record itself if something was.
+
+What a record is decoded to depends on it alone: a batch with a bad record in it is cut in halves
+until that one is found, and the others are decoded as if it had not been there.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from holdfast.core.model.tuples import with_time
+from holdfast.shell.kafka.client import KafkaError
+
+FORMATS = ("bytes", "string", "json", "arrow")
+PARTITION, OFFSET, ERROR = "kafka_partition", "kafka_offset", "kafka_error"
+POSITION = pa.schema([pa.field(PARTITION, pa.int32()), pa.field(OFFSET, pa.int64())])
+_AT = pa.timestamp("us", tz="UTC")
+DEAD = pa.schema(
+    [
+        pa.field("kafka_timestamp", _AT),
+        pa.field("kafka_key", pa.binary()),
+        pa.field("kafka_value", pa.binary()),
+        pa.field(ERROR, pa.string()),
+    ]
+)
+"""What the log of a source with dead letters has more, null for a good record."""
+
+_PLAIN = {
+    "bytes": pa.schema(
+        [pa.field("key", pa.binary()), pa.field("value", pa.binary()), pa.field("timestamp", _AT)]
+    ),
+    "string": pa.schema(
+        [pa.field("key", pa.string()), pa.field("value", pa.string()), pa.field("timestamp", _AT)]
+    ),
+}
+_Rows = tuple[pa.RecordBatch, np.ndarray]
+"""Attributes, and the number of each row's record."""
+
+_BAD = (pa.ArrowException, ValueError, UnicodeDecodeError, MemoryError)
+
+
+@dataclass(slots=True)
+class Records:
+    """Records of a topic, in the order in which they were read.
+
+    Attributes:
+        partitions: Partition of each.
+        offsets: Offset of each.
+        timestamps_us: Kafka's own time of each, microseconds since the epoch; 0: it has none.
+        keys: May be None.
+        values: May be None.
+    """
+
+    partitions: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    timestamps_us: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Rows of a log.
+
+    Attributes:
+        batch: In the log's columns.
+        times_us: Their times, int64.
+        partitions: Partition of each row's record, int32.
+        is_bad: Whether the row stands for a record that could not be decoded.
+    """
+
+    batch: pa.RecordBatch
+    times_us: np.ndarray
+    partitions: np.ndarray
+    is_bad: np.ndarray
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How the records of a topic become tuples.
+
+    Attributes:
+        kind: One of `FORMATS`.
+        schema: The attributes.
+        time: The attribute with the event time; None: Kafka's timestamp of the record.
+        has_dead_letters: Whether a record that cannot be decoded becomes a row; else it raises.
+    """
+
+    kind: str
+    schema: pa.Schema
+    time: str | None = None
+    has_dead_letters: bool = False
+
+    @property
+    def log_schema(self) -> pa.Schema:
+        """Of the rows, without the time column."""
+        fields = [*self.schema, *POSITION, *(DEAD if self.has_dead_letters else [])]
+        return pa.schema(fields)
+
+    def decode(self, records: Records, floor_us: int) -> Decoded:
+        """Rows in the order of their records; a record in Arrow may hold any number.
+
+        Args:
+            records: At least one.
+            floor_us: The time of what has none: at least this, and the record's own.
+
+        Raises:
+            KafkaError: A record cannot be decoded, and there are no dead letters.
+        """
+        errors: dict[int, str] = {}
+        attributes, of = _DECODERS[self.kind](self, records, errors)
+        times = self._times(attributes, records, of, errors)
+        is_bad = np.isin(of, np.fromiter(errors, np.int64, len(errors)))
+        if errors and not self.has_dead_letters:
+            first = min(errors)
+            raise KafkaError(
+                f"partition {records.partitions[first]}, offset {records.offsets[first]}: "
+                f"{errors[first]}; give the source dead_letters=... to put such records aside"
+            )
+        stamps = np.array(records.timestamps_us, dtype=np.int64)[of]
+        times = np.where(is_bad, np.maximum(stamps, max(floor_us, 0)), times)
+        partitions = np.array(records.partitions, dtype=np.int32)[of]
+        columns = [*self._nulled(attributes, is_bad), pa.array(partitions)]
+        columns.append(pa.array(np.array(records.offsets, dtype=np.int64)[of]))
+        if self.has_dead_letters:
+            columns += _dead(records, of, is_bad, errors)
+        columns.append(pa.array(times))
+        batch = pa.RecordBatch.from_arrays(columns, schema=with_time(self.log_schema))
+        return Decoded(batch, times, partitions, is_bad)
+
+    def _nulled(self, attributes: pa.RecordBatch, is_bad: np.ndarray) -> list[pa.Array]:
+        if not is_bad.any():
+            return list(attributes.columns)
+        keep = pa.array(~is_bad)
+        return [
+            pc.if_else(keep, column, pa.scalar(None, column.type)) for column in attributes.columns
+        ]
+
+    def _times(
+        self,
+        attributes: pa.RecordBatch,
+        records: Records,
+        of: np.ndarray,
+        errors: dict[int, str],
+    ) -> np.ndarray:
+        """Event times; a record with a null among them is a bad one."""
+        if self.time is None:
+            return np.asarray(np.array(records.timestamps_us, dtype=np.int64)[of])
+        column = attributes.column(self.schema.get_field_index(self.time))
+        if column.null_count:
+            for record in np.unique(of[column.is_null().to_numpy(zero_copy_only=False)]):
+                errors.setdefault(int(record), f"its time column {self.time!r} is null")
+        times = column.cast(pa.int64()).fill_null(0)
+        return np.asarray(times.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def attributes_of(kind: str, schema: pa.Schema | None) -> pa.Schema:
+    """The attributes of a source. Raises `KafkaError` for a schema that the format cannot have."""
+    if kind not in FORMATS:
+        raise KafkaError(f"format={kind!r}; it is one of {', '.join(FORMATS)}")
+    if kind in _PLAIN:
+        if schema is not None:
+            raise KafkaError(f"format={kind!r} has its own columns; leave schema out")
+        return _PLAIN[kind]
+    if schema is None:
+        raise KafkaError(f"format={kind!r} needs a schema, e.g. 'id BIGINT, at TIMESTAMP'")
+    taken = {*POSITION.names, *DEAD.names}.intersection(schema.names)
+    if taken:
+        raise KafkaError(f"column names {', '.join(sorted(taken))} are Holdfast's own; rename them")
+    schema = pa.schema([f.with_nullable(True) for f in schema])
+    if kind == "json":
+        try:
+            _read_json([b"{}"], schema)
+        except _BAD as error:
+            raise KafkaError(f"JSON cannot have this schema: {error}") from None
+    return schema
+
+
+# -- the formats ----------------------------------------------------------------------------
+
+
+def _decode_plain(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows:
+    kind = of.schema.field("value").type
+    stamps = pa.array(records.timestamps_us, pa.int64()).cast(_AT)
+    columns = []
+    for given in (records.keys, records.values):
+        column = pa.array(given, pa.binary())
+        columns.append(column if kind == pa.binary() else _text(column, given, errors))
+    batch = pa.RecordBatch.from_arrays([*columns, stamps], schema=of.schema)
+    return batch, np.arange(batch.num_rows)
+
+
+def _text(column: pa.Array, given: Sequence[bytes | None], errors: dict[int, str]) -> pa.Array:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        pass
+    texts: list[str | None] = []
+    for number, value in enumerate(given):
+        try:
+            texts.append(None if value is None else value.decode())
+        except UnicodeDecodeError as error:
+            errors.setdefault(number, f"it is no UTF-8: {error}")
+            texts.append(None)
+    return pa.array(texts, pa.string())
+
+
+def _decode_json(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows:
+    lines: list[bytes] = []
+    numbers: list[int] = []
+    for number, value in enumerate(records.values):
+        line = _json_line(value)
+        if line is None:
+            errors[number] = "it is no JSON object"
+        else:
+            lines.append(line)
+            numbers.append(number)
+    good = _halved(lines, numbers, errors, lambda part: _read_json(part, of.schema))
+    if errors:
+        empty = _nulls(of.schema)
+        whole = iter([batch.slice(i, 1) for batch in good for i in range(batch.num_rows)])
+        good = [empty if i in errors else next(whole) for i in range(len(records.values))]
+    return _joined(good, of.schema), np.arange(len(records.values))
+
+
+def _json_line(value: bytes | None) -> bytes | None:
+    """A JSON object in one line; None if it is none."""
+    line = (value or b"").strip()
+    if not (line.startswith(b"{") and line.endswith(b"}")):
+        return None
+    if b"\n" in line or b"\r" in line:
+        try:
+            json.loads(line)  # Within a string they would not be allowed.
+        except (ValueError, RecursionError):
+            return None
+        line = line.replace(b"\n", b" ").replace(b"\r", b" ")
+    return line
+
+
+def _read_json(lines: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
+    text = b"\n".join(lines) + b"\n"
+    table = arrow_json.read_json(
+        io.BytesIO(text),
+        read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+        parse_options=arrow_json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="ignore"
+        ),
+    )
+    if table.num_rows != len(lines):
+        raise ValueError(f"{len(lines)} records hold {table.num_rows} JSON objects")
+    table.validate(full=True)
+    batches = table.select(schema.names).cast(schema).combine_chunks().to_batches()
+    return batches[0]
+
+
+def _halved(
+    values: list[bytes],
+    numbers: list[int],
+    errors: dict[int, str],
+    decode: Callable[[list[bytes]], pa.RecordBatch],
+) -> list[pa.RecordBatch]:
+    """Decode all that can be. Cost: O(bad values * log values) calls."""
+    if not values:
+        return []
+    try:
+        return [decode(values)]
+    except _BAD as error:
+        if len(values) == 1:
+            errors[numbers[0]] = str(error).splitlines()[0] if str(error) else "it is too large"
+            return []
+    half = len(values) // 2
+    return [
+        *_halved(values[:half], numbers[:half], errors, decode),
+        *_halved(values[half:], numbers[half:], errors, decode),
+    ]
+
+
+def _decode_arrow(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows:
+    pieces: list[pa.RecordBatch] = []
+    for number, value in enumerate(records.values):
+        try:
+            piece = _read_arrow(value or b"", of.schema)
+            if of.time is not None and piece.column(of.time).null_count:
+                raise ValueError(f"its time column {of.time!r} has nulls")
+            pieces.append(piece)
+        except (*_BAD, OSError, TypeError) as error:
+            errors[number] = str(error).splitlines()[0] if str(error) else "it is no Arrow stream"
+            pieces.append(_nulls(of.schema))
+    rows = [piece.num_rows for piece in pieces]
+    return _joined(pieces, of.schema), np.repeat(np.arange(len(rows)), rows)
+
+
+def _read_arrow(value: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """All rows of an Arrow IPC stream. Nothing in it is believed before it is validated."""
+    reader = pa.ipc.open_stream(pa.py_buffer(value))
+    found = [(f.name, f.type) for f in reader.schema]
+    wanted = [(f.name, f.type) for f in schema]
+    if found != wanted:
+        given = ", ".join(f"{name} {kind}" for name, kind in found)
+        raise ValueError(f"its columns are {given}")
+    batches = list(reader)
+    for batch in batches:
+        batch.validate(full=True)
+    return _joined([b.cast(schema) for b in batches], schema)
+
+
+_DECODERS: dict[str, Callable[[Decoder, Records, dict[int, str]], _Rows]] = {
+    "bytes": _decode_plain,
+    "string": _decode_plain,
+    "json": _decode_json,
+    "arrow": _decode_arrow,
+}
+
+
+# -- rows -----------------------------------------------------------------------------------
+
+
+def _joined(pieces: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    if not pieces:
+        return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+    return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+
+
+def _nulls(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(1, f.type) for f in schema], schema=schema)
+
+
+def _dead(
+    records: Records, of: np.ndarray, is_bad: np.ndarray, errors: dict[int, str]
+) -> list[Any]:
+    """The columns of `DEAD`."""
+    if not is_bad.any():
+        return [pa.nulls(len(of), f.type) for f in DEAD]
+    numbers = [int(i) if bad else None for i, bad in zip(of, is_bad, strict=True)]
+    stamps = [None if i is None else records.timestamps_us[i] for i in numbers]
+    return [
+        pa.array(stamps, pa.int64()).cast(_AT),
+        pa.array([None if i is None else records.keys[i] for i in numbers], pa.binary()),
+        pa.array([None if i is None else records.values[i] for i in numbers], pa.binary()),
+        pa.array([None if i is None else errors[i] for i in numbers], pa.string()),
+    ]

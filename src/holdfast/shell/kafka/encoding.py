@@ -1,0 +1,111 @@
+"""From tuples to Kafka's records: the key, the value, and a header that names the tuple.
+
+In JSON, timestamps are text in UTC with six digits, dates and decimals are text, so that no digit
+is lost, and so are NaN and the infinities, which JSON has not; binary columns are in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.shell.kafka.client import KafkaError
+
+FORMATS = ("bytes", "string", "json")
+HEADER = "holdfast"
+"""Of every record: `<stream>/<tuple id>`, e.g. `counts[0]/17`."""
+
+_UTC = datetime.UTC
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """How tuples become records.
+
+    Attributes:
+        kind: One of `FORMATS`; the plain ones take the column `value`.
+        keys: The columns of the key: the text of one, a JSON list of several; empty: no key.
+    """
+
+    kind: str
+    keys: tuple[str, ...] = ()
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raises `KafkaError` if these columns cannot be written so."""
+        if self.kind not in FORMATS:
+            raise KafkaError(f"format={self.kind!r}; it is one of {', '.join(FORMATS)}")
+        for name in self.keys:
+            if name not in schema.names:
+                raise KafkaError(f"no key column {name!r}; there are {', '.join(schema.names)}")
+        if self.kind == "json":
+            return
+        wanted = pa.binary() if self.kind == "bytes" else pa.string()
+        if "value" not in schema.names or schema.field("value").type != wanted:
+            columns = ", ".join(f"{f.name} {f.type}" for f in schema)
+            raise KafkaError(
+                f"format={self.kind!r} writes a column 'value' of type {wanted}; there are "
+                f"{columns}: select one, or use format='json'"
+            )
+
+    def records(self, batch: pa.RecordBatch) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Key and value of every row; the last column, the time, is not written."""
+        attributes = batch.select(range(batch.num_columns - 1))
+        values = self._values(attributes)
+        if not self.keys:
+            return ((None, value) for value in values)
+        columns = [attributes.column(name).to_pylist() for name in self.keys]
+        keys = (_key(row) for row in zip(*columns, strict=True))
+        return zip(keys, values, strict=True)
+
+    def _values(self, attributes: pa.RecordBatch) -> Iterator[bytes | None]:
+        if self.kind == "json":
+            return (_json(row) for row in attributes.to_pylist())
+        values = attributes.column("value").to_pylist()
+        if self.kind == "bytes":
+            return iter(values)
+        return (None if value is None else value.encode() for value in values)
+
+
+def _key(row: Sequence[Any]) -> bytes | None:
+    if len(row) > 1:
+        return _json([_plain(value) for value in row])
+    value = _plain(row[0])
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> bytes:
+    if isinstance(value, dict):
+        value = {name: _plain(field) for name, field in value.items()}
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has for a value."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else _NOT_FINITE[str(value)]
+        case datetime.datetime():
+            moment = value if value.tzinfo is None else value.astimezone(_UTC)
+            text = moment.replace(tzinfo=None).isoformat(timespec="microseconds")
+            return text if value.tzinfo is None else f"{text}Z"
+        case datetime.date():
+            return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case decimal.Decimal():
+            return f"{value:f}"
+        case _:
+            raise KafkaError(f"JSON has no {type(value).__name__}")

@@ -1,0 +1,437 @@
+"""Reads an instance's partitions of a topic into its log, in a thread of the primary's.
+
+1. Settle where to begin and to end, unless that was settled before.
+2. Assign the instance its partitions, those whose number leaves its own when divided by the number
+   of instances: there is no consumer group, so that nothing is ever rebalanced.
+3. Take what there is, decode it, put late tuples aside, append the rest to the log as one record,
+   make it durable. Only then may the node see it.
+
+A record of the log holds whole Kafka records with their offsets. So after a failure the log says
+how far each partition has come: nothing is lost, and nothing read twice. What was read and not
+logged nobody has seen; it is read again, and may then come in another order.
+
+While the broker is away the thread waits, and says so in `trouble`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
+from holdfast.core.model.tuples import TupleType, with_time
+from holdfast.core.queues.partition_boundaries import PartitionBoundaries
+from holdfast.shell.kafka.client import (
+    KafkaCluster,
+    KafkaError,
+    ends_of,
+    library,
+    open_looker,
+    partitions_of,
+)
+from holdfast.shell.kafka.decoding import Decoder, Records
+from holdfast.shell.kafka.positions import Positions, Span
+from holdfast.shell.storage.logs import open_writer
+
+_POLL_S = 0.02
+_RECORDS_MAX = 8192
+_BYTES_MAX = 8 << 20
+_SAVE_S = 5.0
+_LOOK_S = 0.5
+_CLOSE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReading:
+    """What is to be read, and how.
+
+    Attributes:
+        source: The source's name, for messages.
+        cluster: The brokers.
+        topic: The topic.
+        decoder: How records become tuples.
+        delay_us: How far tuples of one partition may be out of order.
+        idle_ms: When a partition without records holds up time no more; None: never.
+        begin: `earliest`, `latest`, or offsets by partition (others from the earliest on).
+        end: None, `latest`: what there is at the first start, or offsets by partition.
+        instance: Number of the instance.
+        instances: How many there are.
+    """
+
+    source: str
+    cluster: KafkaCluster
+    topic: str
+    decoder: Decoder
+    delay_us: int
+    idle_ms: int | None
+    begin: str | dict[int, int]
+    end: str | dict[int, int] | None
+    instance: int
+    instances: int
+
+    def own(self, partitions: tuple[int, ...]) -> list[int]:
+        """The partitions of this instance."""
+        return [p for p in partitions if p % self.instances == self.instance]
+
+
+class KafkaIngest:
+    """The thread, and what it tells the reader: fields are written by it alone."""
+
+    def __init__(self, reading: TopicReading, place: str, incarnation: Incarnation) -> None:
+        """Fence whoever wrote the log before, and begin.
+
+        Raises:
+            StorageError: The log has a writer of this incarnation or a later one.
+            SchemaMismatch: The log has other columns.
+        """
+        self._reading = reading
+        schema = with_time(reading.decoder.log_schema)
+        stream = f"{reading.source}[{reading.instance}]"
+        self._writer = open_writer(place, schema, stream, incarnation)
+        self._place = place
+        self._incarnation = incarnation
+        self.begun_at = self._writer.next_id
+        self.durable_before = self._writer.next_id  # the reader may show ids before it
+        self.boundary_us = self._writer.boundary_us  # durable too
+        self.late_tuples = 0
+        self.trouble = ""
+        self.error: Exception | None = None
+        self._client: Any = None
+        self._closing = threading.Event()
+        self.disturbed = False  # something is wrong with the broker, or was
+        self._thread = threading.Thread(target=self._run, name=f"kafka-{stream}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; what it has not logged nobody has seen."""
+        self._closing.set()
+        self._thread.join(_CLOSE_S)
+        if not self._thread.is_alive():
+            self._writer.close()
+
+    # -- the thread -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        positions = None
+        try:
+            positions = Positions(self._place, self._incarnation)
+            positions.restore(self._writer.next_id)
+            if not self._writer.has_ended:
+                self._read(positions)
+        except Exception as error:  # The reader raises it in the node.
+            self.error = error
+        finally:
+            if positions is not None:
+                positions.close()
+            if self._client is not None:
+                self._client.close()
+
+    def _read(self, positions: Positions) -> None:
+        self._client = open_looker(
+            self._reading.cluster,
+            {
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "error_cb": self.note,
+            },
+        )
+        own = self._await_partitions()
+        span = self._await_span(positions, own) if own is not None else None
+        if own is None or span is None:
+            return  # Closing.
+        self._follow(positions, span, own)
+
+    def _await_partitions(self) -> list[int] | None:
+        """The partitions of this instance; None: it closes first."""
+        while not self._closing.is_set():
+            found = partitions_of(self._client, self._reading.topic)
+            if found is not None:
+                own = self._reading.own(found)
+                if not own:
+                    raise KafkaError(
+                        too_few(self._reading.topic, len(found), self._reading.instances)
+                    )
+                return own
+            self._wait()
+        return None
+
+    def _await_span(self, positions: Positions, own: list[int]) -> Span | None:
+        """Where to begin and to end; None: it closes first."""
+        while not self._closing.is_set():
+            span = positions.span() or self._look_up_span(positions, own)
+            if span is not None:
+                return span
+            self._wait()
+        return None
+
+    def _look_up_span(self, positions: Positions, own: list[int]) -> Span | None:
+        reading = self._reading
+        ends = {p: ends_of(self._client, reading.topic, p) for p in own}
+        known = {p: found for p, found in ends.items() if found is not None}
+        if len(known) < len(own):
+            return None
+        begin = {p: _offset(reading.begin, p, found) for p, found in known.items()}
+        end = None
+        if reading.end is not None:
+            end = {p: _offset(reading.end, p, (last, last)) for p, (_, last) in known.items()}
+        return positions.settle(Span(begin, end))
+
+    def _wait(self) -> None:
+        """The broker is away."""
+        self.trouble = (
+            f"source {self._reading.source} waits for the Kafka broker at "
+            f"{self._reading.cluster.servers}"
+        )
+        self._closing.wait(_LOOK_S)
+
+    def note(self, error: Any) -> None:
+        """What the library tells beside messages."""
+        if error.fatal():
+            self.error = KafkaError(f"topic {self._reading.topic!r}: {error.str()}")
+        else:
+            self.disturbed = True
+
+    # -- following --------------------------------------------------------------------------
+
+    def _follow(self, positions: Positions, span: Span, own: list[int]) -> None:
+        kafka, topic = library(), self._reading.topic
+        if span.end is not None:
+            own = [p for p in own if p in span.end]
+        boundaries = PartitionBoundaries(
+            own,
+            delay_us=self._reading.delay_us,
+            idle_ms=self._reading.idle_ms,
+            boundary_us=self._writer.boundary_us,
+            newest_us={p: found.newest_us for p, found in positions.of.items()},
+        )
+        for partition in own:
+            if partition not in positions.of:
+                begin = span.begin.get(partition, kafka.OFFSET_BEGINNING)
+                positions.advance(partition, begin)
+        assigned = [kafka.TopicPartition(topic, p, positions.of[p].next_offset) for p in own]
+        self._client.assign(assigned)
+        self.trouble = ""
+        following = _Following(self, positions, boundaries, span)
+        while not self._closing.is_set() and not following.turn():
+            pass
+
+    def is_away(self) -> bool:
+        """Whether the broker is away; asks it, if it may be."""
+        if not self.disturbed:
+            return False
+        try:
+            self.disturbed = partitions_of(self._client, self._reading.topic) is None
+        except KafkaError as error:  # It may know its topics again in a moment.
+            self.trouble = f"source {self._reading.source}: {error}"
+            return True
+        if self.disturbed:
+            self._wait()
+        else:
+            self.trouble = ""
+        return self.disturbed
+
+    def append(self, batch: pa.RecordBatch, boundary_us: int, created_us: int) -> None:
+        """Log rows, which may be none, and the boundary after them; durable when it returns."""
+        writer = self._writer
+        writer.append(TupleType.STABLE, writer.next_id, batch, boundary_us, created_us)
+        writer.sync()
+        writer.tidy()
+        self._show()
+
+    def end(self) -> None:
+        """Nothing follows."""
+        self._writer.end()
+        self._show()
+        self.boundary_us = END_US
+
+    def _show(self) -> None:
+        """What is durable now. The reader looks at the boundary first, and then at the ids."""
+        self.durable_before = self._writer.next_id
+        self.boundary_us = self._writer.boundary_us
+
+    @property
+    def reading(self) -> TopicReading:
+        """What is read."""
+        return self._reading
+
+    @property
+    def client(self) -> Any:
+        """The consumer."""
+        return self._client
+
+    @property
+    def next_id(self) -> int:
+        """Of the log's next tuple."""
+        return self._writer.next_id
+
+
+class _Following:
+    """The state of a thread that follows its partitions."""
+
+    def __init__(
+        self, ingest: KafkaIngest, positions: Positions, boundaries: PartitionBoundaries, span: Span
+    ) -> None:
+        self._ingest = ingest
+        self._positions = positions
+        self._boundaries = boundaries
+        self._wanted_before = dict(span.end or {})  # of the partitions that have an end
+        self._is_bounded = span.end is not None
+        self._saved_s = time.monotonic()
+        self._at_end: list[int] = []  # partitions that the last messages have read to their end
+        for partition in list(self._wanted_before):
+            self._end_if_due(partition, positions.of[partition].next_offset)
+
+    def turn(self) -> bool:
+        """Take what there is; True when all that is wanted has been read."""
+        records = self._take()
+        if records.offsets:
+            self._log(records)
+        self._look_at_ends()
+        if self._boundaries.advance() > self._ingest.boundary_us and not self._is_done:
+            self._ingest.append(self._nothing(), self._boundaries.boundary_us, 0)
+        if self._is_done:
+            self._ingest.end()
+            self._positions.save(self._ingest.next_id)
+            return True
+        if time.monotonic() - self._saved_s > _SAVE_S:
+            self._saved_s = time.monotonic()
+            self._positions.save(self._ingest.next_id)
+        return False
+
+    def _look_at_ends(self) -> None:
+        """Which partitions hold up time no more."""
+        is_away = self._ingest.is_away()
+        now_ms = time.monotonic_ns() // 1_000_000
+        for partition in self._at_end:
+            self._boundaries.reached_end(partition, now_ms)
+        self._at_end.clear()
+        if self._is_bounded:
+            for partition in self._positions.of:
+                if partition not in self._wanted_before:
+                    self._boundaries.ended(partition)
+        if is_away:
+            self._boundaries.resumed(now_ms)
+        else:
+            self._find_idle(now_ms)
+
+    @property
+    def _is_done(self) -> bool:
+        return self._is_bounded and not self._wanted_before
+
+    def _nothing(self) -> pa.RecordBatch:
+        schema = with_time(self._ingest.reading.decoder.log_schema)
+        return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+    def _take(self) -> Records:
+        """What the library has fetched; waits a moment for the first message only."""
+        client = self._ingest.client
+        records = Records()
+        size = 0
+        first = client.poll(_POLL_S)
+        messages = [] if first is None else [first]
+        while messages:
+            for message in messages:
+                size += self._add(message, records)
+            if len(records.offsets) >= _RECORDS_MAX or size >= _BYTES_MAX:
+                break
+            messages = client.consume(1024, timeout=0)
+        return records
+
+    def _add(self, message: Any, records: Records) -> int:
+        """Take one message; its size."""
+        error = message.error()
+        partition, offset = message.partition(), message.offset()
+        if error is not None:
+            self._on_message_error(error, partition, offset)
+            return 0
+        self._end_if_due(partition, offset)
+        if self._is_bounded and partition not in self._wanted_before:
+            return 0
+        kind, stamp_ms = message.timestamp()
+        records.partitions.append(partition)
+        records.offsets.append(offset)
+        records.timestamps_us.append(stamp_ms * 1000 if kind and stamp_ms > 0 else 0)
+        records.keys.append(message.key())
+        value = message.value()
+        records.values.append(value)
+        self._positions.advance(partition, offset + 1)
+        self._end_if_due(partition, offset + 1)
+        return 64 + len(value or b"")
+
+    def _on_message_error(self, error: Any, partition: int, offset: int) -> None:
+        kafka = library().KafkaError
+        where = f"{self._ingest.reading.topic}[{partition}]"
+        if error.code() == kafka._PARTITION_EOF:
+            # Offsets may go on, behind the last record, with the marks of transactions.
+            self._positions.advance(partition, offset)
+            self._at_end.append(partition)
+            self._end_if_due(partition, offset)
+            return
+        if error.code() in (kafka._AUTO_OFFSET_RESET, kafka.OFFSET_OUT_OF_RANGE):
+            wanted = self._positions.of[partition].next_offset
+            raise KafkaError(
+                f"{where} does not hold offset {wanted}, which comes next: its retention has "
+                "deleted it, or the topic was made anew. Begin at another checkpointLocation, and "
+                "have the topic keep records for longer than the job may stand still"
+            )
+        if error.code() in (kafka.TOPIC_AUTHORIZATION_FAILED, kafka._UNKNOWN_PARTITION):
+            raise KafkaError(f"{where}: {error.str()}")
+        self._ingest.note(error)
+
+    def _end_if_due(self, partition: int, offset: int) -> None:
+        """All before this offset of a partition has been read."""
+        end = self._wanted_before.get(partition)
+        if end is not None and offset >= end:
+            del self._wanted_before[partition]
+
+    def _log(self, records: Records) -> None:
+        """Decode, put late tuples aside, append."""
+        boundaries = self._boundaries
+        floor_us = boundaries.boundary_us
+        decoded = self._ingest.reading.decoder.decode(records, floor_us)
+        good_us = np.where(decoded.is_bad, BEGINNING_US, decoded.times_us)
+        self._note_newest(decoded.partitions, good_us)
+        batch = decoded.batch
+        is_late = decoded.times_us < floor_us
+        if is_late.any():
+            self._ingest.late_tuples += int(is_late.sum())
+            batch = batch.filter(pa.array(~is_late))
+        self._ingest.append(batch, boundaries.advance(), time.time_ns() // 1000)
+
+    def _note_newest(self, partitions: np.ndarray, times_us: np.ndarray) -> None:
+        for partition in np.unique(partitions):
+            newest_us = int(times_us[partitions == partition].max())
+            self._boundaries.received(int(partition), newest_us)
+            position = self._positions.of[int(partition)]
+            position.newest_us = max(position.newest_us, newest_us)
+
+    def _find_idle(self, now_ms: int) -> None:
+        """Ask the broker whether there is really nothing more in partitions that are quiet."""
+        for partition in self._boundaries.quiet(now_ms):
+            found = ends_of(self._ingest.client, self._ingest.reading.topic, partition)
+            if found is None:
+                self._ingest.disturbed = True
+            elif found[1] <= self._positions.of[partition].next_offset:
+                self._boundaries.set_idle(partition)
+
+
+def _offset(wanted: str | dict[int, int], partition: int, known: tuple[int, int]) -> int:
+    """An offset that was asked for; of a partition that was not named, the first one known."""
+    first, last = known
+    if isinstance(wanted, str):
+        return last if wanted == "latest" else first
+    return wanted.get(partition, first)
+
+
+def too_few(topic: str, partitions: int, instances: int) -> str:
+    """What is wrong with a topic of so few partitions."""
+    return (
+        f"topic {topic!r} has {partitions} partitions, fewer than the {instances} instances that "
+        f"are to read it; use partitions={partitions} or less, or give the topic more"
+    )

@@ -1,0 +1,471 @@
+"""Writes a stream to a topic, exactly once, by Kafka's transactions.
+
+Every `sync` is one transaction. It holds the tuples appended since the last one, and the id of the
+tuple that comes next, as an offset committed for a group of the stream's own. So the topic and that
+id change together or not at all, and whoever opens the sink next goes on where the topic is:
+
+1. `init_transactions` with the stream's transactional id. The broker fences whoever had it before,
+   and ends what they left: a transaction on its way to being committed is, any other is not. That
+   settles what became of a commit whose outcome nobody had heard of.
+2. Read the committed id. Tuples before it are in the topic; the node passes over them.
+
+A crash before the commit leaves nothing that a reader of committed records sees; a crash behind it,
+before the node heard of it, costs a look at the id. A zombie is refused by the broker at its next
+call, and its open transaction was ended in step 1; should it come back and open the sink once more,
+it finds the number of a later incarnation beside the id.
+
+While the broker is away `sync` waits. A transaction that fails is not mended: the sink is opened
+again, as after a crash, and the id says whether the same tuples go into another one. An attempt
+runs in a thread of its own, so that it can be given up: librdkafka was seen not to return from
+`send_offsets_to_transaction` after a broker's restart, whatever its time limit. What was given up
+can do no harm, as opening the sink again fences it.
+
+Kafka forgets the offsets of a group that has committed none for a week (`offsets.retention.
+minutes`); a sink without output commits its own anew every day. If it is gone all the same, the
+sink refuses to go on rather than write everything a second time.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.core.model.ids import BEGINNING_US
+from holdfast.shell.kafka.client import (
+    KafkaCluster,
+    KafkaError,
+    KafkaInterrupted,
+    code_of,
+    is_waiting_worth_it,
+    library,
+    open_looker,
+    partitions_of,
+)
+from holdfast.shell.kafka.encoding import HEADER, Encoder
+from holdfast.shell.storage.errors import LogSuperseded, StorageError
+from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
+
+_CALL_S = 1.0
+_COMMIT_S = 30.0
+_LOOK_S = 0.5
+_STUCK_S = 5.0
+_REFRESH_S = 86_400.0
+_WAIT_S = 0.1
+_NAME_FILE = "sink.json"
+_WRITTEN_FILE = "written"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSinkSpec:
+    """One sink stream.
+
+    Attributes:
+        stream: Its name, e.g. `counts[0]`.
+        cluster: The brokers.
+        topic: The topic.
+        encoder: How tuples become records.
+        place: A folder or URL for what is to be remembered of it.
+        transactional_id: What the broker knows it by; None: one is made up, once.
+    """
+
+    stream: str
+    cluster: KafkaCluster
+    topic: str
+    encoder: Encoder
+    place: str
+    transactional_id: str | None = None
+
+    def open(self, incarnation: int, closing: threading.Event, waits: Waits) -> KafkaSinkWriter:
+        """Open it; waits for the broker. Raises as `KafkaSinkWriter`."""
+        return KafkaSinkWriter(self, incarnation, closing, waits)
+
+
+class Waits:
+    """What something waits for: a text for the user, empty if nothing."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.trouble = ""
+
+
+class KafkaSinkWriter:
+    """Writes a sink stream as one incarnation; has the methods of a log's writer.
+
+    `append` belongs to the node's thread, `sync` to another.
+    """
+
+    def __init__(
+        self, spec: KafkaSinkSpec, incarnation: int, closing: threading.Event, waits: Waits
+    ) -> None:
+        """Fence whoever wrote before, and find out which tuple comes next.
+
+        Raises:
+            KafkaError: There is no such topic, or the sink's committed id is gone.
+            KafkaInterrupted: The node ends meanwhile.
+            LogSuperseded: A later incarnation has written.
+        """
+        self._spec = spec
+        self._incarnation = incarnation
+        self._closing = closing
+        self._waits = waits
+        self.boundary_us = BEGINNING_US
+        self.has_ended = False
+        self.next_id = 0
+        self._waiting: list[tuple[int, pa.RecordBatch]] = []  # first ids and tuples not committed
+        self._lock = threading.Lock()  # over the two above
+        self._committed_s = time.monotonic()
+        self._is_written = False  # it has been noted that the broker must know an id
+        self._name = spec.transactional_id or _made_up(spec.place, spec.stream)
+        self._looker = open_looker(
+            spec.cluster, {"group.id": self._name, "isolation.level": "read_committed"}
+        )
+        self._group = self._looker.consumer_group_metadata()
+        self._producer: Any = None
+        self.next_id = self._open()
+
+    def _open(self) -> int:
+        """Fence whoever had the transactional id; the id of the tuple that comes next."""
+        kafka = library()
+        while partitions_of(self._looker, self._spec.topic) is None:
+            self._wait()
+        settings = {
+            "transactional.id": self._name,
+            "partitioner": "murmur2_random",
+            "delivery.report.only.error": True,
+            "error_cb": lambda error: None,
+        }
+        self._producer = self._spec.cluster.client("Producer", settings)
+        self._patiently(self._producer.init_transactions)
+        at = kafka.TopicPartition(self._spec.topic, 0)
+        found = self._patiently(lambda s: self._looker.committed([at], timeout=s))[0]
+        self._waits.trouble = ""
+        return self._checked(found)
+
+    def _checked(self, found: Any) -> int:
+        """The next id that the broker knows."""
+        if found.error is not None:
+            raise KafkaError(f"sink {self._spec.stream}: {found.error.str()}")
+        if found.offset >= 0:
+            writer = int((found.metadata or "0").rpartition(" ")[2])
+            if writer > self._incarnation:
+                raise LogSuperseded(f"sink {self._spec.stream}: incarnation {writer} writes")
+            self._note_written()
+            return int(found.offset)
+        store = store_at(self._spec.place)
+        try:
+            if read_if_any(store, _WRITTEN_FILE) is None:
+                return 0
+        finally:
+            store.close()
+        raise KafkaError(
+            f"sink {self._spec.stream}: Kafka has lost the offset of group {self._name!r} on "
+            f"{self._spec.topic}[0], which says up to which tuple the topic has been written "
+            "(offsets.retention.minutes). The newest record's header "
+            f"{HEADER!r} names the last tuple: set the group's offset to the id behind it with "
+            "kafka-consumer-groups --reset-offsets, and start again"
+        )
+
+    # -- a log's writer ---------------------------------------------------------------------
+
+    def append(
+        self,
+        tuple_type: int,
+        first_id: int,
+        batch: pa.RecordBatch,
+        boundary_us: int,
+        created_us: int,
+    ) -> None:
+        """Keep tuples for the next transaction. Raises `StorageError` unless they come next."""
+        del tuple_type, created_us
+        if first_id != self.next_id:
+            raise StorageError(f"{self._spec.stream}: tuple {first_id}, expected {self.next_id}")
+        with self._lock:
+            self._waiting.append((first_id, batch))
+            self.next_id += batch.num_rows
+            self.boundary_us = max(self.boundary_us, boundary_us)
+
+    def sync(self) -> None:
+        """Commit everything appended so far; waits for the broker.
+
+        Raises:
+            KafkaError: The broker will never take it.
+            LogSuperseded: A later incarnation writes.
+            KafkaInterrupted: The node ends.
+        """
+        with self._lock:
+            batches, next_id = list(self._waiting), self.next_id
+        if not batches and not self.is_stale:
+            return
+        committed_before = batches[0][0] if batches else next_id
+        while not self._transaction(_from(batches, committed_before), next_id):
+            committed_before = self._open()
+            if batches and committed_before >= next_id:
+                break  # It was committed, and the answer was lost.
+        with self._lock:
+            del self._waiting[: len(batches)]
+        self._note_written()
+        self._committed_s = time.monotonic()
+        self._waits.trouble = ""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the last commit was so long ago that it should be made again."""
+        return self.next_id > 0 and time.monotonic() - self._committed_s > _REFRESH_S
+
+    def end(self) -> None:
+        """A topic has no end."""
+        self.has_ended = True
+
+    def publish(self) -> None:
+        """See `sync`."""
+        self.sync()
+
+    def tidy(self) -> None:
+        """There is nothing to tidy."""
+
+    def skip_to(self, first_id: int) -> None:
+        """Sinks leave nothing out."""
+        raise StorageError(f"{self._spec.stream}: a topic cannot skip to {first_id}")
+
+    def trim(self, before: int) -> None:
+        """What a topic keeps is its own affair."""
+
+    def close(self) -> None:
+        """Let go of the broker; what was not committed is dropped."""
+        self._producer = None
+        self._looker.close()
+
+    # -- transactions -----------------------------------------------------------------------
+
+    def _transaction(self, batches: list[tuple[int, pa.RecordBatch]], next_id: int) -> bool:
+        """One attempt; False: the sink must be opened again to see what became of it."""
+        said = library().TopicPartition(
+            self._spec.topic, 0, next_id, metadata=f"incarnation {self._incarnation}"
+        )
+        attempt = _Attempt(self._spec, self._producer, batches, said, self._group)
+        answered_s: float | None = None  # since when the broker has answered while it did not
+        while not attempt.is_over.wait(_LOOK_S):
+            self._check_closing()
+            if self._is_away():
+                answered_s = None
+            else:
+                self._waits.trouble = ""
+                answered_s = answered_s or time.monotonic()
+            if answered_s is not None and attempt.is_stuck(answered_s):
+                return False
+        error = attempt.error
+        if isinstance(error, library().KafkaException):
+            self._require_hope(attempt, code_of(error))
+            return False
+        if error is not None:
+            raise error
+        return True
+
+    def _is_away(self) -> bool:
+        """Whether the broker does not answer, or does not know its topics yet."""
+        try:
+            if partitions_of(self._looker, self._spec.topic) is not None:
+                return False
+            self._waits.trouble = self._trouble()
+        except KafkaError as error:
+            self._waits.trouble = f"sink {self._spec.stream}: {error}"
+        return True
+
+    def _require_hope(self, attempt: _Attempt, error: Any) -> None:
+        """Raise if another attempt would meet the same."""
+        kafka = library().KafkaError
+        failed = attempt.failed or error
+        hopeless = (
+            *(kafka.MSG_SIZE_TOO_LARGE, kafka.RECORD_LIST_TOO_LARGE, kafka.INVALID_MSG_SIZE),
+            *(kafka.TOPIC_AUTHORIZATION_FAILED, kafka.POLICY_VIOLATION, kafka.INVALID_RECORD),
+            *(kafka._UNKNOWN_TOPIC, kafka._UNKNOWN_PARTITION, kafka.INVALID_REQUIRED_ACKS),
+            *(kafka.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, kafka.GROUP_AUTHORIZATION_FAILED),
+        )
+        if failed.code() in hopeless:
+            raise KafkaError(
+                f"sink {self._spec.stream}: topic {self._spec.topic!r} does not take "
+                f"{attempt.at}: {failed.str()}"
+            )
+        fenced = (kafka._FENCED, kafka.INVALID_PRODUCER_EPOCH, kafka._FATAL)
+        if error.fatal() or error.code() in fenced:
+            raise LogSuperseded(f"sink {self._spec.stream}: {error.str()}")
+
+    def _patiently(self, call: Callable[[float], Any]) -> Any:
+        """Call until it is done; it may be called again after it has timed out."""
+        while True:
+            try:
+                return call(_CALL_S)
+            except library().KafkaException as error:
+                found = code_of(error)
+                if found.fatal():
+                    raise LogSuperseded(f"sink {self._spec.stream}: {found.str()}") from None
+                if not is_waiting_worth_it(found):
+                    raise KafkaError(f"sink {self._spec.stream}: {found.str()}") from None
+                self._wait()
+
+    def _note_written(self) -> None:
+        """From now on the broker must know the id."""
+        if not self._is_written:
+            store = store_at(self._spec.place)
+            put_or_read(store, _WRITTEN_FILE, [b"1"])
+            store.close()
+            self._is_written = True
+
+    def _wait(self) -> None:
+        self._waits.trouble = self._trouble()
+        self._check_closing()
+        self._closing.wait(_WAIT_S)
+
+    def _trouble(self) -> str:
+        spec = self._spec
+        return f"sink {spec.stream} waits for the Kafka broker at {spec.cluster.servers}"
+
+    def _check_closing(self) -> None:
+        if self._closing.is_set():
+            raise KafkaInterrupted(f"sink {self._spec.stream}: the node ends")
+
+
+class _Attempt:
+    """One transaction, from its beginning to its commit, in a thread."""
+
+    def __init__(
+        self,
+        spec: KafkaSinkSpec,
+        producer: Any,
+        batches: list[tuple[int, pa.RecordBatch]],
+        said: Any,
+        group: Any,
+    ) -> None:
+        """Begin it.
+
+        Args:
+            spec: The sink.
+            producer: Has no open transaction.
+            batches: First ids and tuples.
+            said: What to commit for the group.
+            group: The group's metadata.
+        """
+        self._spec = spec
+        self._producer = producer
+        self._batches = batches
+        self._said = said
+        self._group = group
+        self.at = "it"  # what it was at
+        self.failed: Any = None  # the first record's error
+        self.error: Exception | None = None
+        self._is_written = False  # all records have been acknowledged
+        self._written_s = 0.0
+        self.is_over = threading.Event()
+        threading.Thread(target=self._run, name=f"kafka-{spec.stream}", daemon=True).start()
+
+    def is_stuck(self, since_s: float) -> bool:
+        """Whether, with the broker there since then, it should have been over long ago."""
+        began_s = max(since_s, self._written_s)
+        return self._is_written and time.monotonic() - began_s > _STUCK_S
+
+    def _run(self) -> None:
+        try:
+            self._producer.begin_transaction()
+            for first_id, batch in self._batches:
+                self._produce(first_id, batch)
+            while self._producer.flush(_CALL_S):
+                self._raise_failed()
+            self._raise_failed()
+            self._written_s, self._is_written = time.monotonic(), True
+            self._producer.send_offsets_to_transaction([self._said], self._group, _COMMIT_S)
+            self._producer.commit_transaction(_COMMIT_S)
+        except Exception as error:  # Whoever waits for the attempt sorts it out.
+            self.error = error
+        finally:
+            self.is_over.set()
+
+    def _raise_failed(self) -> None:
+        if self.failed is not None:
+            raise library().KafkaException(self.failed)
+
+    def _produce(self, first_id: int, batch: pa.RecordBatch) -> None:
+        spec = self._spec
+        for number, (key, value) in enumerate(spec.encoder.records(batch), first_id):
+            self.at = f"tuple {number}"
+            header = [(HEADER, f"{spec.stream}/{number}".encode())]
+            while not self._is_taken(key, value, header):
+                self._producer.poll(_WAIT_S)
+            if number % 1024 == 0:
+                self._producer.poll(0)
+        self.at = "one of the tuples"
+
+    def _is_taken(self, key: bytes | None, value: bytes | None, header: list[Any]) -> bool:
+        try:
+            self._producer.produce(
+                self._spec.topic, value, key, headers=header, on_delivery=self._on_delivery
+            )
+        except BufferError:
+            return False
+        return True
+
+    def _on_delivery(self, error: Any, message: Any) -> None:
+        del message
+        if self.failed is None and error is not None:
+            self.failed = error
+
+
+def _from(
+    batches: list[tuple[int, pa.RecordBatch]], first: int
+) -> list[tuple[int, pa.RecordBatch]]:
+    """The tuples from an id on."""
+    return [
+        (max(first_id, first), batch.slice(max(0, first - first_id)))
+        for first_id, batch in batches
+        if first_id + batch.num_rows > first
+    ]
+
+
+def _made_up(place: str, stream: str) -> str:
+    """The transactional id: of this stream, and of no other anywhere."""
+    store = store_at(place)
+    try:
+        wanted = json.dumps({"id": f"holdfast-{secrets.token_hex(8)}-{stream}"}).encode()
+        return str(json.loads(put_or_read(store, _NAME_FILE, [wanted]))["id"])
+    finally:
+        store.close()
+
+
+class SinkOpening:
+    """Opens sinks in a thread of its own: the broker may be away, and the node must say so."""
+
+    def __init__(
+        self, specs: list[KafkaSinkSpec], incarnation: int, closing: threading.Event, waits: Waits
+    ) -> None:
+        """Begin."""
+        self.writers: dict[str, KafkaSinkWriter] = {}
+        self.error: Exception | None = None
+        self._thread = threading.Thread(
+            target=self._run, args=(specs, incarnation, closing, waits), daemon=True
+        )
+        self._thread.start()
+
+    def _run(
+        self, specs: list[KafkaSinkSpec], incarnation: int, closing: threading.Event, waits: Waits
+    ) -> None:
+        try:
+            for spec in specs:
+                self.writers[spec.stream] = spec.open(incarnation, closing, waits)
+            waits.trouble = ""
+        except Exception as error:  # The node raises it.
+            self.error = error
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all are open, or one could not be. Raises what was wrong with that."""
+        if self._thread.is_alive():
+            return False
+        if self.error is not None:
+            raise self.error
+        return True

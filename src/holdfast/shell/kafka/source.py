@@ -1,0 +1,106 @@
+"""A Kafka source inside a node: it follows its log, and the primary's fills the log meanwhile.
+
+The log is an ordinary stream log. Every replica reads it, so that the same ids give the same tuples
+whoever asks, whenever; only what `lead` was told of writes it (ingest.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
+from holdfast.core.model.tuples import TupleBatch
+from holdfast.shell.kafka.ingest import KafkaIngest, TopicReading
+from holdfast.shell.sources.base import SourceRows
+from holdfast.shell.sources.log_source import LogSourceSpec
+from holdfast.shell.storage.errors import LogSuperseded
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSourceSpec:
+    """One instance of a Kafka source.
+
+    Attributes:
+        reading: What is read.
+        place: The log's folder or URL.
+    """
+
+    reading: TopicReading
+    place: str
+
+    def open(self) -> KafkaReader:
+        """Open the log; nothing is asked of the broker yet."""
+        return KafkaReader(self)
+
+
+class KafkaReader:
+    """Follows the log; see `SourceReader`."""
+
+    def __init__(self, spec: KafkaSourceSpec) -> None:
+        """Follow only, until `lead`."""
+        self._spec = spec
+        self._log = LogSourceSpec(spec.place, "stream").follow()
+        self._ingest: KafkaIngest | None = None
+        self._read_before = -1  # in the log
+        self._held: deque[TupleBatch] = deque()  # read, and perhaps not durable yet
+        self._boundary_us = BEGINNING_US
+        self._late_tuples = 0  # as told last
+
+    def lead(self, incarnation: Incarnation) -> None:
+        """From now on this is the primary's: fill the log.
+
+        Raises:
+            LogSuperseded: What was read of the log so far is not what it holds.
+            StorageError: The log has a writer of this incarnation or a later one.
+        """
+        if self._ingest is not None:
+            return
+        self._ingest = KafkaIngest(self._spec.reading, self._spec.place, incarnation)
+        if self._read_before > self._ingest.begun_at:
+            raise LogSuperseded(
+                f"{self._spec.place} has lost tuples from {self._ingest.begun_at} on, which this "
+                "replica has read"
+            )
+
+    @property
+    def trouble(self) -> str:
+        """What the source waits for; empty: nothing."""
+        return "" if self._ingest is None else self._ingest.trouble
+
+    def newest_id(self) -> int:
+        """The end of what has been logged when this node came up."""
+        return 0 if self._ingest is None else self._ingest.begun_at
+
+    def read(self, from_id: int, max_tuples: int) -> SourceRows:
+        """What is durable from an id on. Raises what the thread that fills the log met."""
+        ingest = self._ingest
+        if ingest is not None and ingest.error is not None:
+            raise ingest.error
+        held_from = self._held[0].first_id if self._held else self._read_before
+        if from_id != held_from:
+            self._held.clear()
+            self._read_before, self._boundary_us = from_id, BEGINNING_US
+        if ingest is None:
+            durable_us, durable_before, late = END_US, END_US, 0
+        else:
+            # In this order: the boundary may be that of fewer tuples, never of more.
+            durable_us, durable_before = ingest.boundary_us, ingest.durable_before
+            late = ingest.late_tuples
+        rows = self._log.read(self._read_before, max_tuples)
+        self._held.extend(rows.batches)
+        if rows.batches:
+            self._read_before = rows.batches[-1].next_id
+        batches = []
+        while self._held and self._held[0].next_id <= durable_before:
+            batches.append(self._held.popleft())
+        if not self._held:
+            self._boundary_us = max(self._boundary_us, min(rows.boundary_us, durable_us))
+        late, self._late_tuples = late - self._late_tuples, late
+        return SourceRows(tuple(batches), self._boundary_us, late)
+
+    def close(self) -> None:
+        """See `SourceReader.close`."""
+        if self._ingest is not None:
+            self._ingest.close()
+        self._log.close()

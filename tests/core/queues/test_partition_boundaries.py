@@ -1,0 +1,94 @@
+"""How far event time has come in several partitions."""
+
+from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.queues.partition_boundaries import PartitionBoundaries
+
+
+def of(*partitions: int, delay_us: int = 0, idle_ms: int | None = 100) -> PartitionBoundaries:
+    return PartitionBoundaries(partitions, delay_us=delay_us, idle_ms=idle_ms)
+
+
+def test_the_boundary_is_that_of_the_slowest_partition_less_the_delay() -> None:
+    boundaries = of(0, 1, delay_us=10)
+    boundaries.received(0, 100)
+    assert boundaries.advance() == BEGINNING_US
+    boundaries.received(1, 60)
+    assert boundaries.advance() == 50
+    boundaries.received(1, 500)
+    assert boundaries.advance() == 90
+
+
+def test_the_boundary_never_moves_back() -> None:
+    boundaries = of(0, 1)
+    boundaries.received(0, 100)
+    boundaries.reached_end(1, 0)
+    assert boundaries.quiet(100) == [1]
+    boundaries.set_idle(1)
+    assert boundaries.advance() == 100
+    boundaries.received(1, 30)
+    assert boundaries.advance() == 100
+
+
+def test_a_partition_is_quiet_only_after_the_whole_time_at_its_end() -> None:
+    boundaries = of(0, 1)
+    boundaries.received(0, 100)
+    assert boundaries.quiet(10_000) == []  # Nothing is known of the end of either.
+    boundaries.reached_end(1, 1_000)
+    boundaries.reached_end(1, 1_050)  # Said again.
+    assert boundaries.quiet(1_099) == []
+    assert boundaries.quiet(1_100) == [1]
+
+
+def test_a_record_ends_idleness() -> None:
+    boundaries = of(0, 1)
+    boundaries.received(0, 100)
+    boundaries.reached_end(1, 0)
+    boundaries.set_idle(1)
+    boundaries.received(1, 150)
+    boundaries.received(0, 300)
+    assert boundaries.advance() == 150
+    assert boundaries.quiet(10_000) == []
+
+
+def test_what_was_away_has_its_whole_time_again() -> None:
+    boundaries = of(0)
+    boundaries.received(0, 100)
+    boundaries.reached_end(0, 0)
+    boundaries.resumed(90)
+    assert boundaries.quiet(150) == []
+    assert boundaries.quiet(190) == [0]
+
+
+def test_if_all_are_idle_time_is_that_of_the_furthest() -> None:
+    boundaries = of(0, 1)
+    boundaries.received(0, 100)
+    boundaries.received(1, 60)
+    for partition in (0, 1):
+        boundaries.reached_end(partition, 0)
+        boundaries.set_idle(partition)
+    assert boundaries.advance() == 100
+
+
+def test_without_a_time_partitions_are_never_idle() -> None:
+    boundaries = of(0, idle_ms=None)
+    boundaries.reached_end(0, 0)
+    assert boundaries.quiet(10**9) == []
+
+
+def test_partitions_that_have_ended_hold_nothing_up() -> None:
+    boundaries = of(0, 1)
+    boundaries.received(0, 100)
+    boundaries.ended(1)
+    assert boundaries.advance() == 100
+    boundaries.ended(0)
+    assert boundaries.advance() == END_US
+
+
+def test_it_goes_on_where_a_log_ends() -> None:
+    boundaries = PartitionBoundaries(
+        (0, 1), delay_us=0, idle_ms=None, boundary_us=70, newest_us={0: 100, 1: 50}
+    )
+    assert boundaries.advance() == 70
+    assert boundaries.newest_us(1) == 50
+    boundaries.received(1, 80)
+    assert boundaries.advance() == 80

@@ -1,0 +1,360 @@
+"""Kafka's side of sources and sinks on a real broker, killed and restarted."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("confluent_kafka")
+
+from kafka_topics import committed, produce, tuple_ids
+
+from holdfast.chaos.kafka_broker import KafkaBroker
+from holdfast.core.model.ids import END_US, Incarnation
+from holdfast.shell.kafka.client import KafkaCluster, KafkaError
+from holdfast.shell.kafka.decoding import Decoder, attributes_of
+from holdfast.shell.kafka.encoding import Encoder
+from holdfast.shell.kafka.ingest import TopicReading
+from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, Waits
+from holdfast.shell.kafka.source import KafkaReader, KafkaSourceSpec
+from holdfast.shell.storage.errors import LogSuperseded, StorageError
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+SECOND_US = 1_000_000
+_PATIENCE_S = 100.0
+
+
+def event(number: int, second: int) -> bytes:
+    return json.dumps({"id": number, "at": f"2026-01-01T00:00:{second:02d}Z"}).encode()
+
+
+def source(
+    broker: KafkaBroker,
+    topic: str,
+    place: Path,
+    *,
+    instance: int = 0,
+    instances: int = 1,
+    end: str | dict[int, int] | None = None,
+    begin: str | dict[int, int] = "earliest",
+    idle_ms: int | None = None,
+    delay_us: int = 0,
+) -> KafkaSourceSpec:
+    decoder = Decoder("json", attributes_of("json", SCHEMA), "at")
+    cluster = KafkaCluster(broker.servers)
+    reading = TopicReading(
+        "s", cluster, topic, decoder, delay_us, idle_ms, begin, end, instance, instances
+    )
+    return KafkaSourceSpec(reading, str(place / str(instance)))
+
+
+class Node:
+    """Reads a source as a node does, from an id on."""
+
+    def __init__(self, reader: KafkaReader, from_id: int = 0) -> None:
+        self.reader = reader
+        self.next_id = from_id
+        self.boundary_us = -(2**63)
+        self.rows: list[int] = []
+
+    def read_until(self, is_enough: Callable[["Node"], bool]) -> "Node":
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while not is_enough(self):
+            assert time.monotonic() < deadline_s, f"{self.next_id} {self.reader.trouble}"
+            self.read()
+            time.sleep(0.002)
+        return self
+
+    def read(self) -> None:
+        found = self.reader.read(self.next_id, 10_000)
+        self.boundary_us = max(self.boundary_us, found.boundary_us)
+        for batch in found.batches:
+            assert batch.first_id == self.next_id
+            self.next_id = batch.next_id
+            self.rows += batch.batch.column("id").to_pylist()
+
+
+def led(spec: KafkaSourceSpec, incarnation: int, from_id: int = 0) -> Node:
+    reader = spec.open()
+    reader.lead(Incarnation(incarnation))
+    return Node(reader, from_id)
+
+
+def has_ended(node: Node) -> bool:
+    return node.boundary_us == END_US
+
+
+def test_instances_share_the_partitions_and_end_where_they_were_told(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("shared", 5)
+    produce(kafka, "shared", [(n % 5, event(n, 1)) for n in range(500)])
+    specs = [
+        source(kafka, "shared", tmp_path, instance=i, instances=2, end="latest") for i in (0, 1)
+    ]
+    nodes = [led(spec, 1).read_until(has_ended) for spec in specs]
+    assert sorted(nodes[0].rows) == [n for n in range(500) if n % 5 % 2 == 0]
+    assert sorted(nodes[1].rows) == [n for n in range(500) if n % 5 % 2 == 1]
+    for node in nodes:
+        node.reader.close()
+    produce(kafka, "shared", [(n % 5, event(n, 2)) for n in range(50)])
+    again = led(specs[0], 2).read_until(has_ended)
+    assert again.rows == nodes[0].rows  # The end was settled at the first start.
+    again.reader.close()
+
+
+def test_offsets_say_where_to_begin_and_to_end(kafka: KafkaBroker, tmp_path: Path) -> None:
+    kafka.create_topic("span", 2)
+    produce(kafka, "span", [(n % 2, event(n, 1)) for n in range(100)])
+    spec = source(kafka, "span", tmp_path, begin={0: 10}, end={0: 20, 1: 5})
+    node = led(spec, 1).read_until(has_ended)
+    assert sorted(node.rows) == sorted([*range(20, 40, 2), *range(1, 10, 2)])
+    node.reader.close()
+
+
+def test_every_incarnation_and_every_follower_reads_the_same_tuples(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("again", 3)
+    spec = source(kafka, "again", tmp_path)
+    read: list[int] = []
+    for incarnation in (1, 2, 3):
+        first = 1000 * incarnation
+        produce(kafka, "again", [(n % 3, event(n, 1)) for n in range(first, first + 1000)])
+        node = led(spec, incarnation).read_until(lambda n, due=1000 * incarnation: n.next_id == due)
+        assert node.rows[: len(read)] == read
+        read = node.rows
+        node.reader.close()
+        if incarnation == 2:  # As after a long time: positions come from the log alone.
+            for name in tmp_path.glob("0/positions/*"):
+                name.unlink()
+    assert sorted(read) == list(range(1000, 4000))
+    follower = Node(spec.open(), 1500).read_until(lambda n: n.next_id == 3000)
+    assert follower.rows == read[1500:]
+    follower.reader.close()
+
+
+def test_a_superseded_incarnation_cannot_lead(kafka: KafkaBroker, tmp_path: Path) -> None:
+    kafka.create_topic("fenced", 1)
+    spec = source(kafka, "fenced", tmp_path)
+    newer = led(spec, 2)
+    with pytest.raises(StorageError, match="written by incarnation 2"):
+        led(spec, 1)
+    newer.reader.close()
+    ahead = spec.open()
+    ahead._read_before = 17  # It has read what the log has lost.
+    with pytest.raises(LogSuperseded, match="has lost tuples from 0 on"):
+        ahead.lead(Incarnation(3))
+    ahead.close()
+
+
+def test_late_tuples_are_put_aside_and_an_idle_partition_holds_up_nothing(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("idle", 2)
+    waiting = led(source(kafka, "idle", tmp_path / "waits"), 1)
+    node = led(source(kafka, "idle", tmp_path / "idle", idle_ms=200), 1)
+    produce(kafka, "idle", [(0, event(n, n)) for n in range(10)])
+    start_us = 1_767_225_600 * SECOND_US
+    node.read_until(lambda n: n.boundary_us == start_us + 9 * SECOND_US)
+    waiting.read_until(lambda n: n.next_id == 10)
+    assert waiting.boundary_us < 0  # Nothing is known of partition 1.
+    waiting.reader.close()
+    produce(kafka, "idle", [(1, event(100, 3)), (1, event(101, 9)), (0, event(102, 20))])
+    node.read_until(lambda n: n.next_id == 12)
+    assert node.rows[10:] == [101, 102] or node.rows[10:] == [102, 101]
+    node.reader.close()
+
+
+def test_a_broker_that_is_killed_and_restarted_costs_a_source_nothing(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("restarted", 3)
+    spec = source(kafka, "restarted", tmp_path)
+    produce(kafka, "restarted", [(n % 3, event(n, 1)) for n in range(3000)])
+    node = led(spec, 1).read_until(lambda n: n.next_id > 0)
+    kafka.kill()
+    node.read_until(lambda n: "waits for the Kafka broker" in n.reader.trouble)
+    node.reader.close()
+    other = led(spec, 2)  # The node dies too, and its replacement finds no broker.
+    other.read_until(lambda n: "waits for the Kafka broker" in n.reader.trouble)
+    kafka.start()
+    produce(kafka, "restarted", [(n % 3, event(n, 2)) for n in range(3000, 6000)])
+    other.read_until(lambda n: n.next_id >= 6000)
+    assert sorted(other.rows) == list(range(6000))
+    assert other.reader.trouble == ""
+    other.reader.close()
+
+
+def test_records_that_retention_took_are_missed_aloud(kafka: KafkaBroker, tmp_path: Path) -> None:
+    from confluent_kafka import TopicPartition
+
+    kafka.create_topic("retained", 1)
+    produce(kafka, "retained", [(0, event(n, 1)) for n in range(100)])
+    spec = source(kafka, "retained", tmp_path, end={0: 20})
+    node = led(spec, 1).read_until(has_ended)
+    node.reader.close()
+    spec = source(kafka, "retained", tmp_path / "next", begin={0: 20})
+    admin = kafka.admin()
+    for deleted in admin.delete_records([TopicPartition("retained", 0, 50)]).values():
+        deleted.result(30)
+    node = led(spec, 1)
+    with pytest.raises(KafkaError, match=r"retained\[0\] does not hold offset 20"):
+        node.read_until(has_ended)
+    node.reader.close()
+
+
+# -- sinks ----------------------------------------------------------------------------------
+
+
+def batch(first: int, count: int) -> pa.RecordBatch:
+    numbers = list(range(first, first + count))
+    return pa.RecordBatch.from_pydict({"id": numbers, "__time_us": numbers})
+
+
+def sink(
+    broker: KafkaBroker, topic: str, place: Path, incarnation: int, waits: Waits | None = None
+) -> KafkaSinkWriter:
+    cluster = KafkaCluster(broker.servers)
+    spec = KafkaSinkSpec("out[0]", cluster, topic, Encoder("json", ("id",)), str(place))
+    return spec.open(incarnation, threading.Event(), waits or Waits())
+
+
+def write(writer: KafkaSinkWriter, first: int, count: int) -> None:
+    writer.append(0, first, batch(first, count), 0, 0)
+
+
+def test_a_sink_goes_on_where_the_last_transaction_was_committed(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("sunk", 3)
+    former = sink(kafka, "sunk", tmp_path, 1)
+    assert former.next_id == 0
+    write(former, 0, 100)
+    former.sync()
+    write(former, 100, 50)  # Appended, and never committed.
+    with pytest.raises(StorageError, match="tuple 200, expected 150"):
+        write(former, 200, 1)
+    writer = sink(kafka, "sunk", tmp_path, 2)
+    assert writer.next_id == 100
+    write(writer, 100, 60)
+    writer.sync()
+    assert tuple_ids(kafka, "sunk", "out[0]") == list(range(160))
+    keys = {m.key(): m.partition() for m in committed(kafka, "sunk")}
+    assert len(keys) == 160
+    assert set(keys.values()) == {0, 1, 2}
+
+
+def test_a_zombie_writes_nothing_that_a_reader_sees(kafka: KafkaBroker, tmp_path: Path) -> None:
+    kafka.create_topic("undead", 1)
+    zombie = sink(kafka, "undead", tmp_path, 1)
+    write(zombie, 0, 10)
+    zombie.sync()
+    # 1. It has begun a transaction, and records of it are in the topic. 2. It stalls.
+    zombie._producer.begin_transaction()
+    zombie._producer.produce("undead", b'{"id": -1}')
+    assert zombie._producer.flush(30) == 0
+    # 3. Its successor takes over. 4. It comes back.
+    writer = sink(kafka, "undead", tmp_path, 2)
+    assert writer.next_id == 10
+    with pytest.raises(Exception, match=r"(?i)fatal|fenced"):
+        zombie._producer.commit_transaction(30)
+    write(zombie, 10, 10)
+    with pytest.raises(LogSuperseded):
+        zombie.sync()
+    write(writer, 10, 5)
+    writer.sync()
+    with pytest.raises(LogSuperseded, match="incarnation 2 writes"):
+        sink(kafka, "undead", tmp_path, 1)
+    assert tuple_ids(kafka, "undead", "out[0]") == list(range(15))
+
+
+def test_a_commit_whose_answer_was_lost_is_not_made_again(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.create_topic("unheard", 1)
+    writer = sink(kafka, "unheard", tmp_path, 1)
+    attempts: list[bool] = []
+    original = KafkaSinkWriter._transaction
+
+    def deaf(*arguments: object) -> bool:
+        attempts.append(original(*arguments))  # type: ignore[arg-type]
+        return attempts[-1] and len(attempts) != 2
+
+    monkeypatch.setattr(KafkaSinkWriter, "_transaction", deaf)
+    for first in (0, 10, 20):
+        write(writer, first, 10)
+        writer.sync()
+    assert attempts == [True, True, True]
+    assert tuple_ids(kafka, "unheard", "out[0]") == list(range(30))
+
+
+def test_a_broker_that_is_killed_in_a_transaction_costs_a_sink_nothing(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("cut", 2)
+    waits = Waits()
+    writer = sink(kafka, "cut", tmp_path, 1, waits)
+    write(writer, 0, 20_000)
+    syncing = threading.Thread(target=writer.sync)
+    syncing.start()
+    kafka.kill()
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while syncing.is_alive() and not waits.trouble and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert "waits for the Kafka broker" in waits.trouble
+    kafka.start()
+    syncing.join(_PATIENCE_S)
+    assert not syncing.is_alive()
+    write(writer, 20_000, 10)
+    writer.sync()
+    assert tuple_ids(kafka, "cut", "out[0]") == list(range(20_010))
+    assert waits.trouble == ""
+
+
+def test_a_record_that_the_topic_does_not_take_is_named(kafka: KafkaBroker, tmp_path: Path) -> None:
+    kafka.create_topic("small", 1, max_message_bytes="1000")
+    cluster = KafkaCluster(kafka.servers)
+    spec = KafkaSinkSpec("out[0]", cluster, "small", Encoder("string"), str(tmp_path))
+    for size in (5_000, 5_000_000):  # Too large for the broker; too large for the library.
+        writer = spec.open(size, threading.Event(), Waits())
+        wide = {"value": ["x" * size], "__time_us": [0]}
+        writer.append(0, 0, pa.RecordBatch.from_pydict(wide), 0, 0)
+        with pytest.raises(KafkaError, match="does not take"):
+            writer.sync()
+        writer.close()
+    assert committed(kafka, "small") == []
+
+
+def test_a_sink_whose_offset_is_lost_refuses_to_go_on(kafka: KafkaBroker, tmp_path: Path) -> None:
+    kafka.create_topic("forgotten", 1)
+    writer = sink(kafka, "forgotten", tmp_path, 1)
+    write(writer, 0, 10)
+    writer.sync()
+    group = writer._name
+    writer.close()
+    admin = kafka.admin()
+    for deleted in admin.delete_consumer_groups([group]).values():
+        deleted.result(30)
+    with pytest.raises(KafkaError, match="has lost the offset of group"):
+        sink(kafka, "forgotten", tmp_path, 2)
+
+
+def test_what_is_not_there_is_named(kafka: KafkaBroker, tmp_path: Path) -> None:
+    with pytest.raises(KafkaError, match="there is no topic 'nowhere'"):
+        sink(kafka, "nowhere", tmp_path, 1)
+    node = led(source(kafka, "nowhere", tmp_path), 1)
+    with pytest.raises(KafkaError, match="there is no topic 'nowhere'"):
+        node.read_until(has_ended)
+    node.reader.close()
+    kafka.create_topic("narrow", 1)
+    node = led(source(kafka, "narrow", tmp_path / "n", instance=1, instances=2), 1)
+    with pytest.raises(KafkaError, match="has 1 partitions, fewer than the 2 instances"):
+        node.read_until(has_ended)
+    node.reader.close()

@@ -198,7 +198,7 @@ def main() -> None:
     die_with_parent()  # Spark's JVM has begun this process, and may be killed alone.
     logging.basicConfig(level=logging.WARNING)
     spark = session("holdfast-cluster")
-    spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
+    spark.sparkContext.setLogLevel("INFO")  # Into a file, for whoever wonders afterwards.
     try:
         serve(spark, Path(sys.argv[1]))
     finally:

@@ -1,5 +1,7 @@
 """On which executor a task is wished: room, apart from the other replica, not a silent one."""
 
+from dataclasses import replace
+
 from holdfast.core.coordinator.host_choice import Executor, HostChoice
 
 
@@ -45,6 +47,14 @@ def test_a_silent_machine_is_avoided_until_it_is_heard_of() -> None:
     assert made.machines_with_room() == ("m1",)
     del made.silent["m0"]
     assert chosen(made, "a") == "m0"
+
+
+def test_a_new_executor_is_chosen_only_if_no_warm_one_has_room() -> None:
+    made = choice(0, 3)
+    new = replace(made.executors[0], is_warm=False)
+    made.executors = (new, made.executors[1])
+    assert chosen(made, "a") == "m1"
+    assert chosen(made, "b") == "m0"
 
 
 def test_full_executors_are_no_wish() -> None:

@@ -2,8 +2,9 @@
 
 Spark chooses; this gives it a wish. The wish goes to an executor with a free slot, by preference on
 a machine that the task has been on before (a data node's chunks are there), and else to the one
-with the fewest tasks. Never wished for are the machines to keep apart from, and those that have
-fallen silent: Spark takes a machine that is cut off for well for minutes, and would send the
+with the fewest tasks, of those that are warm if any is: a new executor has no tasks, and takes
+seconds to begin its first. Never wished for are the machines to keep apart from, and those that
+have fallen silent: Spark takes a machine that is cut off for well for minutes, and would send the
 replacement there.
 """
 
@@ -23,6 +24,7 @@ class Executor:
         machine: What fails as one; several executors, and with pods several hosts, may be on it.
         slots: Tasks that it can run at a time.
         running: Tasks that it runs.
+        is_warm: Whether it has run a task before, so that another begins at once.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Executor:
     machine: str
     slots: int
     running: int
+    is_warm: bool = True
 
 
 @dataclass(slots=True)
@@ -61,7 +64,8 @@ class HostChoice:
         free = [e for e in self.executors if e.machine not in avoided and self._load(e) < e.slots]
         if not free:
             return None
-        chosen = min(free, key=lambda e: (e.machine != before, self._load(e), e.name))
+        order = lambda e: (e.machine != before, not e.is_warm, self._load(e), e.name)  # noqa: E731
+        chosen = min(free, key=order)
         self._wished[task] = chosen.name
         return chosen
 

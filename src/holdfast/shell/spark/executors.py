@@ -178,7 +178,8 @@ class Executors:
                 continue
             host = summary.hostPort().rpartition(":")[0]
             running, slots = summary.activeTasks(), summary.maxTasks()
-            yield Executor(summary.id(), host, self._machine(host), slots, running)
+            is_warm = summary.id() in self._is_warm
+            yield Executor(summary.id(), host, self._machine(host), slots, running, is_warm)
 
     def _machine(self, host: str) -> str:
         address = self._address_of.get(host)

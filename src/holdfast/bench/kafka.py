@@ -103,7 +103,9 @@ def _one(spark: SparkSession, broker: KafkaBroker, number: int, bids: int) -> di
             rest = range(len(first), bids)
             producing = threading.Thread(target=_produce, args=(broker.servers, source, rest))
             producing.start()
-            time.sleep(chance.uniform(0.0, 0.7 * len(rest) / _RATE))
+            # What is reported of the output is half a second old at most: some is left to come.
+            due = chance.uniform(0.3, 0.75) * _wanted(bids).total()
+            _wait(lambda: query.lastProgress["numOutputRows"] >= due)
             written_before_kill = query.lastProgress["numOutputRows"]
             killed_s = time.monotonic()
             broker.kill()
@@ -167,7 +169,8 @@ def _produce(servers: str, topic: str, bids: range) -> None:
         value = json.dumps({"id": n, "bidder": n % 7, "at": at})
         producer.produce(topic, value, partition=n % _PARTITIONS)
         if n % 100 == 0:
-            producer.poll(max(0.0, began_s + (n - bids.start) / _RATE - time.monotonic()))
+            time.sleep(max(0.0, began_s + (n - bids.start) / _RATE - time.monotonic()))
+            producer.poll(0)
     producer.flush(_PATIENCE_S)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.shell.kafka.client import library
+from holdfast.shell.processes import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,6 +109,7 @@ class KafkaBroker:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=die_with_parent,
             )
         if waits:
             self.wait_until_up()

@@ -14,6 +14,7 @@ _RESERVED = (
     "acks",
 )
 _LOOK_S = 1.0
+_RECONNECT_MS = 500
 
 
 class KafkaError(StorageError):
@@ -52,7 +53,11 @@ class KafkaCluster:
             KafkaError: A setting is not one of librdkafka's, or has no such value; or there is no
                 librdkafka.
         """
-        own = {"bootstrap.servers": self.servers, "log_level": 2}
+        own = {
+            "bootstrap.servers": self.servers,
+            "log_level": 2,
+            "reconnect.backoff.max.ms": _RECONNECT_MS,  # Or a broker is back for long unnoticed.
+        }
         try:
             return getattr(library(), kind)({**own, **self.options, **settings})
         except library().KafkaException as error:

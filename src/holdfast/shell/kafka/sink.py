@@ -55,7 +55,7 @@ from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
 _CALL_S = 1.0
 _COMMIT_S = 30.0
 _LOOK_S = 0.5
-_STUCK_S = 5.0
+_STUCK_S = 10.0
 _REFRESH_S = 86_400.0
 _WAIT_S = 0.1
 _NAME_FILE = "sink.json"
@@ -360,35 +360,38 @@ class _Attempt:
         self.at = "it"  # what it was at
         self.failed: Any = None  # the first record's error
         self.error: Exception | None = None
-        self._is_written = False  # all records have been acknowledged
-        self._written_s = 0.0
+        self._moved_s = time.monotonic()  # when it last came further
         self.is_over = threading.Event()
         threading.Thread(target=self._run, name=f"kafka-{spec.stream}", daemon=True).start()
 
     def is_stuck(self, since_s: float) -> bool:
-        """Whether, with the broker there since then, it should have been over long ago."""
-        began_s = max(since_s, self._written_s)
-        return self._is_written and time.monotonic() - began_s > _STUCK_S
+        """Whether, with the broker there since then, it should have come further long ago."""
+        return time.monotonic() - max(since_s, self._moved_s) > _STUCK_S
 
     def _run(self) -> None:
         try:
             self._producer.begin_transaction()
             for first_id, batch in self._batches:
                 self._produce(first_id, batch)
-            while self._producer.flush(_CALL_S):
-                self._raise_failed()
-            self._raise_failed()
-            self._written_s, self._is_written = time.monotonic(), True
+            self._flush()
             self._producer.send_offsets_to_transaction([self._said], self._group, _COMMIT_S)
+            self._moved_s = time.monotonic()
             self._producer.commit_transaction(_COMMIT_S)
         except Exception as error:  # Whoever waits for the attempt sorts it out.
             self.error = error
         finally:
             self.is_over.set()
 
-    def _raise_failed(self) -> None:
-        if self.failed is not None:
-            raise library().KafkaException(self.failed)
+    def _flush(self) -> None:
+        """Return when the broker has all records. Raises what the first refused one met."""
+        left = len(self._producer) + 1
+        while left:
+            now_left = self._producer.flush(_CALL_S)
+            if now_left < left:
+                self._moved_s = time.monotonic()
+            left = now_left
+            if self.failed is not None:
+                raise library().KafkaException(self.failed)
 
     def _produce(self, first_id: int, batch: pa.RecordBatch) -> None:
         spec = self._spec
@@ -399,6 +402,7 @@ class _Attempt:
                 self._producer.poll(_WAIT_S)
             if number % 1024 == 0:
                 self._producer.poll(0)
+                self._moved_s = time.monotonic()
         self.at = "one of the tuples"
 
     def _is_taken(self, key: bytes | None, value: bytes | None, header: list[Any]) -> bool:

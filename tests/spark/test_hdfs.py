@@ -7,23 +7,20 @@ from pyspark.sql import SparkSession
 
 from holdfast.api.inspection import Inspection
 from holdfast.bench.hdfs import one
-from holdfast.chaos.hdfs_cluster import HdfsUnavailable, hdfs_cluster
+from holdfast.chaos.hdfs_cluster import hdfs_cluster
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_data_node_killed_during_a_checkpoint_costs_nothing(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, hdfs_jars: None
 ) -> None:
-    try:
-        with hdfs_cluster(tmp_path) as cluster:
-            found = one(spark, cluster, 0)
-            place = f"{cluster.url}/run-0"
-            rows = spark.read.format("holdfast").option("stream", "counts").load(place)
-            assert rows.count() == found["output_tuples"]
-            assert {c.role for c in Inspection(place).checkpoints()} >= {"newest"}
-    except HdfsUnavailable as error:
-        pytest.skip(str(error))
+    with hdfs_cluster(tmp_path) as cluster:
+        found = one(spark, cluster, 0)
+        place = f"{cluster.url}/run-0"
+        rows = spark.read.format("holdfast").option("stream", "counts").load(place)
+        assert rows.count() == found["output_tuples"]
+        assert {c.role for c in Inspection(place).checkpoints()} >= {"newest"}
     assert (found["lost"], found["doubled"]) == (0, 0)
     assert found["output_tuples"] > 100
     assert found["node_failures"] >= 1

@@ -1,10 +1,9 @@
-"""A name node and data nodes of HDFS on loopback, from jars that Maven fetches."""
+"""A name node and data nodes of HDFS on loopback, from jars that Maven has fetched."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,16 +15,6 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 VERSION = "3.5.0"
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>holdfast</groupId><artifactId>hdfs</artifactId><version>1</version>
-  <packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.apache.hadoop</groupId><artifactId>hadoop-client-minicluster</artifactId>
-    <version>{VERSION}</version>
-  </dependency></dependencies>
-</project>
-"""
 _NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 _JAVA = ("-Xmx160m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -37,27 +26,11 @@ class HdfsUnavailable(Exception):
 
 
 def jars() -> list[Path]:
-    """The jars, fetched once. Raises `HdfsUnavailable`."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "holdfast"
-    folder = cache / f"hdfs-{VERSION}"
+    """The jars, as `scripts/hdfs.sh` fetched them. Raises `HdfsUnavailable`."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = cache / "holdfast" / f"hdfs-{VERSION}"
     if not (folder / "complete").exists():
-        mvn = shutil.which("mvn")
-        if mvn is None:
-            raise HdfsUnavailable("HDFS comes by Maven: apt-get install maven")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "pom.xml").write_text(_POM)
-        wanted = f"-DoutputDirectory={folder}"
-        run = subprocess.run(
-            [mvn, "-q", "-B", "dependency:copy-dependencies", wanted],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-        if run.returncode != 0:
-            raise HdfsUnavailable(f"mvn cannot fetch HDFS {VERSION}: {run.stdout[-500:]}")
-        (folder / "complete").touch()
+        raise HdfsUnavailable(f"{folder} holds no HDFS: run scripts/hdfs.sh, which needs Maven")
     return sorted(folder.glob("*.jar"))
 
 

@@ -135,4 +135,4 @@ def test_what_was_written_survives_a_data_node(
         store.put(f"a-1/{number}", [data[:1_000]])
         assert store.read(f"a-1/{number}") == data[:1_000]
     cluster.start_data_node(0)
-    cluster.wait_for(2)
+    cluster.wait_for_all()

@@ -66,7 +66,7 @@ def run(runs: int, say: Callable[[str], None]) -> dict[str, Any]:
                 results.append(one(spark, cluster, number))
                 say(f"run {number + 1}: {results[-1]}")
                 cluster.start_data_node(number % 2)
-                cluster.wait_for(2)
+                cluster.wait_for_all()
     finally:
         spark.stop()
     return {

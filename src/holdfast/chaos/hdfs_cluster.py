@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +49,7 @@ class HdfsCluster:
         self._class_path = ":".join([str(folder), *map(str, jars())])
         self._http = _free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._addresses: dict[int, str] = {}  # of the data nodes' present lives
         self._configure(_free_port())
         format_ = [*self._java(_NAME_NODE), "-format", "-force"]
         subprocess.run(format_, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -56,7 +57,7 @@ class HdfsCluster:
         for number in range(data_nodes):
             self.start_data_node(number)
         try:
-            self.wait_for(data_nodes)
+            self.wait_for_all()
         except BaseException:
             self.close()
             raise
@@ -102,6 +103,7 @@ class HdfsCluster:
         """Launch one, for the first time or again."""
         ports = {"address": _free_port(), "http.address": _free_port(), "ipc.address": _free_port()}
         settings = {f"dfs.datanode.{key}": f"127.0.0.1:{port}" for key, port in ports.items()}
+        self._addresses[number] = settings["dfs.datanode.address"]
         settings["dfs.datanode.data.dir"] = f"file://{self._folder}/data-{number}"
         settings["dfs.datanode.hostname"] = "127.0.0.1"
         arguments = [part for key, value in settings.items() for part in ("-D", f"{key}={value}")]
@@ -113,23 +115,27 @@ class HdfsCluster:
         process.send_signal(signal.SIGKILL)
         process.wait(10)
 
-    def _live(self) -> int:
-        query = "qry=Hadoop:service=NameNode,name=FSNamesystemState"
+    def _live(self) -> set[str]:
+        """Where the data nodes that the name node knows take blocks."""
+        query = "qry=Hadoop:service=NameNode,name=NameNodeInfo"
         with urllib.request.urlopen(f"http://127.0.0.1:{self._http}/jmx?{query}", timeout=5) as got:
-            for line in got.read().decode().splitlines():
-                if '"NumLiveDataNodes"' in line:
-                    return int(line.partition(":")[2].strip(" ,"))
-        return 0
+            beans = json.loads(got.read())["beans"]
+        live = json.loads(beans[0]["LiveNodes"]) if beans else {}
+        return {str(node["xferaddr"]) for node in live.values()}
 
-    def wait_for(self, data_nodes: int, timeout_s: float = _UP_S) -> None:
-        """Until so many data nodes count. Raises `HdfsUnavailable`."""
+    def wait_for_all(self, timeout_s: float = _UP_S) -> None:
+        """Until the name node knows the present lives of all. Raises `HdfsUnavailable`.
+
+        One that was killed and started again has another address, and is taken for alive for a
+        while: then their number says nothing.
+        """
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
-            with contextlib.suppress(OSError, urllib.error.URLError):
-                if self._live() == data_nodes:
+            with contextlib.suppress(OSError, ValueError):
+                if self._live() >= set(self._addresses.values()):
                     return
             time.sleep(0.2)
-        raise HdfsUnavailable(f"{data_nodes} data nodes did not come up within {timeout_s} s")
+        raise HdfsUnavailable(f"not all data nodes came up within {timeout_s} s")
 
     def close(self) -> None:
         """End all processes."""

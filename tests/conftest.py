@@ -1,5 +1,6 @@
 """What tests share: one Spark session, a Kafka broker, and modules beside some tests."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,3 +33,12 @@ def kafka() -> Iterator[KafkaBroker]:
             yield broker
     except NoBroker as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def hdfs_jars() -> None:
+    """HDFS from Maven, fetched once; without Maven the test is skipped."""
+    script = Path(__file__).parent.parent / "scripts" / "hdfs.sh"
+    run = subprocess.run([script], capture_output=True, text=True, timeout=280, check=False)
+    if run.returncode != 0:
+        pytest.skip(run.stderr.strip() or run.stdout[-500:])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.chaos.hdfs_cluster import HdfsCluster, HdfsUnavailable, hdfs_cluster
+from holdfast.chaos.hdfs_cluster import HdfsCluster, hdfs_cluster
 from holdfast.shell.storage.errors import BadName
 from holdfast.shell.stores.base import CheckpointStore, NameTaken, ObjectMissing, StoreUnavailable
 from holdfast.shell.stores.file_system import open_url
@@ -16,12 +16,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
-    try:
-        with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as started:
-            yield started
-    except HdfsUnavailable as error:
-        pytest.skip(str(error))
+def cluster(tmp_path_factory: pytest.TempPathFactory, hdfs_jars: None) -> Iterator[HdfsCluster]:
+    with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as started:
+        yield started
 
 
 @pytest.fixture
@@ -138,4 +135,4 @@ def test_what_was_written_survives_a_data_node(
         store.put(f"a-1/{number}", [data[:1_000]])
         assert store.read(f"a-1/{number}") == data[:1_000]
     cluster.start_data_node(0)
-    cluster.wait_for(2)
+    cluster.wait_for_all()

@@ -66,7 +66,7 @@ def run(runs: int, say: Callable[[str], None]) -> dict[str, Any]:
                 results.append(one(spark, cluster, number))
                 say(f"run {number + 1}: {results[-1]}")
                 cluster.start_data_node(number % 2)
-                cluster.wait_for(2)
+                cluster.wait_for_all()
     finally:
         spark.stop()
     return {
@@ -135,12 +135,7 @@ def _stored(query: Query) -> int:
 
 def _is_writing(store: WebHdfsStore) -> bool:
     """Whether some part of a checkpoint has a draft's name now."""
-    return any(
-        name.startswith(".")
-        for folder in store.children()
-        if folder == "checkpoint"
-        for name in store.drafts(folder)
-    )
+    return any(name.startswith(".") for name in store.drafts("checkpoint"))
 
 
 def _wait(query: Query, is_so: Callable[[], bool], what: str, every_s: float = 0.02) -> None:

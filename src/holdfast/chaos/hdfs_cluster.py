@@ -1,31 +1,20 @@
-"""A name node and data nodes of HDFS on loopback, from jars that Maven fetches."""
+"""A name node and data nodes of HDFS on loopback, from jars that Maven has fetched."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 VERSION = "3.5.0"
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>holdfast</groupId><artifactId>hdfs</artifactId><version>1</version>
-  <packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.apache.hadoop</groupId><artifactId>hadoop-client-minicluster</artifactId>
-    <version>{VERSION}</version>
-  </dependency></dependencies>
-</project>
-"""
 _NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 _JAVA = ("-Xmx160m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -37,27 +26,11 @@ class HdfsUnavailable(Exception):
 
 
 def jars() -> list[Path]:
-    """The jars, fetched once. Raises `HdfsUnavailable`."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "holdfast"
-    folder = cache / f"hdfs-{VERSION}"
+    """The jars, as `scripts/hdfs.sh` fetched them. Raises `HdfsUnavailable`."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = cache / "holdfast" / f"hdfs-{VERSION}"
     if not (folder / "complete").exists():
-        mvn = shutil.which("mvn")
-        if mvn is None:
-            raise HdfsUnavailable("HDFS comes by Maven: apt-get install maven")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "pom.xml").write_text(_POM)
-        wanted = f"-DoutputDirectory={folder}"
-        run = subprocess.run(
-            [mvn, "-q", "-B", "dependency:copy-dependencies", wanted],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
-        if run.returncode != 0:
-            raise HdfsUnavailable(f"mvn cannot fetch HDFS {VERSION}: {run.stdout[-500:]}")
-        (folder / "complete").touch()
+        raise HdfsUnavailable(f"{folder} holds no HDFS: run scripts/hdfs.sh, which needs Maven")
     return sorted(folder.glob("*.jar"))
 
 
@@ -76,6 +49,7 @@ class HdfsCluster:
         self._class_path = ":".join([str(folder), *map(str, jars())])
         self._http = _free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._addresses: dict[int, str] = {}  # of the data nodes' present lives
         self._configure(_free_port())
         format_ = [*self._java(_NAME_NODE), "-format", "-force"]
         subprocess.run(format_, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -83,7 +57,7 @@ class HdfsCluster:
         for number in range(data_nodes):
             self.start_data_node(number)
         try:
-            self.wait_for(data_nodes)
+            self.wait_for_all()
         except BaseException:
             self.close()
             raise
@@ -129,6 +103,7 @@ class HdfsCluster:
         """Launch one, for the first time or again."""
         ports = {"address": _free_port(), "http.address": _free_port(), "ipc.address": _free_port()}
         settings = {f"dfs.datanode.{key}": f"127.0.0.1:{port}" for key, port in ports.items()}
+        self._addresses[number] = settings["dfs.datanode.address"]
         settings["dfs.datanode.data.dir"] = f"file://{self._folder}/data-{number}"
         settings["dfs.datanode.hostname"] = "127.0.0.1"
         arguments = [part for key, value in settings.items() for part in ("-D", f"{key}={value}")]
@@ -140,23 +115,27 @@ class HdfsCluster:
         process.send_signal(signal.SIGKILL)
         process.wait(10)
 
-    def _live(self) -> int:
-        query = "qry=Hadoop:service=NameNode,name=FSNamesystemState"
+    def _live(self) -> set[str]:
+        """Where the data nodes that the name node knows take blocks."""
+        query = "qry=Hadoop:service=NameNode,name=NameNodeInfo"
         with urllib.request.urlopen(f"http://127.0.0.1:{self._http}/jmx?{query}", timeout=5) as got:
-            for line in got.read().decode().splitlines():
-                if '"NumLiveDataNodes"' in line:
-                    return int(line.partition(":")[2].strip(" ,"))
-        return 0
+            beans = json.loads(got.read())["beans"]
+        live = json.loads(beans[0]["LiveNodes"]) if beans else {}
+        return {str(node["xferaddr"]) for node in live.values()}
 
-    def wait_for(self, data_nodes: int, timeout_s: float = _UP_S) -> None:
-        """Until so many data nodes count. Raises `HdfsUnavailable`."""
+    def wait_for_all(self, timeout_s: float = _UP_S) -> None:
+        """Until the name node knows the present lives of all. Raises `HdfsUnavailable`.
+
+        One that was killed and started again has another address, and is taken for alive for a
+        while: then their number says nothing.
+        """
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
-            with contextlib.suppress(OSError, urllib.error.URLError):
-                if self._live() == data_nodes:
+            with contextlib.suppress(OSError, ValueError):
+                if self._live() >= set(self._addresses.values()):
                     return
             time.sleep(0.2)
-        raise HdfsUnavailable(f"{data_nodes} data nodes did not come up within {timeout_s} s")
+        raise HdfsUnavailable(f"not all data nodes came up within {timeout_s} s")
 
     def close(self) -> None:
         """End all processes."""

@@ -193,7 +193,7 @@ def hdfs(
         Path | None, typer.Option(help="Also write hdfs.md and hdfs.json here.")
     ] = None,
 ) -> None:
-    """A data node of HDFS killed during a checkpoint; needs Maven the first time."""
+    """A data node of HDFS killed during a checkpoint; see scripts/hdfs.sh."""
     from holdfast.bench import hdfs as page
 
     console = Console(stderr=True)

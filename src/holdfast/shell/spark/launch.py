@@ -309,6 +309,8 @@ class Cluster:
         if word["kind"] == "hello":
             self._on_hello(node, task, word)
             return True
+        if task.name not in self._reports_of:
+            return False  # Nodes say hello before anything else.
         incarnation = Incarnation(word["incarnation"])
         identity = task.name.encode()  # Only the node's loop listens.
         if not self._machine.is_current(node, incarnation):

@@ -18,6 +18,7 @@ from holdfast.api.errors import (
     QueryFailedError,
     UnsupportedError,
 )
+from holdfast.api.listeners import queries
 from holdfast.api.protections import (
     ActiveStandby,
     Amnesia,
@@ -28,7 +29,7 @@ from holdfast.api.protections import (
     UpstreamBackup,
 )
 from holdfast.api.query import Query
-from holdfast.api.session import session
+from holdfast.api.session import register, session
 from holdfast.api.windows import counting, sliding, tumbling
 
 __version__ = "0.1.0"
@@ -52,6 +53,8 @@ __all__ = [
     "UnsupportedError",
     "UpstreamBackup",
     "counting",
+    "queries",
+    "register",
     "session",
     "sliding",
     "tumbling",

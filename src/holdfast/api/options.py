@@ -43,6 +43,15 @@ OPTIONS: tuple[Option, ...] = (
     Option("roundTuples", 1 << 15, 1, 1 << 24, "tuples a node processes at a time"),
     Option("pageBytes", 8 << 10, 512, 1 << 20, "size of a page of state; a power of two"),
     Option("stateBytesMax", 4 << 30, 1 << 20, 1 << 44, "pages of one node, clones included; bytes"),
+    Option("progressIntervalMs", 1_000, 50, 3_600_000, "period of progress reports; ms"),
+    Option("progressReportsKept", 100, 1, 100_000, "reports that recentProgress keeps"),
+    Option(
+        "metricsIntervalMs",
+        10_000,
+        0,
+        3_600_000,
+        "period of rows in the log of metrics; ms; 0 keeps none",
+    ),
     Option("allowInsecureCluster", 0, 0, 1, "1 starts without Spark's authentication"),
 )
 _BY_NAME = {option.name: option for option in OPTIONS}

@@ -17,9 +17,17 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
     "spark.log.level": "ERROR",
 }
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("holdfast")` known to a session, with filter push-down; twice does no harm."""
+    from holdfast.shell.spark.data_source import register as register_source
+
+    register_source(spark)
 
 
 def session(name: str = "holdfast", slots: int = 8) -> SparkSession:
@@ -28,8 +36,6 @@ def session(name: str = "holdfast", slots: int = 8) -> SparkSession:
     On a cluster, set `spark.python.daemon.module` to `holdfast.shell.spark.daemon` at submission.
     """
     from pyspark.sql import SparkSession
-
-    from holdfast.shell.spark.data_source import register
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -53,6 +53,10 @@ class NodeReport:
     latency_max_us: int = 0
     late_tuples: int = 0
     corrupt_frames: int = 0
+    processed: dict[str, int] = field(default_factory=dict)  # per input stream, exclusive
+    next_ids: dict[str, int] = field(default_factory=dict)  # per output stream
+    source_rows: dict[str, int | None] = field(default_factory=dict)  # read of each source's log
+    reports: int = 0  # how often its task has said all this
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,11 @@ class Cluster:
     def _is_spark_stopped(self) -> bool:
         jsc: Any = self._sc._jsc
         return jsc is None or bool(jsc.sc().isStopped())
+
+    @property
+    def epoch(self) -> int:
+        """Counts the lives of the coordinator at this location."""
+        return self._machine.epoch
 
     def states(self) -> dict[NodeId, str]:
         """The state of every node's primary."""
@@ -307,6 +316,10 @@ class Cluster:
         report.latency_max_us = word["latency_max_us"]
         report.late_tuples = word["late_tuples"]
         report.corrupt_frames = word["corrupt_frames"]
+        report.processed = word["processed"]
+        report.next_ids = word["next_ids"]
+        report.source_rows = word["source_rows"]
+        report.reports += 1
 
     def _note_checkpoint(self, word: dict[str, Any]) -> None:
         """What a node says of its checkpoints, for progress reports and logs."""

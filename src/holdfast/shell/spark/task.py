@@ -582,6 +582,11 @@ class NodeTask:
             latency_max_us=self._latency.max_us,
             late_tuples=self._late_tuples,
             corrupt_frames=self._corrupt_frames,
+            **(node.positions() if isinstance(node, Node) else {"processed": {}, "next_ids": {}}),
+            source_rows={
+                stream: getattr(reader, "rows_read", None)
+                for stream, reader in self._sources.items()
+            },
         )
 
     def _report_error(self, error: Exception) -> None:

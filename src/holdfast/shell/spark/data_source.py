@@ -54,6 +54,8 @@ READ_OPTIONS: Final = {
     "metadata": "`true` adds `_partition`, `_tuple_id` and `_time`",
     "types": "`stable` (default), or `all`: tuples of every type, with `_type`",
     "late": "`true`: of a source's log the late tuples instead; batch only",
+    "pushdown": "`true`: filters run where the log is read. Give each query a `load` of its own: "
+    "Spark keeps the filtered scan of a DataFrame for its next query, even without the filter",
     "partitions": "of a source's log: into how many it is split, as the dataflow does; default 1",
 }
 WRITE_OPTIONS: Final = {
@@ -303,7 +305,14 @@ class _Reader(DataSourceReader):
         self.pushFilters = _Pushing(self)
 
     def push(self, filters: list[Filter]) -> list[Filter]:
-        """Take what can be evaluated here; gives back what is left to Spark."""
+        """Take what can be evaluated here, if the user wants it; gives back what is left to Spark.
+
+        Not by default: 1. `frame.where("n = 1").count()` pushes a filter down, and Spark keeps the
+        read that this gave with the relation. 2. `frame.count()` has no filter to push down, takes
+        what is there, and counts the filtered rows. (Seen with Spark 4.3.)
+        """
+        if not _is_true(self._options, "pushdown"):
+            return filters
         self._pushed, left = PushedFilters.take(filters, self._schema)
         return left
 

@@ -16,6 +16,7 @@ from holdfast.api.errors import (
     NotEnoughSlotsError,
     OptionError,
     QueryFailedError,
+    RescalingError,
     UnsupportedError,
 )
 from holdfast.api.listeners import queries
@@ -48,6 +49,7 @@ __all__ = [
     "Protection",
     "Query",
     "QueryFailedError",
+    "RescalingError",
     "Stream",
     "Unprotected",
     "UnsupportedError",

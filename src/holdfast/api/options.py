@@ -43,6 +43,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("roundTuples", 1 << 15, 1, 1 << 24, "tuples a node processes at a time"),
     Option("pageBytes", 8 << 10, 512, 1 << 20, "size of a page of state; a power of two"),
     Option("stateBytesMax", 4 << 30, 1 << 20, 1 << 44, "pages of one node, clones included; bytes"),
+    Option(
+        "drainTimeoutMs",
+        600_000,
+        1_000,
+        86_400_000,
+        "time that working off the logs may take before other numbers of instances; ms",
+    ),
     Option("progressIntervalMs", 1_000, 50, 3_600_000, "period of progress reports; ms"),
     Option("progressReportsKept", 100, 1, 100_000, "reports that recentProgress keeps"),
     Option(

@@ -22,6 +22,7 @@ from holdfast.api.errors import (
     NotEnoughSlotsError,
     OptionError,
     QueryFailedError,
+    RescalingError,
     UnsupportedError,
 )
 from holdfast.api.inspection import FILE_NAME as OPERATORS_FILE
@@ -30,8 +31,9 @@ from holdfast.api.measurements import Measurements, Observed, measure
 from holdfast.api.options import PREFIX, read_options
 from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.progress import Heard, Progress, ProgressMaker, latency_of
-from holdfast.api.protections import Protection, Protections
+from holdfast.api.protections import Checkpointed, Protection, Protections
 from holdfast.api.reporter import Reporter
+from holdfast.api.rescaling import Rescaling, rewrite, settle
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
@@ -79,11 +81,11 @@ def start(
     values = read_options({**_session_options(spark), **options})
     _check_session(spark, is_insecure_allowed=bool(values["allowInsecureCluster"]))
 
-    def place() -> Plan:
+    def place(counts: int | dict[str, int] = parallelism) -> Plan:
         return plan_dataflow(
             flow,
             location,
-            parallelism=parallelism,
+            parallelism=counts,
             limits=_node_limits(values),
             protection=lambda unit: protections.of(unit).of_unit(),
         )
@@ -106,7 +108,15 @@ def start(
         lock = LocationLock(location)
     chunks: ChunkCluster | None = None
     try:
-        claim(location, describe(flow, place(), protections))
+        text = describe(flow, place(), protections)
+        former = settle(location, text)
+        if former is not None:
+            _require_divisible(flow, ingests, checkpointed)
+            _check_slots(spark, place(former), [], None)
+            before = place(former)
+            _rescale(flow, spark, location, before, place(), values, checkpointed)
+            rewrite(location, text)
+        claim(location, text)
         _start_ingests(spark, ingests)
         plan = place()  # Again: a replay begins when its recording is complete.
         store: StoreSpec | None = None
@@ -130,6 +140,62 @@ def start(
     misses = values["keepAliveMisses"]
     measured = partial(measure, flow.name, plan, protections.of, misses=misses)
     return Query(flow, spark, location, plan, cluster, ingests, lock, chunks, measured, values)
+
+
+def _require_divisible(
+    flow: Dataflow, ingests: list[Ingest], checkpointed: Checkpointed | None
+) -> None:
+    """Raise `RescalingError` for dataflows whose instances cannot change."""
+    if checkpointed is None:
+        raise RescalingError("other numbers of instances need protection=Checkpointed(...)")
+    if isinstance(checkpointed.store, EmbeddedStore):
+        raise RescalingError(
+            "other numbers of instances need a store that is there without the query; an "
+            "EmbeddedStore() is not"
+        )
+    for step in flow.steps:
+        settings = step.settings
+        if step.kind == "source" and ("generator" in settings or settings["speed"] is not None):
+            raise RescalingError(
+                f"source {step.name} cannot be stopped at a cut: it is a generator or is replayed "
+                "at a set speed; the number of instances stays as it is"
+            )
+    for ingest in ingests:
+        if ingest.has_ended:
+            raise RescalingError(
+                f"source {ingest.name} has ended: nothing more comes that other instances could "
+                "work off"
+            )
+
+
+def _rescale(
+    flow: Dataflow,
+    spark: SparkSession,
+    location: str,
+    former: Plan,
+    wanted: Plan,
+    values: dict[str, int],
+    checkpointed: Checkpointed | None,
+) -> None:
+    """Have the location go on with other numbers of instances."""
+    assert checkpointed is not None
+    store = checkpointed.store_spec(location)
+    timeout_s = values["drainTimeoutMs"] / 1000
+    rescaling = Rescaling(former, wanted, location, store, timeout_s)
+    rescaling.require_possible()
+    counters = _commit_counters(former)
+    writers = checkpointed.writers or 0
+    cluster = _cluster(flow, spark, location, former, values, store, writers)
+    rescaling.run(cluster, lambda: {s: counter.rows() for s, counter in counters.items()})
+
+
+def _commit_counters(plan: Plan) -> dict[str, CommitCounter]:
+    """Who counts the rows of each source stream whose log says how many there are."""
+    return {
+        stream: CommitCounter(spec.path, spec.partition, spec.partitions)
+        for stream, spec in plan.sources.items()
+        if isinstance(spec, LogSourceSpec) and spec.kind == "ingest" and spec.speed is None
+    }
 
 
 def _describe_operators(location: str, text: str) -> None:
@@ -291,11 +357,7 @@ class Query:
         self._id = str(uuid.uuid5(uuid.NAMESPACE_URL, location_id(location)))
         self._run_id = str(uuid.uuid4())
         self._maker = ProgressMaker(plan, flow.name, self._id, self._run_id)
-        self._committed = {
-            stream: CommitCounter(spec.path, spec.partition, spec.partitions)
-            for stream, spec in plan.sources.items()
-            if isinstance(spec, LogSourceSpec) and spec.kind == "ingest" and spec.speed is None
-        }
+        self._committed = _commit_counters(plan)
         self._reporter = Reporter(self, location, cluster.epoch, values, cluster.done)
         cluster.start(self._on_end)
         self._reporter.start()

@@ -129,7 +129,7 @@ class IncrementalJoin(Operator):
 
     def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
         """Rows go in the order of the instances that held them; their chains are linked anew."""
-        for side in (0, 1):
+        for side in (0, 1) if others else ():
             parts = [
                 self._rows.taken_over(other._rows, side, owns)
                 for other in others

@@ -20,7 +20,7 @@ class Ingest:
 
     def __init__(self, name: str, settings: dict[str, Any], location: str) -> None:
         """Nothing happens before `start`."""
-        self._name = name
+        self.name = name
         self._df: DataFrame = settings["df"]
         self._time = settings["time"]
         self._delay_us = settings["delay_us"]
@@ -40,13 +40,13 @@ class Ingest:
         """Begin; a bounded DataFrame that was written before is not written again."""
         if has_ended(self._path):
             return
-        target, name = self._write_batch, f"ingest-{self._name}"
+        target, name = self._write_batch, f"ingest-{self.name}"
         if self.is_streaming:
             writer = self._df.writeStream.format("holdfast").options(**self._options())
             writer = writer.option("checkpointLocation", self._checkpoint).outputMode("append")
             if self._trigger:
                 writer = writer.trigger(**self._trigger)
-            self._query = writer.queryName(f"holdfast-ingest-{self._name}").start(self._path)
+            self._query = writer.queryName(f"holdfast-ingest-{self.name}").start(self._path)
             target = self._watch_stream
         self._thread = threading.Thread(target=target, args=(spark,), name=name, daemon=True)
         self._thread.start()
@@ -61,10 +61,10 @@ class Ingest:
             if self._trigger.get("availableNow") and self._is_committed():
                 end(self._path)
             else:
-                self._error = f"source {self._name}: its streaming query was stopped"
+                self._error = f"source {self.name}: its streaming query was stopped"
         except Exception as error:  # Spark's errors have many classes; all end the query.
             if not self._is_stopping:
-                self._error = f"source {self._name}: {reason_of(error)}"
+                self._error = f"source {self.name}: {reason_of(error)}"
 
     def _is_committed(self) -> bool:
         """Whether Spark has finished every batch that it had begun."""
@@ -79,6 +79,11 @@ class Ingest:
     def error(self) -> str | None:
         """Why Spark cannot write the rows, or None."""
         return self._error
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will follow in its log."""
+        return has_ended(self._path)
 
     @property
     def is_unbounded(self) -> bool:
@@ -113,7 +118,7 @@ class Ingest:
             writer = ordered.write.format("holdfast").mode("append").options(**self._options())
             writer.option("end", "true").save(self._path)
         except Exception as error:  # Spark's errors have many classes; all end the query.
-            self._error = f"source {self._name}: {reason_of(error)}"
+            self._error = f"source {self.name}: {reason_of(error)}"
 
     def stop(self) -> None:
         """Stop a streaming query."""

@@ -17,8 +17,10 @@ from holdfast.api.errors import (
     NotEnoughSlotsError,
     OptionError,
     QueryFailedError,
+    RescalingError,
     UnsupportedError,
 )
+from holdfast.api.listeners import queries
 from holdfast.api.protections import (
     ActiveStandby,
     Amnesia,
@@ -30,7 +32,7 @@ from holdfast.api.protections import (
 )
 from holdfast.api.query import Query
 from holdfast.api.security import InsecureClusterWarning
-from holdfast.api.session import session
+from holdfast.api.session import register, session
 from holdfast.api.windows import counting, sliding, tumbling
 
 __version__ = "0.1.0"
@@ -51,11 +53,14 @@ __all__ = [
     "Protection",
     "Query",
     "QueryFailedError",
+    "RescalingError",
     "Stream",
     "Unprotected",
     "UnsupportedError",
     "UpstreamBackup",
     "counting",
+    "queries",
+    "register",
     "session",
     "sliding",
     "tumbling",

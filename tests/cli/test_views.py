@@ -33,7 +33,7 @@ def report(failures: int = 0) -> dict[str, Any]:
         "numOutputRows": 161_960,
         "latencyMs": {"p50": 3.25, "p99": 3_047.372},
         "failures": [LOST] * failures,
-        "recovery": [BACK] * failures,
+        "recoveries": [BACK] * failures,
     }
 
 

@@ -9,7 +9,12 @@ import pytest
 
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
-from holdfast.shell.storage.ingest_log import IngestFile, IngestLogReader, IngestMeta
+from holdfast.shell.storage.ingest_log import (
+    CommitCounter,
+    IngestFile,
+    IngestLogReader,
+    IngestMeta,
+)
 
 SCHEMA = pa.schema([("v", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
 META = IngestMeta(SCHEMA, "at", 0)
@@ -124,3 +129,39 @@ def test_other_columns_and_another_delay_are_refused(tmp_path: Path) -> None:
         ingest_log.prepare(str(tmp_path), IngestMeta(SCHEMA, "at", 5))
     with pytest.raises(UnknownStream, match=r"no meta\.json"):
         ingest_log.read_meta(str(tmp_path / "nowhere"))
+
+
+def test_a_watermark_counts_from_its_commit_on(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    meta = IngestMeta(SCHEMA, "at", 1000)
+    ingest_log.prepare(root, meta)
+    ingest_log.commit(root, 0, [file(tmp_path, [100], 0, meta)], by="q", watermark_us=0)
+    made = [file(tmp_path, [120, 95], 1, meta)]
+    ingest_log.commit(root, 1, made, by="q", watermark_us=110)
+    ingest_log.commit(root, 2, [file(tmp_path, [111, 50], 3, meta)], by="q")
+    assert read(tmp_path) == ([0, 1, 3], [2, 4])
+
+
+def test_a_watermark_moves_the_boundary_without_rows(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    ingest_log.prepare(root, META)
+    ingest_log.commit(root, 0, [], by="q", watermark_us=77)
+    reader = IngestLogReader(root, 0, 1)
+    assert reader.poll() == []
+    assert reader.boundary_us == 77
+
+
+def test_readers_and_commits_count_the_same_rows(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    assert CommitCounter(root, 0, 2).rows() == 0
+    ingest_log.prepare(root, META)
+    counter = CommitCounter(root, 0, 2)
+    ingest_log.append_batch(root, [file(tmp_path, [5, 6]), file(tmp_path, [7])])
+    assert counter.rows() == 2
+    ingest_log.append_batch(root, [file(tmp_path, [1, 9, 10])])
+    assert (counter.rows(), CommitCounter(root, 1, 2).rows()) == (5, 1)
+    for from_id in (0, 3):
+        reader = IngestLogReader(root, 0, 2, from_id)
+        while reader.poll():
+            pass
+        assert (reader.rows_read, reader.next_id) == (5, 4)

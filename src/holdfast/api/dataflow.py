@@ -410,34 +410,40 @@ class Dataflow:
         df: DataFrame,
         *,
         name: str,
-        time: str,
+        time: str | None = None,
         delay: str | None = None,
         unit: str | None = None,
         partitions: int = 1,
         speed: float | None = None,
+        trigger: Mapping[str, Any] | None = None,
     ) -> Stream:
         """Read a batch or streaming DataFrame; Spark writes its rows into an ingest log.
 
         Args:
             df: Any DataFrame.
             name: The source's name; also its unit's unless `unit` is given.
-            time: The timestamp column that holds the event time.
-            delay: How far tuples may be out of order; later ones go to the late stream.
+            time: The timestamp column that holds the event time; by default that of
+                `df.withWatermark(...)`.
+            delay: How far tuples may be out of order; later ones go to the late stream. By default
+                that of the column's watermark; then Spark's watermark itself counts too.
             unit: HA unit of the source and the stateless operators after it.
             partitions: Parallelism of that unit.
             speed: Replay a recorded stream at so many seconds of event time per second.
+            trigger: Of a streaming DataFrame, as `DataStreamWriter.trigger` takes it:
+                `{"processingTime": "1 second"}`, or `{"availableNow": True}`, which reads what is
+                there and then ends the query.
+
+        Raises:
+            DataflowError: There is no such column, or none is named and none has a watermark.
+            UnsupportedError: A column has a type that Holdfast does not carry.
         """
+        from holdfast.api.frames import frame_settings
         from holdfast.api.schemas import schema_from_spark
 
         schema = schema_from_spark(df.schema)
-        _timestamp(time, schema)
-        settings = {
-            "df": df,
-            "time": time,
-            "delay_us": duration_us(delay) if delay else 0,
-            "partitions": partitions,
-            "speed": speed,
-        }
+        settings = frame_settings(df, time, delay, trigger)
+        _timestamp(settings["time"], schema)
+        settings |= {"partitions": partitions, "speed": speed}
         return self._source(name, unit, schema, settings)
 
     def source_log(

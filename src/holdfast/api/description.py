@@ -56,11 +56,26 @@ def _to(flow: Dataflow, sink: str) -> str:
     return f" to {flow.kafka_sinks[sink]}" if sink in flow.kafka_sinks else ""
 
 
+def explained(flow: Dataflow, plan: Plan, *, is_extended: bool) -> str:
+    """How a dataflow is placed, for people."""
+    lines = [f"== Dataflow {flow.name} ==", *(_step_line(step) for step in flow.steps)]
+    lines += [f"sink {name} <- {step.name}" for name, step in flow.sinks.items()]
+    lines.append("== Nodes ==")
+    for node in plan.nodes:
+        operators = ", ".join(spec.name for spec in node.operators) or "no operators"
+        guarantee = node.guarantee.value if node.is_protected else "unprotected"
+        lines.append(f"{node.node}: {operators}; {guarantee}, standby {node.standby.value}")
+        if is_extended:
+            lines += [f"  reads {spec.stream}" for spec in node.inputs]
+            lines += [f"  puts out {stream}" for stream in node.output_streams()]
+    return "\n".join(lines)
+
+
 def _step_line(step: Step) -> str:
     settings = ", ".join(
         f"{key}={_text(value)}"
         for key, value in step.settings.items()
-        if key not in ("df", "generator", "speed")
+        if key not in ("df", "generator", "speed", "trigger")
     )
     inputs = ", ".join(source.name for source in step.inputs)
     schema = ", ".join(f"{field.name} {field.type}" for field in step.schema)

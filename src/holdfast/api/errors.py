@@ -35,6 +35,10 @@ class DataflowChangedError(HoldfastError):
     """A checkpoint location holds the state of another dataflow."""
 
 
+class RescalingError(HoldfastError):
+    """A checkpoint location cannot go on at another parallelism."""
+
+
 class InsecureClusterError(HoldfastError):
     """The cluster would hand this run's keys over without authentication."""
 

@@ -45,6 +45,22 @@ OPTIONS: tuple[Option, ...] = (
     Option("stateBytesMax", 4 << 30, 1 << 20, 1 << 44, "pages of one node, clones included; bytes"),
     Option("portMin", 49_152, 1_024, 65_535, "least port where the driver and nodes listen"),
     Option("portMax", 65_536, 1_025, 65_536, "one above the greatest port"),
+    Option(
+        "drainTimeoutMs",
+        600_000,
+        1_000,
+        86_400_000,
+        "time that working off the logs may take before other numbers of instances; ms",
+    ),
+    Option("progressIntervalMs", 1_000, 50, 3_600_000, "period of progress reports; ms"),
+    Option("progressReportsKept", 100, 1, 100_000, "reports that recentProgress keeps"),
+    Option(
+        "metricsIntervalMs",
+        10_000,
+        0,
+        3_600_000,
+        "period of rows in the log of metrics; ms; 0 keeps none",
+    ),
     Option("allowInsecureCluster", 0, 0, 1, "1 starts without Spark's authentication"),
 )
 _BY_NAME = {option.name: option for option in OPTIONS}

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+import uuid
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ from holdfast.api.advice import Advice, Objectives
 from holdfast.api.advice import advise as give_advice
 from holdfast.api.batch_twin import Verification
 from holdfast.api.batch_twin import verify as verify_sink
-from holdfast.api.description import claim, describe
+from holdfast.api.description import claim, describe, explained
+from holdfast.api.draining import wait_until_drained
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import (
     InsecureClusterError,
@@ -22,6 +24,7 @@ from holdfast.api.errors import (
     NotEnoughSlotsError,
     OptionError,
     QueryFailedError,
+    RescalingError,
     UnsupportedError,
 )
 from holdfast.api.inspection import FILE_NAME as OPERATORS_FILE
@@ -30,7 +33,10 @@ from holdfast.api.kafka import check_topics
 from holdfast.api.measurements import Measurements, Observed, measure
 from holdfast.api.options import PREFIX, read_options
 from holdfast.api.planning import Plan, plan_dataflow
-from holdfast.api.protections import Protection, Protections
+from holdfast.api.progress import Heard, Progress, ProgressMaker, latency_of
+from holdfast.api.protections import Checkpointed, Protection, Protections
+from holdfast.api.reporter import Reporter
+from holdfast.api.rescaling import Rescaling, rewrite, settle
 from holdfast.api.security import (
     AUTHENTICATION,
     InsecureClusterWarning,
@@ -40,13 +46,21 @@ from holdfast.api.security import (
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
+from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.data_source import register
 from holdfast.shell.spark.executors import Executors, wait_for_slots
 from holdfast.shell.spark.ingest import Ingest
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
+from holdfast.shell.storage.ingest_log import CommitCounter
 from holdfast.shell.storage.lock import LocationLock
-from holdfast.shell.storage.places import is_remote, local_path, put_or_read, store_at
+from holdfast.shell.storage.places import (
+    is_remote,
+    local_path,
+    location_id,
+    put_or_read,
+    store_at,
+)
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.addresses import Ports
@@ -60,7 +74,6 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger(__name__)
-_CHECKPOINTS_IN_PROGRESS = 20
 _DATA_NODES_UP_S = 30.0
 
 
@@ -80,11 +93,11 @@ def start(
     lacking = _check_session(spark, is_insecure_allowed=bool(values["allowInsecureCluster"]))
     ports = _ports(values)
 
-    def place() -> Plan:
+    def place(counts: int | dict[str, int] = parallelism) -> Plan:
         return plan_dataflow(
             flow,
             location,
-            parallelism=parallelism,
+            parallelism=counts,
             limits=_node_limits(values),
             protection=lambda unit: protections.of(unit).of_unit(),
         )
@@ -111,7 +124,15 @@ def start(
     chunks: ChunkCluster | None = None
     executors.start()
     try:
-        claim(location, describe(flow, place(), protections))
+        text = describe(flow, place(), protections)
+        former = settle(location, text)
+        if former is not None:
+            _require_divisible(flow, ingests, checkpointed)
+            before = place(former)
+            _check_slots(spark, before, [], None, values["launchTimeoutMs"] / 1e3)
+            _rescale(flow, spark, location, before, place(), values, checkpointed)
+            rewrite(location, text)
+        claim(location, text)
         _start_ingests(spark, ingests)
         plan = place()  # Again: a replay begins when its recording is complete.
         store: StoreSpec | None = None
@@ -135,7 +156,77 @@ def start(
         raise
     misses = values["keepAliveMisses"]
     measured = partial(measure, flow.name, plan, protections.of, misses=misses)
-    return Query(flow, spark, location, plan, cluster, ingests, lock, chunks, measured, lacking)
+    return Query(
+        flow, spark, location, plan, cluster, ingests, lock, chunks, measured, values, lacking
+    )
+
+
+def _require_divisible(
+    flow: Dataflow, ingests: list[Ingest], checkpointed: Checkpointed | None
+) -> None:
+    """Raise `RescalingError` for dataflows whose instances cannot change."""
+    if checkpointed is None:
+        raise RescalingError("other numbers of instances need protection=Checkpointed(...)")
+    if isinstance(checkpointed.store, EmbeddedStore):
+        raise RescalingError(
+            "other numbers of instances need a store that is there without the query; an "
+            "EmbeddedStore() is not"
+        )
+    for step in flow.steps:
+        settings = step.settings
+        if step.kind == "source" and "kafka" in settings:
+            raise RescalingError(
+                f"source {step.name} reads Kafka, whose partitions are bound to the instances that "
+                "have begun with them; the number of instances stays as it is"
+            )
+        if step.kind == "source" and ("generator" in settings or settings["speed"] is not None):
+            raise RescalingError(
+                f"source {step.name} cannot be stopped at a cut: it is a generator or is replayed "
+                "at a set speed; the number of instances stays as it is"
+            )
+    if flow.kafka_sinks:
+        raise RescalingError(
+            f"sink {next(iter(flow.kafka_sinks))} writes Kafka by a transaction per instance; the "
+            "number of instances stays as it is"
+        )
+    for ingest in ingests:
+        if ingest.has_ended:
+            raise RescalingError(
+                f"source {ingest.name} has ended: nothing more comes that other instances could "
+                "work off"
+            )
+
+
+def _rescale(
+    flow: Dataflow,
+    spark: SparkSession,
+    location: str,
+    former: Plan,
+    wanted: Plan,
+    values: dict[str, int],
+    checkpointed: Checkpointed | None,
+) -> None:
+    """Have the location go on with other numbers of instances."""
+    assert checkpointed is not None
+    store = checkpointed.store_spec(location)
+    timeout_s = values["drainTimeoutMs"] / 1000
+    rescaling = Rescaling(former, wanted, location, store, timeout_s)
+    rescaling.require_possible()
+    counters = _commit_counters(former)
+    writers = checkpointed.writers or 0
+    executors = Executors(spark.sparkContext, flow.name)  # The cluster ends their watch.
+    executors.start()
+    cluster = _cluster(flow, spark, location, former, values, store, writers, executors)
+    rescaling.run(cluster, lambda: {s: counter.rows() for s, counter in counters.items()})
+
+
+def _commit_counters(plan: Plan) -> dict[str, CommitCounter]:
+    """Who counts the rows of each source stream whose log says how many there are."""
+    return {
+        stream: CommitCounter(spec.path, spec.partition, spec.partitions)
+        for stream, spec in plan.sources.items()
+        if isinstance(spec, LogSourceSpec) and spec.kind == "ingest" and spec.speed is None
+    }
 
 
 def _describe_operators(location: str, text: str) -> None:
@@ -252,9 +343,9 @@ def _check_session(spark: SparkSession, *, is_insecure_allowed: bool) -> list[Sh
 
 
 def _session_options(spark: SparkSession) -> dict[str, str]:
-    return {
-        key: value for key, value in spark.sparkContext.getConf().getAll() if key.startswith(PREFIX)
-    }
+    """The session's settings: those of its start, and over them what `spark.conf.set` has said."""
+    given = {**dict(spark.sparkContext.getConf().getAll()), **spark.conf.getAll}
+    return {key: value for key, value in given.items() if key.startswith(PREFIX)}
 
 
 def _node_limits(values: dict[str, int]) -> NodeLimits:
@@ -334,6 +425,7 @@ class Query:
         lock: LocationLock | None,
         chunks: ChunkCluster | None,
         measured: Callable[[Observed], Measurements],
+        values: dict[str, int],
         lacking: Sequence[Shortcoming] = (),
     ) -> None:
         """Launch; use `Dataflow.start`."""
@@ -349,9 +441,13 @@ class Query:
         self._chunks = chunks
         self._stop_lock = threading.Lock()
         self._is_stopped = False
-        self._progress: list[dict[str, Any]] = []
-        self._last_counts: tuple[float, int, int] | None = None
+        self._id = str(uuid.uuid5(uuid.NAMESPACE_URL, location_id(location)))
+        self._run_id = str(uuid.uuid4())
+        self._maker = ProgressMaker(plan, flow.name, self._id, self._run_id)
+        self._committed = _commit_counters(plan)
+        self._reporter = Reporter(self, location, cluster.epoch, values, cluster.done)
         cluster.start(self._on_end)
+        self._reporter.start()
 
     # -- the names of Spark's own handle ------------------------------------------------------
 
@@ -361,10 +457,25 @@ class Query:
         return self._flow.name
 
     @property
+    def id(self) -> str:
+        """A UUID that stays the same whenever a query goes on at this checkpoint location."""
+        return self._id
+
+    @property
+    def runId(self) -> str:
+        """A UUID of this run alone."""
+        return self._run_id
+
+    @property
     def isActive(self) -> bool:
         """Whether it runs."""
         is_over = self._is_stopped or self._cluster.done.is_set()
-        return not is_over and not any(ingest.error for ingest in self._ingests)
+        return not is_over and not self.has_lost_input
+
+    @property
+    def has_lost_input(self) -> bool:
+        """Whether Spark can no longer write the rows of some source."""
+        return any(ingest.error for ingest in self._ingests)
 
     def exception(self) -> QueryFailedError | None:
         """Why it failed, or None."""
@@ -379,7 +490,7 @@ class Query:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._cluster.done.wait(0.02):
-            if any(ingest.error for ingest in self._ingests):
+            if self.has_lost_input:
                 break
             if deadline is not None and time.monotonic() > deadline:
                 return False
@@ -390,16 +501,53 @@ class Query:
         return True
 
     def processAllAvailable(self) -> None:
-        """Wait until everything that bounded sources hold has come out of the sinks."""
-        self.awaitTermination()
+        """Wait until everything that is there now has been worked off, as far as the sinks.
+
+        What Spark can read of streaming DataFrames is read first. Rows that windows or a merge hold
+        until event time moves on have been worked off. A bounded input is waited for to its end.
+
+        Raises:
+            QueryFailedError: The query failed meanwhile.
+        """
+        is_bounded = [not i.is_unbounded for i in self._ingests]
+        others = [stream for stream in self._plan.sources if stream not in self._committed]
+        if all(is_bounded) and (is_bounded or others):
+            self.awaitTermination()
+            return
+        if others:
+            raise UnsupportedError(
+                f"processAllAvailable: {', '.join(others)} does not say how much there is"
+            )
+        for ingest in self._ingests:
+            ingest.process_all_available()
+        wait_until_drained(self._plan, self._cluster.reports, self._rows_committed(), self._lives)
+
+    def _lives(self) -> bool:
+        """Whether there is something to wait for. Raises `QueryFailedError` when it failed."""
+        error = self.exception()
+        if error is not None:
+            raise error
+        return self.isActive
+
+    def explain(self, extended: bool = False) -> None:
+        """Print how the dataflow is placed; `extended`: every stream too."""
+        print(explained(self._flow, self._plan, is_extended=extended))
+
+    def addListener(self, listener: Any) -> None:
+        """Tell it of this query; `holdfast.queries.addListener` tells it of all."""
+        self._reporter.listeners.add(listener)
+
+    def removeListener(self, listener: Any) -> None:
+        """Tell it no more."""
+        self._reporter.listeners.remove(listener)
 
     def stop(self) -> None:
         """Stop all nodes; returns when nothing of the query runs any more."""
         with self._stop_lock:
-            if self._is_stopped:
-                return
-            self._is_stopped = True
-            self._cluster.stop()
+            if not self._is_stopped:
+                self._is_stopped = True
+                self._cluster.stop()
+        self._reporter.wait()
 
     def _on_end(self) -> None:
         """Nothing runs any more: Spark may stop writing, and the location is free."""
@@ -409,6 +557,7 @@ class Query:
             _LOG.warning("no measurements left in %s: %s", self._location, error)
         for ingest in self._ingests:
             ingest.stop()
+        self._reporter.finish()
         if self._chunks is not None:
             self._chunks.stop()
         if self._location_lock is not None:
@@ -420,6 +569,11 @@ class Query:
         states = self._cluster.states()
         return {
             "message": "stopped" if self._is_stopped else "running",
+            "isDataAvailable": any(
+                report.statistics.get("pending_tuples", 0)
+                for report in self._cluster.reports.values()
+            ),
+            "isTriggerActive": self.isActive,
             "nodes": {
                 node: {
                     "state": states[node],
@@ -518,57 +672,36 @@ class Query:
                 time.sleep(0.005)
 
     @property
-    def lastProgress(self) -> dict[str, Any]:
+    def lastProgress(self) -> Progress:
         """Counters, rates, latencies and recoveries now."""
-        progress = self._measure()
-        self._progress = [*self._progress[-99:], progress]
-        return progress
+        cluster = self._cluster
+        return self._maker.make(
+            Heard(
+                dict(cluster.reports),
+                list(cluster.checkpoints),
+                list(cluster.recoveries),
+                list(cluster.failures),
+                list(cluster.gaps),
+                list(cluster.damages),
+                self.refused(),
+                self._rows_committed(),
+            )
+        )
+
+    def _rows_committed(self) -> dict[str, int | None]:
+        """Per stream of a log that Spark writes, how many rows that holds."""
+        return {stream: counter.rows() for stream, counter in self._committed.items()}
 
     @property
-    def recentProgress(self) -> list[dict[str, Any]]:
-        """The last progress reports that were asked for, oldest first."""
-        return list(self._progress)
-
-    def _measure(self) -> dict[str, Any]:
-        read = written = 0
-        for plan in self._plan.nodes:
-            statistics = self._cluster.reports[plan.node].statistics
-            if any(spec.producer is None for spec in plan.inputs):
-                read += statistics.get("input_tuples", 0) - statistics.get("replayed_tuples", 0)
-            if any(output.is_sink for output in plan.outputs):
-                written += statistics.get("output_tuples", 0)
-        now = time.monotonic()
-        previous = self._last_counts or (now, read, written)
-        self._last_counts = (now, read, written)
-        seconds = max(now - previous[0], 1e-9)
-        reports = self._cluster.reports.values()
-        refused = self.refused().values()
-        return {
-            "name": self.name,
-            "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "numInputRows": read,
-            "numOutputRows": written,
-            "inputRowsPerSecond": round((read - previous[1]) / seconds, 1),
-            "outputRowsPerSecond": round((written - previous[2]) / seconds, 1),
-            "lateRows": sum(report.late_tuples for report in reports),
-            "refusedFrames": sum(counts["frames"] for counts in refused),
-            "refusedHandshakes": sum(counts["handshakes"] for counts in refused),
-            "latencyMs": self.latency().summary(),
-            "checkpoints": list(self._cluster.checkpoints)[-_CHECKPOINTS_IN_PROGRESS:],
-            "damagedCheckpoints": list(self._cluster.damages),
-            "gaps": list(self._cluster.gaps),
-            "failures": list(self._cluster.failures),
-            "recovery": list(self._cluster.recoveries),
-        }
+    def recentProgress(self) -> list[Progress]:
+        """The last reports, one every `spark.holdfast.progressIntervalMs`, oldest first."""
+        return list(self._reporter.recent)
 
     # -- what Holdfast adds -------------------------------------------------------------------
 
     def latency(self) -> LatencyHistogram:
         """Latencies from a tuple's creation to its sink, since the present nodes started."""
-        merged = LatencyHistogram()
-        for report in self._cluster.reports.values():
-            merged.merge(report.latency, report.latency_max_us)
-        return merged
+        return latency_of(self._cluster.reports.values())
 
     @property
     def nodes(self) -> dict[str, int]:

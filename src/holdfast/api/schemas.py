@@ -21,7 +21,8 @@ def schema_from_spark(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     fields = []
-    for field in to_arrow_schema(schema, timezone="UTC"):
+    for field in to_arrow_schema(schema, timezone="UTC").remove_metadata():
+        field = field.remove_metadata()  # Spark's watermark is no property of our streams.
         if not is_supported(field.type):
             raise UnsupportedError(
                 f"column {field.name!r} is {schema[field.name].dataType.simpleString()}; Holdfast "

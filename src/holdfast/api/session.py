@@ -19,6 +19,7 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
     "spark.log.level": "ERROR",
 }
@@ -36,6 +37,13 @@ def _submitted_settings() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
+def register(spark: SparkSession) -> None:
+    """Make `format("holdfast")` known to a session, with filter push-down; twice does no harm."""
+    from holdfast.shell.spark.data_source import register as register_source
+
+    register_source(spark)
+
+
 def session(name: str = "holdfast", slots: int = 8) -> SparkSession:
     """A session with the warm daemon; an existing one is returned.
 
@@ -44,8 +52,6 @@ def session(name: str = "holdfast", slots: int = 8) -> SparkSession:
     it is a local one with `slots` task slots.
     """
     from pyspark.sql import SparkSession
-
-    from holdfast.shell.spark.data_source import register
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

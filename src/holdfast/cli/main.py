@@ -19,6 +19,7 @@ from holdfast.api.errors import HoldfastError, OptionError
 from holdfast.cli.advise import advise
 from holdfast.cli.bench import app as bench_app
 from holdfast.cli.interrupts import INTERRUPTED, Interrupts
+from holdfast.cli.settings import settings
 from holdfast.cli.simulate import simulate
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.add_typer(bench_app, name="bench")
 app.command()(simulate)
 app.command()(advise)
+app.command()(settings)
 _console = Console(stderr=True)
 _LOCATION = "The checkpointLocation; on a cluster a folder or URL that all hosts see."
 

@@ -70,7 +70,7 @@ def _failures(now: dict[str, Any]) -> list[str]:
 
 
 def _recoveries(now: dict[str, Any]) -> list[str]:
-    return [f"          {r['node']} back after {r['recovered_ms']} ms" for r in now["recovery"]]
+    return [f"          {r['node']} back after {r['recovered_ms']} ms" for r in now["recoveries"]]
 
 
 class Lines:

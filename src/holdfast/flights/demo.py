@@ -157,8 +157,8 @@ def _summary(
         "throughput_tps": round(progress["numInputRows"] / seconds, 1),
         "latency_ms": progress["latencyMs"],
         "killed": KILLED,
-        "timeline": _timeline(progress["recovery"], killed_at_s),
-        "failures": progress["recovery"],
+        "timeline": _timeline(progress["recoveries"], killed_at_s),
+        "failures": progress["recoveries"],
     }
 
 

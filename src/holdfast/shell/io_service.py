@@ -101,6 +101,10 @@ class IOService:
         self._writing = prepared.checkpoint
         self._jobs.submit(self._write, prepared, self._cancelled)
 
+    def write_now(self, prepared: PreparedCheckpoint) -> StoredCheckpoint:
+        """Write a checkpoint and wait for it. Raises what the store raises."""
+        return self._write_all(prepared, threading.Event())
+
     def cancel(self, checkpoint: CheckpointId) -> None:
         """Stop writing it as soon as may be; there is no answer."""
         if self._writing == checkpoint:

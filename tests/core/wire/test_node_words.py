@@ -32,6 +32,9 @@ FULL: dict[str, dict[str, Any]] = {
         "latency_max_us": 9,
         "late_tuples": 0,
         "refused": {"frames": 1, "handshakes": 2},
+        "processed": {"bids[0]": 5},
+        "next_ids": {"counts": 3},
+        "source_rows": {"bids[0]": None},
     },
     "point": {"point": POINT},
     "checkpoint": {

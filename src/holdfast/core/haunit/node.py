@@ -889,6 +889,15 @@ class Node:
         """Tuples processed, replayed ones included."""
         return self._input_tuples
 
+    def positions(self) -> dict[str, dict[StreamId, int]]:
+        """Per input stream the id before which all was processed, per output stream the next id."""
+        processed = self._inputs.processed_before
+        streams = (spec.stream for spec in self.plan.inputs)
+        return {
+            "processed": dict(zip(streams, processed, strict=True)),
+            "next_ids": {StreamId(s): i for s, i in self._outputs.next_ids.items()},
+        }
+
     def needs(self) -> NodeNeeds:
         """How far back it goes now. Cost: O(operators + input streams)."""
         low = self._oldest_needed()

@@ -50,6 +50,7 @@ class Accumulators:
         key_words: Words of a key, at least one.
         value_words: Words of all accumulators of a group.
         key_has_text: Whether keys refer to strings.
+        key_text_words: Which words of a key do.
         value_has_text: Whether accumulators do.
         text_words: Which words of a group's accumulators are references to strings.
         fields: Output fields: the keys, then the aggregates.
@@ -78,6 +79,7 @@ class Accumulators:
         self._packing = RecordPacking([field.type for field in key_fields], is_key=True)
         self.key_words = max(1, self._packing.width)
         self.key_has_text = self._packing.has_text
+        self.key_text_words = self._packing.text_words
         self.value_has_text = any(a.is_text for a in self._each)
         self._plan, self.value_words, self._argument_words = self._lay_out()
         self.text_words = [int(self._plan[p, 1]) + 1 for p, a in enumerate(self._each) if a.is_text]

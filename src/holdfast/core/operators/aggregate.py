@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.model.schema import column_of
 from holdfast.core.operators.accumulators import (
     WINDOW_TIME,
@@ -33,12 +33,13 @@ from holdfast.core.operators.base import (
     Operator,
     OperatorClass,
     Output,
+    Owns,
     Rows,
     has_rows,
 )
 from holdfast.core.operators.windows import ClosedWindow, WindowDirectory, WindowSpec
 from holdfast.core.state.page_manager import PageManager, PageSetId
-from holdfast.core.state.string_pages import StringPages
+from holdfast.core.state.string_pages import StringPages, moved
 from holdfast.core.state.unordered_map import UnorderedMap
 
 
@@ -147,6 +148,30 @@ class WindowAggregate(Operator):
     def state_bytes(self) -> int:
         """Bytes of pages held."""
         return self._directory.state_bytes()
+
+    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
+        """Groups go window by window, in the order of the instances that held them."""
+        for other in others:
+            assert isinstance(other, WindowAggregate)
+            self._directory.resume(other._directory.boundary_us)
+            for start, window in other._directory.states():
+                self._adopt_window(start, window, owns, streams)
+
+    def _adopt_window(self, start: int, window: _Window, owns: Owns, streams: int) -> None:
+        entries, groups = window.groups.entries(), self._groups
+        keys = np.ascontiguousarray(entries[:, : groups.key_words])
+        columns = groups.key_columns(keys, window.strings)
+        mine = owns(columns) if columns else np.ones(len(keys), dtype=np.bool_)
+        if not bool(mine.any()):
+            return
+        low = np.full(streams, NO_ID, dtype=np.int64)  # The checkpoint has it: nothing is needed.
+        own, _ = self._directory.enter(start, low, 0)
+        entries = np.ascontiguousarray(entries[mine])
+        at = [*groups.key_text_words, *(groups.key_words + word for word in groups.text_words)]
+        if at and window.strings is not None and own.strings is not None:
+            entries[:, at] = moved(entries[:, at], window.strings, own.strings)
+        slots = own.groups.upsert_slots(entries[:, : groups.key_words])
+        own.groups.write_values(slots, entries[:, groups.key_words :])
 
     # -- updating ---------------------------------------------------------------------------
 

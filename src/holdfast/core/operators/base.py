@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -100,6 +100,10 @@ class Output:
 NOTHING: Final = Output(None, None)
 
 
+Owns: TypeAlias = Callable[[Sequence[pa.Array]], np.ndarray]
+"""Key columns of rows -> whether each row is an instance's own, bool (n,)."""
+
+
 class Operator(abc.ABC):
     """One operator with its state. Volatile fields but for what it keeps in pages."""
 
@@ -132,6 +136,20 @@ class Operator(abc.ABC):
 
     def check_invariants(self) -> None:  # noqa: B027  (stateless operators have none)
         """Raise `InvariantViolation` if the state makes no sense."""
+
+    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
+        """Take over what belongs to this instance of what other instances hold.
+
+        Args:
+            others: The same operator in all instances that there were, each between two rounds and
+                at the same boundary; they are not changed. This one is empty.
+            owns: Which rows are this instance's, by their key columns.
+            streams: How many input streams the node has.
+
+        Raises:
+            LocalProtocolError: The state cannot be divided.
+        """
+        raise LocalProtocolError(f"the state of {self.name} cannot be divided among instances")
 
     def state_bytes(self) -> int:
         """Bytes of pages held."""

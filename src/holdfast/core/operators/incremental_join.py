@@ -13,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.ids import NO_ID
 from holdfast.core.operators.base import (
     NOTHING,
     Operator,
     OperatorClass,
     Output,
+    Owns,
     Rows,
     has_rows,
     merge_permutation,
@@ -124,6 +126,38 @@ class IncrementalJoin(Operator):
         """The first tuple ever seen per stream; it never moves."""
         seen = self._first.read()
         return seen if len(seen) else None
+
+    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
+        """Rows go in the order of the instances that held them; their chains are linked anew."""
+        for side in (0, 1) if others else ():
+            parts = [
+                self._rows.taken_over(other._rows, side, owns)
+                for other in others
+                if isinstance(other, IncrementalJoin)
+            ]
+            records = np.concatenate(parts)
+            self._chain(side, records)
+            self._rows.sides[side].append(records)
+        self._first.write(np.full(streams, NO_ID, dtype=np.int64))  # The checkpoint has it.
+
+    def _chain(self, side: int, records: np.ndarray) -> None:
+        """Link all records of a side, each to the next of its key, and have the keys say so."""
+        keys = np.ascontiguousarray(records[:, 2 : self._layout.row_at])
+        numbers = np.flatnonzero(~self._layout.key_packings[side].is_any_null(keys))
+        if not len(numbers):
+            return
+        slots = self._keys.upsert_slots(keys[numbers])
+        order = np.argsort(slots, kind="stable")
+        slots, numbers = slots[order], numbers[order]
+        begins = np.flatnonzero(np.append(True, slots[1:] != slots[:-1]))
+        ends = np.append(begins[1:], len(slots)) - 1
+        links = np.append(numbers[1:] + 1, 0)
+        links[ends] = 0
+        records[numbers, 0] = links
+        chains = self._keys.read_values(slots[begins])
+        heads = np.stack([numbers[begins] + 1, numbers[ends] + 1, ends - begins + 1], axis=1)
+        chains[:, 3 * side : 3 * side + 3] = heads
+        self._keys.write_values(slots[begins], chains)
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` if the map or the lists make no sense."""

@@ -11,10 +11,11 @@ import pyarrow as pa
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.schema import RecordPacking, column_of
 from holdfast.core.model.stable_hash import is_text
+from holdfast.core.operators.base import Owns
 from holdfast.core.state import join_kernels
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.paged_list import PagedList
-from holdfast.core.state.string_pages import StringPages
+from holdfast.core.state.string_pages import StringPages, moved
 
 Side = Literal["left", "right"]
 _SIDES: Final = ("left", "right")
@@ -119,6 +120,20 @@ class JoinRows:
         )
         layout.row_packings[side].pack(columns, self.strings, records[:, layout.row_at :])
         return self.sides[side].append(records), keys
+
+    def taken_over(self, other: JoinRows, side: int, owns: Owns) -> np.ndarray:
+        """Records of another store that are one's own, unlinked, with strings of this one."""
+        layout = self._layout
+        records = other.sides[side].scan()
+        key_packing, row_packing = layout.key_packings[side], layout.row_packings[side]
+        keys = np.ascontiguousarray(records[:, 2 : layout.row_at])
+        records = np.ascontiguousarray(records[owns(key_packing.unpack(keys, other.strings))])
+        records[:, 0] = 0
+        at = [2 + word for word in key_packing.text_words]
+        at += [layout.row_at + word for word in row_packing.text_words]
+        if at:
+            records[:, at] = moved(records[:, at], other.strings, self.strings)
+        return records
 
     def columns_of(self, left: np.ndarray, right: np.ndarray) -> tuple[list[pa.Array], np.ndarray]:
         """Output columns of pairs of record numbers (-1: no row, nulls), and the later time."""

@@ -19,8 +19,10 @@ from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import (
     ArbitraryOperator,
     Evaluator,
+    Operator,
     OperatorClass,
     Output,
+    Owns,
     Rows,
 )
 from holdfast.core.state.page_manager import PageManager
@@ -74,6 +76,10 @@ class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
     def promises_us(self, boundary_us: int) -> int:
         """The clock."""
         return END_US if boundary_us == END_US else self._clock_us
+
+    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
+        """Raise `LocalProtocolError`: what came when is in the rounds of each instance."""
+        Operator.adopt(self, others, owns, streams)
 
     @property
     def _clock_us(self) -> int:

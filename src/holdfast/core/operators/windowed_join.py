@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.model.ids import NO_ID
 from holdfast.core.model.schema import column_of
 from holdfast.core.operators.accumulators import WINDOW_TIME
 from holdfast.core.operators.base import (
@@ -21,6 +22,7 @@ from holdfast.core.operators.base import (
     Operator,
     OperatorClass,
     Output,
+    Owns,
     Rows,
     has_rows,
 )
@@ -137,6 +139,17 @@ class WindowedJoin(Operator):
     def state_bytes(self) -> int:
         """Bytes of pages held."""
         return self._directory.state_bytes()
+
+    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
+        """Rows that wait go window by window, in the order of the instances that held them."""
+        low = np.full(streams, NO_ID, dtype=np.int64)  # The checkpoint has it: nothing is needed.
+        for other in others:
+            assert isinstance(other, WindowedJoin)
+            self._directory.resume(other._directory.boundary_us)
+            for start, rows in other._directory.states():
+                mine, _ = self._directory.enter(start, low, 0)
+                for side in (0, 1):
+                    mine.sides[side].append(mine.taken_over(rows, side, owns))
 
     def _store(self, side: int, rows: Rows, low: np.ndarray) -> None:
         for start, numbers in self._spec.assign(rows.time_us):

@@ -184,6 +184,10 @@ class WindowDirectory(Generic[S]):
         watermark: np.ndarray = new[0, self._low_at :]
         return state, watermark
 
+    def resume(self, boundary_us: int) -> None:
+        """Windows were closed up to this boundary, elsewhere."""
+        self._boundary.write(np.array([boundary_us], dtype=np.int64))
+
     def close(self, boundary_us: int) -> list[ClosedWindow[S]]:
         """Take out the windows that end at or before the boundary, by start."""
         boundary_us = max(self.boundary_us, boundary_us)

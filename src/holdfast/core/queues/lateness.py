@@ -1,8 +1,9 @@
 """Which tuples of a recorded source are late.
 
 A tuple is late when it is older than the boundary at the start of its record; after the record the
-boundary is the newest time seen so far minus the delay that the user allows. This depends on the
-records alone, so that every reader and every replay agree.
+boundary is the newest time seen so far minus the delay that the user allows. A commit may bring a
+boundary of its own: Spark's watermark. All this depends on the log alone, so that every reader and
+every replay agree.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ class Lateness:
         """A record whose newest tuple has this time is over."""
         self._newest_us = max(self._newest_us, newest_us)
         self.boundary_us = max(self.boundary_us, self._newest_us - self._delay_us)
+
+    def promise(self, boundary_us: int) -> None:
+        """From here on whatever is older is late, whoever says so; never moves back."""
+        self.boundary_us = max(self.boundary_us, boundary_us)
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """The on-time and the late tuples of the next record (None: no late ones).

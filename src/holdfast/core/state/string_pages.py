@@ -134,3 +134,9 @@ class StringPages:
         bucket_pages = len(manager.pages_of(self._bucket_set))
         if (buckets >> manager.shift) + 1 >= bucket_pages:
             manager.allocate(self._bucket_set, max(1, min(bucket_pages // 2, manager.pages_left)))
+
+
+def moved(references: np.ndarray, source: StringPages, target: StringPages) -> np.ndarray:
+    """The strings of references, int64 of any shape, in another store; their references there."""
+    column = source.gather(np.ascontiguousarray(references).reshape(-1), pa.large_binary())
+    return target.intern(column).reshape(references.shape)

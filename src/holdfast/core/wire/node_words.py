@@ -52,8 +52,14 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def _are_incarnations(value: object) -> bool:
+def _are_counts(value: object) -> bool:
     return isinstance(value, dict) and all(_is_count(each) for each in value.values())
+
+
+def _are_counts_or_none(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        each is None or _is_count(each) for each in value.values()
+    )
 
 
 def _are_buckets(value: object) -> bool:
@@ -94,7 +100,10 @@ _STATISTICS: Final[Fields] = {
     "latency": _are_buckets,
     "latency_max_us": _is_count,
     "late_tuples": _is_count,
-    "refused": _are_incarnations,  # counts by kind, of the same form
+    "refused": _are_counts,
+    "processed": _are_counts,
+    "next_ids": _are_counts,
+    "source_rows": _are_counts_or_none,
 }
 """Fields of an `alive` that has any of them."""
 
@@ -107,8 +116,8 @@ TO_COORDINATOR: Final[Mapping[str, Fields]] = {
         "host": _is_text,
     },
     "alive": {
-        "peers": _are_incarnations,
-        "secondaries": _are_incarnations,
+        "peers": _are_counts,
+        "secondaries": _are_counts,
         "has_joined": _is_flag,
         "waits": _are_texts,
     },

@@ -85,7 +85,14 @@ class LogSourceReader:
         late = 0
         if self._spec.kind == "ingest":
             late = sum(batch.num_rows for batch in self._reader.take_late())
+            # A watermark, or late tuples, move it without a tuple.
+            self._boundary_us = max(self._boundary_us, self._reader.boundary_us)
         return SourceRows(tuple(batches), END_US if self._reader.ended else self._boundary_us, late)
+
+    @property
+    def rows_read(self) -> int | None:
+        """Rows of an ingest log that have been read, late ones too; None: nobody counts."""
+        return getattr(self._reader, "rows_read", None)
 
     def _open(self, from_id: int) -> Any:
         spec = self._spec

@@ -95,6 +95,14 @@ class ReadAhead:
                 elif not self._is_closing:
                     self._changed.wait(3600 if boundary_us == END_US else _IDLE_S)
 
+    @property
+    def rows_read(self) -> int | None:
+        """As of the reader beneath, without what waits to be taken."""
+        with self._changed:
+            rows: int | None = getattr(self._reader, "rows_read", None)
+            waiting = sum(batch.count for some in self._waiting for batch in some.batches)
+            return None if rows is None else max(0, rows - waiting)
+
     def _has_room(self) -> bool:
         return self._is_closing or self._waiting_bytes < _AHEAD_BYTES
 

@@ -1,16 +1,11 @@
-"""`format("holdfast")`: logs as DataFrames, and DataFrames into ingest logs.
+"""`format("holdfast")`: what a query leaves as DataFrames, and DataFrames into ingest logs.
 
-Reading takes a checkpoint location and `stream`, or the folder of one log. Options:
+Reading takes a checkpoint location and one of `stream`, `state`, `metrics`; or the folder of one
+log. `READ_OPTIONS` and `WRITE_OPTIONS` say what there is. A log has one Spark partition for each
+instance that wrote it; Spark gets Arrow batches, and the filters in pushed_filters.py run before
+rows leave for it.
 
-- `stream`: a sink, or a source, of the query that wrote the location.
-- `metadata`: `true` adds `_partition`, `_tuple_id` and `_time`.
-- `types`: `stable` (default) or `all`, which adds `_type`.
-- `state`: an operator with state; gives what its newest checkpoints hold (a checkpoint location is
-  needed).
-- `late`: `true` gives a source's late tuples instead.
-
-Writing, batch or streaming, appends to an ingest log exactly once by batch id. Options: `time` (the
-column with the event time), `delayMs`, `end` (`true`: nothing will follow).
+Writing, batch or streaming, appends to an ingest log exactly once by batch id.
 """
 
 from __future__ import annotations
@@ -18,15 +13,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -34,25 +31,56 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
+from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilters
+from holdfast.shell.spark.watermarks import watermark_of_batch
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import StorageError, UnknownStream
 from holdfast.shell.storage.ingest_log import IngestFile, IngestLogReader, IngestMeta
 from holdfast.shell.storage.log_follower import LogFollower, LoggedBatch
 from holdfast.shell.storage.logs import open_reader
-from holdfast.shell.storage.paths import checked_name, within
+from holdfast.shell.storage.paths import checked_name, metrics_path, within
 from holdfast.shell.storage.places import has_files, local_path, store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _UTC = pa.timestamp("us", tz="UTC")
-_KINDS = ("streams", "ingest", "kafka")
+_FOLDERS = ("streams", "ingest", "kafka")
 """Folders of a checkpoint location with logs by name."""
+_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+READ_OPTIONS: Final = {
+    "stream": "a sink, dead letters included, or a source of the query that wrote the location",
+    "state": "an operator with state: what its newest checkpoints hold; batch only",
+    "metrics": "`true`: the progress of the units, one row per unit and report",
+    "metadata": "`true` adds `_partition`, `_tuple_id` and `_time`",
+    "types": "`stable` (default), or `all`: tuples of every type, with `_type`",
+    "late": "`true`: of a source's log the late tuples instead; batch only",
+    "pushdown": "`true`: filters run where the log is read. Give each query a `load` of its own: "
+    "Spark keeps the filtered scan of a DataFrame for its next query, even without the filter",
+    "partitions": "of a source's log: into how many it is split, as the dataflow does; default 1",
+}
+WRITE_OPTIONS: Final = {
+    "time": "the column with the event time; required",
+    "delayMs": "how far rows may be out of order; default 0",
+    "watermark": "`true`: Spark's own watermark counts too; streaming only",
+    "end": "`true`: nothing will follow; batch only",
+}
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("holdfast")` known to a session."""
-    spark.dataSource.register(HoldfastSource)
+    """Make `format("holdfast")` known to a session, and let it push filters down.
+
+    A session in which Spark has found it by itself (see the package `pyspark_holdfast`) has it
+    already.
+    """
+    try:
+        spark.dataSource.register(HoldfastSource)
+    except PySparkException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+    if spark.conf.get(_PUSHDOWN, None) != "true":
+        spark.conf.set(_PUSHDOWN, "true")
 
 
 @dataclass(frozen=True)
@@ -75,9 +103,16 @@ def _find(options: dict[str, str]) -> _Log:
     if not has_files(path):
         raise UnknownStream(f"{path} is no folder; give load(path) a checkpoint location or a log")
     stream = options.get("stream")
-    if stream is not None:
+    if _is_true(options, "metrics"):
+        path = metrics_path(path)
+        if not has_files(path):
+            raise UnknownStream(
+                f"{options['path']} holds no metrics: no query ran there with "
+                "spark.holdfast.metricsIntervalMs above 0"
+            )
+    elif stream is not None:
         checked_name(stream)
-        places = [within(path, kind, stream) for kind in _KINDS]
+        places = [within(path, kind, stream) for kind in _FOLDERS]
         found = [place for place in places if has_files(place)]
         if not found:
             raise UnknownStream(f"no stream {stream!r} in {path}; there are {_known(path)}")
@@ -100,7 +135,7 @@ def _find(options: dict[str, str]) -> _Log:
 
 def _known(location: str) -> str:
     """The names of all streams and sources of a checkpoint location."""
-    kinds = [os.path.join(location, kind) for kind in _KINDS]
+    kinds = [os.path.join(location, kind) for kind in _FOLDERS]
     return ", ".join(
         sorted(name for kind in kinds if has_files(kind) for name in store_at(kind).children())
     )
@@ -113,7 +148,10 @@ def _state(options: dict[str, str]) -> pa.Table:
 
 
 def _is_true(options: dict[str, str], name: str) -> bool:
-    return options.get(name, "false").lower() == "true"
+    text = options.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise StorageError(f"option {name}={options[name]!r}; it is 'true' or 'false'")
+    return text == "true"
 
 
 def _whole(options: dict[str, str], name: str, default: int) -> int:
@@ -121,6 +159,11 @@ def _whole(options: dict[str, str], name: str, default: int) -> int:
     if not text.isdigit():
         raise StorageError(f"option {name}={text!r} is no whole number")
     return int(text)
+
+
+_OPTIONS = frozenset(("path", *(name.lower() for name in (*READ_OPTIONS, *WRITE_OPTIONS))))
+_SPARK_OPTIONS = frozenset(("checkpointlocation", "queryname", "outputmode"))
+_KINDS = ("stream", "state", "metrics")
 
 
 def _checked(options: Any) -> dict[str, str]:
@@ -135,6 +178,21 @@ def _checked(options: Any) -> dict[str, str]:
         raise StorageError("give load(path) or save(path) a folder")
     if given.get("types", "stable") not in ("stable", "all"):
         raise StorageError(f"option types={given['types']!r}; it is 'stable' or 'all'")
+    if not _is_true(given, "metrics"):
+        given.pop("metrics", None)
+    kinds = [kind for kind in _KINDS if kind in given]
+    if len(kinds) > 1:
+        raise StorageError(f"options {' and '.join(kinds)} name different things; give one")
+    return given
+
+
+def _checked_for_streams(options: Any) -> dict[str, str]:
+    """The options of `readStream`. State and late tuples do not grow at an end."""
+    given = _checked(options)
+    if "state" in given:
+        raise StorageError("option state: a checkpoint is no stream; use spark.read")
+    if _is_true(given, "late"):
+        raise StorageError("option late: late tuples have no ids to follow; use spark.read")
     return given
 
 
@@ -152,7 +210,7 @@ class HoldfastSource(DataSource):
         log = _find(options)
         fields = list(log.schema)
         if _is_true(options, "metadata"):
-            fields += [pa.field("_partition", pa.int32()), pa.field("_tuple_id", pa.int64())]
+            fields += [pa.field(PARTITION, pa.int32()), pa.field(TUPLE_ID, pa.int64())]
             fields.append(pa.field("_time", _UTC))
         if options.get("types", "stable") == "all":
             fields.append(pa.field("_type", pa.string()))
@@ -163,19 +221,15 @@ class HoldfastSource(DataSource):
         return _Reader(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
+        return _StreamReader(
+            _checked_for_streams(self.options), to_arrow_schema(schema, timezone="UTC")
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return _BatchWriter(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         return _StreamWriter(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
-
-
-_OPTIONS = frozenset(
-    ("path", "stream", "state", "metadata", "types", "late", "partitions", "time", "delayms", "end")
-)
-_SPARK_OPTIONS = frozenset(("checkpointlocation", "queryname", "outputmode"))
 
 
 class _Range(InputPartition):
@@ -221,6 +275,7 @@ class _Rows:
         columns = list(logged.batch.columns[:-1])
         if self._has_metadata:
             ids = pa.array(range(logged.first_id, logged.first_id + count), pa.int64())
+            ids = pa.nulls(count, pa.int64()) if self._is_late else ids
             columns += [pa.array([partition] * count, pa.int32()), ids]
             columns.append(logged.batch.column(logged.batch.num_columns - 1).cast(_UTC))
         if self._has_types:
@@ -229,21 +284,59 @@ class _Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
+class _Pushing:
+    """`pushFilters` of a reader, where the session allows it.
+
+    Spark refuses a reader that implements it in a session that has filter push-down switched off,
+    as it is by default. There this passes for the method that takes no filter.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        return self._reader.push(filters)
+
+
 class _Reader(DataSourceReader):
     def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
         self._options, self._schema = options, schema
+        self._pushed = PushedFilters()
+        self.pushFilters = _Pushing(self)
+
+    def push(self, filters: list[Filter]) -> list[Filter]:
+        """Take what can be evaluated here, if the user wants it; gives back what is left to Spark.
+
+        Not by default: 1. `frame.where("n = 1").count()` pushes a filter down, and Spark keeps the
+        read that this gave with the relation. 2. `frame.count()` has no filter to push down, takes
+        what is there, and counts the filtered rows. (Seen with Spark 4.3.)
+        """
+        if not _is_true(self._options, "pushdown"):
+            return filters
+        self._pushed, left = PushedFilters.take(filters, self._schema)
+        return left
 
     def partitions(self) -> Sequence[InputPartition]:
         if "state" in self._options:
             return [_Range(0, 0, None)]
-        return [_Range(partition, 0, None) for partition in _find(self._options).partitions]
+        known = self._pushed.keep_partitions(_find(self._options).partitions)
+        first, end = self._pushed.ids()
+        return [_Range(partition, first, end) for partition in known] or [_Range(0, 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Range)
+        for batch in self._batches(partition):
+            kept = self._pushed.keep(batch)
+            if kept.num_rows:
+                yield kept
+
+    def _batches(self, partition: _Range) -> Iterator[pa.RecordBatch]:
         if "state" in self._options:
             yield from _state(self._options).cast(self._schema).to_batches()
-            return
-        yield from _Rows(self._options, self._schema).read(partition)
+        elif partition.end is None or partition.end > partition.start:
+            yield from _Rows(self._options, self._schema).read(partition)
 
 
 class _StreamReader(DataSourceStreamReader):
@@ -263,8 +356,11 @@ class _StreamReader(DataSourceStreamReader):
             follower = self._followers.get(partition)
             if follower is None:
                 follower = self._followers[partition] = log.open(partition, 0)
-            while follower.poll():
-                pass
+            if isinstance(follower, IngestLogReader):
+                while follower.poll():
+                    follower.take_late()
+            else:
+                follower.skip_to_end()
             latest[str(partition)] = follower.next_id
         return latest
 
@@ -303,6 +399,8 @@ class _Writing:
             )
         self._root = options["path"]
         self._has_end = _is_true(options, "end")
+        self._has_watermark = _is_true(options, "watermark")
+        self._checkpoint = options.get("checkpointlocation", "")
         attributes = [
             f.with_type(_UTC) if pa.types.is_timestamp(f.type) and f.type.tz else f for f in schema
         ]
@@ -326,6 +424,11 @@ class _Writing:
 
 
 class _BatchWriter(_Writing, DataSourceArrowWriter):
+    def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
+        if _is_true(options, "watermark"):
+            raise StorageError("option watermark: a batch write has none; use delayMs")
+        super().__init__(options, schema)
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         ingest_log.append_batch(self._root, self._files(messages))
         if self._has_end:
@@ -337,7 +440,12 @@ class _BatchWriter(_Writing, DataSourceArrowWriter):
 
 class _StreamWriter(_Writing, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        ingest_log.commit(self._root, batchId, self._files(messages), by=self._query)
+        watermark_us = None
+        if self._has_watermark:
+            watermark_us = watermark_of_batch(self._checkpoint, batchId)
+        ingest_log.commit(
+            self._root, batchId, self._files(messages), by=self._query, watermark_us=watermark_us
+        )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Files without a commit do not count."""

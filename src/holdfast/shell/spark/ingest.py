@@ -7,8 +7,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from holdfast.shell.spark.reasons import reason_of
-from holdfast.shell.storage.ingest_log import has_ended
+from holdfast.shell.storage.ingest_log import end, has_ended
 from holdfast.shell.storage.paths import ingest_path
+from holdfast.shell.storage.places import store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +20,7 @@ class Ingest:
 
     def __init__(self, name: str, settings: dict[str, Any], location: str) -> None:
         """Nothing happens before `start`."""
-        self._name = name
+        self.name = name
         self._df: DataFrame = settings["df"]
         self._time = settings["time"]
         self._delay_us = settings["delay_us"]
@@ -31,25 +32,70 @@ class Ingest:
         self._thread: threading.Thread | None = None
         self._error: str | None = None
         self.is_streaming = bool(self._df.isStreaming)
+        self._trigger: dict[str, Any] = settings.get("trigger") or {}
+        self._has_watermark: bool = settings.get("has_watermark", False)
+        self._is_stopping = False
 
     def start(self, spark: SparkSession) -> None:
         """Begin; a bounded DataFrame that was written before is not written again."""
+        if has_ended(self._path):
+            return
+        target, name = self._write_batch, f"ingest-{self.name}"
         if self.is_streaming:
             writer = self._df.writeStream.format("holdfast").options(**self._options())
             writer = writer.option("checkpointLocation", self._checkpoint).outputMode("append")
-            self._query = writer.queryName(f"holdfast-ingest-{self._name}").start(self._path)
-        elif not has_ended(self._path):
-            self._thread = threading.Thread(target=self._write_batch, args=(spark,), daemon=True)
-            self._thread.start()
+            if self._trigger:
+                writer = writer.trigger(**self._trigger)
+            self._query = writer.queryName(f"holdfast-ingest-{self.name}").start(self._path)
+            target = self._watch_stream
+        self._thread = threading.Thread(target=target, args=(spark,), name=name, daemon=True)
+        self._thread.start()
+
+    def _watch_stream(self, spark: SparkSession) -> None:
+        """When Spark's query ends by itself, so does the log, if it was to read what is there."""
+        try:
+            self._query.awaitTermination()
+            jsc: Any = spark.sparkContext._jsc
+            if self._is_stopping or jsc is None or jsc.sc().isStopped():
+                return
+            if self._trigger.get("availableNow") and self._is_committed():
+                end(self._path)
+            else:
+                self._error = f"source {self.name}: its streaming query was stopped"
+        except Exception as error:  # Spark's errors have many classes; all end the query.
+            if not self._is_stopping:
+                self._error = f"source {self.name}: {reason_of(error)}"
+
+    def _is_committed(self) -> bool:
+        """Whether Spark has finished every batch that it had begun."""
+        store = store_at(self._checkpoint.replace("s3a://", "s3://"))
+        begun, done = (
+            {name.rpartition("/")[2] for name in store.names(folder)}
+            for folder in ("offsets", "commits")
+        )
+        return {name for name in begun if name.isdigit()} <= done
 
     @property
     def error(self) -> str | None:
         """Why Spark cannot write the rows, or None."""
-        if self._error is None and self._query is not None:
-            failure = self._query.exception()
-            if failure is not None:
-                self._error = f"source {self._name}: {reason_of(failure)}"
         return self._error
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will follow in its log."""
+        return has_ended(self._path)
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether rows may come for as long as the query runs."""
+        return self.is_streaming and "availableNow" not in self._trigger
+
+    def process_all_available(self) -> None:
+        """Wait until Spark has written what it can read now."""
+        if self.is_unbounded and self._query is not None:
+            self._query.processAllAvailable()
+        else:
+            self.wait()
 
     def wait(self) -> None:
         """Wait until a bounded DataFrame has been written."""
@@ -57,7 +103,8 @@ class Ingest:
             self._thread.join()
 
     def _options(self) -> dict[str, str]:
-        return {"time": self._time, "delayMs": str(self._delay_us // 1000)}
+        options = {"time": self._time, "delayMs": str(self._delay_us // 1000)}
+        return options | ({"watermark": "true"} if self._has_watermark else {})
 
     def _write_batch(self, spark: SparkSession) -> None:
         """In order of time, so that nothing of a bounded DataFrame is late."""
@@ -71,10 +118,11 @@ class Ingest:
             writer = ordered.write.format("holdfast").mode("append").options(**self._options())
             writer.option("end", "true").save(self._path)
         except Exception as error:  # Spark's errors have many classes; all end the query.
-            self._error = f"source {self._name}: {reason_of(error)}"
+            self._error = f"source {self.name}: {reason_of(error)}"
 
     def stop(self) -> None:
         """Stop a streaming query."""
+        self._is_stopping = True
         if self._query is not None:
             self._query.stop()
 

@@ -60,6 +60,10 @@ class NodeReport:
     late_tuples: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     waits: list[str] = field(default_factory=list)
+    processed: dict[str, int] = field(default_factory=dict)  # per input stream, exclusive
+    next_ids: dict[str, int] = field(default_factory=dict)  # per output stream
+    source_rows: dict[str, int | None] = field(default_factory=dict)  # read of each source's log
+    reports: int = 0  # how often its task has said all this
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,11 @@ class Cluster:
         """Tell all nodes to stop and wait for their tasks; returns when nothing runs any more."""
         self._is_stopping.set()
         self._loop.join()
+
+    @property
+    def epoch(self) -> int:
+        """Counts the lives of the coordinator at this location."""
+        return self._machine.epoch
 
     def states(self) -> dict[NodeId, str]:
         """The state of every node's primary."""
@@ -378,6 +387,10 @@ class Cluster:
         report.latency_max_us = word["latency_max_us"]
         report.late_tuples = word["late_tuples"]
         report.refused = word["refused"]
+        report.processed = word["processed"]
+        report.next_ids = word["next_ids"]
+        report.source_rows = word["source_rows"]
+        report.reports += 1
 
     def _note_checkpoint(self, word: dict[str, Any]) -> None:
         """What a node says of its checkpoints, for progress reports and logs."""

@@ -663,6 +663,11 @@ class NodeTask:
                 "frames": self._refused_frames,
                 "handshakes": self._channels.refused_handshakes,
             },
+            **(node.positions() if isinstance(node, Node) else {"processed": {}, "next_ids": {}}),
+            source_rows={
+                stream: getattr(reader, "rows_read", None)
+                for stream, reader in self._sources.items()
+            },
         )
 
     def _report_error(self, error: Exception) -> None:

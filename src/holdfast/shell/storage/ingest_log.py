@@ -7,8 +7,9 @@
 
 Partition i of p consists of every p-th file of each commit, in order of commits. Ids count the
 on-time tuples of a partition. A tuple is late when it is older than the boundary at the start of
-its record: newest time of the partition so far minus the delay. All of this depends on the commits
-alone, so every reader, and every replay, sees the same stream.
+its record: newest time of the partition so far minus the delay, or the watermark of its commit if
+that is later. All of this depends on the commits alone, so every reader, and every replay, sees the
+same stream.
 """
 
 from __future__ import annotations
@@ -188,7 +189,14 @@ def _timed(rows: pa.RecordBatch, meta: IngestMeta, timed: pa.Schema) -> pa.Recor
     )
 
 
-def commit(root: str, batch_id: int, files: Iterable[IngestFile], *, by: str) -> bool:
+def commit(
+    root: str,
+    batch_id: int,
+    files: Iterable[IngestFile],
+    *,
+    by: str,
+    watermark_us: int | None = None,
+) -> bool:
     """Make files part of the stream; False if this batch was committed before.
 
     Args:
@@ -196,14 +204,17 @@ def commit(root: str, batch_id: int, files: Iterable[IngestFile], *, by: str) ->
         batch_id: Commits form the stream in the order of their ids, without gaps.
         files: What the commit adds.
         by: Who numbers the batches: `batch` writes, or the name of a streaming query's log.
+        watermark_us: What is older, here and in later commits, is late; None: nothing is said.
 
     Raises:
         StorageError: Another kind of writer has used the id.
     """
-    value = {
+    value: dict[str, Any] = {
         "by": by,
         "files": [[f.name, f.count, f.min_time_us, f.max_time_us, f.disorder_us] for f in files],
     }
+    if watermark_us is not None:
+        value["watermark_us"] = watermark_us
     content = _json(value)
     # It may be there from an attempt whose answer was lost: names of files are unique.
     found = put_or_read(store_at(root), _commit_name(batch_id), [content])
@@ -268,6 +279,7 @@ class IngestLogReader:
         self._records: Iterator[LoggedBatch] | None = None
         self._late: list[pa.RecordBatch] = []
         self._look_at_s = 0.0
+        self.rows_read = 0  # late ones and those before the start included
 
     @property
     def boundary_us(self) -> int:
@@ -316,28 +328,34 @@ class IngestLogReader:
         if found is None:
             self._look_at_s = time.monotonic() + _look_interval_s(self._root)
             return False
+        self._know_meta()
         value = json.loads(found)
+        self._lateness.promise(value.get("watermark_us", BEGINNING_US))
         files = [IngestFile(checked_name(entry[0]), *entry[1:]) for entry in value["files"]]
         self._waiting = files[self._partition :: self._partitions]
         self._commit += 1
         return True
 
-    def _open(self, file: IngestFile) -> None:
-        """Read a file, or pass over it when all of it lies before the start."""
+    def _know_meta(self) -> IngestMeta:
         if self._meta is None:
             self._meta = read_meta(self._root)
             self._lateness = Lateness(self._meta.delay_us)
-        is_on_time = (
-            file.disorder_us <= self._meta.delay_us and file.min_time_us >= self.boundary_us
-        )
+        return self._meta
+
+    def _open(self, file: IngestFile) -> None:
+        """Read a file, or pass over it when all of it lies before the start."""
+        delay_us = self._know_meta().delay_us
+        is_on_time = file.disorder_us <= delay_us and file.min_time_us >= self.boundary_us
         if is_on_time and self.next_id + file.count <= self._from_id:
             self.next_id += file.count
+            self.rows_read += file.count
             self._lateness.advance(file.max_time_us)
             return
         self._records = _records(_file_place(self._root, file.name), file.count)
 
     def _accept(self, record: LoggedBatch) -> LoggedBatch | None:
         """The on-time tuples of a record from the start id on; late ones are put aside."""
+        self.rows_read += record.count
         batch, late = self._lateness.split(record.batch)
         if late is not None and self.next_id >= self._from_id:
             self._late.append(late)
@@ -368,6 +386,30 @@ class IngestLogReader:
         if self._store is not None:
             self._store.close()
             self._store = None
+
+
+class CommitCounter:
+    """Counts the rows that one partition holds, from what commits say. Cost: O(new commits)."""
+
+    def __init__(self, root: str, partition: int, partitions: int) -> None:
+        """Begin at the first commit; the log need not exist yet."""
+        self._root = root
+        self._partition = partition
+        self._partitions = partitions
+        self._commit = 0
+        self._rows = 0
+
+    def rows(self) -> int:
+        """All rows so far, late ones included."""
+        if not has_files(self._root):
+            return 0
+        store = store_at(self._root)
+        while (found := read_if_any(store, _commit_name(self._commit))) is not None:
+            files = json.loads(found)["files"][self._partition :: self._partitions]
+            self._rows += sum(IngestFile(*entry).count for entry in files)
+            self._commit += 1
+        store.close()
+        return self._rows
 
 
 def _look_interval_s(root: str) -> float:

@@ -90,6 +90,11 @@ def kafka_path(root: str, source: str, instance: int) -> str:
     return os.path.join(root, "kafka", checked_name(source), str(instance))
 
 
+def metrics_path(root: str) -> str:
+    """The folder, or URL, of the log of progress reports."""
+    return os.path.join(root, "metrics")
+
+
 def sync_path(path: Path) -> None:
     """Make a file's bytes durable, whoever wrote them, or a folder's list of files."""
     handle = os.open(path, os.O_RDONLY)

@@ -1,0 +1,94 @@
+"""Waiting until what sources hold now has been worked off, from what nodes report of themselves.
+
+A report says, of one moment, up to which id a node has processed each input and how far its outputs
+go. So once a node has processed what its producers had put out when *they* had processed what was
+wanted of them, what it has put out then covers it; and so on to the sinks. Nothing has to stand
+still meanwhile, and a node that is replaced just takes longer.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.api.planning import Plan
+    from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.model.ids import NodeId
+    from holdfast.shell.spark.launch import NodeReport
+
+_LOOK_INTERVAL_S: Final = 0.02
+
+
+def wait_until_drained(
+    plan: Plan,
+    reports: Mapping[NodeId, NodeReport],
+    committed: Mapping[str, int | None],
+    lives: Callable[[], bool],
+) -> None:
+    """Wait until all nodes have processed what comes of so many rows of the sources.
+
+    Args:
+        plan: The nodes.
+        reports: What was last heard of each; changes meanwhile.
+        committed: Per source stream the rows of its log that are to be worked off.
+        lives: Whether there is something to wait for; may raise.
+    """
+    draining = Draining(plan, committed)
+    while not draining.is_over(reports) and lives():
+        time.sleep(_LOOK_INTERVAL_S)
+
+
+class Draining:
+    """How far it has come."""
+
+    def __init__(self, plan: Plan, committed: Mapping[str, int | None]) -> None:
+        """Nothing has been heard yet."""
+        self._committed = committed
+        self._left = {node.node: node for node in plan.nodes}
+        self._read: dict[str, tuple[int, int]] = {}  # source: which report said it was read
+        self._wanted: dict[str, int] = {}  # per stream the id before which all is to be processed
+
+    def is_over(self, reports: Mapping[NodeId, NodeReport]) -> bool:
+        """Take what the nodes say now; whether all have processed what is wanted."""
+        has_moved = True
+        while has_moved:
+            has_moved = False
+            for name, node in list(self._left.items()):
+                report = reports[name]
+                self._look_at_sources(node, report)
+                wanted = [self._wanted.get(spec.stream) for spec in node.inputs]
+                if any(w is None for w in wanted) or not _has_processed(node, report, wanted):
+                    continue
+                self._wanted |= report.next_ids
+                del self._left[name]
+                has_moved = True
+        return not self._left
+
+    def _look_at_sources(self, node: NodePlan, report: NodeReport) -> None:
+        """Rows become ids with the report after the one that says they were read.
+
+        1. A node reads, and reports before it has taken what was read into its queue. 2. Its next
+        report has it there.
+        """
+        for spec in node.inputs:
+            stream = spec.stream
+            rows = report.source_rows.get(stream)
+            if spec.producer is not None or stream in self._wanted or rows is None:
+                continue
+            said = (id(report), report.reports)
+            if rows < (self._committed.get(stream) or 0):
+                continue
+            first = self._read.setdefault(stream, said)
+            if said != first:
+                pending = int(report.statistics.get("pending_tuples", 0))
+                self._wanted[stream] = report.processed.get(stream, 0) + pending
+
+
+def _has_processed(node: NodePlan, report: NodeReport, wanted: list[int | None]) -> bool:
+    return all(
+        report.processed.get(spec.stream, -1) >= (before or 0)
+        for spec, before in zip(node.inputs, wanted, strict=True)
+    )

@@ -1,0 +1,61 @@
+"""What a DataFrame says of itself as a source: its event time, its watermark, how it is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.api.errors import DataflowError, UnsupportedError
+from holdfast.api.windows import duration_us
+from holdfast.shell.spark.watermarks import Watermark, watermarks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+_TRIGGERS: Final = ("availableNow", "processingTime")
+
+
+def frame_settings(
+    df: DataFrame, time: str | None, delay: str | None, trigger: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The settings of a source step; arguments as in `Dataflow.source`.
+
+    Raises:
+        DataflowError: Nobody says which column is the event time, or an argument makes no sense.
+        UnsupportedError: There is no such trigger here.
+    """
+    known = {watermark.column: watermark for watermark in watermarks_of(df.schema)}
+    time = _time_column(known) if time is None else time
+    settings: dict[str, Any] = {"df": df, "time": time, "delay_us": 0}
+    if delay is not None:
+        settings["delay_us"] = duration_us(delay)
+    elif time in known:
+        settings |= {"delay_us": known[time].delay_us, "has_watermark": True}
+    if trigger is not None:
+        settings["trigger"] = _checked_trigger(df, dict(trigger))
+    return settings
+
+
+def _time_column(known: dict[str, Watermark]) -> str:
+    if len(known) == 1:
+        return next(iter(known))
+    found = f"it has several: {', '.join(known)}" if known else "it has none"
+    raise DataflowError(
+        "which column is the event time? Say time='column', or give the streaming DataFrame one "
+        f"watermark: df.withWatermark('column', '10 seconds'); {found}"
+    )
+
+
+def _checked_trigger(df: DataFrame, trigger: dict[str, Any]) -> dict[str, Any]:
+    if not df.isStreaming:
+        raise DataflowError(f"trigger={trigger}: only a streaming DataFrame has one")
+    if len(trigger) != 1 or next(iter(trigger)) not in _TRIGGERS:
+        raise UnsupportedError(
+            f"trigger={trigger}; write {{'availableNow': True}} or {{'processingTime': '1 second'}}"
+        )
+    if "availableNow" in trigger and trigger["availableNow"] is not True:
+        raise DataflowError(f"trigger={trigger}: availableNow is True or left out")
+    if "processingTime" in trigger:
+        duration_us(str(trigger["processingTime"]))
+    return trigger

@@ -1,0 +1,321 @@
+"""What a running query says of itself, under Spark's own names where Spark has one.
+
+A `Progress` is a dict that turns into JSON; what stands at its top is also an attribute, so that
+listeners written for Spark's `StreamingQueryProgress` find what they look for. Times are in
+milliseconds, rates in rows per second over the last two seconds or so.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.shell.telemetry import LatencyHistogram
+
+if TYPE_CHECKING:
+    from holdfast.api.planning import Plan
+    from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.model.ids import NodeId
+    from holdfast.shell.spark.launch import NodeReport
+
+_RATE_SPAN_S: Final = 2.0
+_RATE_STEP_S: Final = 0.1
+_CHECKPOINTS_SHOWN: Final = 20
+
+
+class Progress(dict[str, Any]):
+    """One progress report; docs/progress.md explains every name."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Spark's reports have attributes."""
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def json(self) -> str:
+        """In one line."""
+        return json.dumps(self)
+
+    @property
+    def prettyJson(self) -> str:
+        """For people."""
+        return json.dumps(self, indent=2)
+
+
+@dataclass(slots=True)
+class Rates:
+    """Rows per second of counters that may begin anew when a node does."""
+
+    _samples: deque[tuple[float, dict[str, int]]] = field(default_factory=deque)
+
+    def of(self, counts: dict[str, int], now_s: float) -> dict[str, float]:
+        """Per counter the rate since the oldest sample of the last two seconds."""
+        samples = self._samples
+        while len(samples) > 1 and now_s - samples[1][0] >= _RATE_SPAN_S:
+            samples.popleft()
+        since_s, before = samples[0] if samples else (now_s, counts)
+        if not samples or now_s - samples[-1][0] >= _RATE_STEP_S:
+            samples.append((now_s, dict(counts)))
+        seconds = now_s - since_s
+        if seconds <= 0:
+            return dict.fromkeys(counts, 0.0)
+        gained = {name: max(0, count - before.get(name, 0)) for name, count in counts.items()}
+        return {name: round(rows / seconds, 1) for name, rows in gained.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the driver knows at one moment.
+
+    Attributes:
+        reports: Of the primary of every node.
+        checkpoints: As `Query.checkpoints`.
+        recoveries: As `Query.recoveries`.
+        failures: As `Query.failures`.
+        gaps: Input that was missed.
+        damages: Checkpoints that could not be read.
+        refused: As `Query.refused()`.
+        committed: Per source stream the rows that its log holds; None: nobody knows.
+    """
+
+    reports: Mapping[NodeId, NodeReport]
+    checkpoints: Iterable[dict[str, Any]]
+    recoveries: list[dict[str, Any]]
+    failures: list[dict[str, Any]]
+    gaps: list[dict[str, Any]]
+    damages: list[dict[str, Any]]
+    refused: Mapping[str, Mapping[str, int]]
+    committed: Mapping[str, int | None]
+
+
+class ProgressMaker:
+    """Puts reports together; remembers what rates need."""
+
+    def __init__(self, plan: Plan, name: str, query_id: str, run_id: str) -> None:
+        """For the nodes of a plan."""
+        self._plan = plan
+        self._who = {"id": query_id, "runId": run_id, "name": name}
+        self._rates = Rates()
+        self._reports = 0
+        self._units: dict[str, list[NodePlan]] = {}
+        for node in plan.nodes:
+            self._units.setdefault(node.unit, []).append(node)
+
+    def make(self, heard: Heard, *, now_s: float | None = None) -> Progress:
+        """The report of this moment."""
+        now_s = time.monotonic() if now_s is None else now_s
+        read, written = self._totals(heard)
+        counts = {"": read, "out": written}
+        for unit, nodes in self._units.items():
+            counts[f"in {unit}"] = _sum(heard, nodes, "input_tuples")
+            counts[f"out {unit}"] = _sum(heard, nodes, "output_tuples")
+        for source, rows in self._source_rows(heard).items():
+            counts[f"source {source}"] = rows
+        rates = self._rates.of(counts, now_s)
+        units = {
+            unit: _unit(nodes, heard, rates[f"in {unit}"], rates[f"out {unit}"])
+            for unit, nodes in self._units.items()
+        }
+        sources = [
+            {
+                "description": source,
+                "numInputRows": rows,
+                "inputRowsPerSecond": rates[f"source {source}"],
+                "backlogRows": _backlog(_streams(heard, self._plan, source), heard),
+            }
+            for source, rows in self._source_rows(heard).items()
+        ]
+        self._reports += 1
+        reports = heard.reports.values()
+        return Progress(
+            {
+                **self._who,
+                "timestamp": _timestamp(),
+                "batchId": self._reports - 1,
+                "numInputRows": read,
+                "numOutputRows": written,
+                "inputRowsPerSecond": rates[""],
+                "processedRowsPerSecond": rates[""],
+                "outputRowsPerSecond": rates["out"],
+                "lateRows": sum(report.late_tuples for report in reports),
+                "refusedFrames": sum(counts["frames"] for counts in heard.refused.values()),
+                "refusedHandshakes": sum(counts["handshakes"] for counts in heard.refused.values()),
+                "latencyMs": latency_of(reports).summary(),
+                "eventTime": _event_time(heard, self._plan),
+                "stateOperators": _state_operators(self._units, heard),
+                "sources": sources,
+                "sink": {"description": ", ".join(self._sinks()), "numOutputRows": written},
+                "units": units,
+                "checkpoints": list(heard.checkpoints)[-_CHECKPOINTS_SHOWN:],
+                "damagedCheckpoints": heard.damages,
+                "gaps": heard.gaps,
+                "failures": heard.failures,
+                "recoveries": heard.recoveries,
+                "recovery": recovery_block(heard.recoveries),
+            }
+        )
+
+    def _totals(self, heard: Heard) -> tuple[int, int]:
+        """Rows read from sources and written to sinks, replayed ones left out."""
+        read = written = 0
+        for plan in self._plan.nodes:
+            statistics = heard.reports[plan.node].statistics
+            if any(spec.producer is None for spec in plan.inputs):
+                read += statistics.get("input_tuples", 0) - statistics.get("replayed_tuples", 0)
+            if any(output.is_sink for output in plan.outputs):
+                written += statistics.get("output_tuples", 0)
+        return read, written
+
+    def _source_rows(self, heard: Heard) -> dict[str, int]:
+        """Per source the rows that its nodes have processed, from its very first one."""
+        rows: dict[str, int] = {}
+        for plan in self._plan.nodes:
+            processed = heard.reports[plan.node].processed
+            for spec in plan.inputs:
+                if spec.producer is None:
+                    source = spec.stream.rpartition("[")[0]
+                    rows[source] = rows.get(source, 0) + processed.get(spec.stream, 0)
+        return rows
+
+    def _sinks(self) -> list[str]:
+        return list(dict.fromkeys(s.rpartition("[")[0] for s in self._plan.sink_paths))
+
+
+def latency_of(reports: Iterable[NodeReport]) -> LatencyHistogram:
+    """Latencies from a tuple's creation to its sink, over nodes."""
+    merged = LatencyHistogram()
+    for report in reports:
+        merged.merge(report.latency, report.latency_max_us)
+    return merged
+
+
+def recovery_block(recoveries: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last recovery as four numbers, one after the other; None: there was none."""
+    if not recoveries:
+        names = ("detectionMs", "restartMs", "replayMs", "catchUpMs")
+        return {"count": 0, "node": None, **dict.fromkeys(names)}
+    last = recoveries[-1]
+    before = last["detected_ms"] + last["restarted_ms"] + last["replayed_ms"]
+    return {
+        "count": len(recoveries),
+        "node": last["node"],
+        "detectionMs": last["detected_ms"],
+        "restartMs": last["restarted_ms"],
+        "replayMs": last["replayed_ms"],
+        "catchUpMs": max(0, last["recovered_ms"] - before),
+    }
+
+
+def _unit(
+    nodes: list[NodePlan], heard: Heard, rows_in_per_s: float, rows_out_per_s: float
+) -> dict[str, Any]:
+    names = {node.node for node in nodes}
+    reports = [heard.reports[node.node] for node in nodes]
+    sources = [
+        (heard.reports[node.node], spec.stream)
+        for node in nodes
+        for spec in node.inputs
+        if spec.producer is None
+    ]
+    written = [c for c in heard.checkpoints if c["node"] in names]
+    return {
+        "instances": len(nodes),
+        "numInputRows": _sum(heard, nodes, "input_tuples"),
+        "numOutputRows": _sum(heard, nodes, "output_tuples"),
+        "inputRowsPerSecond": rows_in_per_s,
+        "outputRowsPerSecond": rows_out_per_s,
+        "latencyMs": latency_of(reports).summary(),
+        "tupleCostUs": max((r.statistics.get("tuple_cost_us", 0.0) for r in reports), default=0.0),
+        "backlog": {
+            "sourceRows": _backlog(sources, heard) if sources else 0,
+            "pendingRows": _sum(heard, nodes, "pending_tuples"),
+            "heldRows": _sum(heard, nodes, "held_tuples"),
+            "unsentRows": _sum(heard, nodes, "unsent_tuples"),
+        },
+        "keptRows": _sum(heard, nodes, "retained_tuples") + _sum(heard, nodes, "spilled_tuples"),
+        "stateBytes": _sum(heard, nodes, "state_bytes"),
+        "checkpoint": _checkpoint_block(written),
+        "recovery": recovery_block([r for r in heard.recoveries if r["node"] in names]),
+    }
+
+
+def _checkpoint_block(written: list[dict[str, Any]]) -> dict[str, Any]:
+    """The unit's newest checkpoint: how long it stood still for it, how long writing took."""
+    stored = [c for c in written if c["failure"] is None]
+    failed = len(written) - len(stored)
+    if not stored:
+        empty = dict.fromkeys(("standstillMs", "durationMs", "writtenBytes", "ageMs"))
+        return {"count": 0, "failed": failed, **empty}
+    last = stored[-1]
+    return {
+        "count": len(stored),
+        "failed": failed,
+        "standstillMs": last["prepared_us"] / 1000,
+        "durationMs": last["duration_ms"],
+        "writtenBytes": last["written_bytes"],
+        "ageMs": max(0, round(1000 * (time.time() - last["at_unix_s"]))),
+    }
+
+
+def _streams(heard: Heard, plan: Plan, source: str) -> list[tuple[NodeReport, str]]:
+    """The streams of a source, each with the report of the node that reads it."""
+    return [
+        (heard.reports[node.node], spec.stream)
+        for node in plan.nodes
+        for spec in node.inputs
+        if spec.producer is None and spec.stream.rpartition("[")[0] == source
+    ]
+
+
+def _backlog(streams: Sequence[tuple[NodeReport, str]], heard: Heard) -> int | None:
+    """Rows that wait in the sources' logs; None: nobody knows."""
+    waiting = 0
+    for report, stream in streams:
+        committed, read = heard.committed.get(stream), report.source_rows.get(stream)
+        if committed is None or read is None:
+            return None
+        waiting += max(0, committed - read)
+    return waiting
+
+
+def _event_time(heard: Heard, plan: Plan) -> dict[str, str]:
+    """How far event time has come at the sinks."""
+    reached = [
+        heard.reports[node.node].statistics.get("boundary_us", BEGINNING_US)
+        for node in plan.nodes
+        if any(output.is_sink for output in node.outputs)
+    ]
+    slowest = min(reached, default=BEGINNING_US)
+    if slowest in (BEGINNING_US, END_US) or abs(slowest) > 2**53:
+        return {}
+    return {"watermark": _timestamp(slowest / 1e6)}
+
+
+def _state_operators(units: dict[str, list[NodePlan]], heard: Heard) -> list[dict[str, Any]]:
+    return [
+        {
+            "operatorName": unit,
+            "memoryUsedBytes": _sum(heard, nodes, "state_bytes"),
+            "numStateStoreInstances": len(nodes),
+        }
+        for unit, nodes in units.items()
+        if _sum(heard, nodes, "state_bytes")
+    ]
+
+
+def _sum(heard: Heard, nodes: list[NodePlan], name: str) -> int:
+    return sum(int(heard.reports[node.node].statistics.get(name, 0)) for node in nodes)
+
+
+def _timestamp(at_s: float | None = None) -> str:
+    """As Spark writes it: UTC, milliseconds."""
+    at_s = time.time() if at_s is None else at_s
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at_s // 1))
+    return f"{whole}.{int(at_s % 1 * 1000):03d}Z"

@@ -1,0 +1,490 @@
+"""Elastic restart: a location that was left at one parallelism goes on at another, precisely.
+
+1. The dataflow comes up as it was, without anything new being written into its logs: whatever a
+   crash has left is recovered first. It works off what the logs hold, until every restart point
+   in the journal is at one cut: what a node has put out is what its receivers have processed.
+2. It is stopped. The state of every unit that changes is read from the checkpoints of all its
+   instances, divided anew by the hash by which its input will be, and written as checkpoints of
+   the new instances. Edges begin anew at id 0; sinks go on where their logs end.
+3. One write to the journal puts the new restart points, and how many instances there are, in the
+   place of the old ones. Before it the location is what it was, after it what it is to be: a crash
+   between is no third case. Files that nothing leads to any more are deleted last.
+
+A node that merges several streams may hold tuples until the slowest stream has come as far. They
+are not in its state but kept by its producers. A producer without state replays them under the new
+ids; of what it replays the node drops what is older than its boundary, which it has processed. A
+producer with state keeps them in its checkpoint, split for the old receivers: that is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from holdfast.api.description import FILE_NAME
+from holdfast.api.draining import Draining
+from holdfast.api.errors import RescalingError
+from holdfast.core.errors import LocalProtocolError
+from holdfast.core.haunit.prepared import PreparedCheckpoint
+from holdfast.core.model.ids import END_US, CheckpointId, Incarnation, NodeId
+from holdfast.core.model.stable_hash import partition_of
+from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
+from holdfast.core.state.page_manager import PageManager
+from holdfast.shell.io_service import IOService
+from holdfast.shell.spark.journal import Journal, read_entries
+from holdfast.shell.storage.logs import open_reader
+from holdfast.shell.storage.places import read_if_any, store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from holdfast.api.planning import Plan
+    from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.operators.base import Operator
+    from holdfast.shell.spark.launch import Cluster
+    from holdfast.shell.stores.base import StoreSpec
+
+_INSTANCES: Final = re.compile(r"unit (\S+): (\d+) instances")
+_LOOK_INTERVAL_S: Final = 0.05
+_PROCESSED_ALL: Final = 2**62
+"""Of a stream that begins anew: whatever of it is older than the boundary was processed."""
+
+
+def instances_in(text: str) -> dict[str, int]:
+    """How many instances each unit has, by the description of a dataflow."""
+    return {unit: int(count) for unit, count in _INSTANCES.findall(text)}
+
+
+def with_instances(text: str, counts: Mapping[str, int]) -> str:
+    """A description with other numbers of instances."""
+    return _INSTANCES.sub(lambda m: f"unit {m[1]}: {counts.get(m[1], int(m[2]))} instances", text)
+
+
+def instances_of(plan: Plan) -> dict[str, int]:
+    """How many instances each unit has."""
+    counts: dict[str, int] = {}
+    for node in plan.nodes:
+        counts[node.unit] = counts.get(node.unit, 0) + 1
+    return counts
+
+
+def instances_decided(location: str) -> dict[str, int] | None:
+    """What the last elastic restart has decided; None: there was none."""
+    decided: dict[str, int] | None = None
+    for entry in read_entries(os.path.join(location, "coordinator")):
+        if isinstance(entry.get("instances"), dict):
+            decided = {str(k): int(v) for k, v in entry["instances"].items()}  # type: ignore[attr-defined]
+    return decided
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaling:
+    """From one plan of a dataflow to another one.
+
+    Attributes:
+        former: Of what the location holds.
+        wanted: Of what it is to go on with.
+        location: The checkpoint location.
+        store: Where checkpoints are.
+        timeout_s: How long the drain may take.
+    """
+
+    former: Plan
+    wanted: Plan
+    location: str
+    store: StoreSpec
+    timeout_s: float
+
+    def require_possible(self) -> None:
+        """Raise `RescalingError` for what cannot be divided, before anything is done."""
+        for plan in self._changed():
+            if plan.merges_by_arrival or plan.keeps_rounds:
+                self._refuse(
+                    f"unit {plan.unit!r} depends on more than its input, and what it depended on "
+                    "is logged for each of its instances"
+                )
+            if plan.operators and plan.checkpoints is None and plan.standby.value != "none":
+                self._refuse(f"unit {plan.unit!r} has a standby instead of checkpoints")
+            if not plan.takes_points:
+                self._refuse(f"unit {plan.unit!r} keeps no restart points")
+            if _has_state(plan) and plan.checkpoints is None:
+                self._refuse(f"unit {plan.unit!r} has state that is not checkpointed")
+            try:
+                _adopt(plan, [], lambda columns: np.ones(len(columns[0]), np.bool_))
+            except LocalProtocolError as error:
+                self._refuse(str(error))
+
+    def run(self, cluster: Cluster, committed: Callable[[], Mapping[str, int | None]]) -> None:
+        """Drain, stop, divide, decide.
+
+        Args:
+            cluster: The former plan's, not started.
+            committed: Per source stream the rows that its log holds.
+
+        Raises:
+            RescalingError: It cannot be done; the location is as it was.
+        """
+        ended = threading.Event()
+        cluster.start(ended.set)
+        try:
+            points = self._drain(cluster, committed())
+        finally:
+            cluster.stop()
+        self._decide(self._divided(points))
+
+    # -- draining -----------------------------------------------------------------------------
+
+    def _drain(
+        self, cluster: Cluster, committed: Mapping[str, int | None]
+    ) -> dict[NodeId, RestartPoint]:
+        """Wait until the stored restart points are at one cut; give them."""
+        draining = Draining(self.former, committed)
+        deadline_s = time.monotonic() + self.timeout_s
+        reason = "the logs were not worked off"
+        while time.monotonic() < deadline_s:
+            if cluster.done.is_set():
+                why = cluster.error or "its input has ended, so that nothing is left to divide"
+                self._refuse(f"while it drained: {why}")
+            if draining.is_over(cluster.reports):
+                points = {
+                    node.node: cluster.instance(node.node).point for node in self.former.nodes
+                }
+                found = self._not_at_one_cut(points, cluster)
+                if found is None:
+                    return {node: point for node, point in points.items() if point is not None}
+                reason = found
+            time.sleep(_LOOK_INTERVAL_S)
+        self._refuse(f"within {self.timeout_s:.0f} s: {reason}")
+        raise AssertionError
+
+    def _not_at_one_cut(
+        self, points: Mapping[NodeId, RestartPoint | None], cluster: Cluster
+    ) -> str | None:
+        """What is still on its way; None: nothing that matters."""
+        boundaries: dict[str, int] = {}
+        by_node = {node.node: node for node in self.former.nodes}
+        for name, node in by_node.items():
+            point, report = points[name], cluster.reports[name]
+            if point is None:
+                return f"{name} has stored no restart point"
+            is_behind = any(
+                point.processed_before.get(stream, 0) < before
+                for stream, before in report.processed.items()
+            )
+            is_fed = any(self._is_affected(spec.stream) for spec in node.inputs)
+            if is_behind and (_has_state(node) or is_fed):
+                return f"{name} has not stored its last restart point"
+            reached = int(report.statistics.get("boundary_us", point.boundary_us))
+            if _has_state(node) and point.boundary_us < reached:
+                return f"{name} has not stored its last boundary"
+            if _has_state(node) and boundaries.setdefault(node.unit, point.boundary_us) != (
+                point.boundary_us
+            ):
+                return f"instances of {node.unit} are at different boundaries"
+            if point.boundary_us == END_US:
+                return f"the input of {name} has ended"
+        for name, node in by_node.items():
+            for stream in node.inputs:
+                if stream.producer is None or not self._is_affected(stream.stream):
+                    continue
+                sent = points[stream.producer]
+                taken = points[name]
+                assert sent is not None
+                assert taken is not None
+                problem = self._on_its_way(
+                    node, by_node[stream.producer], stream.stream, sent, taken
+                )
+                if problem is not None:
+                    return problem
+        return None
+
+    def _on_its_way(
+        self,
+        receiver: NodePlan,
+        sender: NodePlan,
+        stream: str,
+        sent: RestartPoint,
+        taken: RestartPoint,
+    ) -> str | None:
+        """Why a stream cannot begin anew at these points; None: it can."""
+        next_id = sent.next_ids.get(stream, 0)
+        processed = taken.processed_before.get(stream, 0)
+        if next_id == processed == taken.needed_from.get(stream, 0):
+            return None
+        merges = (
+            _has_state(receiver)
+            and len(receiver.inputs) > 1
+            and all(
+                len(node.inputs) > 1 for node in self.wanted.nodes if node.unit == receiver.unit
+            )
+        )
+        if merges and not _has_state(sender) and next_id <= processed:
+            return None  # Replayed, and what was processed is dropped by its time.
+        return (
+            f"{receiver.node} holds tuples of {stream} until its other inputs have come as far, "
+            f"and their producer {sender.node} has state"
+            if merges
+            else f"{stream} is at {next_id}, its receiver at {processed}"
+        )
+
+    # -- dividing -----------------------------------------------------------------------------
+
+    def _divided(self, points: Mapping[NodeId, RestartPoint]) -> list[dict[str, object]]:
+        """The journal's new entries; the checkpoints that they lead to are written."""
+        entries = read_entries(os.path.join(self.location, "coordinator"))
+        newest: dict[str, int] = {}
+        for entry in entries:
+            incarnation = entry.get("incarnation")
+            if isinstance(incarnation, int):
+                name = str(entry["node"])
+                newest[name] = max(newest.get(name, 0), incarnation)
+        changed = {plan.node for plan in self._changed()}
+        former = {plan.node: plan for plan in self.former.nodes}
+        for plan in self.wanted.nodes:
+            if plan.node in changed:
+                newest[plan.node] = newest.get(plan.node, 0) + 1
+        told: list[dict[str, object]] = [
+            {"node": node, "incarnation": incarnation} for node, incarnation in newest.items()
+        ]
+        sequence = 1 + max(point.sequence for point in points.values())
+        for plan in self.wanted.nodes:
+            if plan.node not in changed:
+                point = points[plan.node]
+            else:
+                point = self._point_of(plan, points, former, sequence)
+                if _has_state(plan):
+                    ref = self._checkpoint(plan, point, points, Incarnation(newest[plan.node]))
+                    point = RestartPoint(
+                        point.sequence,
+                        point.needed_from,
+                        point.processed_before,
+                        point.boundary_us,
+                        point.next_ids,
+                        ref,
+                    )
+            told.append({"node": plan.node, "point": point.to_json()})
+        told.append({"instances": instances_of(self.wanted)})
+        return told
+
+    def _point_of(
+        self,
+        plan: NodePlan,
+        points: Mapping[NodeId, RestartPoint],
+        former: Mapping[NodeId, NodePlan],
+        sequence: int,
+    ) -> RestartPoint:
+        """Where a node of a changed unit goes on; its state is added later."""
+        of_unit = [points[name] for name, one in former.items() if one.unit == plan.unit]
+        own = points.get(plan.node)
+        needed: dict[str, int] = {}
+        processed: dict[str, int] = {}
+        for spec in plan.inputs:
+            is_kept = own is not None and not self._is_affected(spec.stream)
+            if is_kept and own is not None:
+                needed[spec.stream] = own.needed_from.get(spec.stream, 0)
+                processed[spec.stream] = own.processed_before.get(spec.stream, 0)
+            else:
+                needed[spec.stream] = 0
+                processed[spec.stream] = _PROCESSED_ALL if len(plan.inputs) > 1 else 0
+        next_ids: dict[str, int] = {}
+        for output in plan.outputs:
+            for stream in output.streams:
+                if output.is_sink:
+                    next_ids[stream] = self._sink_position(stream, own)
+                elif own is not None and not self._is_affected(stream):
+                    next_ids[stream] = own.next_ids.get(stream, 0)
+                else:
+                    next_ids[stream] = 0
+        boundary_us = of_unit[0].boundary_us if own is None else own.boundary_us
+        return RestartPoint(sequence, needed, processed, boundary_us, next_ids)
+
+    def _sink_position(self, stream: str, own: RestartPoint | None) -> int:
+        """The next id of a sink's stream: one that existed in an earlier life goes on there."""
+        if own is not None and stream in own.next_ids:
+            return own.next_ids[stream]
+        place = next(path for name, path in self.wanted.sink_paths.items() if name == stream)
+        reader = open_reader(place)
+        try:
+            reader.skip_to_end()
+            return reader.next_id
+        finally:
+            reader.close()
+
+    def _checkpoint(
+        self,
+        plan: NodePlan,
+        point: RestartPoint,
+        points: Mapping[NodeId, RestartPoint],
+        incarnation: Incarnation,
+    ) -> CheckpointRef:
+        """Write the state of a new instance; it can be read, or this raises."""
+        others = [
+            (one, points[one.node].checkpoint) for one in self.former.nodes if one.unit == plan.unit
+        ]
+        count = sum(one.unit == plan.unit for one in self.wanted.nodes)
+        held = [self._loaded(one, ref) for one, ref in others if ref is not None]
+
+        def owns(columns: Sequence[pa.Array]) -> np.ndarray:
+            return np.asarray(partition_of(columns, count) == plan.index)
+
+        pages = _adopt(plan, held, owns)
+        checkpoint = CheckpointId(point.sequence, incarnation)
+        workers = 1 if plan.checkpoints is None else plan.checkpoints.workers
+        prepared = PreparedCheckpoint(
+            node=plan.node,
+            checkpoint=checkpoint,
+            point=point,
+            snapshot=pages.checkpoint(None),
+            arena=pages.arena,
+            page_bytes=pages.page_bytes,
+            base=None,
+            outputs=(),
+            kept_outputs=(),
+            workers=workers,
+        )
+        io = self._io(plan.node, workers)
+        try:
+            stored = io.write_now(prepared)
+            ref = CheckpointRef(stored.checkpoint, stored.checksum, stored.bases())
+            io.load_pages_now(ref, plan.limits.state_bytes)
+            return ref
+        finally:
+            io.close()
+
+    def _loaded(self, plan: NodePlan, ref: CheckpointRef) -> list[Operator]:
+        io = self._io(plan.node, 2)
+        try:
+            pages = io.load_pages_now(ref, plan.limits.state_bytes)
+        except Exception as error:  # Whatever is wrong with it, nothing has been changed yet.
+            raise RescalingError(
+                f"{self.location}: the checkpoint of {plan.node} cannot be read: {error}"
+            ) from error
+        finally:
+            io.close()
+        return [spec.build(pages) for spec in plan.operators]
+
+    def _io(self, node: NodeId, workers: int) -> IOService:
+        return IOService(self.store.open(), node, workers, lambda _: None, lambda *_: ())
+
+    # -- deciding -----------------------------------------------------------------------------
+
+    def _decide(self, entries: list[dict[str, object]]) -> None:
+        journal = Journal(os.path.join(self.location, "coordinator"))
+        try:
+            journal.begin_anew(entries)
+        finally:
+            journal.close()
+        remaining = {plan.node for plan in self.wanted.nodes}
+        store = self.store.open()
+        try:
+            for plan in self.former.nodes:
+                if plan.node in remaining:
+                    continue
+                for name in store.names(f"{plan.node}-"):
+                    store.delete(name)
+        finally:
+            store.close()
+
+    # -- what changes -------------------------------------------------------------------------
+
+    def _changed(self) -> list[NodePlan]:
+        """The wanted nodes whose restart points cannot stay as they are."""
+        before = _wiring(self.former)
+        after = _wiring(self.wanted)
+        return [plan for plan in self.wanted.nodes if before.get(plan.node) != after[plan.node]]
+
+    def _is_affected(self, stream: str) -> bool:
+        """Whether a stream between nodes begins anew."""
+        changed = {plan.node for plan in self._changed()}
+        remaining = {plan.node for plan in self.wanted.nodes}
+        for plan in (*self.former.nodes, *self.wanted.nodes):
+            for spec in plan.inputs:
+                if spec.stream != stream:
+                    continue
+                if spec.producer is None:
+                    return False
+                ends = (plan.node, spec.producer)
+                if all(end in changed or end not in remaining for end in ends):
+                    return True
+        return False
+
+    def _refuse(self, reason: str) -> None:
+        old, new = instances_of(self.former), instances_of(self.wanted)
+        changes = [f"{u} from {old.get(u)} to {n}" for u, n in new.items() if old.get(u) != n]
+        raise RescalingError(
+            f"{self.location} cannot go on with other numbers of instances ({', '.join(changes)}): "
+            f"{reason}. It goes on with the former ones"
+        )
+
+
+def _adopt(
+    plan: NodePlan,
+    others: list[list[Operator]],
+    owns: Callable[[Sequence[pa.Array]], np.ndarray],
+) -> PageManager:
+    """Pages with what belongs to a node of the operators of all former instances."""
+    pages = PageManager(plan.limits.page_bytes, plan.limits.state_bytes)
+    for number, spec in enumerate(plan.operators):
+        operator = spec.build(pages)
+        if _keeps_state(operator):
+            operator.adopt([one[number] for one in others], owns, len(plan.inputs))
+    return pages
+
+
+def _keeps_state(operator: Any) -> bool:
+    from holdfast.core.operators.base import Operator
+
+    return type(operator).state_rows is not Operator.state_rows
+
+
+def _has_state(plan: NodePlan) -> bool:
+    pages = PageManager(plan.limits.page_bytes)
+    return any(_keeps_state(spec.build(pages)) for spec in plan.operators)
+
+
+def _wiring(plan: Plan) -> dict[NodeId, tuple[object, ...]]:
+    """What of each node decides whether its restart point still means the same."""
+    counts = instances_of(plan)
+    return {
+        node.node: (
+            counts[node.unit],
+            tuple(spec.stream for spec in node.inputs),
+            tuple((output.streams, output.keys) for output in node.outputs),
+        )
+        for node in plan.nodes
+    }
+
+
+def settle(location: str, text: str) -> dict[str, int] | None:
+    """What the description of a location says of instances, where only that differs from `text`.
+
+    Should the driver have died between an elastic restart's decision and this description, it is
+    made to say what was decided.
+    """
+    store = store_at(location)
+    found = read_if_any(store, FILE_NAME)
+    before = None if found is None else found.decode()
+    decided = instances_decided(location)
+    if decided is not None:
+        is_said = with_instances(text if before is None else before, decided)
+        if is_said != before:
+            rewrite(location, is_said)
+        before = is_said
+    if before is None or before == text or with_instances(before, instances_in(text)) != text:
+        return None
+    return instances_in(before)
+
+
+def rewrite(location: str, text: str) -> None:
+    """Put this description in the place of the one that is there."""
+    store = store_at(location)
+    store.delete(FILE_NAME)
+    store.put(FILE_NAME, [text.encode()])

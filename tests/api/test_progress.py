@@ -1,0 +1,193 @@
+"""Progress reports, rates, listeners, draining: from what nodes say, without Spark."""
+
+import json
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.api.draining import Draining
+from holdfast.api.errors import OptionError
+from holdfast.api.listeners import Listeners, QueryManager
+from holdfast.api.planning import Plan
+from holdfast.api.progress import Heard, Progress, ProgressMaker, Rates, recovery_block
+from holdfast.core.model.ids import NodeId
+from holdfast.shell.spark.launch import NodeReport
+
+
+def node(name: str, inputs: list[tuple[str, str | None]], *, sink: str | None = None) -> Any:
+    return SimpleNamespace(
+        node=NodeId(name),
+        unit=name.partition("[")[0],
+        inputs=[SimpleNamespace(stream=s, producer=p) for s, p in inputs],
+        outputs=[SimpleNamespace(is_sink=sink is not None)],
+    )
+
+
+def plan() -> Plan:
+    nodes = (
+        node("rows[0]", [("rows[0]", None)]),
+        node("counts[0]", [("edge", "rows[0]")], sink="counts"),
+    )
+    return Plan(nodes, {}, {"counts[0]": "/somewhere"}, ())  # type: ignore[dict-item]
+
+
+def report(processed: dict[str, int], next_ids: dict[str, int], **more: Any) -> NodeReport:
+    made = NodeReport(statistics={"input_tuples": 10, "pending_tuples": 0} | more)
+    made.processed, made.next_ids, made.reports = processed, next_ids, 1
+    return made
+
+
+def heard(reports: dict[str, NodeReport], committed: dict[str, int | None], **more: Any) -> Heard:
+    made = {NodeId(name): one for name, one in reports.items()}
+    empty: dict[str, Any] = {
+        name: [] for name in ("checkpoints", "recoveries", "failures", "gaps", "damages")
+    }
+    empty["refused"] = {"coordinator": {"frames": 2, "handshakes": 1}}
+    return Heard(reports=made, committed=committed, **(empty | more))
+
+
+RECOVERY = {
+    "node": "counts[0]",
+    "detected_ms": 300,
+    "restarted_ms": 200,
+    "replayed_ms": 40,
+    "recovered_ms": 560,
+}
+
+
+def test_a_report_has_sparks_names_and_is_json() -> None:
+    maker = ProgressMaker(plan(), "name", "id", "run")
+    rows = report({"rows[0]": 70}, {"edge": 70})
+    rows.source_rows = {"rows[0]": 75}
+    reports = {"rows[0]": rows, "counts[0]": report({"edge": 60}, {}, state_bytes=4096)}
+    progress = maker.make(heard(reports, {"rows[0]": 100}, recoveries=[RECOVERY]))
+    assert json.loads(progress.json) == progress
+    assert (progress.id, progress.runId, progress.name) == ("id", "run", "name")
+    assert progress.sources[0] == {
+        "description": "rows",
+        "numInputRows": 70,
+        "inputRowsPerSecond": 0.0,
+        "backlogRows": 25,
+    }
+    assert progress["stateOperators"][0]["memoryUsedBytes"] == 4096
+    assert progress["units"]["rows"]["backlog"]["sourceRows"] == 25
+    assert progress["units"]["rows"]["recovery"]["count"] == 0
+    expected = {"detectionMs": 300, "restartMs": 200, "replayMs": 40, "catchUpMs": 20}
+    assert progress["recovery"] == {"count": 1, "node": "counts[0]", **expected}
+    assert progress["units"]["counts"]["recovery"] == progress["recovery"]
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = progress.nothing
+
+
+def test_what_nobody_knows_of_a_source_is_null() -> None:
+    maker = ProgressMaker(plan(), "name", "id", "run")
+    reports = {"rows[0]": report({}, {}), "counts[0]": report({}, {})}
+    progress = maker.make(heard(reports, {}))
+    assert progress["sources"][0]["backlogRows"] is None
+    assert progress["units"]["rows"]["backlog"]["sourceRows"] is None
+
+
+def test_a_checkpoint_is_told_with_how_long_the_unit_stood_still() -> None:
+    maker = ProgressMaker(plan(), "name", "id", "run")
+    reports = {"rows[0]": report({}, {}), "counts[0]": report({}, {})}
+    stored = {
+        "node": "counts[0]",
+        "failure": None,
+        "prepared_us": 1500,
+        "duration_ms": 12,
+        "written_bytes": 4096,
+        "at_unix_s": 0.0,
+    }
+    failed = stored | {"failure": "disk full"}
+    progress = maker.make(heard(reports, {}, checkpoints=[stored, failed]))
+    block = progress["units"]["counts"]["checkpoint"]
+    assert (block["count"], block["failed"]) == (1, 1)
+    assert (block["standstillMs"], block["durationMs"]) == (1.5, 12)
+    assert progress["units"]["rows"]["checkpoint"]["count"] == 0
+
+
+def test_rates_are_those_of_the_last_seconds() -> None:
+    rates = Rates()
+    assert rates.of({"a": 0}, 0.0) == {"a": 0.0}
+    assert rates.of({"a": 100}, 1.0) == {"a": 100.0}
+    assert rates.of({"a": 100}, 4.0) == {"a": 0.0}  # Nothing since the sample at 1.0.
+    assert rates.of({"a": 30}, 5.0) == {"a": 0.0}  # A replacement counts anew.
+
+
+def test_no_recovery_is_told_as_none() -> None:
+    assert recovery_block([])["detectionMs"] is None
+
+
+def test_draining_follows_what_a_node_had_put_out_when_it_had_read_everything() -> None:
+    draining = Draining(plan(), {"rows[0]": 100})
+    rows = report({"rows[0]": 90}, {"edge": 90})
+    counts = report({"edge": 90}, {})
+    reports = {NodeId("rows[0]"): rows, NodeId("counts[0]"): counts}
+    rows.source_rows = {"rows[0]": 99}
+    assert not draining.is_over(reports)
+    rows.source_rows = {"rows[0]": 100}  # Read, but perhaps not in the queue yet.
+    assert not draining.is_over(reports)
+    rows.reports, rows.statistics = 2, {"pending_tuples": 10}
+    assert not draining.is_over(reports)
+    rows.reports, rows.processed, rows.next_ids = 3, {"rows[0]": 100}, {"edge": 95}
+    assert not draining.is_over(reports)
+    counts.processed = {"edge": 95}
+    assert draining.is_over(reports)
+
+
+class Broken:
+    def onQueryProgress(self, event: object) -> None:
+        raise ValueError("no")
+
+
+class Told:
+    def __init__(self) -> None:
+        self.events: list[object] = []
+
+    def onQueryProgress(self, event: object) -> None:
+        self.events.append(event)
+
+
+def test_a_listener_that_raises_is_logged_and_others_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listeners, told = Listeners(), Told()
+    listeners.add(Broken())
+    listeners.add(told)
+    with caplog.at_level(logging.ERROR):
+        listeners.tell("onQueryProgress", "event")
+    listeners.tell("onQueryTerminated", "end")  # Nobody has the method.
+    assert told.events == ["event"]
+    assert "onQueryProgress of a listener failed" in caplog.text
+    listeners.remove(told)
+    listeners.remove(told)
+    listeners.tell("onQueryProgress", "later")
+    assert told.events == ["event"]
+
+
+def test_what_cannot_listen_is_refused() -> None:
+    with pytest.raises(OptionError, match="is no listener: it has none of onQueryStarted"):
+        Listeners().add(42)
+
+
+def test_the_manager_knows_who_runs_and_who_has_ended() -> None:
+    manager = QueryManager()
+    query: Any = SimpleNamespace(id="a", exception=lambda: None)
+    manager.began(query)
+    assert (manager.active, manager.get("a"), manager.get("b")) == ([query], query, None)
+    assert not manager.awaitAnyTermination(0.01)
+    manager.has_ended(query)
+    assert manager.active == []
+    assert manager.awaitAnyTermination(0.01)
+    manager.resetTerminated()
+    assert not manager.awaitAnyTermination(0.01)
+    failed: Any = SimpleNamespace(id="b", exception=lambda: RuntimeError("why"))
+    manager.has_ended(failed)
+    with pytest.raises(RuntimeError, match="why"):
+        manager.awaitAnyTermination()
+
+
+def test_a_report_is_a_dict() -> None:
+    assert Progress({"a": 1}) == {"a": 1}

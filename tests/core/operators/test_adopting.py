@@ -1,0 +1,142 @@
+"""State that moves to another number of instances: the results are those of a single one."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rounds import SCHEMA, Column, Row, rounds_of, rows_strategy
+
+from holdfast.core.errors import LocalProtocolError
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
+from holdfast.core.model.stable_hash import partition_of
+from holdfast.core.operators.aggregate import WindowAggregate
+from holdfast.core.operators.base import Operator
+from holdfast.core.operators.bsort import BSort
+from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.processing_time import ProcessingTimeAggregate
+from holdfast.core.operators.windowed_join import WindowedJoin
+
+AGGREGATES = [
+    ("count", None, "n"),
+    ("sum", Column("i"), "total"),
+    ("max", Column("k"), "last"),
+    ("min", Column("d"), "least"),
+]
+FIELDS = [("left", "k", "k"), ("left", "i", "i"), ("right", "x", "x"), ("right", "d", "d")]
+
+
+def aggregate(keys: Sequence[str] = ("k",)) -> Operator:
+    return WindowAggregate("a", SCHEMA, keys, AGGREGATES, size_us=40, slide_us=20)  # type: ignore[arg-type]
+
+
+def window_join() -> Operator:
+    return WindowedJoin("w", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=40, how="left")  # type: ignore[arg-type]
+
+
+def join() -> Operator:
+    return IncrementalJoin("j", SCHEMA, SCHEMA, ["k", "x"], ["k", "x"], FIELDS)  # type: ignore[arg-type]
+
+
+KINDS: dict[str, tuple[Callable[[], Operator], tuple[str, ...], int]] = {
+    "aggregate": (aggregate, ("k",), 1),
+    "aggregate of all": (lambda: aggregate(()), (), 1),
+    "aggregate by float": (lambda: aggregate(("x", "d")), ("x", "d"), 1),
+    "window join": (window_join, ("k",), 2),
+    "join": (join, ("k", "x"), 2),
+}
+
+
+def run(
+    operators: list[Operator], rows: Sequence[Row], keys: Sequence[str], ports: int, until: int
+) -> list[tuple[object, ...]]:
+    """What instances put out for rows that are split among them by key."""
+    found: list[tuple[object, ...]] = []
+    for index, operator in enumerate(operators):
+        mine = [row for row in rows if where(row, keys, len(operators)) == index]
+        low = np.zeros(1, dtype=np.int64)
+        rows_out = operator.process(rounds_of(mine, ports), low, until).rows
+        operator.check_invariants()
+        if rows_out is not None:
+            found += [tuple(map(repr, r.values())) for r in rows_out.batch.to_pylist()]
+    return found
+
+
+def where(row: Row, keys: Sequence[str], count: int) -> int:
+    if not keys:
+        return 0
+    batch = pa.RecordBatch.from_pylist([row[2]], schema=SCHEMA)
+    return int(partition_of([batch.column(key) for key in keys], count)[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40, deadline=None)
+@given(
+    before=rows_strategy,
+    after=rows_strategy,
+    counts=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+)
+def test_results_do_not_show_that_instances_have_changed(
+    kind: str, before: list[Row], after: list[Row], counts: tuple[int, int]
+) -> None:
+    make, keys, ports = KINDS[kind]
+    if not keys:
+        counts = (1, 1)
+    after = [(port, max(time, 20), value) for port, time, value in after]
+    sole = [make()]
+    expected = run(sole, before, keys, ports, 20) + run(sole, after, keys, ports, END_US)
+    old = [make() for _ in range(counts[0])]
+    found = run(old, before, keys, ports, 20)
+    new = [make() for _ in range(counts[1])]
+    for index, operator in enumerate(new):
+
+        def owns(columns: Sequence[pa.Array], index: int = index) -> np.ndarray:
+            return np.asarray(partition_of(columns, counts[1]) == index)
+
+        operator.adopt(old, owns, 3)
+        operator.check_invariants()
+        needed = operator.oldest_needed()
+        assert needed is None or needed.tolist() == [NO_ID] * 3
+    for operator in new:  # Windows know as many input streams as their node has.
+        low = np.zeros(3, dtype=np.int64)
+        operator.process([None] * ports, low, BEGINNING_US)
+    found += run_wide(new, after, keys, ports)
+    assert Counter(found) == Counter(expected)
+
+
+def run_wide(
+    operators: list[Operator], rows: Sequence[Row], keys: Sequence[str], ports: int
+) -> list[tuple[object, ...]]:
+    """As `run` to the end, for nodes with three input streams."""
+    found: list[tuple[object, ...]] = []
+    for index, operator in enumerate(operators):
+        mine = [row for row in rows if where(row, keys, len(operators)) == index]
+        low = np.zeros(3, dtype=np.int64)
+        rows_out = operator.process(rounds_of(mine, ports), low, END_US).rows
+        operator.check_invariants()
+        if rows_out is not None:
+            found += [tuple(map(repr, r.values())) for r in rows_out.batch.to_pylist()]
+    return found
+
+
+def nobody(columns: Sequence[pa.Array]) -> np.ndarray:
+    return np.zeros(len(columns[0]), dtype=np.bool_)
+
+
+def test_what_cannot_be_divided_says_so() -> None:
+    sort = BSort("s", SCHEMA, by=None, slack=3)
+    with pytest.raises(LocalProtocolError, match="the state of s cannot be divided"):
+        sort.adopt([], nobody, 1)
+    clock = ProcessingTimeAggregate(
+        "p",
+        SCHEMA,
+        ["k"],
+        [("count", None, "n")],
+        size_us=10,
+        slide_us=10,
+    )
+    with pytest.raises(LocalProtocolError, match="the state of p cannot be divided"):
+        clock.adopt([], nobody, 1)

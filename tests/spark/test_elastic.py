@@ -1,0 +1,116 @@
+"""Elastic restart: other numbers of instances on the same checkpoints, precise results."""
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.errors import RescalingError
+from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
+from holdfast.api.query import Query
+from holdfast.api.rescaling import instances_decided, instances_in, rewrite, settle, with_instances
+from holdfast.api.windows import tumbling
+
+pytestmark = pytest.mark.slow
+AT = 1_700_000_000
+OFTEN = Checkpointed(interval="100 milliseconds")
+
+
+def put(spark: SparkSession, folder: Path, first: int, last: int) -> None:
+    made = spark.sql(
+        f"SELECT timestamp_millis({AT}000 + id * 10) AS at, id AS v, "
+        f"concat('key ', id % 37) AS k FROM range({first}, {last})"
+    )
+    made.coalesce(1).write.mode("append").parquet(str(folder))
+
+
+def totals(spark: SparkSession, folder: Path, trigger: Mapping[str, Any] | None = None) -> Dataflow:
+    """Two keyed units in a row, so that edges change at both ends, and an own edge to a sink."""
+    stream = spark.readStream.schema("at TIMESTAMP, v BIGINT, k STRING").parquet(str(folder))
+    flow = Dataflow("elastic")
+    rows = flow.source(stream, name="rows", time="at", trigger=trigger)
+    keyed = rows.key_by("k").window(tumbling("100 seconds"))
+    keyed.aggregate("sum(v) AS total", "max(k) AS last", name="totals").sink("totals")
+    rows.filter("v % 1000 = 0").sink("some")
+    return flow
+
+
+def started(
+    spark: SparkSession,
+    tmp_path: Path,
+    parallelism: int,
+    protection: Protection = OFTEN,
+    trigger: Mapping[str, Any] | None = None,
+) -> Query:
+    flow = totals(spark, tmp_path / "in", trigger)
+    return flow.start(
+        spark,
+        checkpointLocation=str(tmp_path / "q"),
+        protection=protection,
+        parallelism=parallelism,
+    )
+
+
+def test_results_do_not_show_that_the_parallelism_has_changed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    put(spark, tmp_path / "in", 0, 12_000)
+    query = started(spark, tmp_path, 1)
+    query.processAllAvailable()
+    os.kill(query.pid("totals[0]"), signal.SIGKILL)
+    query.stop()
+    put(spark, tmp_path / "in", 12_000, 25_000)
+    query = started(spark, tmp_path, 3)
+    try:
+        assert {node for node in query.nodes if node.startswith("totals")} == {
+            "totals[0]",
+            "totals[1]",
+            "totals[2]",
+        }
+        query.processAllAvailable()
+        os.kill(query.pid("totals[2]"), signal.SIGKILL)
+        put(spark, tmp_path / "in", 25_000, 31_000)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    put(spark, tmp_path / "in", 31_000, 42_000)
+    query = started(spark, tmp_path, 2, trigger={"availableNow": True})
+    assert query.awaitTermination(200)
+    for sink in ("totals", "some"):
+        checked = query.verify(sink)
+        assert checked.is_identical, checked
+    counts = query.to_dataframe("totals").groupBy("window_start").count().collect()
+    assert [row["count"] for row in counts] == [37] * 5
+    with pytest.raises(RescalingError, match="source rows has ended"):
+        started(spark, tmp_path, 1)
+
+
+def test_what_cannot_change_is_refused_and_stays_as_it_was(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    put(spark, tmp_path / "in", 0, 100)
+    started(spark, tmp_path, 1, UpstreamBackup()).stop()
+    with pytest.raises(RescalingError, match=r"need protection=Checkpointed"):
+        started(spark, tmp_path, 2, UpstreamBackup())
+    started(spark, tmp_path, 1, UpstreamBackup()).stop()
+
+
+DESCRIPTION = "dataflow a\nsource s in s: (v int64)\nunit s: 1 instances\nunit t: 2 instances\n"
+
+
+def test_a_description_says_how_many_instances_there_are(tmp_path: Path) -> None:
+    assert instances_in(DESCRIPTION) == {"s": 1, "t": 2}
+    wanted = with_instances(DESCRIPTION, {"t": 5})
+    assert instances_in(wanted) == {"s": 1, "t": 5}
+    location = str(tmp_path)
+    assert settle(location, wanted) is None  # Nothing has run there.
+    rewrite(location, DESCRIPTION)
+    assert settle(location, DESCRIPTION) is None
+    assert settle(location, wanted) == {"s": 1, "t": 2}
+    assert settle(location, wanted.replace("v int64", "v int32")) is None  # More differs.
+    assert instances_decided(location) is None

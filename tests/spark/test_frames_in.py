@@ -1,0 +1,165 @@
+"""DataFrames in: event time and watermark, exactly once over restarts, the end of bounded input."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.errors import (
+    DataflowChangedError,
+    DataflowError,
+    QueryFailedError,
+    UnsupportedError,
+)
+from holdfast.api.query import Query
+from holdfast.api.windows import tumbling
+
+pytestmark = pytest.mark.slow
+AT = 1_700_000_000
+
+
+def put(spark: SparkSession, folder: Path, seconds: list[int]) -> None:
+    """One file with rows of these seconds; the value is the second."""
+    values = ", ".join(f"{second}L" for second in seconds)
+    made = spark.sql(
+        f"SELECT timestamp_seconds({AT} + v) AS at, v FROM explode(array({values})) t(v)"
+    )
+    made.coalesce(1).write.mode("append").parquet(str(folder))
+
+
+def following(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.readStream.schema("at TIMESTAMP, v BIGINT").parquet(str(folder))
+
+
+def started(spark: SparkSession, frame: DataFrame, location: Path, **settings: object) -> Query:
+    flow = Dataflow("totals")
+    source = flow.source(frame, name="rows", **settings)  # type: ignore[arg-type]
+    windows = source.window(tumbling("10 seconds"))
+    windows.aggregate("sum(v) AS total", name="totals").sink("totals")
+    return flow.start(spark, checkpointLocation=str(location))
+
+
+def totals(query: Query) -> list[int]:
+    return [row.total for row in query.to_dataframe().orderBy("window_start").collect()]
+
+
+def test_sparks_watermark_closes_windows_and_says_what_is_late(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The newest row is filtered out, so that only the watermark knows how late it is."""
+    put(spark, tmp_path / "in", [1, 2, 11, 101])
+    marked = following(spark, tmp_path / "in").withWatermark("at", "15 seconds")
+    query = started(spark, marked.where(f"at < timestamp_seconds({AT + 100})"), tmp_path / "q")
+    try:
+        query.processAllAvailable()
+        assert totals(query) == []
+        put(spark, tmp_path / "in", [12, 87])
+        query.processAllAvailable()
+        assert totals(query) == [1 + 2, 11]
+        assert query.lastProgress["lateRows"] == 1
+        assert query.lastProgress["eventTime"]["watermark"].startswith("2023-11-14T22:14:46")
+    finally:
+        query.stop()
+    late = spark.read.format("holdfast").option("late", "true").option("stream", "rows")
+    assert [row.v for row in late.load(str(tmp_path / "q")).collect()] == [12]
+    assert query.verify().is_identical or query.verify().doubled == 0
+
+
+def test_a_batch_that_spark_runs_again_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+    put(spark, tmp_path / "in", list(range(20)))
+    query = started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at")
+    query.processAllAvailable()
+    query.stop()
+    first_id = query.id
+    done = tmp_path / "q" / "ingest-checkpoints" / "rows" / "commits"
+    shutil.rmtree(done)  # As if Spark had died between our commit and its own.
+    put(spark, tmp_path / "in", list(range(20, 35)))
+    query = started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at")
+    try:
+        query.processAllAvailable()
+        assert query.id == first_id
+    finally:
+        query.stop()
+    rows = spark.read.format("holdfast").option("stream", "rows").load(str(tmp_path / "q"))
+    assert sorted(row.v for row in rows.collect()) == list(range(35))
+    assert totals(query) == [sum(range(10)), sum(range(10, 20)), sum(range(20, 30))]
+
+
+def test_what_is_available_now_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    put(spark, tmp_path / "in", list(range(25)))
+    frame = following(spark, tmp_path / "in")
+    query = started(spark, frame, tmp_path / "q", time="at", trigger={"availableNow": True})
+    assert query.awaitTermination(120)
+    assert totals(query) == [sum(range(10)), sum(range(10, 20)), sum(range(20, 25))]
+    assert query.verify().is_identical
+    again = started(spark, frame, tmp_path / "q", time="at", trigger={"availableNow": True})
+    assert again.awaitTermination(120)
+    assert totals(again) == totals(query)
+
+
+def test_a_streaming_query_that_is_stopped_by_others_fails_the_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    put(spark, tmp_path / "in", [1])
+    query = started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at")
+    try:
+        (ingest,) = [q for q in spark.streams.active if q.name == "holdfast-ingest-rows"]
+        ingest.stop()
+        with pytest.raises(QueryFailedError, match="rows: its streaming query was stopped"):
+            query.awaitTermination(60)
+    finally:
+        query.stop()
+
+
+def test_other_columns_at_the_same_location_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    put(spark, tmp_path / "in", [1])
+    started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at").stop()
+    changed = following(spark, tmp_path / "in").selectExpr("at", "CAST(v AS INT) AS v")
+    with pytest.raises(DataflowChangedError, match="v int32"):
+        started(spark, changed, tmp_path / "q", time="at")
+
+
+def test_a_dataframe_must_say_what_its_time_is(spark: SparkSession, tmp_path: Path) -> None:
+    put(spark, tmp_path / "in", [1])
+    plain = following(spark, tmp_path / "in")
+    marked = plain.withWatermark("at", "1 second")
+    other = following(spark, tmp_path / "in").selectExpr("at AS other", "v")
+    both = marked.join(other.withWatermark("other", "1 second"), "v")
+    flow = Dataflow("refused")
+    with pytest.raises(DataflowError, match=r"which column is the event time.* it has none"):
+        flow.source(plain, name="rows")
+    with pytest.raises(DataflowError, match="it has several: at, other"):
+        flow.source(both, name="rows")
+    with pytest.raises(DataflowError, match="no column 'when'; there are at, v"):
+        flow.source(plain, name="rows", time="when")
+    with pytest.raises(DataflowError, match="time column 'v' is int64"):
+        flow.source(plain, name="rows", time="v")
+
+
+@pytest.mark.parametrize(
+    ("trigger", "message"),
+    [
+        ({"once": True}, "write {'availableNow': True}"),
+        ({"availableNow": False}, "availableNow is True or left out"),
+        ({"processingTime": "soon"}, "'soon' is no duration"),
+        ({}, "write {'availableNow': True}"),
+    ],
+)
+def test_bad_triggers_are_refused(
+    spark: SparkSession, tmp_path: Path, trigger: dict[str, object], message: str
+) -> None:
+    put(spark, tmp_path / "in", [1])
+    with pytest.raises((DataflowError, UnsupportedError), match=message):
+        Dataflow("refused").source(
+            following(spark, tmp_path / "in"), name="rows", time="at", trigger=trigger
+        )
+
+
+def test_a_bounded_dataframe_has_no_trigger(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT timestamp_seconds(1) AS at")
+    with pytest.raises(DataflowError, match="only a streaming DataFrame has one"):
+        Dataflow("refused").source(frame, name="rows", time="at", trigger={"availableNow": True})

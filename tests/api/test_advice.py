@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from holdfast.api.advice import Advice, Objectives, Option, UnitAdvice, advise
+from holdfast.api.advice import Advice, Objectives, Option, UnitAdvice, advise, refusals
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.errors import AdviceError
+from holdfast.api.errors import AdviceError, UnsupportedError
 from holdfast.api.measurements import (
     Measurements,
     Observed,
@@ -19,9 +19,14 @@ from holdfast.api.measurements import (
     measure,
 )
 from holdfast.api.planning import Plan, plan_dataflow, unit_class
-from holdfast.api.protections import Checkpointed, UpstreamBackup
+from holdfast.api.protections import (
+    ActiveStandby,
+    Checkpointed,
+    PassiveStandby,
+    UpstreamBackup,
+)
 from holdfast.api.windows import tumbling
-from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, UnitProtection
+from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.operators.base import OperatorClass
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
@@ -143,18 +148,38 @@ def test_when_none_meets_the_objectives_that_is_said_with_the_nearest() -> None:
     assert "ms" in counts.reason
 
 
-def test_what_is_not_in_this_version_is_not_chosen_but_named(
+def test_what_the_dataflow_refuses_is_not_chosen_but_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from holdfast.api import protections
+    def refuse(self: ActiveStandby, flow: Dataflow) -> None:
+        raise UnsupportedError(f"{flow.name} has a source that cannot be read twice")
 
-    monkeypatch.delattr(protections, "ActiveStandby", raising=False)
-    monkeypatch.delattr(protections, "PassiveStandby", raising=False)
-    found = unit(advise(MEASURED, Objectives(recovery_ms=400)), "counts")
-    assert found.choice is None
-    assert found.reason == (
-        "only ActiveStandby, PassiveStandby would do, which this version does not have"
-    )
+    monkeypatch.setattr(ActiveStandby, "check", refuse)
+    refused = refusals(Dataflow("bids"))
+    assert list(refused) == ['ActiveStandby(guarantee="rollback")', "ActiveStandby()"]
+    quick = replace(MEASURED, refused=refused)
+    found = unit(advise(quick, Objectives(recovery_ms=400)), "counts")
+    assert found.choice is not None
+    assert found.choice.approach == "PassiveStandby"
+    assert "ActiveStandby() is refused: bids has a source" in found.reason
+    none = unit(advise(quick, Objectives(recovery_ms=261 + 5)), "counts")
+    assert none.choice is None
+    assert none.reason.startswith("nothing else would do, but ActiveStandby() is refused: bids")
+
+
+def test_a_protection_is_predicted_with_the_period_that_it_is_proposed_with() -> None:
+    rare = replace(COUNTS, protection="PassiveStandby", delta_interval_ms=1_000)
+    measured = replace(MEASURED, units=(INGEST, rare), checkpoint_interval_ms=2_000)
+    advice = advise(measured, Objectives())
+    passive = option(advice, "counts", "PassiveStandby")
+    assert passive.replayed_tuples == 100_000 * 1_000 / 2 / 1000
+    assert passive.protection == 'PassiveStandby(interval="1000 milliseconds")'
+    checkpointed = option(advice, "counts", "Checkpointed")
+    assert checkpointed.protection == 'Checkpointed(interval="2000 milliseconds")'
+    ingest = option(advice, "ingest", "PassiveStandby")
+    assert (ingest.replayed_tuples, ingest.protection) == (2_500, "PassiveStandby()")
+    fast = advise(replace(measured, ack_interval_ms=10), Objectives())
+    assert option(fast, "ingest", "PassiveStandby").replayed_tuples == 2_500, "M is no matter"
 
 
 def test_the_weaker_guarantee_is_chosen_only_where_it_is_cheaper() -> None:
@@ -213,7 +238,7 @@ def test_what_was_measured_and_what_was_assumed_is_said() -> None:
 # -- measuring ------------------------------------------------------------------------------
 
 
-def place(checkpoints: CheckpointPlan | None = None) -> Plan:
+def place(protection: Callable[[str], UnitProtection] = lambda _: UnitProtection()) -> Plan:
     flow = Dataflow("bids")
 
     def source() -> Stream:
@@ -227,7 +252,7 @@ def place(checkpoints: CheckpointPlan | None = None) -> Plan:
         "/nowhere",
         parallelism={"counts": 2},
         limits=NodeLimits(),
-        protection=lambda _: UnitProtection(checkpoints=checkpoints),
+        protection=protection,
     )
 
 
@@ -262,14 +287,22 @@ def test_failures_and_checkpoints_that_happened_are_used() -> None:
             {"written_bytes": 0, "duration_ms": 500, "failure": "no room"},
         ],
     )
-    found = measure(
-        "bids", place(CheckpointPlan(3_000)), lambda _: Checkpointed(), observed, misses=3
-    )
+    plan = place(lambda _: UnitProtection(checkpoints=CheckpointPlan(3_000)))
+    found = measure("bids", plan, lambda _: Checkpointed(), observed, misses=3)
     assert (found.detection_ms, found.replacement_ms) == (240, 170)
     assert found.store_bytes_per_ms == 200
     assert found.checkpoint_interval_ms == 3_000
     ingest, counts = found.units
     assert (ingest.protection, counts.protection) == ("UpstreamBackup", "Checkpointed")
+
+
+def test_the_period_of_differences_is_the_units_own() -> None:
+    rare = UnitProtection(standby=Standby.PASSIVE, delta_interval_ms=700)
+    plan = place(lambda unit: rare if unit == "counts" else UnitProtection())
+    ingest, counts = measure(
+        "bids", plan, lambda _: PassiveStandby(), Observed({}, {}), misses=3
+    ).units
+    assert (ingest.delta_interval_ms, counts.delta_interval_ms) == (50, 700)
 
 
 def test_the_class_of_a_unit_is_that_of_its_most_general_operator() -> None:

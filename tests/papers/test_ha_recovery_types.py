@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,7 +39,8 @@ SEEDS = range(12)
 ROWS = 60
 STEP_US = 100
 WINDOW = "700 microseconds"
-SPAN_US = 1_500_000
+SPAN_US = 1_000_000
+FIRST_KILL_US = 450_000
 _DIGIT_BITS = 2
 _DIGITS = 30
 
@@ -51,6 +53,10 @@ PROTECTIONS = {
     "amnesia": UnitProtection(guarantee=Guarantee.GAP),
 }
 PRECISE = ("passive standby", "upstream backup", "active standby")
+ROLLBACK = {
+    "passive standby": replace(PROTECTIONS["passive standby"], guarantee=Guarantee.ROLLBACK),
+    "active standby": replace(PROTECTIONS["active standby"], guarantee=Guarantee.ROLLBACK),
+}
 
 
 def _filter(stream: Stream) -> Stream:
@@ -63,6 +69,10 @@ def _windows(stream: Stream) -> Stream:
 
 def _windows_of_the_first(stream: Stream) -> Stream:
     return _summed(stream.unit("op").window(tumbling(WINDOW, alignment="first")))
+
+
+def _sample(stream: Stream) -> Stream:
+    return stream.unit("op").sample(0.5)
 
 
 def _windows_of_the_clock(stream: Stream) -> Stream:
@@ -79,7 +89,10 @@ CLASSES: dict[str, Callable[[Stream], Stream]] = {
     "convergent-capable": _windows,
     "deterministic": _windows_of_the_first,
     "arbitrary": _windows_of_the_clock,
+    "arbitrary by chance": _sample,
 }
+COMPLETE = {kind: made for kind, made in CLASSES.items() if made is not _sample}
+"""Those that put out something of every input row."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +104,14 @@ class Run:
         failures: How many losses were detected.
         reached: Rare situations.
         gaps: Reported gaps as (stream, from, to).
+        between_points: At most so many input rows arrive from one restart point to the next.
     """
 
     rows: list[Counter[int]]
     failures: int
     reached: dict[str, int]
     gaps: list[tuple[str, int, int]]
+    between_points: int
 
 
 class Gaps(Checker):
@@ -113,7 +128,7 @@ class Gaps(Checker):
 def run(
     seed: int,
     made: Callable[[Stream], Stream],
-    protections: dict[str, str],
+    protections: dict[str, str | UnitProtection],
     *killed: str,
     disorder_us: int = 0,
     at_once: bool = False,
@@ -156,12 +171,12 @@ def run(
         "",
         parallelism=1,
         limits=limits,
-        protection=lambda unit: PROTECTIONS[protections.get(unit, "upstream backup")],
+        protection=lambda unit: _protection(protections.get(unit, "upstream backup")),
     )
-    together_us = draw.number(200_000, SPAN_US)
+    together_us = draw.number(FIRST_KILL_US, SPAN_US)
     faults = {}
     for i, unit in enumerate(killed):
-        at_us = draw.number(200_000, SPAN_US)
+        at_us = draw.number(FIRST_KILL_US, SPAN_US)
         if at_once:
             at_us = together_us + draw.number(0, 3_000)
         node = NodeId(f"{unit}[0]")
@@ -176,7 +191,12 @@ def run(
         result.failures,
         result.reached,
         gaps.found,
+        3 + ROWS * (3_000 * limits.ack_interval_ms + 100_000) // SPAN_US,
     )
+
+
+def _protection(given: str | UnitProtection) -> UnitProtection:
+    return PROTECTIONS[given] if isinstance(given, str) else given
 
 
 def _digit(i: int) -> int:
@@ -190,6 +210,7 @@ def _members(low: int, high: int) -> Counter[int]:
     return Counter({i: n for i in range(ROWS) if (n := digits >> (_DIGIT_BITS * i) & mask)})
 
 
+@cache
 def clean(seed: int, made: Callable[[Stream], Stream]) -> list[Counter[int]]:
     """What comes out when nothing fails."""
     return run(seed, made, {}).rows
@@ -234,6 +255,46 @@ def test_precise_recovery_of_an_arbitrary_unit_is_a_run_without_failure(approach
         assert total(found.rows) == Counter(range(ROWS))
         failures += found.failures
     assert failures > len(SEEDS) // 2
+
+
+@pytest.mark.parametrize("approach", PRECISE)
+def test_precise_recovery_of_a_sample_is_a_sample(approach: str) -> None:
+    """What was drawn stays drawn: no row comes twice, and about half of them come."""
+    for seed in SEEDS:
+        found = run(seed, _sample, {"op": approach}, "op", "after")
+        assert max(total(found.rows).values()) == 1
+        assert ROWS // 5 < len(found.rows) < ROWS - ROWS // 5
+
+
+@pytest.mark.parametrize("approach", ROLLBACK)
+@pytest.mark.parametrize("kind", ["repeatable", "convergent-capable", "deterministic"])
+def test_rollback_by_a_standby_of_what_is_deterministic_repeats_and_ids_hide_it(
+    kind: str, approach: str
+) -> None:
+    """The paper's is repeating; receivers drop by id what is the same. [HA Table 2, §6]"""
+    for seed in SEEDS:
+        found = run(seed, CLASSES[kind], {"op": ROLLBACK[approach]}, "op")
+        assert found.rows == clean(seed, CLASSES[kind])
+
+
+def test_rollback_by_a_passive_standby_of_an_arbitrary_unit_is_divergent() -> None:
+    doubled = 0
+    for seed in SEEDS:
+        rare = replace(ROLLBACK["passive standby"], delta_interval_ms=150)
+        found = run(seed, _windows_of_the_clock, {"op": rare}, "op").rows
+        assert not lost_from(found)
+        assert all(runs_of(sorted(row)) == 1 for row in found)
+        doubled += max(total(found).values()) > 1
+    assert doubled
+
+
+def test_upstream_backup_of_a_sample_draws_again() -> None:
+    doubled = 0
+    for seed in SEEDS:
+        found = run(seed, _sample, {"op": "rollback"}, "op").rows
+        assert all(len(row) == 1 for row in found)
+        doubled += max(total(found).values()) > 1
+    assert doubled
 
 
 def test_upstream_backup_of_a_repeatable_unit_is_repeating() -> None:
@@ -283,14 +344,36 @@ def test_upstream_backup_of_an_arbitrary_unit_is_divergent() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_amnesia_is_gap_recovery(kind: str) -> None:
-    """What is missing was one run of the input; it is reported; nothing comes twice."""
+    """What is missing was one run of the input; nothing comes twice; all of it is reported.
+
+    The number of lost tuples goes by the state, the detection and the rates [HA §4]. Reported is
+    what came since the last restart point, so that up to one interval too much is; or, where
+    windows begin with the first tuple, all: their place depends on it.
+    """
+    known = 0
     for seed in SEEDS:
         found = run(seed, CLASSES[kind], {"op": "amnesia"}, "op")
-        lost = lost_from(found.rows)
         assert max(total(found.rows).values()) == 1
-        assert runs_of(lost) == 1
         ((_, from_id, to_id),) = found.gaps
-        assert from_id < to_id == lost[-1] + 1
+        known += from_id > 0
+        if kind in COMPLETE:
+            lost = lost_from(found.rows)
+            assert runs_of(lost) == 1
+            assert from_id <= lost[0] < lost[-1] + 1 == to_id
+            assert not from_id or lost[0] - from_id <= found.between_points
+    assert known > len(SEEDS) // 2 or kind == "deterministic"
+
+
+def test_amnesia_of_a_source_unit_is_reported_too() -> None:
+    known = 0
+    for seed in SEEDS:
+        found = run(seed, _filter, {"src": "amnesia"}, "src")
+        lost = lost_from(found.rows)
+        ((_, from_id, to_id),) = found.gaps
+        assert from_id <= lost[0] < lost[-1] + 1 == to_id
+        assert not from_id or lost[0] - from_id <= found.between_points
+        known += from_id > 0
+    assert known > len(SEEDS) // 2
 
 
 TOGETHER = [
@@ -314,7 +397,7 @@ def test_rollback_loses_nothing_whatever_fails_beside(
     protections: dict[str, str], killed: tuple[str, ...], disorder_us: int, at_once: bool
 ) -> None:
     for seed in range(4):
-        for made in CLASSES.values():
+        for made in COMPLETE.values():
             found = run(seed, made, protections, *killed, disorder_us=disorder_us, at_once=at_once)
             assert not lost_from(found.rows)
 
@@ -336,9 +419,12 @@ def test_rollback_loses_nothing_whatever_fails_beside(
 def test_amnesia_loses_a_run_per_failure_whatever_fails_beside(
     protections: dict[str, str], killed: tuple[str, ...], at_once: bool
 ) -> None:
-    """A neighbour that fails soon after may take again what is as old as the last boundary."""
     for seed in range(4):
-        for made in CLASSES.values():
-            found = run(seed, made, protections, *killed, at_once=at_once).rows
-            assert max(total(found).values()) == 1 or not at_once
-            assert 1 <= runs_of(lost_from(found)) <= len(killed)
+        for made in COMPLETE.values():
+            found = run(seed, made, protections, *killed, at_once=at_once)
+            lost = lost_from(found.rows)
+            assert max(total(found.rows).values()) == 1
+            assert 1 <= runs_of(lost) <= len(killed)
+            assert found.gaps
+            if made is _filter:
+                assert sum(to_id - from_id for _, from_id, to_id in found.gaps) >= len(lost)

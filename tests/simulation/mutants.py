@@ -35,6 +35,7 @@ from holdfast.sim.disk import SimulatedLog
 from holdfast.sim.faults import KINDS
 from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.process import Process
+from holdfast.sim.seeds import Run
 
 _LOST_FRAMES = ("break", "cut", "isolate")
 
@@ -49,6 +50,7 @@ class Mutant:
         bug: Makes the replacement from the original.
         kinds: The faults to look with, where few others could show it.
         approach: How units are protected, where no other way could show it.
+        dataflow: What runs, where few other dataflows could show it.
     """
 
     owner: Any
@@ -56,6 +58,11 @@ class Mutant:
     bug: Callable[[Any], Any]
     kinds: tuple[str, ...] = tuple(KINDS)
     approach: str | None = None
+    dataflow: str = "mixed"
+
+    def run(self, seed: int) -> Run:
+        """What to look for it in."""
+        return Run(seed, self.kinds, self.dataflow, approach=self.approach)
 
     @contextmanager
     def switched_in(self) -> Iterator[None]:

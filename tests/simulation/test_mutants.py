@@ -8,7 +8,7 @@ from checkpoint_mutants import CHECKPOINT_MUTANTS
 from mutants import MUTANTS
 from standby_mutants import STANDBY_MUTANTS
 
-from holdfast.sim.seeds import Run, simulate
+from holdfast.sim.seeds import simulate
 
 SEEDS = 200
 ALL = MUTANTS | CHECKPOINT_MUTANTS | STANDBY_MUTANTS
@@ -62,10 +62,7 @@ def _found(name: str) -> str | None:
     """The invariant that a bug violates; None: nobody notices."""
     mutant = ALL[name]
     with mutant.switched_in():
-        outcomes = (
-            simulate(Run(seed, kinds=mutant.kinds, approach=mutant.approach))
-            for seed in range(SEEDS)
-        )
+        outcomes = (simulate(mutant.run(seed)) for seed in range(SEEDS))
         return next((o.invariant for o in outcomes if o.invariant is not None), None)
 
 

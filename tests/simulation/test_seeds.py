@@ -70,6 +70,12 @@ def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None
     assert all(summary.situations[situation] for situation in met)
 
 
+def test_a_secondary_that_is_promoted_while_it_lags_is_sent_what_it_lacks() -> None:
+    outcome = simulate(Run(17, kinds=("kill",), dataflow="arbitrary"))
+    assert outcome.invariant is None, outcome.violation
+    assert outcome.reached["secondary promoted"]
+
+
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_known_dataflows_are_precise_too(name: str) -> None:
     for seed in range(8):

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.api import protections
-from holdfast.api.errors import AdviceError
+from holdfast.api.errors import AdviceError, OptionError, UnsupportedError
 from holdfast.api.measurements import Measurements, UnitMeasurement
 from holdfast.core.operators.base import OperatorClass
 from holdfast.core.recovery.cost_model import (
@@ -29,10 +29,17 @@ from holdfast.core.recovery.cost_model import (
     predict,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.api.dataflow import Dataflow
+    from holdfast.api.protections import Protection
+
 _STRENGTH: Final[dict[str, int]] = {"gap": 0, "rollback": 1, "precise": 2}
 _WITH_SECONDARY: Final = (Approach.PASSIVE_STANDBY, Approach.ACTIVE_STANDBY)
 
 CHECKPOINT_INTERVAL_MS: Final = 10_000.0
+PASSIVE_INTERVAL_MS: Final = 50.0
 REPLACEMENT_MS: Final = 250.0
 REDIRECT_MS: Final = 10.0
 SYNC_MS: Final = 5.0
@@ -89,7 +96,8 @@ class Option:
         processing_percent: Of the processing of the tuples themselves.
         slots: Task slots beyond those of the instances.
         misses: Which objectives it does not meet; empty: it meets all.
-        is_available: Whether this version of Holdfast has it.
+        interval_ms: Its period, where the unit has it with another one than its own default.
+        refused: Why the dataflow refuses it; empty: it does not.
     """
 
     approach: str
@@ -104,12 +112,18 @@ class Option:
     processing_percent: float
     slots: int
     misses: tuple[str, ...]
-    is_available: bool
+    interval_ms: float | None = None
+    refused: str = ""
 
     @property
     def is_enough(self) -> bool:
         """Whether it meets all objectives."""
         return not self.misses
+
+    @property
+    def protection(self) -> str:
+        """The protection as one would write it."""
+        return _written(Approach(self.approach), self.guarantee, self.interval_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +133,7 @@ class UnitAdvice:
     Attributes:
         measured: What the unit is like.
         options: All approaches that give the guarantee, or a stronger one.
-        choice: The cheapest that meets the objectives and that this version has; None: none does.
+        choice: The cheapest that meets the objectives and that the dataflow takes; None: none does.
         reason: In words.
     """
 
@@ -149,7 +163,7 @@ class Advice:
     def protection(self) -> dict[str, str | None]:
         """Per unit the choice as one would write it; None: nothing meets the objectives."""
         return {
-            u.measured.unit: None if u.choice is None else _written(u.choice) for u in self.units
+            u.measured.unit: None if u.choice is None else u.choice.protection for u in self.units
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -177,10 +191,29 @@ def advise(measured: Measurements, objectives: Objectives) -> Advice:
     around = _surroundings(measured)
     behind = _Behind(measured, around)
     units = tuple(
-        _advise_unit(unit, _figures(unit, behind.below_tuples(unit)), around, objectives)
+        _advise_unit(
+            unit,
+            _figures(unit, behind.below_tuples(unit)),
+            around,
+            objectives,
+            measured.refused,
+        )
         for unit in measured.units
     )
     return Advice(measured.name, objectives, units, _assumptions(measured, around))
+
+
+def refusals(flow: Dataflow) -> dict[str, str]:
+    """Which protections a dataflow refuses, as one would write them, and why."""
+    refused: dict[str, str] = {}
+    for approach in Approach:
+        for guarantee in GUARANTEES[approach]:
+            protection: Protection = getattr(protections, approach.value)(guarantee=guarantee)
+            try:
+                protection.check(flow)
+            except (UnsupportedError, OptionError) as reason:
+                refused[_written(approach, guarantee, None)] = str(reason)
+    return refused
 
 
 # -- from measurements to figures -----------------------------------------------------------
@@ -298,31 +331,44 @@ def _figures(unit: UnitMeasurement, below_tuples: float) -> UnitFigures:
 
 
 def _advise_unit(
-    unit: UnitMeasurement, figures: UnitFigures, around: Surroundings, objectives: Objectives
+    unit: UnitMeasurement,
+    figures: UnitFigures,
+    around: Surroundings,
+    objectives: Objectives,
+    refused: Mapping[str, str],
 ) -> UnitAdvice:
+    def option(approach: Approach, guarantee: Guarantee) -> Option:
+        own = around
+        if approach is Approach.PASSIVE_STANDBY:
+            own = replace(around, interval_ms=unit.delta_interval_ms)
+        found = predict(approach, guarantee, figures, own, Variant.HOLDFAST)
+        made = replace(_option(found, unit), interval_ms=_own_interval_ms(approach, own))
+        reason = refused.get(_written(approach, guarantee, None), "")
+        return replace(made, refused=reason, misses=_misses(made, objectives))
+
     options = tuple(
-        _option(predict(approach, guarantee, figures, around, Variant.HOLDFAST), unit, objectives)
+        option(approach, guarantee)
         for approach in Approach
         for guarantee in _wanted(approach, objectives.guarantee, figures)
         if approach is not Approach.CHECKPOINTED or unit.stateful_operators
     )
     enough = sorted((o for o in options if o.is_enough), key=_price)
-    choice = next((option for option in enough if option.is_available), None)
+    choice = next((option for option in enough if not option.refused), None)
     return UnitAdvice(unit, options, choice, _reason(options, choice))
 
 
 def _wanted(approach: Approach, least: str, unit: UnitFigures) -> tuple[Guarantee, ...]:
     """What there is: where precise recovery costs nothing more, nothing less is offered."""
     offered: tuple[Guarantee, ...] = GUARANTEES[approach]
-    is_free = approach is Approach.UPSTREAM_BACKUP and unit.is_deterministic
-    if is_free or approach in _WITH_SECONDARY:
+    is_free = unit.is_deterministic or approach is Approach.ACTIVE_STANDBY
+    if is_free and "precise" in offered:
         offered = ("precise",)
     return tuple(g for g in offered if _STRENGTH[g] >= _STRENGTH[least])
 
 
-def _option(found: Prediction, unit: UnitMeasurement, objectives: Objectives) -> Option:
+def _option(found: Prediction, unit: UnitMeasurement) -> Option:
     failure, run_time = found.failure, found.run_time
-    option = Option(
+    return Option(
         approach=found.approach.value,
         guarantee=found.guarantee,
         recovery_ms=round(failure.outage_ms, 1),
@@ -341,9 +387,7 @@ def _option(found: Prediction, unit: UnitMeasurement, objectives: Objectives) ->
         processing_percent=round(run_time.processing_percent, 2),
         slots=unit.instances if found.approach in _WITH_SECONDARY else 0,
         misses=(),
-        is_available=hasattr(protections, found.approach.value),
     )
-    return replace(option, misses=_misses(option, objectives))
 
 
 def _misses(option: Option, objectives: Objectives) -> tuple[str, ...]:
@@ -366,28 +410,41 @@ def _price(option: Option) -> tuple[float, ...]:
     return (option.slots, bytes_per_s, -strength, option.recovery_ms, option.processing_percent)
 
 
-def _written(option: Option) -> str:
-    if option.guarantee == GUARANTEES[Approach(option.approach)][-1]:
-        return f"{option.approach}()"
-    return f'{option.approach}(guarantee="{option.guarantee}")'
+def _own_interval_ms(approach: Approach, around: Surroundings) -> float | None:
+    """The period that was predicted with, if the protection has one and another default."""
+    if approach is Approach.PASSIVE_STANDBY and around.interval_ms != PASSIVE_INTERVAL_MS:
+        return around.interval_ms
+    if approach is Approach.CHECKPOINTED:
+        interval_ms = around.checkpoint_interval_ms
+        return interval_ms if interval_ms != CHECKPOINT_INTERVAL_MS else None
+    return None
+
+
+def _written(approach: Approach, guarantee: str, interval_ms: float | None) -> str:
+    settings: list[str] = []
+    if interval_ms is not None:
+        settings.append(f'interval="{interval_ms:g} milliseconds"')
+    if guarantee != GUARANTEES[approach][-1]:
+        settings.append(f'guarantee="{guarantee}"')
+    return f"{approach.value}({', '.join(settings)})"
 
 
 def _reason(options: tuple[Option, ...], choice: Option | None) -> str:
     """Why this one, or why none."""
+    refused = sorted(
+        {o.protection: o.refused for o in options if o.is_enough and o.refused}.items()
+    )
+    reasons = "; ".join(f"{name} is refused: {reason}" for name, reason in refused)
     if choice is not None:
-        better = [o for o in options if o.is_enough and not o.is_available]
-        later = f"; {better[0].approach} is not in this version" if better else ""
-        return (
-            f"the cheapest of {sum(o.is_enough for o in options)} that meet the objectives{later}"
-        )
-    unavailable = sorted({o.approach for o in options if o.is_enough})
-    if unavailable:
-        return f"only {', '.join(unavailable)} would do, which this version does not have"
+        cheapest = f"the cheapest of {sum(o.is_enough for o in options)} that meet the objectives"
+        return f"{cheapest}; {reasons}" if reasons else cheapest
+    if reasons:
+        return f"nothing else would do, but {reasons}"
     if not options:
         return "no approach gives this guarantee"
     nearest = min(options, key=lambda o: (len(o.misses), o.recovery_ms))
     return (
-        f"none meets all objectives; {_written(nearest)} comes nearest and misses "
+        f"none meets all objectives; {nearest.protection} comes nearest and misses "
         f"{' and '.join(_in_words(nearest, name) for name in nearest.misses)}"
     )
 

@@ -54,6 +54,7 @@ class UnitMeasurement:
         changed_bytes_per_s: Bytes of pages in which anything changed.
         state_tuples: Input tuples that the state goes back to, on average.
         replay_tuples: Input tuples that the newest restart point goes back to, on average.
+        delta_interval_ms: Period of what a passive secondary is, or would be, sent.
     """
 
     unit: str
@@ -76,6 +77,7 @@ class UnitMeasurement:
     changed_bytes_per_s: float
     state_tuples: float
     replay_tuples: float
+    delta_interval_ms: float = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class Measurements:
         detection_ms: Of its failures, the median; without one, by the keep-alive settings.
         replacement_ms: Until a replacement said hello, the median; None: nothing failed.
         store_bytes_per_ms: At which checkpoints were written; None: there were none.
+        refused: The protections that the dataflow refuses, as one would write them, and why.
     """
 
     name: str
@@ -103,6 +106,7 @@ class Measurements:
     checkpoints_kept: int = 2
     replacement_ms: float | None = None
     store_bytes_per_ms: float | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
     format: int = field(default=_FORMAT)
 
     def to_json(self) -> dict[str, Any]:
@@ -169,6 +173,7 @@ def measure(
     observed: Observed,
     *,
     misses: int,
+    refused: Mapping[str, str] | None = None,
 ) -> Measurements:
     """Put together what is known of a dataflow.
 
@@ -178,6 +183,7 @@ def measure(
         protection_of: What a unit runs with, by its name.
         observed: What the driver has heard.
         misses: Keep-alives that may be missed.
+        refused: The protections that it refuses, as one would write them, and why.
     """
     units: dict[str, list[NodePlan]] = {}
     for node in plan.nodes:
@@ -196,6 +202,7 @@ def measure(
         planned[0].kept if planned else 2,
         _median(recoveries, "restarted_ms"),
         _store_speed(observed.checkpoints),
+        dict(refused or {}),
     )
 
 
@@ -230,6 +237,7 @@ def _unit(nodes: list[NodePlan], protection: Protection, observed: Observed) -> 
         changed_bytes_per_s=found.get("changed_bytes_per_s", 0.0),
         state_tuples=found.get("mean_state_tuples", 0.0),
         replay_tuples=found.get("mean_replay_tuples", 0.0),
+        delta_interval_ms=busiest.delta_interval_ms,
     )
 
 

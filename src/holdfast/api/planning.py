@@ -22,6 +22,7 @@ from holdfast.core.haunit.plan import (
     NodePlan,
     OperatorSpec,
     OutputSpec,
+    Standby,
     UnitProtection,
 )
 from holdfast.core.model.ids import NodeId, StreamId
@@ -139,11 +140,18 @@ def unit_class(plan: NodePlan) -> UnitClass:
 
 
 def _with_rounds(plan: NodePlan) -> NodePlan:
-    """What runs only once alike takes its input as it comes, and logs what it depended on."""
+    """What runs only once alike takes its input as it comes, and logs what it depended on.
+
+    With a secondary nothing less than precise recovery is cheaper, but where it would need a log
+    that nobody reads: under passive standby.
+    """
     pages = PageManager(plan.limits.page_bytes)
     operators = (spec.build(pages) for spec in plan.operators)
     is_arbitrary = any(isinstance(operator, ArbitraryOperator) for operator in operators)
-    if not (is_arbitrary or plan.merges_by_arrival):
+    is_arbitrary = is_arbitrary or plan.merges_by_arrival
+    if plan.standby is Standby.ACTIVE or (plan.standby is Standby.PASSIVE and not is_arbitrary):
+        plan = replace(plan, guarantee=Guarantee.PRECISE)
+    if not is_arbitrary:
         return plan
     keeps_rounds = plan.is_protected and plan.guarantee is Guarantee.PRECISE
     return replace(plan, merges_by_arrival=len(plan.inputs) > 1, keeps_rounds=keeps_rounds)

@@ -100,13 +100,15 @@ class ActiveStandby(Protection):
         strict: Both replicas never share a machine: with a single one, `start` refuses, and while
             there is only one left, the second replica waits. Otherwise they share it for so long,
             and `status` says so.
+        guarantee: `precise`; or `rollback`, which here is the same: both replicas give a tuple the
+            same id, so that receivers drop what comes twice. [HA Table 2, §6]
     """
 
     strict: bool = False
 
     def check(self, flow: Dataflow) -> None:
-        """Only precise recovery, which every operator here allows."""
-        _require_guarantee(self, Guarantee.PRECISE)
+        """Refuse what it cannot give. Raises `UnsupportedError`."""
+        _require_guarantee(self, Guarantee.PRECISE, Guarantee.ROLLBACK)
 
     def describe(self) -> str:
         """What is on disk is upstream backup's."""
@@ -114,7 +116,11 @@ class ActiveStandby(Protection):
 
     def of_unit(self) -> UnitProtection:
         """Two replicas."""
-        return UnitProtection(standby=Standby.ACTIVE, is_strict=self.strict)
+        return UnitProtection(
+            standby=Standby.ACTIVE,
+            is_strict=self.strict,
+            guarantee=Guarantee(self.guarantee),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +137,17 @@ class PassiveStandby(Protection):
         interval: Period of the differences, as `tumbling` takes it; what a takeover may have to
             replay.
         strict: As for `ActiveStandby`.
+        guarantee: `precise`; or `rollback`: arbitrary units need no log, and what they do after a
+            failure may differ from what they had done since the last cut; for all others it is the
+            same, for ids tell what comes twice. [HA Table 2, §6]
     """
 
     interval: str = "50 milliseconds"
     strict: bool = False
 
     def check(self, flow: Dataflow) -> None:
-        """Only precise recovery, which every operator here allows."""
-        _require_guarantee(self, Guarantee.PRECISE)
+        """Refuse what it cannot give. Raises `UnsupportedError`, or `OptionError`."""
+        _require_guarantee(self, Guarantee.PRECISE, Guarantee.ROLLBACK)
         self.of_unit()
 
     def describe(self) -> str:
@@ -149,7 +158,10 @@ class PassiveStandby(Protection):
         """Two replicas, of which one waits."""
         interval_ms = _interval_ms(self, self.interval)
         return UnitProtection(
-            standby=Standby.PASSIVE, delta_interval_ms=interval_ms, is_strict=self.strict
+            standby=Standby.PASSIVE,
+            delta_interval_ms=interval_ms,
+            is_strict=self.strict,
+            guarantee=Guarantee(self.guarantee),
         )
 
 
@@ -247,7 +259,8 @@ def _require_guarantee(protection: Protection, *possible: Guarantee) -> None:
     instead = {
         Guarantee.PRECISE.value: "UpstreamBackup(), ActiveStandby(), PassiveStandby() and "
         "Checkpointed() recover precisely",
-        Guarantee.ROLLBACK.value: "UpstreamBackup(guarantee='rollback') recovers so",
+        Guarantee.ROLLBACK.value: "UpstreamBackup, PassiveStandby and ActiveStandby with "
+        "guarantee='rollback' recover so",
         Guarantee.GAP.value: "Amnesia() recovers so",
     }.get(protection.guarantee, "there are 'precise', 'rollback' and 'gap'")
     raise UnsupportedError(

@@ -11,7 +11,7 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.advice import Advice, Objectives
+from holdfast.api.advice import Advice, Objectives, refusals
 from holdfast.api.advice import advise as give_advice
 from holdfast.api.batch_twin import Verification
 from holdfast.api.batch_twin import verify as verify_sink
@@ -155,7 +155,9 @@ def start(
             lock.release()
         raise
     misses = values["keepAliveMisses"]
-    measured = partial(measure, flow.name, plan, protections.of, misses=misses)
+    measured = partial(
+        measure, flow.name, plan, protections.of, misses=misses, refused=refusals(flow)
+    )
     return Query(
         flow, spark, location, plan, cluster, ingests, lock, chunks, measured, values, lacking
     )

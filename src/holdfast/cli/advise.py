@@ -191,7 +191,7 @@ def _table(unit: UnitAdvice) -> Table:
         table.add_column(column, justify="left" if column in ("", "guarantee") else "right")
     for option in unit.options:
         mark = "→ " if option is unit.choice else "  "
-        name = option.approach + ("" if option.is_available else " (not yet)")
+        name = option.approach + (" (refused)" if option.refused else "")
         table.add_row(
             Text(mark + name, style="bold" if option is unit.choice else ""),
             option.guarantee,

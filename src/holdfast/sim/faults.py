@@ -76,7 +76,8 @@ class Fault:
         size: How bad it is: a factor, or ms of a clock's jump.
         follows: Number in the plan of the fault that it follows.
         is_same_place: Whether it hits the node or machine of the fault that struck last.
-        node: The node whose newest living process it hits; None: `pick` chooses.
+        node: The node whose primary it hits, or else its newest living process; None: `pick`
+            chooses.
     """
 
     kind: str

@@ -288,6 +288,16 @@ class Process:
             streams.append(self.plan.round_stream)
         return [self._world.sinks[s] for s in streams]
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the coordinator still counts it as one of its node's replicas."""
+        return self.life.machine.is_current(self.node, self.incarnation)
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether it works, and not as a secondary."""
+        return self.machine is not None and not self.machine.is_secondary
+
     def meet(self, learned: events.PeerIncarnationLearned, endpoint: Endpoint) -> None:
         """A neighbour has these replicas now, and its primary is there."""
         if not self.incarnation or self.peers.get(learned.node) == (learned, endpoint):
@@ -378,6 +388,7 @@ class Process:
         else:
             effects = machine.step(stimulus, self._now_ms())
             machine.check_invariants()
+            self._world.followed(self, stimulus, effects)
         self._perform(effects)
 
     def _perform(self, effects: list[Effect]) -> None:
@@ -581,9 +592,14 @@ class Process:
 
         def synced() -> None:
             if not self.is_dead:
-                if self._is_superseded(log):
-                    return
                 log.sync(self.incarnation)
+                notice()
+
+        def notice() -> None:
+            paused_us = self.paused_until_us - self._scheduler.now_us
+            if paused_us > 0:  # What is on disk is; the process hears of it when it wakes up.
+                self._scheduler.after(paused_us, notice)
+            elif not self.is_dead and not self._is_superseded(log):
                 self.take(events.SinkSynced(effect.stream, written_before))
 
         self._scheduler.after(self._disk_us(), synced)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _FAULT_SPAN_US = SPAN_US + 200_000
 _KNOWN_EVERY = 8
-MIXED, RANDOM = "mixed", "random"
-DATAFLOWS = (MIXED, RANDOM, *KNOWN)
+MIXED, RANDOM, ARBITRARY = "mixed", "random", "arbitrary"
+DATAFLOWS = (MIXED, RANDOM, ARBITRARY, *KNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Run:
         kinds: The kinds of faults that may be drawn.
         keep: Which of the planned faults strike; None: all.
         tuples: Most tuples per source partition; None: all.
-        dataflow: One of `DATAFLOWS`; mixed is a random one, and one of the known ones now and then.
+        dataflow: One of `DATAFLOWS`; mixed is a random one, and one of the known ones now and then;
+            arbitrary is a random one of arbitrary operators alone.
         approach: One of `APPROACHES`, for all units; None: it is drawn.
     """
 
@@ -55,8 +56,9 @@ class Run:
         if name == MIXED:
             name = KNOWN[self.seed // _KNOWN_EVERY % len(KNOWN)]
             name = name if self.seed % _KNOWN_EVERY == _KNOWN_EVERY - 1 else RANDOM
-        if name == RANDOM:
-            return random_workload(self.seed, self.tuples, self.approach)
+        if name in (RANDOM, ARBITRARY):
+            is_arbitrary = name == ARBITRARY
+            return random_workload(self.seed, self.tuples, self.approach, is_arbitrary=is_arbitrary)
         return known_workload(name, self.seed, self.tuples, self.approach)
 
     def command(self) -> str:

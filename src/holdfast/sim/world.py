@@ -277,6 +277,11 @@ class World:
             checker.stepped(process, stimulus, effects)
         return effects
 
+    def followed(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
+        """A passive secondary has handled a stimulus."""
+        for checker in self._checkers:
+            checker.followed(process, stimulus, effects)
+
     def performing(self, process: Process, effect: Effect) -> None:
         """A process is about to perform an effect."""
         for checker in self._checkers:
@@ -387,7 +392,8 @@ class World:
             node, machine = self._last_hit
             target = next((p for p in reversed(alive) if p.node == node), target)
         if fault.node is not None:
-            target = next((p for p in reversed(alive) if p.node == fault.node), None)
+            own = [p for p in reversed(alive) if p.node == fault.node]
+            target = next((p for p in own if p.is_primary), own[0] if own else None)
         if target is not None:
             hits_machine = fault.kind not in _HIT_PROCESSES
             self._last_hit = target.node, machine if hits_machine else target.endpoint.machine

@@ -499,7 +499,11 @@ class ReportCheckpoint(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ReportGap(Effect):
-    """Tuples [from_id, to_id) of an output stream will never be processed. [HA §3.1]"""
+    """Tuples [from_id, to_id) of a stream have no, or not all their, effect. [HA §3.1, §4]
+
+    What lies before it has had all its effects. A failure between two restart points makes it begin
+    too early, by no more than what came since the one that was stored.
+    """
 
     stream: StreamId
     from_id: int

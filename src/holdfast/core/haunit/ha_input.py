@@ -18,9 +18,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import RemoteProtocolError
-from holdfast.core.haunit.events import ReadSource, SendAck, SendSubscribe
+from holdfast.core.haunit.events import ReadSource, ReportGap, SendAck, SendSubscribe
 from holdfast.core.machine import SetTimer
-from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import (
+    BEGINNING_US,
+    END_US,
+    NO_ID,
+    NOBODY,
+    Incarnation,
+    NodeId,
+    StreamId,
+)
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.recovery.guarantee import Guarantee, StreamRebased
 from holdfast.core.replication.sunion import SUnion
@@ -54,7 +62,7 @@ class Input:
     is_reading: bool = False  # a ReadSource is under way
     read_at_ms: int = 0  # earliest time of the next ReadSource
     idle_polls: int = 0
-    rebased_at: int = -1  # from where on its producer's stream is another one than it was
+    rebased_by: Incarnation = NOBODY  # the producer that has rebased it, and been followed
 
 
 class HAInput:
@@ -72,6 +80,7 @@ class HAInput:
         *,
         is_secondary: bool = False,
         is_at_cut: bool = False,
+        lost_from: dict[str, int] | None = None,
     ) -> None:
         """Expect what the restart point needs; keep upstream what the oldest behind it needs.
 
@@ -82,9 +91,12 @@ class HAInput:
             now_ms: The time.
             is_secondary: Whether it follows another replica until promoted.
             is_at_cut: Whether the state is that of the point's cut, and need not be replayed.
+            lost_from: Of a node that starts empty: per stream the oldest tuple that has not, or may
+                not have, had all its effects.
         """
         self._plan = plan
         self._is_secondary = is_secondary
+        self._lost_from = lost_from or {}
         kept = point.oldest()
         self._incarnation = incarnation
         self._streams: dict[StreamId, Input] = {}
@@ -94,7 +106,9 @@ class HAInput:
             adopts = plan.guarantee is Guarantee.GAP and incarnation > _FIRST
             queue = InputQueue(spec.stream, next_id=first_id, max_tuples=limit, adopts=adopts)
             needed_from = kept.needed_from.get(spec.stream, 0)
-            self._streams[spec.stream] = Input(spec, number, queue, needed_from, heard_ms=now_ms)
+            source = Input(spec, number, queue, needed_from, heard_ms=now_ms)
+            source.rebased_by = Incarnation(point.rebased.get(spec.stream, NOBODY))
+            self._streams[spec.stream] = source
         self.sunion: SUnion | None = None
         if len(plan.inputs) > 1 and not plan.merges_by_arrival:
             self.sunion = SUnion([spec.port for spec in plan.inputs], plan.port_count)
@@ -127,7 +141,7 @@ class HAInput:
         if source is None:
             return
         if source.queue.adopts:
-            source.queue.adopt(got.sent_before)
+            self._adopt(source, got.sent_before, effects)
             self._acknowledge(source, effects)
         if got.rebased_at >= 0:
             self._note_rebased(source, got)
@@ -141,16 +155,24 @@ class HAInput:
         Raises:
             StreamRebased: The primary has not received the same as this secondary.
         """
-        if source.rebased_at == got.rebased_at:
-            return  # Said before.
         next_id = source.queue.next_id
+        if source.rebased_by == got.sender and next_id >= got.rebased_at:
+            return  # Said before, or the restart point needs nothing from before.
         if self._is_secondary and next_id != got.rebased_at:
             raise StreamRebased(
                 f"{source.spec.stream} goes on at {got.rebased_at}, not at {next_id}"
             )
-        source.rebased_at = got.rebased_at
+        source.rebased_by = got.sender
         source.queue.skip_to(got.sent_before)  # What comes before it is gone for good.
         self._has_rebased = True
+
+    def _adopt(self, source: Input, next_id: int, effects: list[Effect]) -> None:
+        """The stream goes on here; what lies between is lost. [HA §4]"""
+        source.queue.adopt(next_id)
+        stream = source.spec.stream
+        lost_from = self._lost_from.get(stream, 0)
+        if lost_from < next_id:
+            effects.append(ReportGap(stream, lost_from, next_id))
 
     def take_rebased(self) -> bool:
         """Whether a stream has become another one since this was last asked."""
@@ -174,7 +196,7 @@ class HAInput:
         source = self._streams[got.stream]
         source.is_reading = False
         if source.queue.adopts:
-            source.queue.adopt(got.from_id)
+            self._adopt(source, got.from_id, effects)
         for batch in got.batches:
             if not source.queue.receive(batch):
                 raise RemoteProtocolError(
@@ -209,7 +231,6 @@ class HAInput:
                 source.producer is None or incarnation > source.producer
             ):
                 source.producer = incarnation
-                source.rebased_at = -1
                 source.subscribed_ms = _NEVER_MS
                 source.heard_ms = now_ms
                 self._subscribe(source, now_ms, effects)
@@ -242,9 +263,17 @@ class HAInput:
         )
 
     def _needed_from(self, source: Input) -> int:
-        """The level-1 position to tell a producer."""
-        is_told_by_us = self._plan.takes_points and not self._is_secondary
-        return source.needed_from if is_told_by_us else source.queue.next_id
+        """The level-1 position to tell a producer; before one is known, what is lost.
+
+        Never beyond what has been received: 1. A secondary lags behind the newest restart point.
+        2. It is promoted, and a new secondary starts at that point. 3. Nobody seems to need what
+        lies between, and it is trimmed before it has been sent to the new primary.
+        """
+        if source.queue.adopts:
+            return self._lost_from.get(source.spec.stream, 0)
+        is_told_by_us = self._plan.is_replayed and not self._is_secondary
+        next_id = source.queue.next_id
+        return min(source.needed_from, next_id) if is_told_by_us else next_id
 
     def acknowledge_all(self, effects: list[Effect]) -> None:
         """Tell all producers both positions and the credit."""
@@ -396,6 +425,12 @@ class HAInput:
         """A restart point is durable: what comes before its needs may be forgotten upstream."""
         for stream, source in self._streams.items():
             source.needed_from = max(source.needed_from, point.needed_from.get(stream, 0))
+
+    @property
+    def rebased(self) -> dict[str, int]:
+        """Per stream that its producer has rebased, the incarnation that did."""
+        found = self._streams.items()
+        return {stream: source.rebased_by for stream, source in found if source.rebased_by}
 
     @property
     def needed_from(self) -> dict[str, int]:

@@ -37,7 +37,7 @@ from holdfast.core.haunit.events import (
     WriteSink,
 )
 from holdfast.core.haunit.prepared import OutputTuples
-from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import BEGINNING_US, NO_ID, NOBODY, Incarnation, NodeId, StreamId
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
@@ -81,6 +81,9 @@ class Output:
     rebased_at: int = -1  # from this id on its tuples are not those of an earlier incarnation
     has_before_us: int = BEGINNING_US  # of a rebased stream: what its receiver has
     is_settled: bool = True  # the receiver needs nothing from before `rebased_at`
+    subscriber: Incarnation = NOBODY  # of the receiver's primary, as which it subscribed last
+    sent_before: int = 0  # ids that have been sent to some incarnation of the receiver
+    lost_before: int = 0  # up to where it is reported what its receiver has missed
     received_before: int = -1  # ids that the receiver has, of former incarnations too; -1: unknown
     secondary: Link | None = None
 
@@ -455,9 +458,12 @@ class HAOutput:
         output, link = accepted
         if output.is_unplaced and not got.is_secondary:
             self._place(output, got)
+        if not got.is_secondary:
+            output.sent_before = max(output.sent_before, link.cursor.next_to_send)
         queue, from_id = output.queue, self._first_to_send(output, got)
-        if got.from_id == NO_ID and queue.needed_from < from_id:
-            effects.append(ReportGap(got.stream, queue.needed_from, from_id))
+        if not got.is_secondary:
+            output.subscriber = got.sender
+        self._report_gap(output, got, from_id, effects)
         is_old = link.cursor.is_subscribed and from_id < queue.trimmed_before
         is_behind = got.is_secondary and from_id < queue.trimmed_before
         if output.rebased_at >= 0 or got.from_id == NO_ID:
@@ -472,8 +478,20 @@ class HAOutput:
         self._trim(output, link, from_id, got.needed_from, effects)
         return True
 
+    def _report_gap(
+        self, output: Output, got: SubscribeReceived, from_id: int, effects: list[Effect]
+    ) -> None:
+        """What a receiver needs again, and after amnesia nobody has, is lost to it."""
+        lost_from = max(got.from_id, output.lost_before)
+        if not got.is_secondary and lost_from < from_id:
+            output.lost_before = from_id
+            effects.append(ReportGap(got.stream, lost_from, from_id))
+
     def _first_to_send(self, output: Output, got: SubscribeReceived) -> int:
         """From which id on a subscriber is served.
+
+        After amnesia a receiver that needs what came before is sent nothing that its former
+        incarnation may have had: nothing comes twice.
 
         Raises:
             StreamRebased: It needs what came before the stream was rebased.
@@ -481,10 +499,13 @@ class HAOutput:
         if got.from_id == NO_ID:
             return output.queue.next_id
         trimmed_before = output.queue.trimmed_before
-        if got.is_secondary or output.is_settled or got.from_id >= trimmed_before:
+        if got.is_secondary or output.is_settled or got.from_id > output.rebased_at:
             return got.from_id
-        if self._plan.guarantee is Guarantee.GAP:
-            return trimmed_before
+        is_another = got.sender != output.subscriber
+        if self._plan.guarantee is Guarantee.GAP and is_another:
+            return max(trimmed_before, output.sent_before)
+        if got.from_id >= trimmed_before:
+            return got.from_id
         raise StreamRebased(
             f"{got.stream} was rebased at {output.rebased_at}; {got.from_id} is needed again"
         )
@@ -495,12 +516,13 @@ class HAOutput:
         What a checkpoint has brought goes before that, if the receiver has not got it all.
         """
         output.is_unplaced = False
+        output.subscriber = got.sender
         output.has_before_us = got.boundary_us
         output.rebased_at = output.queue.next_id
         output.is_settled = False
         if output.queue.trimmed_before <= got.from_id <= output.rebased_at:
             return
-        output.rebased_at = 0 if got.from_id == NO_ID else got.from_id
+        output.rebased_at = got.needed_from if got.from_id == NO_ID else got.from_id
         self._begin_anew(output, output.rebased_at)
         if self._gates is not None:
             output.queue.gate = output.rebased_at
@@ -549,7 +571,7 @@ class HAOutput:
         queue = output.queue
         if link is output.primary:
             output.received_before = max(output.received_before, received_before)
-            output.is_settled = output.is_settled or needed_from >= output.rebased_at
+            output.is_settled = output.is_settled or needed_from > output.rebased_at
         link.cursor.acknowledge(
             min(received_before, queue.next_id), min(needed_from, queue.next_id)
         )
@@ -715,7 +737,11 @@ class HAOutput:
             return True
         output = self._streams.get(stream)
         if output is not None:
-            if not output.is_settled or output.is_unplaced:
+            if output.is_unplaced:
+                return False
+            if self._plan.guarantee is Guarantee.GAP:  # Nothing is replayed: received is had.
+                return point.next_ids[stream] <= output.queue.primary.received_before
+            if not output.is_settled and point.next_ids[stream] > output.rebased_at:
                 return False
             is_held = point.checkpoint is not None
             return is_held or point.next_ids[stream] <= output.queue.needed_from

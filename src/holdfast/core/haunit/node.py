@@ -186,8 +186,9 @@ class Node:
         self.incarnation = assignment.incarnation
         limits = plan.limits
         point = assignment.restart_point or RestartPoint()
-        if not plan.takes_points:
-            point = RestartPoint()
+        lost_from = point.needed_from
+        if not plan.is_replayed:
+            point = RestartPoint(point.sequence)
         self._pages = PageManager(limits.page_bytes, limits.state_bytes)
         outputs: dict[StreamId, tuple[TupleBatch, ...]] = {}
         newest = point.sequence
@@ -204,6 +205,7 @@ class Node:
             now_ms,
             is_secondary=is_secondary,
             is_at_cut=is_at_cut,
+            lost_from=lost_from,
         )
         self._outputs = HAOutput(
             plan,
@@ -315,7 +317,7 @@ class Node:
         """
         if not self._is_silent and not self._outputs.is_behind:
             return
-        if self._outputs.tuples:
+        if self._outputs.tuples and self._rounds is None:  # Recorded rounds gave the same ids.
             raise StreamRebased("a producer's stream is another one, and the output not at its end")
         self._outputs.rebase()
         if self._rounds is not None:
@@ -691,7 +693,7 @@ class Node:
 
     def _may_note(self) -> bool:
         """Whether a restart point would say anything new."""
-        if self.is_secondary or not self.plan.takes_points:
+        if self.is_secondary or not self.plan.is_protected:
             return False
         if self._note_after is not None and self._has_passed(self._note_after):
             self._note_after = None
@@ -740,6 +742,7 @@ class Node:
             processed,
             self._boundary_us,
             self._outputs.next_ids,
+            rebased=self._inputs.rebased,
         )
 
     def _oldest_needed(self) -> np.ndarray:
@@ -911,6 +914,11 @@ class Node:
     def sample_changes(self, number: int) -> ChangeSample:
         """A sample of its state, to see a little later how much of it has changed."""
         return ChangeSample(self._pages, number)
+
+    def replicated(self) -> tuple[PageManager, dict[StreamId, list[TupleBatch]]]:
+        """What a passive secondary has a copy of: pages, and output tuples in memory."""
+        queues = self._outputs.queues()
+        return self._pages, {q.stream: q.held_from(q.trimmed_before) for q in queues}
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when queues, operators or restart points make no sense."""

@@ -196,8 +196,8 @@ class NodePlan:
     is_strict: bool = False
 
     @property
-    def takes_points(self) -> bool:
-        """Whether restart points are taken: else a replacement starts empty, or not at all."""
+    def is_replayed(self) -> bool:
+        """Whether a replacement starts at a restart point: else empty, or not at all."""
         return self.is_protected and self.guarantee is not Guarantee.GAP
 
     @property

@@ -92,6 +92,11 @@ class StandbyImage:
         self._page_sets: dict[int, int] = {}
         self._outputs: dict[StreamId, list[TupleBatch]] = {s: [] for s in self._streams}
 
+    @property
+    def outputs(self) -> dict[StreamId, list[TupleBatch]]:
+        """The output tuples that it holds, per stream but sinks."""
+        return self._outputs
+
     def receive(self, run: PageRun) -> int:
         """Pages of the delta to come; how many there are now."""
         if self._runs and self._runs[0].sequence != run.sequence:

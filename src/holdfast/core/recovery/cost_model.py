@@ -17,9 +17,9 @@ of a formula exist only where Holdfast departs from the paper:
 | determinants | logged at the secondary: two network delays | written to a durable log: one sync |
 | replay | each tuple is sent, then processed | sent and processed side by side |
 
-Passive standby has one formula: there the *difference* is whatever `changed_bytes_per_s` counts,
-tuples in the paper, pages cloned on their first write here. Checkpointed is Holdfast's alone.
-[SGuard §3]
+Passive standby has one formula but for determinants: there the *difference* is whatever
+`changed_bytes_per_s` counts, tuples in the paper, pages cloned on their first write here.
+Checkpointed is Holdfast's alone. [SGuard §3]
 
 Times are averages over the moment of failure. `CostOfFailure.recovery_ms` is the paper's recovery
 time: from detection until the state before the failure is reached again [HA §4]; `outage_ms` also
@@ -268,7 +268,7 @@ def passive_standby(
     """A secondary gets the difference of the state every M. [HA §5.1, §6]
 
     Precise recovery of an arbitrary unit holds output back until a difference covers it: half an
-    interval, the way there and the way back.
+    interval, the way there and the way back. In Holdfast determinants are logged instead.
     """
     interval_ms = around.interval_ms
     message_bytes = _difference_bytes(unit, interval_ms)
@@ -287,6 +287,9 @@ def passive_standby(
         transfer_ms = message_bytes / around.network_bytes_per_ms
         delay_ms = interval_ms / 2 + transfer_ms + 2 * around.network_delay_ms
     bytes_per_s = message_bytes / interval_ms * 1000
+    if delay_ms and variant is Variant.HOLDFAST:
+        delay_ms = _determinant_delay_ms(around, variant)
+        bytes_per_s += _determinant_bytes_per_s(unit)
     percent = _percent_of_input(unit, bytes_per_s)
     # Composing and applying messages is in proportion to their bytes: f2 of Table 3.
     return failure, RunTimeCost(delay_ms, bytes_per_s, percent, percent)

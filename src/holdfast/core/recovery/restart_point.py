@@ -74,6 +74,8 @@ class RestartPoint:
         boundary_us: The boundary the node had acted on.
         next_ids: Per output stream the id of the next output.
         checkpoint: The state of the cut; None: it is rebuilt by replaying in silence.
+        rebased: Per input stream that its producer has rebased, the incarnation that did; ids here
+            are those that it gives.
         older: Points to fall back on, newest first, without points of their own.
     """
 
@@ -83,6 +85,7 @@ class RestartPoint:
     boundary_us: int = BEGINNING_US
     next_ids: dict[str, int] = field(default_factory=dict)
     checkpoint: CheckpointRef | None = None
+    rebased: dict[str, int] = field(default_factory=dict)
     older: tuple[RestartPoint, ...] = ()
 
     def candidates(self) -> tuple[RestartPoint, ...]:
@@ -104,6 +107,8 @@ class RestartPoint:
         }
         if self.checkpoint is not None:
             value["checkpoint"] = self.checkpoint.to_json()
+        if self.rebased:
+            value["rebased"] = self.rebased
         if self.older:
             value["older"] = [point.to_json() for point in self.older]
         return value
@@ -124,6 +129,7 @@ class RestartPoint:
             boundary,
             _ids(value.get("next_ids")),
             None if checkpoint is None else CheckpointRef.from_json(checkpoint),
+            _ids(value.get("rebased", {})),
             tuple(RestartPoint.from_json(point) for point in _list(value.get("older", []))),
         )
 

@@ -76,6 +76,9 @@ class Checker:
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """A node has handled a stimulus."""
 
+    def followed(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
+        """A passive secondary has handled a stimulus."""
+
     def performing(self, process: Process, effect: Effect) -> None:
         """A process is about to perform an effect."""
 

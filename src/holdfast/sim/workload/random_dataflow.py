@@ -110,7 +110,11 @@ def random_protection(
 
 
 def random_workload(
-    seed: int, tuples_max: int | None = None, approach: str | None = None
+    seed: int,
+    tuples_max: int | None = None,
+    approach: str | None = None,
+    *,
+    is_arbitrary: bool = False,
 ) -> Workload:
     """The dataflow of a seed.
 
@@ -118,11 +122,13 @@ def random_workload(
         seed: Draws everything.
         tuples_max: Most tuples per source partition; cuts the input, changes nothing else.
         approach: One of `APPROACHES`, for all units; None: it is drawn.
+        is_arbitrary: Whether all operators but those that follow an arbitrary one are arbitrary.
     """
     for attempt in range(_ATTEMPTS):
         try:
             name = f"{seed}/workload/{attempt}"
-            return _Builder(name, tuples_max, f"{seed}/protection", approach).build()
+            protection = f"{seed}/protection"
+            return _Builder(name, tuples_max, protection, approach, is_arbitrary).build()
         except DataflowError:
             continue  # What the API refuses, e.g. forward edges between other parallelisms.
     raise AssertionError(f"seed {seed} draws only dataflows that are refused")
@@ -132,9 +138,15 @@ class _Builder:
     """Draws one dataflow."""
 
     def __init__(
-        self, name: str, tuples_max: int | None, protection: str, approach: str | None
+        self,
+        name: str,
+        tuples_max: int | None,
+        protection: str,
+        approach: str | None,
+        is_arbitrary: bool,
     ) -> None:
         self._draw = Draw(name)
+        self._is_arbitrary = is_arbitrary
         self._protection = protection
         self._approach = approach
         self._tuples_max = tuples_max
@@ -229,7 +241,7 @@ class _Builder:
     def _step(self, streams: list[_Typed], used: set[str]) -> _Typed | None:
         draw = self._draw
         one, other = draw.one_of(streams[-3:]), draw.one_of(streams)
-        kind = draw.one_of(_KINDS)
+        kind = "arbitrary" if self._is_arbitrary else draw.one_of(_KINDS)
         made: _Typed | None
         if kind == "arbitrary":
             self._arbitrary(one, other)

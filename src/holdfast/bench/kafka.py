@@ -161,7 +161,12 @@ def _clock(second: int) -> str:
 
 def _produce(servers: str, topic: str, bids: range) -> None:
     """Write bids at `_RATE` a second, each once whatever happens to the broker."""
-    settings = {"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0}
+    settings = {
+        "bootstrap.servers": servers,
+        "enable.idempotence": True,
+        "reconnect.backoff.max.ms": 500,  # Or it would be what the runs wait for.
+        "log_level": 0,
+    }
     producer = library().Producer(settings)
     began_s = time.monotonic()
     for n in bids:

@@ -56,6 +56,7 @@ _CALL_S = 1.0
 _COMMIT_S = 30.0
 _LOOK_S = 0.5
 _STUCK_S = 10.0
+_STUCK_AFTER_RESTART_S = 1.0
 _REFRESH_S = 86_400.0
 _WAIT_S = 0.1
 _NAME_FILE = "sink.json"
@@ -250,15 +251,16 @@ class KafkaSinkWriter:
             self._spec.topic, 0, next_id, metadata=f"incarnation {self._incarnation}"
         )
         attempt = _Attempt(self._spec, self._producer, batches, said, self._group)
-        answered_s: float | None = None  # since when the broker has answered while it did not
+        answered_s: float | None = None  # since when the broker has answered
+        patience_s = _STUCK_S
         while not attempt.is_over.wait(_LOOK_S):
             self._check_closing()
             if self._is_away():
-                answered_s = None
+                answered_s, patience_s = None, _STUCK_AFTER_RESTART_S
             else:
                 self._waits.trouble = ""
                 answered_s = answered_s or time.monotonic()
-            if answered_s is not None and attempt.is_stuck(answered_s):
+            if answered_s is not None and attempt.is_stuck(answered_s, patience_s):
                 return False
         error = attempt.error
         if isinstance(error, library().KafkaException):
@@ -364,9 +366,9 @@ class _Attempt:
         self.is_over = threading.Event()
         threading.Thread(target=self._run, name=f"kafka-{spec.stream}", daemon=True).start()
 
-    def is_stuck(self, since_s: float) -> bool:
-        """Whether, with the broker there since then, it should have come further long ago."""
-        return time.monotonic() - max(since_s, self._moved_s) > _STUCK_S
+    def is_stuck(self, since_s: float, patience_s: float) -> bool:
+        """Whether, with the broker there since then, it should have come further by now."""
+        return time.monotonic() - max(since_s, self._moved_s) > patience_s
 
     def _run(self) -> None:
         try:

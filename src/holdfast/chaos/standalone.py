@@ -39,6 +39,7 @@ _SPARK: Final = {
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     "spark.network.crypto.authEngineVersion": "2",
     "spark.network.crypto.saslFallback": "false",
+    "spark.io.encryption.enabled": "true",
 }
 _JAVA: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # Many small ones on one machine.
 

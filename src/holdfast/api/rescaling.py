@@ -1,8 +1,9 @@
 """Elastic restart: a location that was left at one parallelism goes on at another, precisely.
 
 1. The dataflow comes up as it was, without anything new being written into its logs: whatever a
-   crash has left is recovered first. It works off what the logs hold, until every restart point
-   in the journal is at one cut: what a node has put out is what its receivers have processed.
+   crash has left is recovered first. It works off what the logs hold, until all nodes are at one
+   cut, at which what each has put out is what its receivers have processed, and until the newest
+   checkpoint of every node with state is of that cut.
 2. It is stopped. The state of every unit that changes is read from the checkpoints of all its
    instances, divided anew by the hash by which its input will be, and written as checkpoints of
    the new instances. Edges begin anew at id 0; sinks go on where their logs end.
@@ -11,9 +12,9 @@
    between is no third case. Files that nothing leads to any more are deleted last.
 
 A node that merges several streams may hold tuples until the slowest stream has come as far. They
-are not in its state but kept by its producers. A producer without state replays them under the new
-ids; of what it replays the node drops what is older than its boundary, which it has processed. A
-producer with state keeps them in its checkpoint, split for the old receivers: that is refused.
+are not in its state but kept by its producers. A producer that only reads sources sends them again
+under the new ids; of what it sends the node drops what is older than its boundary, which it has
+processed. With any other producer that is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import os
 import re
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -32,14 +34,15 @@ from holdfast.api.draining import Draining
 from holdfast.api.errors import RescalingError
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit.prepared import PreparedCheckpoint
-from holdfast.core.model.ids import END_US, CheckpointId, Incarnation, NodeId
+from holdfast.core.model.ids import BEGINNING_US, END_US, CheckpointId, Incarnation, NodeId
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import Journal, read_entries
 from holdfast.shell.storage.logs import open_reader
-from holdfast.shell.storage.places import read_if_any, store_at
+from holdfast.shell.storage.paths import sync_path
+from holdfast.shell.storage.places import is_remote, local_path, read_if_any, store_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
     from holdfast.api.planning import Plan
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.operators.base import Operator
-    from holdfast.shell.spark.launch import Cluster
+    from holdfast.shell.spark.launch import Cluster, NodeReport
     from holdfast.shell.stores.base import StoreSpec
 
 _INSTANCES: Final = re.compile(r"unit (\S+): (\d+) instances")
@@ -145,7 +148,7 @@ class Rescaling:
     def _drain(
         self, cluster: Cluster, committed: Mapping[str, int | None]
     ) -> dict[NodeId, RestartPoint]:
-        """Wait until the stored restart points are at one cut; give them."""
+        """Wait until all nodes are at one cut, and what they hold is stored; where each is."""
         draining = Draining(self.former, committed)
         deadline_s = time.monotonic() + self.timeout_s
         reason = "the logs were not worked off"
@@ -154,86 +157,14 @@ class Rescaling:
                 why = cluster.error or "its input has ended, so that nothing is left to divide"
                 self._refuse(f"while it drained: {why}")
             if draining.is_over(cluster.reports):
-                points = {
-                    node.node: cluster.instance(node.node).point for node in self.former.nodes
-                }
-                found = self._not_at_one_cut(points, cluster)
-                if found is None:
-                    return {node: point for node, point in points.items() if point is not None}
+                stored = {n.node: cluster.instance(n.node).point for n in self.former.nodes}
+                found = Cut(self, dict(cluster.reports), stored).points()
+                if not isinstance(found, str):
+                    return found
                 reason = found
             time.sleep(_LOOK_INTERVAL_S)
         self._refuse(f"within {self.timeout_s:.0f} s: {reason}")
         raise AssertionError
-
-    def _not_at_one_cut(
-        self, points: Mapping[NodeId, RestartPoint | None], cluster: Cluster
-    ) -> str | None:
-        """What is still on its way; None: nothing that matters."""
-        boundaries: dict[str, int] = {}
-        by_node = {node.node: node for node in self.former.nodes}
-        for name, node in by_node.items():
-            point, report = points[name], cluster.reports[name]
-            if point is None:
-                return f"{name} has stored no restart point"
-            is_behind = any(
-                point.processed_before.get(stream, 0) < before
-                for stream, before in report.processed.items()
-            )
-            is_fed = any(self._is_affected(spec.stream) for spec in node.inputs)
-            if is_behind and (_has_state(node) or is_fed):
-                return f"{name} has not stored its last restart point"
-            reached = int(report.statistics.get("boundary_us", point.boundary_us))
-            if _has_state(node) and point.boundary_us < reached:
-                return f"{name} has not stored its last boundary"
-            if _has_state(node) and boundaries.setdefault(node.unit, point.boundary_us) != (
-                point.boundary_us
-            ):
-                return f"instances of {node.unit} are at different boundaries"
-            if point.boundary_us == END_US:
-                return f"the input of {name} has ended"
-        for name, node in by_node.items():
-            for stream in node.inputs:
-                if stream.producer is None or not self._is_affected(stream.stream):
-                    continue
-                sent = points[stream.producer]
-                taken = points[name]
-                assert sent is not None
-                assert taken is not None
-                problem = self._on_its_way(
-                    node, by_node[stream.producer], stream.stream, sent, taken
-                )
-                if problem is not None:
-                    return problem
-        return None
-
-    def _on_its_way(
-        self,
-        receiver: NodePlan,
-        sender: NodePlan,
-        stream: str,
-        sent: RestartPoint,
-        taken: RestartPoint,
-    ) -> str | None:
-        """Why a stream cannot begin anew at these points; None: it can."""
-        next_id = sent.next_ids.get(stream, 0)
-        processed = taken.processed_before.get(stream, 0)
-        if next_id == processed == taken.needed_from.get(stream, 0):
-            return None
-        merges = (
-            _has_state(receiver)
-            and len(receiver.inputs) > 1
-            and all(
-                len(node.inputs) > 1 for node in self.wanted.nodes if node.unit == receiver.unit
-            )
-        )
-        if merges and not _has_state(sender) and next_id <= processed:
-            return None  # Replayed, and what was processed is dropped by its time.
-        return (
-            f"{receiver.node} holds tuples of {stream} until its other inputs have come as far, "
-            f"and their producer {sender.node} has state"
-            if merges
-            else f"{stream} is at {next_id}, its receiver at {processed}"
-        )
 
     # -- dividing -----------------------------------------------------------------------------
 
@@ -251,14 +182,15 @@ class Rescaling:
         for plan in self.wanted.nodes:
             if plan.node in changed:
                 newest[plan.node] = newest.get(plan.node, 0) + 1
+        for place in self.wanted.sink_paths.values():
+            _sync(place)
         told: list[dict[str, object]] = [
             {"node": node, "incarnation": incarnation} for node, incarnation in newest.items()
         ]
         sequence = 1 + max(point.sequence for point in points.values())
         for plan in self.wanted.nodes:
-            if plan.node not in changed:
-                point = points[plan.node]
-            else:
+            point = points.get(plan.node, RestartPoint())
+            if plan.node in changed:
                 point = self._point_of(plan, points, former, sequence)
                 if _has_state(plan):
                     ref = self._checkpoint(plan, point, points, Incarnation(newest[plan.node]))
@@ -395,6 +327,15 @@ class Rescaling:
 
     # -- what changes -------------------------------------------------------------------------
 
+    def is_affected(self, stream: str) -> bool:
+        """Whether a stream between nodes begins anew."""
+        return self._is_affected(stream)
+
+    def merges(self, unit: str) -> bool:
+        """Whether a unit's instances merge several streams by time, before and after."""
+        plans = (*self.former.nodes, *self.wanted.nodes)
+        return all(len(plan.inputs) > 1 for plan in plans if plan.unit == unit)
+
     def _changed(self) -> list[NodePlan]:
         """The wanted nodes whose restart points cannot stay as they are."""
         before = _wiring(self.former)
@@ -423,6 +364,106 @@ class Rescaling:
             f"{self.location} cannot go on with other numbers of instances ({', '.join(changes)}): "
             f"{reason}. It goes on with the former ones"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Whether all nodes are at one cut, from what they say and what they have stored.
+
+    Attributes:
+        rescaling: What is to change.
+        reports: The newest of every node.
+        stored: The restart points in the journal.
+    """
+
+    rescaling: Rescaling
+    reports: Mapping[NodeId, NodeReport]
+    stored: Mapping[NodeId, RestartPoint | None]
+
+    def points(self) -> dict[NodeId, RestartPoint] | str:
+        """Where each node is, without anything to fall back on; or what is still on its way.
+
+        A node without state is where it says: nobody needs what it put out before. Only when its
+        receivers hold some of that does it go on from its stored point, and sends it again.
+        """
+        found: dict[NodeId, RestartPoint] = {}
+        for plan in self.rescaling.former.nodes:
+            point = self._of_state(plan) if _has_state(plan) else self._of_position(plan)
+            if isinstance(point, str):
+                return point
+            found[plan.node] = point
+        for plan in self.rescaling.former.nodes:
+            for spec in plan.inputs:
+                if spec.producer is None:
+                    continue
+                sent = self.reports[spec.producer].next_ids.get(spec.stream, 0)
+                taken = found[plan.node].processed_before.get(spec.stream, 0)
+                if sent != taken:
+                    return f"{spec.stream} is at {sent}, its receiver at {taken}"
+        again = self._senders_of_held(found)
+        if isinstance(again, str):
+            return again
+        for node in again:
+            found[node] = replace(self.stored[node] or RestartPoint(), older=())
+        return found
+
+    def _of_position(self, plan: NodePlan) -> RestartPoint | str:
+        report = self.reports[plan.node]
+        if report.statistics.get("held_tuples", 0):
+            return f"{plan.node} holds tuples until its other inputs have come as far"
+        processed = dict(report.processed)
+        boundary_us = int(report.statistics.get("boundary_us", BEGINNING_US))
+        stored = self.stored[plan.node] or RestartPoint()
+        if boundary_us == END_US:
+            return f"the input of {plan.node} has ended"
+        return RestartPoint(stored.sequence, processed, processed, boundary_us, report.next_ids)
+
+    def _of_state(self, plan: NodePlan) -> RestartPoint | str:
+        report, point = self.reports[plan.node], self.stored[plan.node]
+        if point is None or point.checkpoint is None:
+            return f"{plan.node} has stored no checkpoint"
+        if any(point.processed_before.get(s, 0) != i for s, i in report.processed.items()):
+            return f"{plan.node} has not stored its last checkpoint"
+        reached = report.statistics.get("boundary_us", point.boundary_us)
+        others = [self.stored[n.node] for n in self.rescaling.former.nodes if n.unit == plan.unit]
+        if any(o is None or o.boundary_us != reached for o in others):
+            return f"instances of {plan.unit} have not stored the same boundary"
+        if point.boundary_us == END_US:
+            return f"the input of {plan.node} has ended"
+        return replace(point, older=())
+
+    def _senders_of_held(self, found: Mapping[NodeId, RestartPoint]) -> set[NodeId] | str:
+        """Who has to send again what receivers hold; or why nobody can."""
+        by_node = {plan.node: plan for plan in self.rescaling.former.nodes}
+        again: set[NodeId] = set()
+        for name, plan in by_node.items():
+            point = found[name]
+            for spec in plan.inputs:
+                is_held = point.needed_from.get(spec.stream, 0) < point.processed_before.get(
+                    spec.stream, 0
+                )
+                if spec.producer is None or not is_held:
+                    continue
+                sender = by_node[spec.producer]
+                if _has_state(sender) or any(i.producer is not None for i in sender.inputs):
+                    return (
+                        f"{name} holds tuples of {spec.stream} until its other inputs have come "
+                        f"as far, and their producer {spec.producer} does more than read sources"
+                    )
+                again.add(spec.producer)
+        for name, plan in by_node.items():
+            for spec in plan.inputs:
+                is_again = spec.producer in again and self.rescaling.is_affected(spec.stream)
+                if is_again and not (_has_state(plan) and self.rescaling.merges(plan.unit)):
+                    return f"{name} cannot tell what of {spec.stream} it has processed"
+        return again
+
+
+def _sync(place: str) -> None:
+    """Make durable what a stopped node has written to a sink's log."""
+    if not is_remote(place):
+        for segment in Path(local_path(place)).glob("*.seg"):
+            sync_path(segment)
 
 
 def _adopt(

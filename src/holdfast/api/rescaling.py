@@ -116,7 +116,7 @@ class Rescaling:
                 )
             if plan.operators and plan.checkpoints is None and plan.standby.value != "none":
                 self._refuse(f"unit {plan.unit!r} has a standby instead of checkpoints")
-            if not plan.takes_points:
+            if not plan.is_replayed:
                 self._refuse(f"unit {plan.unit!r} keeps no restart points")
             if _has_state(plan) and plan.checkpoints is None:
                 self._refuse(f"unit {plan.unit!r} has state that is not checkpointed")

@@ -139,7 +139,7 @@ KEY_RUN = """
 import json, logging, os, signal, sys, time
 logging.basicConfig(level=logging.DEBUG, filename=sys.argv[2])
 sys.path.insert(0, {tests!r})
-import test_security as t
+import test_under_attack as t
 import holdfast as hf
 from holdfast.api.session import SETTINGS, session
 from holdfast.bench.feed import Feed

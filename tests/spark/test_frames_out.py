@@ -78,7 +78,7 @@ def location(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> s
         parallelism=2,
         protection=Checkpointed(interval="100 milliseconds"),
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
     return str(place)
 
 

@@ -13,7 +13,8 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.bench import latency, recovery, throughput
+from holdfast.bench import frames, latency, recovery, throughput
+from holdfast.bench.frames import FramesSizes
 from holdfast.bench.latency import LatencySizes
 from holdfast.bench.recovery import RecoverySizes
 from holdfast.bench.structured_streaming import Baseline
@@ -23,7 +24,7 @@ from holdfast.bench.throughput import Say, Sizes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXPERIMENTS = ("start", "throughput", "latency", "recovery", "protection")
+EXPERIMENTS = ("start", "throughput", "latency", "frames", "recovery", "protection")
 """In the order in which they run: starting first, while the session has run nothing."""
 
 CORES = 2
@@ -37,6 +38,7 @@ class SpineSizes:
         throughput: Input of the four queries.
         protection: Input of those whose protection is priced.
         latency: Length of the latency runs.
+        frames: Length of the runs from DataFrame to DataFrame.
         recovery: Kills.
         starts: How many queries are started.
     """
@@ -44,6 +46,7 @@ class SpineSizes:
     throughput: Sizes
     protection: Sizes
     latency: LatencySizes
+    frames: FramesSizes
     recovery: RecoverySizes
     starts: int
 
@@ -52,6 +55,7 @@ FULL = SpineSizes(
     Sizes({"q1": 10_000_000, "q3": 1_000_000, "q8": 500_000, "q12": 10_000_000}, 3),
     Sizes({"q12": 10_000_000, "q8": 2_000_000}, 5),
     LatencySizes(20, 2),
+    FramesSizes(20, 2),
     RecoverySizes(4, 5),
     6,
 )
@@ -59,6 +63,7 @@ QUICK = SpineSizes(
     Sizes({"q12": 2_000_000}, 1),
     Sizes({"q12": 8_000_000}, 3),
     LatencySizes(11, 1, changes_seconds=5),
+    FramesSizes(5, 1),
     RecoverySizes(1, 2),
     2,
 )
@@ -114,6 +119,9 @@ def _run_one(
     if name == "latency":
         say(f"q12 at {latency.RATE:,} tuples/s")
         return latency.measure(spark, sizes.latency)
+    if name == "frames":
+        say(f"DataFrame to DataFrame at {frames.RATE:,} rows/s")
+        return frames.measure(spark, sizes.frames)
     if name == "recovery":
         say(f"{sizes.recovery.runs * sizes.recovery.kills} kills of a node with 10 MB of state")
         return recovery.measure(spark, sizes.recovery)

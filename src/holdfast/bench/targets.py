@@ -14,6 +14,7 @@ LATENCY_P99_MS = 25
 RECOVERY_MEDIAN_MS = 500
 PROTECTION_RATIO = 0.95
 START_S = 5
+FRAMES_OWN_P99_MS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,15 @@ def _start(results: dict[str, Any]) -> Iterator[Target]:
     yield _at_most("start to first output, slowest", START_S, results["max_s"], "s")
 
 
+def _frames(results: dict[str, Any]) -> Iterator[Target]:
+    what = "DataFrame to DataFrame, Holdfast's own part, p99"
+    yield _at_most(what, FRAMES_OWN_P99_MS, results["own_ms"]["p99"], "ms")
+
+
 _JUDGES = {
     "throughput": _throughput,
     "latency": _latency,
+    "frames": _frames,
     "recovery": _recovery,
     "protection": _protection,
     "start": _start,

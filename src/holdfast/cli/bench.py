@@ -51,7 +51,9 @@ def spine(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="throughput, latency, recovery, protection or start; repeatable."),
+        typer.Option(
+            help="throughput, latency, frames, recovery, protection or start; repeatable."
+        ),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Also write spine.md, spine.json and plots here.")

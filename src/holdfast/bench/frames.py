@@ -1,0 +1,95 @@
+"""From a streaming DataFrame through one stateful unit to a streaming DataFrame."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.protections import UpstreamBackup
+from holdfast.api.windows import tumbling
+from holdfast.bench.running import median, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RATE = 10_000
+_KEYS = 1_000
+_UP_ROWS = 3 * RATE
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class FramesSizes:
+    """How long and how often.
+
+    Attributes:
+        seconds: Length of a run.
+        repeats: Runs.
+    """
+
+    seconds: float
+    repeats: int
+
+
+def measure(spark: SparkSession, sizes: FramesSizes) -> dict[str, Any]:
+    """Running counts per key at `RATE`; both ends are Structured Streaming's micro-batches.
+
+    Returns:
+        `own_ms`: from a row's arrival in the ingest log to its result in the sink's log; `whole_ms`
+        from the row's creation by Spark to the batch of the reading query that has its result.
+    """
+    runs = [_run(spark, sizes.seconds) for _ in range(sizes.repeats)]
+    return {
+        "tuples_per_s": RATE,
+        "seconds": sizes.seconds,
+        **{
+            part: {name: median(run[part][name] for run in runs) for name in ("p50", "p99")}
+            for part in ("own_ms", "whole_ms")
+        },
+        "runs": runs,
+    }
+
+
+def _run(spark: SparkSession, seconds: float) -> dict[str, Any]:
+    rows = spark.readStream.format("rate").option("rowsPerSecond", RATE).load()
+    flow = Dataflow("frames")
+    source = flow.source(
+        rows.selectExpr("timestamp AS at", f"value % {_KEYS} AS k"), name="rows", time="at"
+    )
+    counts = source.key_by("k").window(tumbling("10 seconds"))
+    counts.aggregate("count(*) AS n", "max(at) AS at", emit="changes").sink("counts")
+    whole_ms: list[np.ndarray] = []
+
+    def take(batch: DataFrame, _: int) -> None:
+        created_us = batch.selectExpr("unix_micros(at) AS at").toArrow()["at"].to_numpy()
+        whole_ms.append((time.time() * 1e6 - created_us) / 1e3)
+
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        query = flow.start(spark, checkpointLocation=f"{folder}/query", protection=UpstreamBackup())
+        try:
+            wait_until(
+                query,
+                lambda: query.lastProgress["numInputRows"] >= _UP_ROWS,
+                "frames: the first rows",
+                _TIMEOUT_S,
+            )
+            read = spark.readStream.format("holdfast").option("stream", "counts")
+            writer = read.load(f"{folder}/query").writeStream.foreachBatch(take)
+            reading = writer.option("checkpointLocation", f"{folder}/reading").start()
+            time.sleep(seconds)
+            reading.stop()
+            progress = query.lastProgress
+        finally:
+            query.stop()
+    newest = np.concatenate(whole_ms[len(whole_ms) // 2 :])  # The first have what had waited.
+    p50, p99 = np.percentile(newest, (50, 99))
+    return {
+        "own_ms": progress["latencyMs"],
+        "whole_ms": {"p50": round(float(p50), 1), "p99": round(float(p99), 1)},
+        "tuples": progress["numInputRows"],
+    }

@@ -55,8 +55,8 @@ from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
 _CALL_S = 1.0
 _COMMIT_S = 30.0
 _LOOK_S = 0.5
-_STUCK_S = 10.0
-_STUCK_AFTER_RESTART_S = 1.0
+_STUCK_S = 2.0
+_STUCK_MAX_S = 60.0
 _REFRESH_S = 86_400.0
 _WAIT_S = 0.1
 _NAME_FILE = "sink.json"
@@ -205,7 +205,9 @@ class KafkaSinkWriter:
         if not batches and not self.is_stale:
             return
         committed_before = batches[0][0] if batches else next_id
-        while not self._transaction(_from(batches, committed_before), next_id):
+        patience_s = _STUCK_S
+        while not self._transaction(_from(batches, committed_before), next_id, patience_s):
+            patience_s = min(2 * patience_s, _STUCK_MAX_S)  # Perhaps it was only slow.
             committed_before = self._open()
             if batches and committed_before >= next_id:
                 break  # It was committed, and the answer was lost.
@@ -245,18 +247,25 @@ class KafkaSinkWriter:
 
     # -- transactions -----------------------------------------------------------------------
 
-    def _transaction(self, batches: list[tuple[int, pa.RecordBatch]], next_id: int) -> bool:
-        """One attempt; False: the sink must be opened again to see what became of it."""
+    def _transaction(
+        self, batches: list[tuple[int, pa.RecordBatch]], next_id: int, patience_s: float
+    ) -> bool:
+        """One attempt; False: the sink must be opened again to see what became of it.
+
+        Args:
+            batches: First ids and tuples.
+            next_id: The id behind them.
+            patience_s: How long it may come no further while the broker answers.
+        """
         said = library().TopicPartition(
             self._spec.topic, 0, next_id, metadata=f"incarnation {self._incarnation}"
         )
         attempt = _Attempt(self._spec, self._producer, batches, said, self._group)
         answered_s: float | None = None  # since when the broker has answered
-        patience_s = _STUCK_S
         while not attempt.is_over.wait(_LOOK_S):
             self._check_closing()
             if self._is_away():
-                answered_s, patience_s = None, _STUCK_AFTER_RESTART_S
+                answered_s = None
             else:
                 self._waits.trouble = ""
                 answered_s = answered_s or time.monotonic()

@@ -199,7 +199,7 @@ class ChunkCluster:
         )
         try:
             chosen = self._choose(node)
-            self._sc.setJobGroup(self._group(node), f"Holdfast data node {node}", True)
+            self._sc.setJobGroup(self._group(node), f"Holdfast data node {node}")
             self._executors.one_task(chosen).mapPartitions(lambda _: _serve(spec)).collect()
         except Exception as error:  # Whatever Spark says ended the task is the reason to report.
             return reason_of(error)

@@ -195,7 +195,7 @@ class Executors:
         towards = f"tcp://{driver_addresses(self._sc.getConf())[1]}:{_ANY_PORT}"
         group = f"{self._group}#{executor.name}"
         try:
-            self._sc.setJobGroup(group, "Holdfast warms an executor up", True)
+            self._sc.setJobGroup(group, "Holdfast warms an executor up")
             placed = self.one_task(executor).mapPartitions(lambda _: _who_is_here(towards))
             for address, machine in placed.collect():
                 self.learned(address, machine)

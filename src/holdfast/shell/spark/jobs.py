@@ -3,6 +3,11 @@
 When the process of a node dies, Spark knows it at once and starts the task again, while keep-alives
 have yet to be missed. To submit another job then would be slower, and the two would start side by
 side; so a job whose task Spark is starting again carries the next launch as well.
+
+A job that is cancelled is not interrupted: 1. An executor asks its Python daemon for a process.
+2. The task is interrupted, and with it the asking. 3. The executor takes the daemon for lost and
+kills it, and all other nodes of this executor with it. A fenced node ends when it is told so;
+whatever is left after two seconds, Spark kills alone.
 """
 
 from __future__ import annotations
@@ -145,7 +150,7 @@ class NodeJobs:
         spec = self._spec_of(job.node, job.number)
         group = self._group(job.node, job.number)
         try:
-            self._context.setJobGroup(group, f"Holdfast node {job.node}", True)
+            self._context.setJobGroup(group, f"Holdfast node {job.node}")
             task = self._executors.one_task(job.chosen)
             task.mapPartitions(lambda _: run_node(spec)).collect()
         except Exception as error:  # Whatever Spark says ended the task is the reason to report.

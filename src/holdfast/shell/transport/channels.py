@@ -24,6 +24,7 @@ _WAITING_MAX = 1_000
 """Frames of one connection that a server holds; what comes after them waits at the sender."""
 _EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_MONITOR_STOPPED
 _BACKLOG = 1_000
+_LOOK_MS = 200
 MAX_FRAME_BYTES = 256 << 20
 """Of a frame from a server that has proved its key."""
 
@@ -66,6 +67,7 @@ class _Doorkeeper:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], server: zmq.Socket[bytes]) -> None:
         self.accepted = 0
         self.admitted = 0
+        self._is_over = False
         self._server = server
         address = f"inproc://holdfast-door-{next(self._numbers)}"
         server.monitor(address, _EVENTS)
@@ -76,18 +78,17 @@ class _Doorkeeper:
         self._thread.start()
 
     def _run(self) -> None:
-        while True:
+        while not self._is_over:
+            if not self._events.poll(_LOOK_MS):
+                continue
             event = parse_monitor_message(self._events.recv_multipart())["event"]
-            if event == zmq.EVENT_ACCEPTED:
-                self.accepted += 1
-            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self.admitted += 1
-            elif event == zmq.EVENT_MONITOR_STOPPED:
-                self._events.close(linger=0)
-                return
+            self.accepted += event == zmq.EVENT_ACCEPTED
+            self.admitted += event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+        self._events.close(linger=0)
 
     def close(self) -> None:
-        self._server.disable_monitor()
+        self._is_over = True
+        self._server.disable_monitor()  # Says so to the thread, which looks at once.
         self._thread.join()
 
 

@@ -90,7 +90,8 @@ def test_a_damaged_checkpoint_is_passed_over_and_reported(
 ) -> None:
     store = tmp_path / "elsewhere"
     slowly = Checkpointed(interval="700 milliseconds", store=str(store))
-    query = nexmark("q12").start(spark, checkpointLocation=str(tmp_path / "q"), protection=slowly)
+    flow = nexmark("q12", now_us() + 6_000_000)  # All nodes are up by then.
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"), protection=slowly)
     wait_for(query, lambda: stored(query, "counts[0]") >= 2)
     manifests = sorted(store.rglob("counts*/*.manifest"), key=lambda p: p.stat().st_mtime_ns)
     newest = bytearray(manifests[-1].read_bytes())

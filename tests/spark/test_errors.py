@@ -1,6 +1,7 @@
 """What can go wrong on a running Spark: each case is a clear error, and never a hang."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,7 @@ from holdfast.api.errors import (
 from holdfast.api.protections import ActiveStandby, PassiveStandby, Protection
 from holdfast.api.query import _check_session
 from holdfast.api.schemas import schema_from_ddl, schema_from_spark
+from holdfast.api.security import InsecureClusterWarning
 from holdfast.shell.storage.errors import LocationInUse
 
 pytestmark = pytest.mark.slow
@@ -160,24 +162,37 @@ class _Context:
     def getConf(self) -> "_Context":
         return self
 
-    def get(self, key: str, default: str) -> str:
-        return self._settings.get(key, default)
+    def getAll(self) -> list[tuple[str, str]]:
+        return list(self._settings.items())
+
+
+SAFE = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.saslFallback": "false",
+    "spark.io.encryption.enabled": "true",
+}
+
+
+def _checked(master: str, settings: dict[str, str], *, is_insecure_allowed: bool = False) -> None:
+    context: Any = _Context(master, settings)
+    _check_session(context, is_insecure_allowed=is_insecure_allowed)
 
 
 def test_an_open_cluster_and_speculation_are_refused() -> None:
+    _checked("spark://host:7077", SAFE)
     with pytest.raises(InsecureClusterError, match=r"allowInsecureCluster"):
-        _check_session(_Context("spark://host:7077", {}), is_insecure_allowed=False)  # type: ignore[arg-type]
-    _check_session(_Context("spark://host:7077", {}), is_insecure_allowed=True)  # type: ignore[arg-type]
-    _check_session(  # type: ignore[arg-type]
-        _Context("spark://host:7077", {"spark.authenticate": "true"}), is_insecure_allowed=False
-    )
-    allocating = {"spark.dynamicAllocation.enabled": "true", "spark.authenticate": "true"}
+        _checked("spark://host:7077", {})
+    with pytest.warns(InsecureClusterWarning, match=r"spark.authenticate"):
+        open_ = SAFE | {"spark.authenticate": "false"}
+        _checked("spark://host:7077", open_, is_insecure_allowed=True)
+    with pytest.warns(InsecureClusterWarning, match=r"spark.io.encryption"):
+        _checked("yarn", SAFE | {"spark.io.encryption.enabled": "false"})
     with pytest.raises(OptionError, match="dynamicAllocation"):
-        _check_session(_Context("yarn", allocating), is_insecure_allowed=False)  # type: ignore[arg-type]
+        _checked("yarn", SAFE | {"spark.dynamicAllocation.enabled": "true"})
     with pytest.raises(OptionError, match="speculation"):
-        _check_session(  # type: ignore[arg-type]
-            _Context("local[2]", {"spark.speculation": "true"}), is_insecure_allowed=False
-        )
+        _checked("local[2]", {"spark.speculation": "true"})
 
 
 @pytest.mark.parametrize("protection", [ActiveStandby(strict=True), PassiveStandby(strict=True)])

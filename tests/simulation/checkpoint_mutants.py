@@ -7,7 +7,7 @@ from typing import Any
 
 from mutants import Mutant
 
-from holdfast.core.checkpoint.loading import PageLoader
+from holdfast.core.checkpoint.loading import PageRun
 from holdfast.core.haunit.chkpt_mngr import ChkptMngr
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_output import HAOutput
@@ -121,7 +121,7 @@ def _drop_what_was_held(original: Any) -> Any:
 
 
 def _trust_every_page(_: Any) -> Any:
-    return lambda self, run: True
+    return lambda self: True
 
 
 def _resume_one_too_late(original: Any) -> Any:
@@ -175,7 +175,7 @@ CHECKPOINT_MUTANTS: dict[str, Mutant] = {
     "loses the last outputs": Mutant(HAOutput, "_restore", _number_outputs_from_zero),
     "processes again what was released": Mutant(SUnion, "resume", _process_again_what_was_released),
     "drops what was held": Mutant(SUnion, "resume", _drop_what_was_held),
-    "trusts every page": Mutant(PageLoader, "is_whole", _trust_every_page, ("store-rot", "kill")),
+    "trusts every page": Mutant(PageRun, "is_whole", _trust_every_page, ("store-rot", "kill")),
     "resumes one tuple too late": Mutant(HAInput, "__init__", _resume_one_too_late),
     "begins anew instead of falling back": Mutant(
         Restoration, "step", _begin_anew, ("store-rot", "lost-object", "kill", "driver-crash")

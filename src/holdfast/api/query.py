@@ -665,9 +665,9 @@ class Query:
                 f"unit {unit!r} has no secondaries; units that have: {', '.join(ready) or 'none'}"
             )
         deadline = time.monotonic() + timeout
-        before = {plan.node: self.pid(plan.node) for plan in nodes}
+        before = {plan.node: self.nodes[plan.node] for plan in nodes}
         for node, pid in before.items():
-            while self.pid(node) == pid:
+            while self.nodes[node] == pid:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"the secondary of {node} has not taken over")
                 self._cluster.hand_over(node, pid)
@@ -707,12 +707,20 @@ class Query:
 
     @property
     def nodes(self) -> dict[str, int]:
-        """The process id of every node."""
+        """The process id of every node; 0: it has none yet."""
         return {node: report.pid for node, report in self._cluster.reports.items()}
 
     def pid(self, node: str) -> int:
-        """The process id of a node, e.g. `counts[0]`."""
-        return self._cluster.reports[NodeId(node)].pid
+        """The process id of a node, e.g. `counts[0]`; waits for one that is coming up.
+
+        Raises:
+            QueryFailedError: The query has ended, and the node never came up.
+        """
+        while not (pid := self._cluster.reports[NodeId(node)].pid):
+            if not self.isActive:
+                raise QueryFailedError(f"{node} never had a process")
+            time.sleep(0.01)
+        return pid
 
     def kill(self, node: str) -> None:
         """SIGKILL to a node's process, on whatever host it runs; to see what happens then."""

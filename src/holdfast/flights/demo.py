@@ -92,7 +92,7 @@ class Demo:
             self._input_began_s = now_s
         began = self._input_began_s
         is_due = began is not None and now_s - began > self._kill_after_s
-        if self.killed_at_s is None and is_due and self.query.pid(KILLED):
+        if self.killed_at_s is None and is_due and self.query.nodes[KILLED]:
             self.query.kill(KILLED)
             self.killed_at_s = now_s
         return progress

@@ -126,7 +126,7 @@ def run_nexmark(
 
 def _carry_out(query: Query, kills: list[Kill], origin_s: float) -> None:
     for kill in sorted(kills, key=lambda k: k.at_s):
-        while query.isActive and (time.time() < origin_s + kill.at_s or not query.pid(kill.node)):
+        while query.isActive and (time.time() < origin_s + kill.at_s or not query.nodes[kill.node]):
             time.sleep(0.005)
         if query.isActive:
             query.kill(kill.node)

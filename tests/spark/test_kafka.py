@@ -94,6 +94,7 @@ def has_note(query: Query, text: str) -> bool:
     ("name", "protection", "killed"),
     [
         ("replayed", hf.UpstreamBackup(), ("bids[0]", "counts[0]")),
+        ("stored", hf.Checkpointed(interval="300 milliseconds"), ("counts[0]",)),
         ("standing", hf.ActiveStandby(), ("bids[1]", "counts[0]")),
     ],
 )

@@ -49,7 +49,7 @@ _START_S: Final = 240.0
 _TIMEOUT_S: Final = 400.0
 _POLL_S: Final = 0.02
 _WATCH_S: Final = 0.002
-_AHEAD_S: Final = (3.0, 8.0, 20.0)
+_AHEAD_S: Final = (3.0, 8.0, 20.0, 60.0)  # Longer if the machine was too busy to be up by then.
 
 
 class RunFailed(HoldfastError):

@@ -184,9 +184,9 @@ def test_an_open_cluster_and_speculation_are_refused() -> None:
     _checked("spark://host:7077", SAFE)
     with pytest.raises(InsecureClusterError, match=r"allowInsecureCluster"):
         _checked("spark://host:7077", {})
+    unauthenticated = SAFE | {"spark.authenticate": "false"}
     with pytest.warns(InsecureClusterWarning, match=r"spark.authenticate"):
-        open_ = SAFE | {"spark.authenticate": "false"}
-        _checked("spark://host:7077", open_, is_insecure_allowed=True)
+        _checked("spark://host:7077", unauthenticated, is_insecure_allowed=True)
     with pytest.warns(InsecureClusterWarning, match=r"spark.io.encryption"):
         _checked("yarn", SAFE | {"spark.io.encryption.enabled": "false"})
     with pytest.raises(OptionError, match="dynamicAllocation"):

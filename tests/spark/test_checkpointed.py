@@ -74,7 +74,7 @@ query.awaitTermination()
 
 
 def test_a_killed_driver_goes_on_from_the_checkpoints(spark: SparkSession, tmp_path: Path) -> None:
-    origin = now_us() + 16_000_000
+    origin = now_us() + 24_000_000
     location = str(tmp_path / "q")
     script = DRIVER.format(tests=str(Path(__file__).parent), origin=origin, location=location)
     kill_when_journalled(script, location, "checkpoint")

@@ -17,8 +17,9 @@ sys.path.insert(0, str(Path(__file__).parent / "shell"))
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A local session with the warm daemon, for all tests that need one."""
+    """A local session, for all tests that need one; its Python daemon is warm."""
     made = session("holdfast-tests")
+    made.sparkContext.parallelize([0], 1).foreach(lambda _: None)
     yield made
     made.stop()
 

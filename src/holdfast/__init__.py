@@ -6,34 +6,41 @@ spark = hf.session()
 flow = hf.Dataflow("bids")
 ...
 query = flow.start(spark, checkpointLocation="/tmp/bids")
+
+A name is imported when it is first used: Spark starts Python workers that need one module of the
+package, and all of it takes them seconds of a processor.
 """
 
-from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.errors import (
-    DataflowError,
-    HoldfastError,
-    NotEnoughHostsError,
-    NotEnoughSlotsError,
-    OptionError,
-    QueryFailedError,
-    RescalingError,
-    UnsupportedError,
-)
-from holdfast.api.listeners import queries
-from holdfast.api.protections import (
-    ActiveStandby,
-    Amnesia,
-    Checkpointed,
-    PassiveStandby,
-    Protection,
-    Unprotected,
-    UpstreamBackup,
-)
-from holdfast.api.query import Query
-from holdfast.api.security import InsecureClusterWarning
-from holdfast.api.session import register, session
-from holdfast.api.windows import counting, sliding, tumbling
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.api.dataflow import Dataflow, Stream
+    from holdfast.api.embedded_store import EmbeddedStore
+    from holdfast.api.errors import (
+        DataflowError,
+        HoldfastError,
+        NotEnoughHostsError,
+        NotEnoughSlotsError,
+        OptionError,
+        QueryFailedError,
+        RescalingError,
+        UnsupportedError,
+    )
+    from holdfast.api.listeners import queries
+    from holdfast.api.protections import (
+        ActiveStandby,
+        Amnesia,
+        Checkpointed,
+        PassiveStandby,
+        Protection,
+        Unprotected,
+        UpstreamBackup,
+    )
+    from holdfast.api.query import Query
+    from holdfast.api.security import InsecureClusterWarning
+    from holdfast.api.session import register, session
+    from holdfast.api.windows import counting, sliding, tumbling
 
 __version__ = "0.1.0"
 
@@ -65,3 +72,45 @@ __all__ = [
     "sliding",
     "tumbling",
 ]
+
+_HOMES = {
+    "api.dataflow": ("Dataflow", "Stream"),
+    "api.embedded_store": ("EmbeddedStore",),
+    "api.errors": (
+        "DataflowError",
+        "HoldfastError",
+        "NotEnoughHostsError",
+        "NotEnoughSlotsError",
+        "OptionError",
+        "QueryFailedError",
+        "RescalingError",
+        "UnsupportedError",
+    ),
+    "api.listeners": ("queries",),
+    "api.protections": (
+        "ActiveStandby",
+        "Amnesia",
+        "Checkpointed",
+        "PassiveStandby",
+        "Protection",
+        "Unprotected",
+        "UpstreamBackup",
+    ),
+    "api.query": ("Query",),
+    "api.security": ("InsecureClusterWarning",),
+    "api.session": ("register", "session"),
+    "api.windows": ("counting", "sliding", "tumbling"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.bench.ha import report
+from holdfast.bench.ha import experiments, report
 from holdfast.bench.ha.experiments import (
     APPROACHES,
     EXPERIMENTS,
@@ -59,12 +60,24 @@ def test_a_state_takes_longer_to_rebuild_the_larger_it_is() -> None:
     assert times[1] > times[0] + 20
 
 
-def test_windows_that_open_one_after_another_cost_half_while_a_state_is_rebuilt() -> None:
+def test_a_replay_as_in_the_paper_opens_windows_one_by_one_and_sends_before_it_processes() -> None:
     query = PaperQuery(window_ms=300)
-    at_once = once(query, "UpstreamBackup", 50, 1)
-    gradual = once(query, "UpstreamBackup", 50, 1, is_gradual=True)
-    saved_ms = at_once.recovery_ms - gradual.recovery_ms
-    assert saved_ms == pytest.approx(300 * 0.3 / 2, rel=0.1)
+    ours = once(query, "UpstreamBackup", 50, 1)
+    theirs = once(query, "UpstreamBackup", 50, 1, is_as_in_paper=True)
+    replayed = 300 + 2 * 50 + 10
+    saved_ms = ours.recovery_ms - theirs.recovery_ms
+    assert saved_ms == pytest.approx(300 * 0.3 / 2 - replayed * 0.025, rel=0.1)
+
+
+def test_amnesia_loses_the_state_and_what_comes_until_inputs_are_redirected() -> None:
+    (point,) = experiments.run(("table6",), ("Amnesia",), 2, lambda _: None)[1:2]
+    assert point.operator == "aggregate"
+    formula = report._beside(point)["paper_lost_tuples"]
+    assert formula is not None
+    assert formula <= point.lost_tuples < formula + 150
+    page = report.render(_results(point))
+    assert "## Amnesia" in page
+    assert "## Table 6" not in page
 
 
 def test_an_active_standby_is_there_as_soon_as_it_is_told() -> None:
@@ -103,18 +116,16 @@ def test_the_report_has_the_papers_values_beside_ours(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "ha.json").read_text())["points"] == results["points"]
 
 
+def _results(point: Point) -> dict[str, Any]:
+    points = [point.to_json() | report._beside(point)]
+    return {"size": "test", "runs": 1, "machine": {}, "seconds": 0.0, "points": points}
+
+
 def test_a_figure_is_drawn(tmp_path: Path) -> None:
     point = Point(
         "figure6", "UpstreamBackup", "aggregate", 100, 10, 1, 50, 1, 70, 1, 65, 250, 0.6, 2
     )
-    results = {
-        "size": "test",
-        "runs": 1,
-        "machine": {},
-        "seconds": 0.0,
-        "points": [point.to_json() | report._beside(point)],
-    }
-    report.write(results, tmp_path)
+    report.write(_results(point), tmp_path)
     assert (tmp_path / "ha-figure6.png").read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "ha-figure7.png").exists()
 

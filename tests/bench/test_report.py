@@ -99,3 +99,11 @@ def test_the_page_the_results_and_every_plot_are_written(
     for name in ("throughput", "latency", "recovery"):
         assert f"spine-{name}.png" in page.read_text()
         assert (tmp_path / f"spine-{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_experiment_that_did_not_end_is_named(results: dict[str, Any]) -> None:
+    del results["latency"]
+    results["failed"] = {"latency": "the windows did not come within 60 s"}
+    page = report.render(results)
+    assert "**Not measured**: latency; the windows did not come within 60 s" in page
+    assert "## Recovery" in page

@@ -47,6 +47,15 @@ def precise(approach: Approach, unit: UnitFigures, m: float = 50) -> Prediction:
 # -- Table 3: the formulas themselves -------------------------------------------------------
 
 
+def test_amnesia_stores_restart_points_to_say_what_was_lost() -> None:
+    def bytes_per_s(approach: Approach, guarantee: Guarantee) -> float:
+        found = predict(approach, guarantee, AGGREGATE.figures(), surroundings(50), OURS)
+        return found.run_time.bandwidth_bytes_per_s
+
+    assert bytes_per_s(AMNESIA, "gap") == 3 * 8 * 1000 / 50
+    assert bytes_per_s(UPSTREAM, "rollback") == bytes_per_s(AMNESIA, "gap") + 2 * 8 * 1000 / 50
+
+
 def test_table_3_amnesia_costs_nothing_and_recovers_at_once() -> None:
     found = predict(AMNESIA, "gap", AGGREGATE.figures(), surroundings())
     assert found.failure.recovery_ms == 0

@@ -24,12 +24,12 @@ from holdfast.core.haunit import events
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.model.ids import NodeId
 from holdfast.core.recovery.guarantee import Guarantee
-from holdfast.sim.checkers import Checker
+from holdfast.sim.checkers import Checker, Fencing, Kept, Trimming
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import Fault
 from holdfast.sim.workload.base import Recording
 from holdfast.sim.workload.oracle import TimedRow
-from holdfast.sim.world import World
+from holdfast.sim.world import Conditions, World
 
 if TYPE_CHECKING:
     from holdfast.core.machine import Effect
@@ -41,6 +41,8 @@ STEP_US = 100
 WINDOW = "700 microseconds"
 SPAN_US = 1_000_000
 FIRST_KILL_US = 450_000
+UP_AGAIN_US = (250_000, 550_000)
+"""After the driver's crash."""
 _DIGIT_BITS = 2
 _DIGITS = 30
 
@@ -54,8 +56,8 @@ PROTECTIONS = {
 }
 PRECISE = ("passive standby", "upstream backup", "active standby")
 ROLLBACK = {
-    "passive standby": replace(PROTECTIONS["passive standby"], guarantee=Guarantee.ROLLBACK),
-    "active standby": replace(PROTECTIONS["active standby"], guarantee=Guarantee.ROLLBACK),
+    name: replace(PROTECTIONS[name], guarantee=Guarantee.ROLLBACK)
+    for name in ("passive standby", "active standby")
 }
 
 
@@ -132,6 +134,7 @@ def run(
     *killed: str,
     disorder_us: int = 0,
     at_once: bool = False,
+    has_skew: bool = False,
 ) -> Run:
     """One run; `protections` by unit, the others have upstream backup.
 
@@ -139,9 +142,11 @@ def run(
         seed: Draws times of kills, periods, and the simulator's chances.
         made: Puts the unit under test behind the source.
         protections: By unit.
-        killed: The units that are killed, `src`, `op` and `after`.
+        killed: The units that are killed, `src`, `op` and `after`; `driver` crashes, and what is
+            named behind it is killed once all is up again.
         disorder_us: How far the input is out of order.
         at_once: Whether all are killed within 3 ms.
+        has_skew: Whether the machines' clocks are far apart.
     """
     draw = Draw(f"{seed}/recovery types")
     rows = tuple(
@@ -179,10 +184,22 @@ def run(
         at_us = draw.number(FIRST_KILL_US, SPAN_US)
         if at_once:
             at_us = together_us + draw.number(0, 3_000)
-        node = NodeId(f"{unit}[0]")
-        faults[i] = Fault("kill", at_us, "", 0, pick=0, length_us=0, size=0, node=node)
+        if killed[0] == "driver":
+            at_us = FIRST_KILL_US + (i and draw.number(*UP_AGAIN_US))
+        kind, node = ("kill", NodeId(f"{unit}[0]"))
+        if unit == "driver":
+            kind, node = ("driver-crash", None)
+        faults[i] = Fault(kind, at_us, "", 0, pick=0, length_us=1_000, size=0, node=node)
     gaps = Gaps()
-    world = World(plan.nodes, dict(plan.sources), seed=seed, faults=faults, checkers=(gaps,))
+    kept = () if "amnesia" in protections.values() else (Trimming(),)  # It keeps nothing.
+    world = World(
+        plan.nodes,
+        dict(plan.sources),
+        seed=seed,
+        faults=faults,
+        conditions=Conditions(skew=has_skew),
+        checkers=(gaps, Fencing(), Kept(), *kept),
+    )
     result = world.run()
     (tuples,) = result.rows.values()
     assert [tuple_id for tuple_id, _, _ in tuples] == list(range(len(tuples)))
@@ -288,6 +305,56 @@ def test_rollback_by_a_passive_standby_of_an_arbitrary_unit_is_divergent() -> No
     assert doubled
 
 
+def test_rollback_by_an_active_standby_of_an_arbitrary_unit_is_divergent() -> None:
+    doubled = promoted = 0
+    for seed in SEEDS:
+        found = run(seed, _windows_of_the_clock, {"op": ROLLBACK["active standby"]}, "op")
+        assert not lost_from(found.rows)
+        assert all(runs_of(sorted(row)) == 1 for row in found.rows)
+        doubled += max(total(found.rows).values()) > 1
+        promoted += found.reached.get("secondary promoted", 0)
+    assert doubled
+    assert promoted > len(SEEDS) // 2
+
+
+def test_a_secondary_draws_a_sample_of_its_own() -> None:
+    """A receiver knows by their times which rows it has had the choice of."""
+    promoted = 0
+    for seed in SEEDS:
+        found = run(seed, _sample, {"op": ROLLBACK["active standby"]}, "op")
+        assert all(len(row) == 1 for row in found.rows)
+        assert ROWS // 5 < len(total(found.rows)) < ROWS - ROWS // 5
+        promoted += found.reached.get("secondary promoted", 0)
+    assert promoted > len(SEEDS) // 2
+
+
+@pytest.mark.parametrize(
+    "protection", ["rollback", ROLLBACK["active standby"]], ids=["upstream backup", "active"]
+)
+def test_nothing_is_lost_where_the_clock_is_another_one(protection: str | UnitProtection) -> None:
+    """What a slower clock puts out is older than what receivers were promised."""
+    for seed in SEEDS:
+        found = run(
+            seed, _windows_of_the_clock, {"op": protection}, "op", "after", has_skew=True
+        ).rows
+        assert not lost_from(found)
+
+
+@pytest.mark.parametrize("kind", COMPLETE)
+def test_a_secondary_numbers_as_its_primary_does_behind_a_rebased_stream(kind: str) -> None:
+    """1. All start anew; the source puts out other tuples than before. 2. The primary takes them
+    for new ones, and numbers its output anew. 3. Its secondary, which was replaying in silence,
+    numbers as before, and is promoted.
+    """
+    promoted = 0
+    for seed in range(3 * len(SEEDS)):
+        protections: dict[str, str | UnitProtection] = {"src": "rollback", "op": "active standby"}
+        found = run(seed, CLASSES[kind], protections, "driver", "op")
+        assert not lost_from(found.rows)
+        promoted += found.reached.get("secondary promoted", 0)
+    assert promoted
+
+
 def test_upstream_backup_of_a_sample_draws_again() -> None:
     doubled = 0
     for seed in SEEDS:
@@ -376,7 +443,7 @@ def test_amnesia_of_a_source_unit_is_reported_too() -> None:
     assert known > len(SEEDS) // 2
 
 
-TOGETHER = [
+TOGETHER: list[tuple[dict[str, str | UnitProtection], tuple[str, ...], int]] = [
     ({"op": "rollback", "after": "rollback"}, ("op", "after"), 0),
     ({"op": "rollback"}, ("op", "op", "after"), 2_000),
     ({"src": "rollback", "op": "rollback", "after": "rollback"}, ("op", "after", "src"), 2_000),
@@ -384,6 +451,9 @@ TOGETHER = [
     ({"op": "rollback", "after": "passive standby"}, ("op", "after"), 300),
     ({"op": "rollback", "after": "checkpoints"}, ("op", "after"), 300),
     ({"src": "rollback", "op": "active standby"}, ("src", "op"), 300),
+    ({"src": "rollback", "op": ROLLBACK["active standby"]}, ("src", "op"), 300),
+    ({"op": ROLLBACK["active standby"], "after": "active standby"}, ("op", "after"), 300),
+    ({"op": ROLLBACK["active standby"], "after": "rollback"}, ("op", "op", "after"), 2_000),
     ({"src": "rollback", "op": "passive standby"}, ("src", "op"), 300),
     ({"src": "rollback", "op": "checkpoints"}, ("src", "op"), 0),
     ({"src": "rollback", "op": "upstream backup"}, ("src", "op"), 0),
@@ -394,7 +464,10 @@ TOGETHER = [
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
 @pytest.mark.parametrize(("protections", "killed", "disorder_us"), TOGETHER)
 def test_rollback_loses_nothing_whatever_fails_beside(
-    protections: dict[str, str], killed: tuple[str, ...], disorder_us: int, at_once: bool
+    protections: dict[str, str | UnitProtection],
+    killed: tuple[str, ...],
+    disorder_us: int,
+    at_once: bool,
 ) -> None:
     for seed in range(4):
         for made in COMPLETE.values():

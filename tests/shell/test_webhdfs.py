@@ -91,10 +91,11 @@ def test_a_writer_that_was_overtaken_or_gives_up_leaves_nothing(store: Checkpoin
     store.put("a-1/x", [b"first"])
     with pytest.raises(NameTaken):
         slow.close()
-    given_up = store.create("a-1/y")
-    given_up.write(b"half")
-    given_up.abort()
-    given_up.abort()
+    for number in range(20):
+        given_up = store.create(f"a-1/y{number}")
+        given_up.write(b"half")
+        given_up.abort()
+        given_up.abort()
     assert bytes(store.read("a-1/x")) == b"first"
     assert store.names() == ["a-1/x"]
     assert isinstance(store, WebHdfsStore)

@@ -16,7 +16,7 @@ from holdfast.sim.faults import KINDS
 from holdfast.sim.seeds import Run, simulate
 from holdfast.sim.workload.known import KNOWN
 
-SEEDS = 200
+SEEDS = 260
 _DEADLY = ("kill", "pause", "machine-crash", "break", "slow-node")
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from holdfast.api.dataflow import Dataflow
+from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.protections import Checkpointed
 from holdfast.api.session import register
 from holdfast.api.windows import tumbling
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.queries import build
+from holdfast.nexmark.source import NexmarkSource
 from holdfast.shell.spark.data_source import HoldfastSource
 from holdfast.shell.storage.errors import StorageError
 
@@ -105,9 +109,24 @@ def test_metrics_are_a_table_with_a_row_per_unit_and_report(
     assert set(last) == {"rows", "counts"}
     assert last["counts"].input_rows == 100
     assert last["counts"].instances == 2
-    assert last["counts"].checkpoints >= 1
-    assert last["counts"].checkpoint_bytes > 0
     assert last["rows"].source_backlog_rows == 0
+
+
+def test_metrics_tell_of_checkpoints(spark: SparkSession, tmp_path: Path) -> None:
+    def source(flow: Dataflow, kind: str) -> Stream:
+        origin_us = time.time_ns() // 1000 + 1_000_000
+        bids = NexmarkSource(kind, 6_000, NexmarkConfig(), 2_000.0, origin_us)  # Three seconds.
+        return flow.source_generator(bids, name="bids", unit="bids")
+
+    protection = Checkpointed(interval="100 milliseconds")
+    query = build("q12", source).start(
+        spark, checkpointLocation=str(tmp_path), protection=protection
+    )
+    assert query.awaitTermination(120)
+    rows = read(spark, str(tmp_path), metrics="true").where("unit = 'counts'").collect()
+    last = max(rows, key=lambda row: row.at)
+    assert last.checkpoints >= 1
+    assert last.checkpoint_bytes > 0
 
 
 def test_metrics_are_a_stream(spark: SparkSession, location: str) -> None:

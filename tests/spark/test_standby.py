@@ -147,6 +147,7 @@ from holdfast import {protection}
 from holdfast.api.session import session
 from holdfast.nexmark.source import now_us
 spark = session("driver")
+spark.sparkContext.parallelize([0], 1).foreach(lambda _: None)  # Its Python daemon is warm.
 origin = now_us() + 8_000_000
 query = nexmark("q12", origin).start(
     spark, checkpointLocation={location!r}, protection={protection}()
@@ -276,6 +277,25 @@ def test_what_chance_and_the_clock_decided_holds_over_a_failure(
     assert query.to_dataframe("counts").selectExpr("sum(n)").collect()[0][0] == rows
     if kind == "clock":
         assert out.selectExpr("sum(bids)").collect()[0][0] == EVENTS
+
+
+def test_a_secondary_that_decides_for_itself_loses_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Dataflow("divergent")
+    bids = bids_of(flow, now_us() + 4_500_000).key_by("bidder").unit("chance")
+    windows = bids.window(tumbling("200 milliseconds", time="processing"))
+    windows.aggregate("count(*) AS bids", name="chance").sink("out")
+    protection = {"chance": ActiveStandby(guarantee="rollback")}
+    query = flow.start(spark, checkpointLocation=str(tmp_path), protection=protection)
+    wait_for_secondary(query, "chance[0]")
+    wait_for(query, has_put_in(query, 8_000))
+    os.kill(query.pid("chance[0]"), signal.SIGKILL)
+    assert query.awaitTermination(90)
+    assert recovery(query, "chance[0]")["was_promoted"]
+    assert not list(tmp_path.rglob("*~rounds*"))
+    found = query.to_dataframe("out").selectExpr("sum(bids)").collect()[0][0]
+    assert EVENTS <= found < 2 * EVENTS
 
 
 def bids_of(flow: Dataflow, origin_us: int) -> Stream:

@@ -20,6 +20,7 @@ from holdfast.api.errors import UnsupportedError
 from holdfast.api.resample_twin import resampled
 from holdfast.api.windows import CountWindow
 from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.shell.spark.data_source import reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,12 +146,12 @@ def _source(step: Step, spark: SparkSession, location: str) -> DataFrame:
     if "generator" in settings:
         frame: DataFrame = settings["generator"].to_dataframe(spark)
         return frame
-    reader = spark.read.format("holdfast").option("metadata", "true")
+    rows = reader(spark).option("metadata", "true")
     if "kafka" in settings:
-        return _timed(step, reader.load(os.path.join(location, "kafka", step.name)))
+        return _timed(step, rows.load(os.path.join(location, "kafka", step.name)))
     path = settings.get("path") or os.path.join(location, "ingest", step.name)
     # As many partitions as the nodes read: what is late depends on the order within each.
-    return _timed(step, reader.option("partitions", str(settings["partitions"])).load(path))
+    return _timed(step, rows.option("partitions", str(settings["partitions"])).load(path))
 
 
 def _timed(step: Step, frame: DataFrame) -> DataFrame:
@@ -318,7 +319,7 @@ def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Ver
     """Compare a sink with its batch twin, tuple by tuple, copies counted, ids checked."""
     expected = to_dataframe(flow, spark, sink, location)
     path = os.path.join(location, "streams", sink)
-    stored = spark.read.format("holdfast").option("metadata", "true").load(path).persist()
+    stored = reader(spark).option("metadata", "true").load(path).persist()
     actual = stored.select(*(F.col(f"`{c}`") for c in expected.columns))
     lost = expected.exceptAll(actual).persist()
     doubled = actual.exceptAll(expected).persist()

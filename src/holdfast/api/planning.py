@@ -142,17 +142,15 @@ def unit_class(plan: NodePlan) -> UnitClass:
 def _with_rounds(plan: NodePlan) -> NodePlan:
     """What runs only once alike takes its input as it comes, and logs what it depended on.
 
-    With a secondary nothing less than precise recovery is cheaper, but where it would need a log
-    that nobody reads: under passive standby.
+    Of what is deterministic nothing less than precise recovery is cheaper with a secondary.
     """
     pages = PageManager(plan.limits.page_bytes)
     operators = (spec.build(pages) for spec in plan.operators)
     is_arbitrary = any(isinstance(operator, ArbitraryOperator) for operator in operators)
     is_arbitrary = is_arbitrary or plan.merges_by_arrival
-    if plan.standby is Standby.ACTIVE or (plan.standby is Standby.PASSIVE and not is_arbitrary):
-        plan = replace(plan, guarantee=Guarantee.PRECISE)
     if not is_arbitrary:
-        return plan
+        has_secondary = plan.standby is not Standby.NONE
+        return replace(plan, guarantee=Guarantee.PRECISE) if has_secondary else plan
     keeps_rounds = plan.is_protected and plan.guarantee is Guarantee.PRECISE
     return replace(plan, merges_by_arrival=len(plan.inputs) > 1, keeps_rounds=keeps_rounds)
 

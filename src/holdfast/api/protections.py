@@ -100,8 +100,9 @@ class ActiveStandby(Protection):
         strict: Both replicas never share a machine: with a single one, `start` refuses, and while
             there is only one left, the second replica waits. Otherwise they share it for so long,
             and `status` says so.
-        guarantee: `precise`; or `rollback`, which here is the same: both replicas give a tuple the
-            same id, so that receivers drop what comes twice. [HA Table 2, §6]
+        guarantee: `precise`; or `rollback`: arbitrary units need no log, each replica decides for
+            itself, and what was put out shortly before a takeover may come again otherwise; for all
+            others it is the same, for ids tell what comes twice. [HA Table 2, §6]
     """
 
     strict: bool = False

@@ -48,7 +48,7 @@ from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
-from holdfast.shell.spark.data_source import register
+from holdfast.shell.spark.data_source import reader
 from holdfast.shell.spark.executors import Executors, wait_for_slots
 from holdfast.shell.spark.ingest import Ingest
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
@@ -112,11 +112,11 @@ def start(
     embedded = embedded if isinstance(embedded, EmbeddedStore) else None
     if embedded is not None and is_remote(location) and not embedded.local_directory:
         raise OptionError(f"EmbeddedStore() with {location} needs local_directory, a folder")
-    _check_slots(spark, place(), ingests, embedded, values["launchTimeoutMs"] / 1e3)
+    wait_s = values["launchTimeoutMs"] / 1e3
+    _check_slots(spark, place(), ingests, embedded, wait_s)
     executors = Executors(spark.sparkContext, flow.name)
-    _check_hosts(place(), executors)
+    _check_hosts(place(), executors, wait_s)
     check_topics(flow)
-    register(spark)
     lock: LocationLock | None = None
     if not is_remote(location):  # Elsewhere the journal keeps two drivers apart.
         os.makedirs(location, exist_ok=True)
@@ -129,7 +129,7 @@ def start(
         if former is not None:
             _require_divisible(flow, ingests, checkpointed)
             before = place(former)
-            _check_slots(spark, before, [], None, values["launchTimeoutMs"] / 1e3)
+            _check_slots(spark, before, [], None, wait_s)
             _rescale(flow, spark, location, before, place(), values, checkpointed)
             rewrite(location, text)
         claim(location, text)
@@ -399,9 +399,15 @@ def _check_slots(
         )
 
 
-def _check_hosts(plan: Plan, executors: Executors) -> None:
-    """Replicas belong on different machines; where there is one only, say so, or refuse."""
+def _check_hosts(plan: Plan, executors: Executors, wait_s: float) -> None:
+    """Replicas belong on different machines; where there is one only, say so, or refuse.
+
+    Args:
+        wait_s: How long executors of a cluster may take to come up, if there must be two.
+    """
     doubled = [node for node in plan.nodes if node.standby is not Standby.NONE]
+    if executors.machines and any(node.is_strict for node in doubled):
+        executors.wait_for_machines(2, wait_s)
     if not doubled or len(executors.machines) > 1:
         return
     names = ", ".join(dict.fromkeys(node.unit for node in doubled))
@@ -781,7 +787,7 @@ class Query:
             topic = self._flow.kafka_sinks[name].topic
             raise UnsupportedError(f"sink {name} is in Kafka; read the topic {topic!r} there")
         path = os.path.join(self._location, "streams", name)
-        return self._spark.read.format("holdfast").load(path)
+        return reader(self._spark).load(path)
 
     def verify(self, sink: str | None = None) -> Verification:
         """Compare a sink with the batch twin over the recorded input; after the query has ended."""

@@ -49,26 +49,24 @@ def session(name: str = "holdfast", slots: int = 8) -> SparkSession:
 
     The daemon starts in the background: it takes seconds, and the first query need not wait.
     Begun by `spark-submit`, it is on the master named there, and what is set there holds; otherwise
-    it is a local one with `slots` task slots.
+    it is a local one with `slots` task slots. `format("holdfast")` is found by Spark itself when it
+    is first asked for (see the package `pyspark_holdfast`): to register it here takes seconds more.
     """
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name)
     submitted = _submitted_settings()
+    settings = SETTINGS
     if submitted.get("spark.master", "local").startswith("local"):
-        settings = LOCAL_SETTINGS | SETTINGS
-        builder = builder.master(submitted.get("spark.master", f"local[{slots},8]"))
-    else:
-        settings = SETTINGS
-    for key, value in settings.items():
-        if key not in submitted:
-            builder = builder.config(key, value)
-    spark: SparkSession = builder.getOrCreate()
-    register(spark)
-    context = spark.sparkContext
+        settings = {"spark.master": f"local[{slots},8]"} | LOCAL_SETTINGS | SETTINGS
+    settings = {key: value for key, value in settings.items() if key not in submitted}
+    settings["spark.app.name"] = name
+    # The daemon takes longer than the rest of the session: it is begun as soon as it can be.
+    context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
     threading.Thread(target=_warm_up, args=(context,), name="holdfast-warm-up", daemon=True).start()
+    spark: SparkSession = SparkSession.builder.config(map=settings).getOrCreate()
     return spark
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 from collections import Counter
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.bench.report import table
+from holdfast.bench.report import former_results, table, write_page
 from holdfast.bench.spine import machine
 from holdfast.chaos.cluster_runs import FAULTS, ClusterRuns, RunFailed, run_program
 from holdfast.chaos.standalone import StandaloneCluster
@@ -150,18 +149,12 @@ def has_violations(results: dict[str, Any]) -> bool:
 
 def former(folder: Path) -> dict[str, Any]:
     """What a report there says, so that experiments can be repeated one by one."""
-    path = folder / "cluster.json"
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return found
+    return former_results("cluster", folder)
 
 
 def write(results: dict[str, Any], folder: Path) -> Path:
     """Write `cluster.md` and `cluster.json`; the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "cluster.json").write_text(json.dumps(results, indent=1) + "\n")
-    page = folder / "cluster.md"
-    page.write_text(render(results))
-    return page
+    return write_page("cluster", results, render(results), folder)
 
 
 def render(results: dict[str, Any]) -> str:

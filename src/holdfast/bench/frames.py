@@ -12,13 +12,15 @@ import numpy as np
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import UpstreamBackup
 from holdfast.api.windows import tumbling
-from holdfast.bench.running import median, wait_until
+from holdfast.bench.running import BenchFailed, median, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RATE = 10_000
 _KEYS = 1_000
+_PARTITIONS = 1
+"""Of the input: each is a Python worker of Spark that writes the log, in every micro-batch."""
 _UP_ROWS = 3 * RATE
 _WARM_BATCHES = 3
 _TIMEOUT_S = 60.0
@@ -41,8 +43,9 @@ def measure(spark: SparkSession, sizes: FramesSizes) -> dict[str, Any]:
     """Running counts per key at `RATE`; both ends are Structured Streaming's micro-batches.
 
     Returns:
-        `own_ms`: from a row's arrival in the ingest log to its result in the sink's log; `whole_ms`
-        from the row's creation by Spark to the batch of the reading query that has its result.
+        `own_ms`: from the commit of a row to the ingest log to its result in the sink's log;
+        `whole_ms`: from the row's creation by Spark to the batch of the reading query that has
+        its result.
     """
     runs = [_run(spark, sizes.seconds) for _ in range(sizes.repeats)]
     return {
@@ -57,7 +60,8 @@ def measure(spark: SparkSession, sizes: FramesSizes) -> dict[str, Any]:
 
 
 def _run(spark: SparkSession, seconds: float) -> dict[str, Any]:
-    rows = spark.readStream.format("rate").option("rowsPerSecond", RATE).load()
+    rate = spark.readStream.format("rate").option("rowsPerSecond", RATE)
+    rows = rate.option("numPartitions", _PARTITIONS).load()
     flow = Dataflow("frames")
     source = flow.source(
         rows.selectExpr("timestamp AS at", f"value % {_KEYS} AS k"), name="rows", time="at"
@@ -85,17 +89,25 @@ def _run(spark: SparkSession, seconds: float) -> dict[str, Any]:
             read = spark.readStream.format("holdfast").option("stream", "counts")
             writer = read.load(f"{folder}/query").writeStream.foreachBatch(take)
             reading = writer.option("checkpointLocation", f"{folder}/reading").start()
+
+            def is_warm() -> bool:
+                error = reading.exception()
+                if error is not None:
+                    raise BenchFailed(f"frames: the reading query failed: {error}")
+                return len(whole_ms) >= _WARM_BATCHES
+
             what = "frames: the first micro-batches of the reading query"
-            wait_until(query, lambda: len(whole_ms) >= _WARM_BATCHES, what, _TIMEOUT_S)
+            wait_until(query, is_warm, what, _TIMEOUT_S)
+            former = query.latency()  # What had waited while Spark's queries came up.
             time.sleep(seconds)
             reading.stop()
-            progress = query.lastProgress
+            own, progress = query.latency().since(former), query.lastProgress
         finally:
             query.stop()
     newest = np.concatenate(whole_ms[_WARM_BATCHES - 1 :])  # The first have what had waited.
     p50, p99 = np.percentile(newest, (50, 99))
     return {
-        "own_ms": progress["latencyMs"],
+        "own_ms": own.summary(),
         "whole_ms": {"p50": round(float(p50), 1), "p99": round(float(p99), 1)},
         "tuples": progress["numInputRows"],
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import statistics
@@ -18,7 +17,7 @@ from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed
 from holdfast.api.windows import tumbling
 from holdfast.bench.feed import CONFIG, Feed
-from holdfast.bench.report import table
+from holdfast.bench.report import table, write_page
 from holdfast.bench.running import BenchFailed
 from holdfast.bench.spine import machine
 from holdfast.chaos.hdfs_cluster import VERSION, HdfsCluster, hdfs_cluster
@@ -185,11 +184,7 @@ def is_wrong(results: dict[str, Any]) -> bool:
 
 def write(results: dict[str, Any], folder: Path) -> Path:
     """Write `hdfs.json` and `hdfs.md` into `folder`; the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "hdfs.json").write_text(json.dumps(results, indent=1) + "\n")
-    page = folder / "hdfs.md"
-    page.write_text(render(results))
-    return page
+    return write_page("hdfs", results, render(results), folder)
 
 
 def render(results: dict[str, Any]) -> str:

@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.nexmark.generator import NexmarkConfig, generate, schema_of
-from holdfast.shell.sources.base import SourceReader, SourceRows
+from holdfast.shell.sources.base import SourceReader, SourceRows, SourceSpec
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestFile, IngestMeta
@@ -128,15 +128,43 @@ class LogInput:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkingSpec:
-    """One partition of a `LogInput`; `open` it on a node."""
+class Marked:
+    """Any source that notes, on disk, when each partition was first read.
 
-    log: LogSourceSpec
+    Attributes:
+        source: As `Dataflow.source_generator` takes it.
+        marks: A folder for the notes.
+    """
+
+    source: Any
+    marks: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The attributes."""
+        return self.source.schema
+
+    def spec(self, partition: int, partitions: int) -> MarkingSpec:
+        """One partition, for a node."""
+        spec = self.source.spec(partition, partitions)
+        return MarkingSpec(spec, f"{self.marks}/{partition}")
+
+    def to_dataframe(self, spark: SparkSession) -> DataFrame:
+        """See the source."""
+        frame: DataFrame = self.source.to_dataframe(spark)
+        return frame
+
+
+@dataclass(frozen=True, slots=True)
+class MarkingSpec:
+    """One partition of a source with marks; `open` it on a node."""
+
+    source: SourceSpec
     mark: str
 
     def open(self) -> SourceReader:
         """A reader of this partition."""
-        return MarkingReader(self.log.open(), Path(self.mark))
+        return MarkingReader(self.source.open(), Path(self.mark))
 
 
 class MarkingReader:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.session import session
 from holdfast.api.windows import tumbling
+from holdfast.bench.report import write_page
 from holdfast.chaos.kafka_broker import VERSION, KafkaBroker, kafka_broker
 from holdfast.shell.kafka.client import library
 
@@ -220,11 +221,7 @@ def has_wrong_output(results: dict[str, Any]) -> bool:
 
 def write(results: dict[str, Any], folder: Path) -> Path:
     """Write kafka.md and kafka.json into a folder; the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "kafka.json").write_text(json.dumps(results, indent=2) + "\n")
-    page = folder / "kafka.md"
-    page.write_text(render(results))
-    return page
+    return write_page("kafka", results, render(results), folder)
 
 
 def render(results: dict[str, Any]) -> str:

@@ -101,8 +101,16 @@ class PreloadedReader:
         bidders = pa.array(self._source.bidders(from_id, end))
         columns = [index, bidders, index, time_us.cast(_TIME), time_us]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        created_us = int(time.time() * 1e6)
-        return SourceRows((TupleBatch(from_id, batch, boundary_us, created_us),), boundary_us)
+        return SourceRows(
+            (TupleBatch(from_id, batch, boundary_us, self._created_us(from_id)),), boundary_us
+        )
+
+    def _created_us(self, event: int) -> int:
+        """When it was due; 0, which no latency counts, for those that are there from the start."""
+        source = self._source
+        if event < source.keys:
+            return 0
+        return source.origin_us + int((event - source.keys) / source.rate * 1e6)
 
     def close(self) -> None:
         """See `SourceReader.close`."""

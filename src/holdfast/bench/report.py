@@ -55,10 +55,7 @@ The same query over the same log, with upstream backup and with no protection in
 
 def write(results: dict[str, Any], folder: Path) -> Path:
     """Write `spine.json`, `spine.md` and its plots into `folder`; the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "spine.json").write_text(json.dumps(results, indent=1) + "\n")
-    page = folder / "spine.md"
-    page.write_text(render(results))
+    page = write_page("spine", results, render(results), folder)
     for name, plot in _PLOTS.items():
         if name in results:
             plot(results[name], folder / f"spine-{name}.png")
@@ -70,8 +67,26 @@ def render(results: dict[str, Any]) -> str:
     machine = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
     size = f"Size: {results['size']}, {results['seconds']:.0f} s in all."
     parts = [_INTRODUCTION, f"Machine: {machine}. {size}\n", _targets(results["targets"])]
+    failed = results.get("failed", {})
+    parts += [f"**Not measured**: {name}; {reason}\n" for name, reason in failed.items()]
     parts += [section(results[name]) for name, section in _SECTIONS.items() if name in results]
     return "".join(parts)
+
+
+def write_page(name: str, results: dict[str, Any], text: str, folder: Path) -> Path:
+    """Write a page, and what it says as JSON beside it, into a folder; the page's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    page = folder / f"{name}.md"
+    page.write_text(text)
+    return page
+
+
+def former_results(name: str, folder: Path) -> dict[str, Any]:
+    """What a page there says, so that experiments can be repeated one by one; maybe nothing."""
+    path = folder / f"{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
 
 
 def table(header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> str:
@@ -243,7 +258,7 @@ _COLOURS = {"holdfast": "#1f6f8b", "triggers": "#9aa5b1", "at_once": "#cbd2d9"}
 
 
 def _plot_throughput(results: dict[str, Any], path: Path) -> None:
-    figure, axes = _figure()
+    figure, axes = new_figure()
     systems = list(next(iter(results.values()))["tuples_per_s"])
     width = 0.8 / len(systems)
     for number, system in enumerate(systems):
@@ -256,11 +271,11 @@ def _plot_throughput(results: dict[str, Any], path: Path) -> None:
     axes.set_ylabel("tuples per second")
     axes.set_title("NexMark on two cores, log to log")
     axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, -0.28), ncols=3)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _plot_latency(results: dict[str, Any], path: Path) -> None:
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for emit, result in results["emit"].items():
         counts: dict[int, int] = {}
         for run in result["runs"]:
@@ -278,11 +293,11 @@ def _plot_latency(results: dict[str, Any], path: Path) -> None:
     axes.set_ylabel("share of results")
     axes.set_title(f"Latency of Q12 at {results['tuples_per_s']:,} tuples/s")
     axes.legend(frameon=False)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _plot_recovery(results: dict[str, Any], path: Path) -> None:
-    figure, axes = _figure()
+    figure, axes = new_figure()
     times = [kill["first_output_ms"] for kill in results["kills"]]
     axes.bar(range(1, len(times) + 1), times, color=_COLOURS["holdfast"])
     axes.axhline(RECOVERY_MEDIAN_MS, color="#c0392b", linestyle="--", linewidth=1)
@@ -290,13 +305,14 @@ def _plot_recovery(results: dict[str, Any], path: Path) -> None:
     axes.set_xlabel("kill")
     axes.set_ylabel("ms from SIGKILL to the first new output")
     axes.set_title(f"Recovery with at least {results['state_bytes_min'] / 1e6:.1f} MB of state")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 _PLOTS = {"throughput": _plot_throughput, "latency": _plot_latency, "recovery": _plot_recovery}
 
 
-def _figure() -> tuple[Any, Any]:
+def new_figure() -> tuple[Any, Any]:
+    """A figure and its axes, as all plots of reports look."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -307,7 +323,8 @@ def _figure() -> tuple[Any, Any]:
     return figure, axes
 
 
-def _save(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure as PNG."""
     from matplotlib import pyplot
 
     figure.savefig(path, dpi=120)

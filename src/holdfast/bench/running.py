@@ -60,6 +60,17 @@ def cpu_s_of(pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def memory_bytes(pid: int) -> dict[str, int]:
+    """`rss` and `pss`, the proportional share, of a process; 0 when it is gone or is not ours."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        lines = []
+    found = {line.split(":")[0].lower(): line for line in lines if line.startswith(("Rss", "Pss:"))}
+    sizes = {name: int(line.split()[1]) * 1024 for name, line in found.items()}
+    return {"rss": 0, "pss": 0} | sizes
+
+
 def jvm_cpu_s(spark: SparkSession) -> float:
     """CPU seconds of a session's JVM so far; 0 where there is no /proc."""
     jvm: Any = spark.sparkContext._jvm

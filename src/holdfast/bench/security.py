@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import tempfile
@@ -18,7 +17,7 @@ from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections import Checkpointed
 from holdfast.api.windows import tumbling
 from holdfast.bench.feed import RATE, Feed
-from holdfast.bench.report import table
+from holdfast.bench.report import table, write_page
 from holdfast.bench.running import BenchFailed
 from holdfast.bench.spine import machine
 from holdfast.chaos.attacks import PEERS, STRANGERS, Attacker, Target, shares, wait_until
@@ -223,11 +222,7 @@ def has_effects(results: dict[str, Any]) -> bool:
 
 def write(results: dict[str, Any], folder: Path) -> Path:
     """Write `security.json` and `security.md` into `folder`; the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "security.json").write_text(json.dumps(results, indent=1) + "\n")
-    page = folder / "security.md"
-    page.write_text(render(results))
-    return page
+    return write_page("security", results, render(results), folder)
 
 
 def render(results: dict[str, Any]) -> str:

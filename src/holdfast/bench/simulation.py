@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.report import table
+from holdfast.bench.report import table, write_page
 from holdfast.bench.spine import machine
 from holdfast.chaos.runs import RealOutcome, draw_run, execute_all
 from holdfast.sim.campaign import run_all
@@ -98,10 +97,7 @@ def has_violations(results: dict[str, Any]) -> bool:
 
 def write(results: dict[str, Any], folder: Path) -> Path:
     """Write `simulation.json`, `simulation.md` and the plot into `folder`; the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "simulation.json").write_text(json.dumps(results, indent=1) + "\n")
-    page = folder / "simulation.md"
-    page.write_text(render(results))
+    page = write_page("simulation", results, render(results), folder)
     _plot_scale(results["scale"], folder / "simulation-scale.png")
     return page
 

@@ -17,6 +17,7 @@ from holdfast.bench import frames, latency, recovery, throughput
 from holdfast.bench.frames import FramesSizes
 from holdfast.bench.latency import LatencySizes
 from holdfast.bench.recovery import RecoverySizes
+from holdfast.bench.running import BenchFailed
 from holdfast.bench.structured_streaming import Baseline
 from holdfast.bench.targets import judge
 from holdfast.bench.throughput import Say, Sizes
@@ -83,23 +84,27 @@ def run(wanted: tuple[str, ...], sizes: SpineSizes, say: Say) -> dict[str, Any]:
     """Run experiments in a session of their own.
 
     Returns:
-        `machine`, `sizes`, `seconds`, `targets` and one entry per experiment, fit for JSON.
-
-    Raises:
-        BenchFailed: Something did not end in time.
+        `machine`, `sizes`, `seconds`, `targets`, one entry per experiment, and in `failed` the
+        reasons of those that did not end in time, fit for JSON.
     """
     from holdfast.api.session import session
 
     use_cores()
     started_s = time.monotonic()
-    results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes)}
+    failed: dict[str, str] = {}
+    results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes), "failed": failed}
     with Baseline() if "throughput" in wanted else nullcontext() as baseline:
         spark = session("holdfast-bench")
         spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
         try:
             for name in EXPERIMENTS:
-                if name in wanted:
+                if name not in wanted:
+                    continue
+                try:
                     results[name] = _run_one(name, spark, baseline, sizes, say)
+                except BenchFailed as error:  # The others are worth having.
+                    failed[name] = str(error)
+                    say(f"{name}: {error}")
         finally:
             spark.stop()
     results["seconds"] = round(time.monotonic() - started_s, 1)

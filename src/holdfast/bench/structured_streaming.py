@@ -96,6 +96,11 @@ class Baseline:
         """`digest` of what Spark SQL, in batch, gives for the query."""
         return self._ask({"ask": "digest", "query": query, "inputs": inputs}, timeout_s)
 
+    def write(self, query: str, inputs: dict[str, str], folder: str, *, timeout_s: float) -> None:
+        """Write what Spark SQL, in batch, gives for the query into a folder, as parquet."""
+        request = {"ask": "write", "query": query, "inputs": inputs, "folder": folder}
+        self._ask(request, timeout_s)
+
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         what = f"Structured Streaming, {request['query']}"
         if not self._is_up:
@@ -193,7 +198,8 @@ def digest(frame: DataFrame) -> str:
     return f"{row['n']}:{row['hashes']}"
 
 
-def _stream_of(spark: SparkSession, path: str, files_per_trigger: int | None) -> DataFrame:
+def stream_of(spark: SparkSession, path: str, files_per_trigger: int | None) -> DataFrame:
+    """A folder of parquet files, at least one of them there, as a stream."""
     reader = spark.readStream.schema(spark.read.parquet(path).schema)
     if files_per_trigger is not None:
         reader = reader.option("maxFilesPerTrigger", str(files_per_trigger))
@@ -203,7 +209,7 @@ def _stream_of(spark: SparkSession, path: str, files_per_trigger: int | None) ->
 def _run(
     spark: SparkSession, query: str, inputs: dict[str, str], files_per_trigger: int | None
 ) -> dict[str, Any]:
-    frames = {kind: _stream_of(spark, path, files_per_trigger) for kind, path in inputs.items()}
+    frames = {kind: stream_of(spark, path, files_per_trigger) for kind, path in inputs.items()}
     with tempfile.TemporaryDirectory(prefix="holdfast-baseline-") as folder:
         writer = build(query, frames).writeStream.format("parquet").outputMode("append")
         writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
@@ -233,10 +239,18 @@ def _serve(spark: SparkSession) -> None:
                 answer = _run(spark, request["query"], request["inputs"], per_trigger)
             else:
                 frames = {k: spark.read.parquet(path) for k, path in request["inputs"].items()}
-                answer = {"digest": digest(build(request["query"], frames))}
+                answer = _result(build(request["query"], frames), request.get("folder"))
         except Exception as error:  # The caller decides what a failure means.
             answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
         _say(answer)
+
+
+def _result(frame: DataFrame, folder: str | None) -> dict[str, Any]:
+    """The digest of a table, or the table itself in a folder."""
+    if folder is None:
+        return {"digest": digest(frame)}
+    frame.write.parquet(folder)
+    return {"folder": folder}
 
 
 def _say(answer: dict[str, Any]) -> None:
@@ -244,16 +258,20 @@ def _say(answer: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def main() -> None:
-    """Start Spark and serve."""
+def spark_session(warehouse: str) -> SparkSession:
+    """A session with the baseline's settings."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("holdfast-baseline").master(_MASTER)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
+    return builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
+
+
+def main() -> None:
+    """Start Spark and serve."""
     with tempfile.TemporaryDirectory(prefix="holdfast-baseline-") as folder:
-        spark = builder.config("spark.sql.warehouse.dir", str(Path(folder) / "warehouse"))
-        _serve(spark.getOrCreate())
+        _serve(spark_session(str(Path(folder) / "warehouse")))
 
 
 if __name__ == "__main__":

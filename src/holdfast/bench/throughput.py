@@ -88,9 +88,7 @@ def run_holdfast(
         )
         cpu_s = finish(running, f"Holdfast, {query}", _TIMEOUT_S)
         cpu_s["driver"] = round(time.process_time() + jvm_cpu_s(spark) - driver_cpu_s, 3)
-        ended_s = max(
-            path.stat().st_mtime for path in Path(folder, "run", "streams", query).rglob("*.seg")
-        )
+        ended_s = last_written_s(f"{folder}/run", query)
         tuples = sum(recording.count for recording in inputs.values())
         progress = running.lastProgress
         if progress["numInputRows"] != tuples:
@@ -103,6 +101,11 @@ def run_holdfast(
             "cpu_s": cpu_s,
             "digest": digest(running.to_dataframe()) if with_digest else None,
         }
+
+
+def last_written_s(location: str, sink: str) -> float:
+    """When a sink's log was last written, in seconds since the epoch."""
+    return max(path.stat().st_mtime for path in Path(location, "streams", sink).rglob("*.seg"))
 
 
 def compare(spark: SparkSession, baseline: Baseline, sizes: Sizes, say: Say) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def _follow(query: Query, folder: Path, number: int) -> None:
             "is_active": True,
             "input_tuples": progress["numInputRows"],
             "output_tuples": progress["numOutputRows"],
-            "recoveries": len(progress["recovery"]),
+            "recoveries": len(progress["recoveries"]),
             "failures": len(progress["failures"]),
             "checkpoints": len(query.checkpoints),
             "nodes": {name: node["replicas"] for name, node in status["nodes"].items()},

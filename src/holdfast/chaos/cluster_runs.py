@@ -225,6 +225,16 @@ class ClusterDriver:
         self._log.close()
 
 
+def _why_it_ended(driver: ClusterDriver, number: int) -> RunFailed | None:
+    """What to raise of a run that has ended before it was struck; None: it goes on."""
+    result = driver.result(number)
+    if result is None:
+        return None
+    if result["error"]:
+        return RunFailed(result["error"])
+    return EndedEarly("the run ended before the fault")
+
+
 class ClusterRuns:
     """Runs on one cluster, one after the other, each with a fault."""
 
@@ -337,11 +347,9 @@ class ClusterRuns:
         wanted = int(run.rate * after_s)
 
         def is_due() -> bool:
-            result = driver.result(number)
-            if result is not None and result["error"]:
-                raise RunFailed(result["error"])
-            if result is not None:
-                raise EndedEarly("the run ended before the fault")
+            ended = _why_it_ended(driver, number)
+            if ended is not None:
+                raise ended
             status = driver.status()
             if status.get("run") != number or not status.get("is_active"):
                 return False
@@ -362,8 +370,10 @@ class ClusterRuns:
         cluster, run = self._cluster, outcome.run
         status, sink = driver.status(), Sink(run)
         victim = cluster.worker_of(status["nodes"][_VICTIMS[run.query]][0]["pid"])
-        if victim is None:
-            raise RunFailed(f"the victim runs on no worker: {status}")
+        if victim is None:  # Harmless only if it has been told to stop: then the run's end follows.
+            missing = f"the end of a run whose victim is on no worker: {status}"
+            driver.wait(lambda: driver.result(number) is not None, missing)
+            raise _why_it_ended(driver, number) or RunFailed(missing)
         outcome.held = self._held(victim, status)
         sink.poll()
         before, struck_s = sink.incarnation, time.monotonic()

@@ -25,7 +25,7 @@ import pyspark
 
 from holdfast.api.errors import HoldfastError
 from holdfast.chaos.hosts import Hosts, make_hosts
-from holdfast.shell.processes import die_with_parent
+from holdfast.shell.processes import die_with_parent, is_alive
 
 HOME: Final = os.path.dirname(pyspark.__file__)
 DISK_VARIABLE: Final = "HOLDFAST_DISK"
@@ -299,14 +299,6 @@ def wait_for_end(pids: list[int], timeout_s: float = 10.0) -> None:
                     os.kill(pid, signal.SIGKILL)
                 break
             time.sleep(_POLL_S)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody has asked after does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def parent(pid: int) -> int | None:

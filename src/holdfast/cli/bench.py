@@ -74,7 +74,7 @@ def spine(
     has_wrong_output = any(
         target["is_correctness"] and not target["is_met"] for target in results["targets"]
     )
-    raise typer.Exit(1 if has_wrong_output else 0)
+    raise typer.Exit(1 if has_wrong_output or results["failed"] else 0)
 
 
 @app.command()
@@ -232,6 +232,79 @@ def kafka(
         raise typer.Exit(2) from None
     _show(results, page, report, as_json=as_json)
     raise typer.Exit(1 if page.has_wrong_output(results) else 0)
+
+
+@app.command()
+def peers(
+    *,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small inputs, one round; about ten minutes.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="An experiment; repeatable. The others stay in the report as they are."),
+    ] = None,
+    peer: Annotated[list[str] | None, typer.Option(help="A peer; repeatable.")] = None,
+    query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8 or q12; repeatable.")] = None,
+    cache: Annotated[
+        Path, typer.Option(help="Where the peers' environments are kept; pip fills them once.")
+    ] = Path("build/peers"),
+    report: Annotated[
+        Path | None, typer.Option(help="Also write peers.md, peers.json and plots here.")
+    ] = None,
+) -> None:
+    """Beside other stream processors: throughput, memory, latency, recovery, correctness."""
+    from holdfast.bench.peers import bench
+    from holdfast.bench.peers import report as page
+
+    wanted = _known(only, bench.EXPERIMENTS)
+    names = _known(peer, bench.NAMES)
+    size = bench.QUICK if quick else bench.FULL
+    size = size if query is None else size.of(_known(query, bench.QUERIES))
+    console = Console(stderr=True)
+    others = {} if report is None else page.former(report)
+
+    def keep(results: dict[str, Any]) -> None:
+        if report is not None:
+            page.write(page.merged(others, results), report)
+
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = bench.run(size, say, only=wanted, names=names, cache=cache, keep=keep, others=others)
+    _show(page.merged(others, results), page, report, as_json=as_json)
+    raise typer.Exit(1 if page.has_wrong_output(results) else 0)
+
+
+@app.command()
+def growth(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Few and small points.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="idle, keys, parallelism, units, batch or rate; repeatable. "
+            "The others stay in the report as they are."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write growth.md, growth.json and plots here.")
+    ] = None,
+) -> None:
+    """Throughput and latency as work grows, and what a dataflow costs that has none."""
+    from holdfast.bench import growth as page
+
+    wanted = _known(only, page.EXPERIMENTS)
+    console = Console(stderr=True)
+    others = {} if report is None else page.former(report)
+
+    def keep(results: dict[str, Any]) -> None:
+        if report is not None:
+            page.write(others | results, report)
+
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = page.run(page.QUICK if quick else page.FULL, say, only=wanted, keep=keep)
+    _show(others | results, page, report, as_json=as_json)
 
 
 def _known(given: list[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -27,6 +27,13 @@ class LatencyHistogram:
             self.counts[bucket] = self.counts.get(bucket, 0) + count
         self.max_us = max(self.max_us, max_us)
 
+    def since(self, former: LatencyHistogram) -> LatencyHistogram:
+        """What has come in after a former state; its maximum is that of a bucket."""
+        more = {b: n - former.counts.get(b, 0) for b, n in self.counts.items()}
+        found = LatencyHistogram({bucket: count for bucket, count in more.items() if count > 0})
+        found.max_us = max((edge for edge, _ in found.upper_edges()), default=0)
+        return found
+
     def quantile_ms(self, q: float) -> float | None:
         """The latency in ms that a share `q` of the tuples did not exceed; None without tuples."""
         total = sum(self.counts.values())

@@ -27,6 +27,8 @@ KINDS: Final = {
     "driver-crash": "the driver's process dies and is started again",
     "driver-pause": "the driver's process stops for a while",
     "break": "a connection breaks and reconnects: what is in flight is lost, a frame torn",
+    "lost-frames": "a process's connections break and are back at once: single frames are lost",
+    "lag": "what other nodes send to a process, a secondary if there is one, is held back",
     "cut": "one machine does not reach another for a while, in one direction; frames are lost",
     "isolate": "a machine reaches nobody and nobody reaches it for a while; frames are lost",
     "stall": "a machine's frames are held back for a while, then arrive",
@@ -41,7 +43,8 @@ KINDS: Final = {
     "store-rot": "a sector of an object of the checkpoint store goes bad",
 }
 
-_NODE_KINDS: Final = ("kill", "pause", "machine-crash", "driver-crash", "break", "isolate")
+_BREAKS: Final = ("break", "lost-frames")
+_NODE_KINDS: Final = ("kill", "pause", "machine-crash", "driver-crash", *_BREAKS, "lag", "isolate")
 _COORDINATOR_KINDS: Final = ("driver-crash", "driver-pause", "kill", "pause")
 _STORE_KINDS: Final = ("lost-object", "store-rot")
 _STEPS: Final = (*NODE_STEPS, *COORDINATOR_STEPS)
@@ -75,7 +78,8 @@ class Fault:
         length_us: How long it lasts.
         size: How bad it is: a factor, or ms of a clock's jump.
         follows: Number in the plan of the fault that it follows.
-        is_same_place: Whether it hits the node or machine of the fault that struck last.
+        is_same_place: Whether it hits a replica of the node, or the machine, of the fault that
+            struck last.
         node: The node whose primary it hits, or else its newest living process; None: `pick`
             chooses.
     """
@@ -144,7 +148,7 @@ def _fault(draw: Draw, allowed: list[str], span_us: int) -> Fault:
     if (at_node or at_coordinator) and draw.percent(50):
         at_us = None
         steps = _STEPS if at_node and at_coordinator else NODE_STEPS if at_node else None
-        if kind == "break":
+        if kind in _BREAKS:
             steps = _SENDING_STEPS
         step = draw.one_of(steps or COORDINATOR_STEPS)
         nth = draw.steep(1, 100)

@@ -8,7 +8,7 @@ direction; they drop what is sent, or hold it back until they heal, as TCP does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,10 +68,12 @@ class _Link:
     Attributes:
         last_us: Time of the last arrival.
         broken_us: What was sent until then is lost.
+        held_until_us: Nothing arrives before.
     """
 
     last_us: int = 0
     broken_us: int = -1
+    held_until_us: int = 0
 
 
 class Network:
@@ -84,6 +86,7 @@ class Network:
         self._links: dict[tuple[str, str], _Link] = {}
         self._cuts: list[_Cut] = []
         self._slow_until_us: dict[int, tuple[int, int]] = {}  # machine: (time, factor)
+        self._lossy_until_us: dict[str, tuple[int, int]] = {}  # process: (time, one in so many)
         self.torn = 0
 
     def send(
@@ -98,7 +101,9 @@ class Network:
         link = self._links.setdefault((sender.name, receiver.name), _Link())
         now_us = scheduler.now_us
         delay_us = self._latency_us(sender, receiver) + size_bytes // self._profile.bytes_per_us
-        held_until_us = 0
+        if self._is_lost(sender) or self._is_lost(receiver):
+            return
+        held_until_us = link.held_until_us
         for cut in self._present_cuts():
             if cut.matches(sender, receiver):
                 if not cut.holds:
@@ -116,6 +121,12 @@ class Network:
                 deliver(True)
 
         scheduler.after(at_us - now_us, arrive)
+
+    def _is_lost(self, end: Endpoint) -> bool:
+        until_us, one_in = self._lossy_until_us.get(end.name, (0, 1))
+        if self._scheduler.now_us >= until_us:
+            return False
+        return self._scheduler.uniform(f"net/lost/{end.name}", 1, one_in) == 1
 
     def _latency_us(self, sender: Endpoint, receiver: Endpoint) -> int:
         profile = self._profile
@@ -146,6 +157,15 @@ class Network:
     def cut(self, source: int | None, target: int | None, until_us: int, *, holds: bool) -> None:
         """Cut machine `source` from `target` (None: from all), and lose what is in flight."""
         self._cuts.append(_Cut(source, target, until_us, holds))
+
+    def lose(self, process: str, one_in: int, until_us: int) -> None:
+        """A process's connections break and are there again at once: single frames are lost."""
+        self._lossy_until_us[process] = (until_us, one_in)
+
+    def hold_back(self, senders: Iterable[str], receiver: str, until_us: int) -> None:
+        """What some processes send to one arrives later: it falls behind."""
+        for sender in senders:
+            self._links.setdefault((sender, receiver), _Link()).held_until_us = until_us
 
     def slow_down(self, machine: int, factor: int, until_us: int) -> None:
         """All links of a machine to others are slower by a factor."""

@@ -40,6 +40,8 @@ _STALE_FRAMES = 32
 _WRITERS_MAX = 2
 _INVARIANTS_EVERY = 16
 _PICK_WORST_FROM = 5
+_NOTICED_US = 600_000
+"""By then a failure is known."""
 PATIENCE_US = 20_000_000
 """[I-LIVE] A run ends so long after its last fault and its last input, or it never will."""
 
@@ -390,7 +392,8 @@ class World:
             machine = process.endpoint.machine
         if fault.is_same_place and self._last_hit is not None:
             node, machine = self._last_hit
-            target = next((p for p in reversed(alive) if p.node == node), target)
+            own = [p for p in reversed(alive) if p.node == node]
+            target = own[fault.pick % len(own)] if own else target
         if fault.node is not None:
             own = [p for p in reversed(alive) if p.node == fault.node]
             target = next((p for p in own if p.is_primary), own[0] if own else None)
@@ -434,6 +437,10 @@ class World:
             self.count("killed while recovering")
         process.die()
         process.life.process_died(process, "killed")
+
+    def _kill_if_alive(self, process: Process | None) -> None:
+        if process is not None and not process.is_dead:
+            self._kill(process)
 
     def _strike_pause(self, _: Fault, target: Process | None, __: int, until_us: int) -> bool:
         if target is None:
@@ -488,6 +495,27 @@ class World:
         self.network.break_links(target.endpoint.name, back_us)
         return True
 
+    def _strike_loss(self, fault: Fault, target: Process | None, _: int, until_us: int) -> bool:
+        if target is None:
+            return False
+        self.network.lose(target.endpoint.name, 2 * fault.size, until_us)
+        return True
+
+    def _strike_lag(self, fault: Fault, target: Process | None, _: int, until_us: int) -> bool:
+        """Often the primary dies before its secondary has caught up."""
+        if target is None:
+            return False
+        alive = [p for p in self.processes.values() if not p.is_dead]
+        own = [p for p in alive if p.node == target.node]
+        receiver = next((p for p in reversed(own) if not p.is_primary), target)
+        if fault.size > _PICK_WORST_FROM:
+            primary = next((p for p in reversed(own) if p.is_primary and p is not receiver), None)
+            self.scheduler.after(fault.length_us, lambda: self._kill_if_alive(primary))
+            until_us += _NOTICED_US
+            self._quiet_from_us = max(self._quiet_from_us, until_us)
+        self.network.hold_back((p.endpoint.name for p in alive), receiver.endpoint.name, until_us)
+        return True
+
     def _strike_cut(self, fault: Fault, _: Process | None, machine: int, until_us: int) -> None:
         other = (machine + 1 + fault.size % self.machines) % (self.machines + 1)
         self.network.cut(machine, other, until_us, holds=False)
@@ -533,8 +561,7 @@ class World:
         """Often the node dies too: damage that nobody reads does no harm."""
         if node is not None and fault.at_us is not None and fault.size > _PICK_WORST_FROM // 2:
             for process in [p for p in self.processes.values() if p.node == node]:
-                if not process.is_dead:
-                    self._kill(process)
+                self._kill_if_alive(process)
         return node is not None
 
     def _strike_jump(self, fault: Fault, _: Process | None, machine: int, __: int) -> None:
@@ -549,6 +576,8 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
     "driver-crash": World._strike_driver,
     "driver-pause": World._strike_driver_pause,
     "break": World._strike_break,
+    "lost-frames": World._strike_loss,
+    "lag": World._strike_lag,
     "cut": World._strike_cut,
     "isolate": World._strike_isolate,
     "stall": World._strike_stall,
@@ -564,7 +593,7 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
 }
 
 
-_HIT_PROCESSES = ("kill", "pause", "break")
+_HIT_PROCESSES = ("kill", "pause", "break", "lost-frames", "lag")
 
 
 def _flatten(log: SimulatedLog | SimulatedPartLog) -> list[tuple[int, int, tuple[Any, ...]]]:

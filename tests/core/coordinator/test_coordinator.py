@@ -47,6 +47,14 @@ class Driver:
         (assigned,) = [e for e in effects if isinstance(e, c.SendAssignment)]
         return assigned.assignment.incarnation
 
+    def check_until(self, at_ms: int) -> list[Effect]:
+        """Time goes by, and all checks are on time."""
+        made: list[Effect] = []
+        while self.now_ms < at_ms:
+            self.now_ms += 20
+            made += self.step(TimerFired("check"))
+        return made
+
 
 def kinds(effects: list[Effect]) -> list[str]:
     return [type(effect).__name__ for effect in effects]
@@ -61,13 +69,32 @@ def test_no_assignment_before_the_journal_has_the_incarnation() -> None:
 def test_three_missed_keep_alives_fence_and_replace() -> None:
     driver = Driver()
     first = driver.up("t1")
-    driver.now_ms = 200
-    assert "ReportFailure" not in kinds(driver.step(TimerFired("check")))
-    driver.now_ms = 320
-    effects = driver.step(TimerFired("check"))
+    assert "ReportFailure" not in kinds(driver.check_until(300))
+    effects = driver.check_until(320)
     assert {"ReportFailure", "EndTask", "LaunchTask"} <= set(kinds(effects))
     assert not driver.machine.is_current(A, first)
     assert driver.up("t2") > first
+
+
+def test_a_coordinator_that_stood_still_first_hears_what_was_said_meanwhile() -> None:
+    driver = Driver()
+    first = driver.up("t1")
+    driver.check_until(100)
+    driver.now_ms = 2_000
+    assert "ReportFailure" not in kinds(driver.step(TimerFired("check")))
+    driver.step(c.KeepAliveReceived(A, first, {}))
+    assert "ReportFailure" not in kinds(driver.check_until(2_300))
+    assert "ReportFailure" in kinds(driver.check_until(2_320))
+
+
+def test_a_coordinator_that_is_always_late_finds_the_dead_all_the_same() -> None:
+    driver = Driver()
+    driver.up("t1")
+    made: list[Effect] = []
+    for now_ms in (10, 400, 800):
+        driver.now_ms = now_ms
+        made = driver.step(TimerFired("check"))
+    assert "ReportFailure" in kinds(made)
 
 
 def test_a_replacement_that_spark_started_fences_the_former_one() -> None:

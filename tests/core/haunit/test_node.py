@@ -1,6 +1,7 @@
 """One node, stepped by hand: the interleavings that the simulator found, each in a few lines."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from holdfast.core.machine import Effect, SetTimer, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.operators.base import AT_CLOSE, NOTHING, ArbitraryOperator, Output, Rows
+from holdfast.core.recovery.restart_point import RestartPoint
 
 SCHEMA = pa.schema([("v", pa.int64())])
 A, B, OUT = StreamId("a>n"), StreamId("b>n"), StreamId("n>c")
@@ -208,6 +210,19 @@ def test_an_arbitrary_operator_is_told_the_clock_and_woken(
     machine.step(events.BatchReceived(A, ONE, ONE, batch(2, [60], 60)), 5)
     machine.step(events.Proceed(5_000, 3), 45)  # Another clock that is behind.
     assert waker.told[-1] == (41_000, 3), "it never moves back"
+
+
+def test_a_boundary_of_rounds_that_are_not_run_again_still_holds() -> None:
+    """1. A round brings a boundary and no tuple. 2. A restart point behind it needs none of it."""
+    output = OutputSpec(("port", 0), SCHEMA, (OUT,), (NodeId("c"),))
+    source = InputSpec(A, 0, SCHEMA, NodeId("a"))
+    plan = NodePlan(NodeId("n"), "n", 0, (source,), 1, (), (output,), limits=LIMITS)
+    plan = replace(plan, merges_by_arrival=True, keeps_rounds=True)
+    rounds = plan.round_stream
+    point = RestartPoint(1, {A: 0, rounds: 1}, {A: 0}, 5_000, {OUT: 0, rounds: 1})
+    machine = Node(plan, Assignment(1, TWO, point, {rounds: 1}), 0)
+    machine.start(0)
+    assert machine.statistics().boundary_us == 5_000
 
 
 def test_peers_are_known_by_stream() -> None:

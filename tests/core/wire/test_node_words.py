@@ -21,7 +21,7 @@ from holdfast.core.wire.node_words import (
 TASK = Task("counts[0]|3|4711|99", "counts[0]", 3, 4711)
 POINT = RestartPoint(3, {"a": 1}, {"a": 2}, 77, {"b": 14}).to_json()
 FULL: dict[str, dict[str, Any]] = {
-    "hello": {"launch": 3, "attempt": 0, "endpoint": "ipc:///x", "pid": 4711, "host": "h"},
+    "hello": {"launch": 3, "former": "", "endpoint": "ipc:///x", "pid": 4711, "host": "h"},
     "alive": {
         "peers": {"bids[0]": 2},
         "secondaries": {},

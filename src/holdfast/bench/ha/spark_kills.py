@@ -2,7 +2,7 @@
 
 The query, the state and the kills are those of bench/recovery.py: 10 MB of counts, 10,000 tuples/s,
 the output compared tuple by tuple in the end, if the approach promises as much. A node is taken for
-dead after two missed keep-alives of 50 ms, or as soon as Spark has started its task again.
+dead after two missed keep-alives of 50 ms, or as soon as another process of its task says hello.
 """
 
 from __future__ import annotations

@@ -88,6 +88,7 @@ class Measured:
         detected_us: When the coordinator took it for lost.
         recovered_us: When a replica that counts had reached the state before the failure.
         reached_us: The boundary that the failed node had acted on.
+        lost_tuples: Input tuples reported as lost, after amnesia.
         is_over: Whether the unit has recovered.
     """
 
@@ -97,6 +98,7 @@ class Measured:
     detected_us: int = -1
     recovered_us: int = -1
     reached_us: int = 0
+    lost_tuples: int = 0
     is_over: bool = False
 
     @property
@@ -121,6 +123,7 @@ class ExperimentWorld(World):
         seed: int,
         tuple_cost_us: float,
         opens_over_tuples: int = 0,
+        send_cost_us: float = 0.0,
         settle_us: int,
         period_us: int,
     ) -> None:
@@ -133,6 +136,8 @@ class ExperimentWorld(World):
             tuple_cost_us: Processing time per input tuple of the unit.
             opens_over_tuples: A replacement that begins empty opens its windows one after another
                 over so many tuples, and takes proportionally less until then; 0: all at once.
+            send_cost_us: What a tuple takes a replacement before it is processed; 0: tuples are
+                sent while others are processed.
             settle_us: The failure comes this long after the beginning, or later.
             period_us: How much later, at most; and over how long nodes come up, so that their
                 timers are out of step. At least M.
@@ -147,6 +152,7 @@ class ExperimentWorld(World):
         self.network = ExperimentNetwork(self.scheduler, Conditions().network)
         self._tuple_cost_us = tuple_cost_us
         self._opens_over_tuples = opens_over_tuples
+        self._send_cost_us = send_cost_us
         self.measured = Measured()
         self.period_us = period_us
         failed_us = settle_us + self.scheduler.uniform("failure", 0, period_us)
@@ -171,7 +177,8 @@ class ExperimentWorld(World):
     def cost_us(self, before: int, after: int, *, is_replacement: bool) -> float:
         """What the unit's input tuples take, counted from its incarnation's first one."""
         over = self._opens_over_tuples if is_replacement else 0
-        full = self._tuple_cost_us * (after - max(before, min(over, after)))
+        sending = self._send_cost_us * (after - before) if is_replacement else 0.0
+        full = sending + self._tuple_cost_us * (after - max(before, min(over, after)))
         opening = range(before, min(over, after))
         return full + sum(self._tuple_cost_us * (number + 0.5) / over for number in opening)
 
@@ -232,6 +239,8 @@ class ExperimentWorld(World):
     def performing(self, process: Process, effect: Effect) -> None:
         """What goes to the coordinator or the store."""
         super().performing(process, effect)
+        if isinstance(effect, events.ReportGap) and process.node == QUERY:
+            self.measured.lost_tuples += effect.to_id - effect.from_id
         if process.node != QUERY or not self.counts:
             return
         if isinstance(effect, events.StoreRestartPoint):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.bench.report import table
+from holdfast.bench.report import table, write_page
 from holdfast.bench.sguard import checkpoints, end_to_end, join, latency, operators, paper
 from holdfast.bench.spine import machine
 from holdfast.sim.peace import figure10
@@ -183,10 +182,7 @@ def write(results: dict[str, Any], folder: Path) -> Path:
     """Write `sguard.json`, `sguard.md` and the plots into `folder`; the page's path."""
     from holdfast.bench.sguard import plots
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sguard.json").write_text(json.dumps(results, indent=1) + "\n")
-    page = folder / "sguard.md"
-    page.write_text(render(results))
+    page = write_page("sguard", results, render(results), folder)
     for name, plot in plots.PLOTS.items():
         if name in results:
             plot(results[name], folder)

@@ -59,6 +59,7 @@ from holdfast.core.chunks.placement import Candidate, LeastLoaded
 from holdfast.core.chunks.replication import Replication
 from holdfast.core.coordinator import peace_messages
 from holdfast.core.coordinator.network_model import ServerName
+from holdfast.core.coordinator.silence import SilenceWatch
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
 
@@ -148,6 +149,7 @@ class ChunkMaster:
         for entry in journal:
             self._directory.replay(entry)
         self._replication = Replication(self._directory, settings)
+        self._silence = SilenceWatch(2 * settings.keep_alive_ms)
         self._placement = placement or LeastLoaded(self._candidate)
         self._uploads: dict[str, _Upload] = {}
         self._names: dict[str, str] = {}  # uploads by the object's name
@@ -177,9 +179,10 @@ class ChunkMaster:
         if timer.name != _CHECK:
             return self._translated(self._placement.step(timer, now_ms), now_ms)
         effects: list[Effect] = [SetTimer(_CHECK, now_ms + self._settings.keep_alive_ms)]
-        silence_ms = self._settings.keep_alive_ms * self._settings.misses
+        limit_ms = self._settings.keep_alive_ms * self._settings.misses
+        self._silence.check(now_ms)
         for node in list(self._directory.live()):
-            if now_ms - node.heard_ms > silence_ms:
+            if self._silence.is_lost(node.name, node.heard_ms, limit_ms, now_ms):
                 effects += self._lose(node, now_ms)
         for upload in list(self._uploads.values()):
             is_silent = now_ms - upload.heard_ms > self._settings.upload_timeout_ms

@@ -10,10 +10,10 @@ replica is in one of the states of `NodeState`:
 - A replica that comes up says hello. The coordinator gives it the next incarnation of the instance
   and writes that to its journal; only when the journal is durable does the replica get its
   assignment (incarnation, newest stored restart point, neighbours), and its neighbours the news.
-- A replica at work is lost when keep-alives are missed, when Spark reports its task's end, or when
-  another task says hello in its place (Spark replaced it before we noticed). It is fenced at once:
-  from then on only later incarnations count. Then the shell is asked to end its process, if it
-  still has one, and to launch a replacement unless one has already come up.
+- A replica at work is lost when keep-alives are missed (silence.py), when Spark reports its task's
+  end, or when another process says hello in its place (it was replaced before we noticed). It is
+  fenced at once: from then on only later incarnations count. Then the shell is asked to end its
+  process, if it still has one, and to launch a replacement unless one has already come up.
 - When the primary is lost and the secondary is at work, that one is promoted: it gets an
   incarnation of its own as the primary, journalled before it is told. When it says that it has
   taken over, neighbours are told. Whoever comes up first while there is no primary becomes it; the
@@ -29,9 +29,9 @@ replica is in one of the states of `NodeState`:
   secondary: it is launched again and again.
 - A secondary starts from that point too. Until it says that all its producers serve it, no newer
   point is stored: what it has not received yet is not trimmed. From then on producers see to that.
-- Back-off: a node that is lost `failures_max` times within `failure_window_ms` fails the query,
-  with the last reason: a poison tuple must not turn into a silent loop of restarts. One that was
-  taken for dead and then spoke was only slow: the next time its instance is waited for twice as
+- Back-off: a node whose primary is lost `failures_max` times within `failure_window_ms` fails the
+  query, with the last reason: a poison tuple must not turn into a silent loop of restarts. One that
+  was taken for dead and then spoke was only slow: the next time its instance is waited for twice as
   long.
 
 A coordinator that starts over an existing journal is an ordinary one with `epoch` one higher;
@@ -78,6 +78,7 @@ from holdfast.core.coordinator.events import (
     ZombieHeard,
 )
 from holdfast.core.coordinator.instance import Instance, NodeState, Recovery, Replica
+from holdfast.core.coordinator.silence import SilenceWatch
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
@@ -136,6 +137,7 @@ class Coordinator:
         }
         self._receivers = {plan.node: frozenset(plan.receivers()) for plan in plans}
         self._unfinished = dict.fromkeys(self._instances)
+        self._silence = SilenceWatch(_CHECK_INTERVAL_MS + limits.keep_alive_ms)
         self._requests: dict[int, Callable[[int], list[Effect]]] = {}
         self._next_request = 1
         self._is_over = False
@@ -189,7 +191,8 @@ class Coordinator:
             return []
         effects: list[Effect] = []
         if replica.state is not NodeState.LAUNCHING:
-            effects += self._lose(instance, replica, "a replacement task came up", now_ms)
+            reason = hello.former or "a replacement task came up"
+            effects += self._lose(instance, replica, reason, now_ms)
         if self._is_misplaced(instance, replica, hello.host):
             return effects + self._elsewhere(instance, replica, hello, now_ms)
         if replica is instance.secondary and instance.primary.state is NodeState.LAUNCHING:
@@ -269,6 +272,7 @@ class Coordinator:
         if timer.name != "check":
             return [] if self._admission is None else self._admission.timer_fired(timer, now_ms)
         effects: list[Effect] = [SetTimer("check", now_ms + _CHECK_INTERVAL_MS)]
+        self._silence.check(now_ms)
         for instance in self._instances.values():
             for replica in list(instance.replicas()):
                 effects += self._check(instance, replica, now_ms)
@@ -276,10 +280,13 @@ class Coordinator:
 
     def _check(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
         limits = self._limits
-        silent_ms = now_ms - replica.heard_ms
-        if replica.is_up and silent_ms > limits.keep_alive_ms * limits.misses * instance.patience:
+        limit_ms = limits.keep_alive_ms * limits.misses * instance.patience
+        if replica.is_up and self._silence.is_lost(
+            f"{instance.plan.node}#{replica.incarnation}", replica.heard_ms, limit_ms, now_ms
+        ):
             instance.silenced |= dict.fromkeys((replica.incarnation, replica.former))
-            effects = self._lose(instance, replica, f"no keep-alive for {silent_ms} ms", now_ms)
+            reason = f"no keep-alive for {now_ms - replica.heard_ms} ms"
+            effects = self._lose(instance, replica, reason, now_ms)
             return effects + self._launch(instance, replica, now_ms)
         if replica.state is NodeState.LAUNCHING:
             return self._check_launch(instance, replica, now_ms)
@@ -387,12 +394,10 @@ class Coordinator:
         if was_primary and instance.recovery is None:
             instance.recovery = Recovery(replica.heard_ms, now_ms)
         effects += self._fence(instance, replica, now_ms)
+        if not was_primary:  # Nobody depends on it.
+            return effects + self._announce(instance) + self._store_held(instance, now_ms)
         effects += self._count_failure(instance, reason, now_ms)
-        if self._is_over:
-            return effects
-        if was_primary:
-            return effects + self._succeed(instance, now_ms)
-        return effects + self._announce(instance) + self._store_held(instance, now_ms)
+        return effects if self._is_over else effects + self._succeed(instance, now_ms)
 
     def _fence(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
         """From now on only later incarnations count."""
@@ -621,6 +626,12 @@ class Coordinator:
         """Whether a task of this launch may still say hello."""
         instance = self._instances.get(node)
         return instance is not None and instance.of_launch(launch) is not None
+
+    def awaited_launch(self, node: NodeId) -> int | None:
+        """A launch of the node that no task has come up for yet."""
+        replicas = self._instances[node].replicas()
+        awaited = (r for r in replicas if r.state is NodeState.LAUNCHING and not r.is_waiting)
+        return next((replica.launch for replica in awaited), None)
 
     def instance(self, node: NodeId) -> Instance:
         """What is known of a node, for people."""

@@ -30,6 +30,7 @@ class HelloReceived(Stimulus):
         task: Names the task's process uniquely; the answer goes there.
         endpoint: Where its neighbours reach it.
         host: The machine that it runs on; empty: whichever.
+        former: What ended the process before it in this task; empty: not known, or there was none.
     """
 
     node: NodeId
@@ -37,6 +38,7 @@ class HelloReceived(Stimulus):
     task: str
     endpoint: str
     host: str = ""
+    former: str = ""
 
 
 @dataclass(frozen=True, slots=True)

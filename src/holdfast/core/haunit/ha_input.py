@@ -153,15 +153,14 @@ class HAInput:
         """From an id on the stream is another one.
 
         Raises:
-            StreamRebased: The primary has not received the same as this secondary.
+            StreamRebased: This is a secondary, and what it began from is of before: its primary may
+                have numbered its output anew.
         """
         next_id = source.queue.next_id
         if source.rebased_by == got.sender and next_id >= got.rebased_at:
             return  # Said before, or the restart point needs nothing from before.
-        if self._is_secondary and next_id != got.rebased_at:
-            raise StreamRebased(
-                f"{source.spec.stream} goes on at {got.rebased_at}, not at {next_id}"
-            )
+        if self._is_secondary:
+            raise StreamRebased(f"{source.spec.stream} is another one from {got.rebased_at} on")
         source.rebased_by = got.sender
         source.queue.skip_to(got.sent_before)  # What comes before it is gone for good.
         self._has_rebased = True

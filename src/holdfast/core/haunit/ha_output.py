@@ -9,7 +9,8 @@ retention, but what its secondary has not received yet is kept.
 
 A secondary puts out nothing. It keeps everything, tuples for sinks too, until the primary says that
 nobody needs it any more (`positions`, the high watermarks of [HA §4.2]); promoted, it hands on what
-is left.
+is left. One that numbers otherwise than its primary is told which input that needs no more, lets go
+of the rounds that took nothing else, and numbers what is left from where receivers are.
 
 The output of an arbitrary node stays behind a gate until the round that made it is durable in the
 node's round log (rounds.py), which is written like a sink's.
@@ -18,7 +19,7 @@ node's round log (rounds.py), which is written like a sink's.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,6 +79,7 @@ class Output:
     primary: Link
     trimmed_told: int
     is_unplaced: bool = False  # the receiver has yet to name the id from which to number
+    is_numbered_anew: bool = False  # what is kept goes on where the receiver is, too
     rebased_at: int = -1  # from this id on its tuples are not those of an earlier incarnation
     has_before_us: int = BEGINNING_US  # of a rebased stream: what its receiver has
     is_settled: bool = True  # the receiver needs nothing from before `rebased_at`
@@ -138,6 +140,7 @@ class HAOutput:
         *,
         is_secondary: bool = False,
         is_rebased: bool = False,
+        has_own_time: bool = False,
     ) -> None:
         """Number from the restart point on.
 
@@ -149,8 +152,10 @@ class HAOutput:
             restored: What a checkpoint holds of each stream, up to the point's `next_ids`.
             is_secondary: Whether to keep everything to itself until promoted.
             is_rebased: Whether to go on with the ids that receivers name. [HA §3.1]
+            has_own_time: Whether tuples are of the processing time, and not of the input's.
         """
         self._plan = plan
+        self._has_own_time = has_own_time
         self._incarnation = incarnation
         self._is_secondary = is_secondary
         self._streams: dict[StreamId, Output] = {}
@@ -164,6 +169,9 @@ class HAOutput:
         self._gates: deque[_Gate] | None = None  # of rounds that are not durable, oldest first
         if plan.keeps_rounds:
             self._open_gates(point, sink_next_ids)
+        # Of a secondary that numbers otherwise: the input that rounds took, and what they put out.
+        self._rounds_kept: deque[tuple[tuple[int, ...], dict[str, int]]] = deque()
+        self._let_go_before = self.next_ids
         self._requests = 0
         self._has_put_out = False
         self._unsafe_stream: StreamId | None = None  # the one that kept a point from being safe
@@ -231,6 +239,11 @@ class HAOutput:
             for output in self._streams.values()
         )
 
+    @property
+    def are_placed(self) -> bool:
+        """Whether it is known from where to number all streams. Cost: O(streams)."""
+        return not any(output.is_unplaced for output in self._streams.values())
+
     def _restore(self, output: Output, batches: tuple[TupleBatch, ...]) -> None:
         """Hold again what was put out before the point and may still be needed."""
         if not batches:
@@ -275,10 +288,22 @@ class HAOutput:
         for stream, part in zip(spec.streams, _partition(batch, spec), strict=True):
             output = self._streams[stream]
             if output.rebased_at >= 0:
-                part = _not_before(part, output.has_before_us)
+                part = self._not_before(part, output.has_before_us)
             if part.num_rows:
                 queue = output.queue
                 queue.append(TupleBatch(queue.next_id, part, boundary_us, rows.created_us))
+
+    def _not_before(self, batch: pa.RecordBatch, time_us: int) -> pa.RecordBatch:
+        """What a receiver has not got that has everything older: it was promised no more of that.
+
+        Where a tuple's time is the processing time, it has not: what was put out then was another
+        choice of the input. It is put out now.
+        """
+        if not self._has_own_time or time_us == BEGINNING_US:
+            return _not_before(batch, time_us)
+        times = batch.column(batch.num_columns - 1).to_numpy()
+        columns = [*batch.columns[:-1], pa.array(np.maximum(times, time_us))]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
     def promise(self, spec: OutputSpec, boundary_us: int) -> None:
         """Nothing older will be put out on the streams of this output."""
@@ -326,8 +351,10 @@ class HAOutput:
             log.is_syncing = True
             effects.append(SyncSink(self._plan.round_stream))
 
-    def end_round(self, effects: list[Effect]) -> None:
-        """Note up to where the round has put out, and let out what may leave."""
+    def end_round(self, processed_before: tuple[int, ...], effects: list[Effect]) -> None:
+        """Note up to where the round has taken and put out, and let out what may leave."""
+        if self._is_secondary and self._plan.diverges:
+            self._rounds_kept.append((processed_before, self.next_ids))
         if not self._gates:
             return
         self._gates[-1].next_ids = self.next_ids
@@ -518,14 +545,29 @@ class HAOutput:
         output.is_unplaced = False
         output.subscriber = got.sender
         output.has_before_us = got.boundary_us
-        output.rebased_at = output.queue.next_id
         output.is_settled = False
+        if output.is_numbered_anew:
+            self._number_anew(output, got.needed_from if got.from_id == NO_ID else got.from_id)
+            return
+        output.rebased_at = output.queue.next_id
         if output.queue.trimmed_before <= got.from_id <= output.rebased_at:
             return
         output.rebased_at = got.needed_from if got.from_id == NO_ID else got.from_id
         self._begin_anew(output, output.rebased_at)
         if self._gates is not None:
             output.queue.gate = output.rebased_at
+
+    def _number_anew(self, output: Output, first_id: int) -> None:
+        """Everything that is kept goes on where the receiver is."""
+        output.is_numbered_anew = False
+        output.rebased_at = first_id
+        former = output.queue
+        self._begin_anew(output, first_id)
+        for batch in former.held_from(former.trimmed_before):
+            part = self._not_before(batch.batch, output.has_before_us)
+            if part.num_rows:
+                output.queue.append(replace(batch, first_id=output.queue.next_id, batch=part))
+        output.queue.promise(former.boundary_us)
 
     def acknowledge(self, got: AckReceived, effects: list[Effect]) -> bool:
         """Take over a replica's positions and credit; False when the frame was refused."""
@@ -622,6 +664,8 @@ class HAOutput:
 
     def follow(self, positions: tuple[tuple[int, int], ...], effects: list[Effect]) -> None:
         """What the primary says of its receivers: a secondary keeps no more than it has to."""
+        if self._plan.diverges:
+            positions = self._let_go_of_rounds(tuple(needed for _, needed in positions))
         for stream, (received_before, needed_from) in zip(
             self._plan.output_streams(), positions, strict=True
         ):
@@ -637,6 +681,14 @@ class HAOutput:
             self._tell_trimmed(output, effects)
             self._flush(stream, output, effects)
 
+    def _let_go_of_rounds(self, needed_from: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        """What rounds have put out that took nothing but input from before what is needed."""
+        kept = self._rounds_kept
+        while kept and all(b <= n for b, n in zip(kept[0][0], needed_from, strict=True)):
+            self._let_go_before = kept.popleft()[1]
+        ids = (self._let_go_before[stream] for stream in self._plan.output_streams())
+        return tuple((i, i) for i in ids)
+
     def promote(
         self,
         incarnation: Incarnation,
@@ -648,8 +700,19 @@ class HAOutput:
         self._is_secondary = False
         for stream, sink in self._sinks.items():
             sink.durable_before = sink.written_before = sink_next_ids[stream]
+            if self._plan.diverges:
+                sink.next_id = sink.written_before
+                held, sink.held = sink.held, deque()
+                for tuples in held:
+                    sink.held.append(replace(tuples, first_id=sink.next_id))
+                    sink.next_id = sink.held[-1].next_id
             while sink.held:
                 self._write(stream, sink.held.popleft(), effects)
+        if self._plan.diverges:
+            for output in self._streams.values():
+                output.is_unplaced = output.is_numbered_anew = True
+                output.primary.cursor.is_subscribed = False
+            self._rounds_kept.clear()
         if self._gates is not None:
             for output in self._streams.values():
                 output.queue.gate = output.queue.next_id

@@ -29,7 +29,9 @@ An instance may have a second replica (active standby, [HA §4.2]): a secondary 
 at the instance's newest restart point, processes the same input and puts nothing out. It keeps its
 output until the primary, every `ack_interval_ms`, tells it that nobody needs it any more. Promoted,
 it goes on as another incarnation: it subscribes anew, and its receivers subscribe to it. Rounds
-make the same tuples wherever they run, so that nothing needs to be compared.
+make the same tuples wherever they run, so that nothing needs to be compared. Where they do not and
+need not, a secondary decides for itself (`NodePlan.diverges`): it lets go of the rounds whose input
+its primary does not need any more, and promoted, numbers what is left from where receivers are.
 
 Invariants: restart points and level-1 positions never move back; a tuple that a stored restart
 point needs is never trimmed upstream; ids of an output stream have no gap and no repeat; frames of
@@ -207,6 +209,8 @@ class Node:
             is_at_cut=is_at_cut,
             lost_from=lost_from,
         )
+        self._operators = [spec.build(self._pages) for spec in plan.operators]
+        self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
         self._outputs = HAOutput(
             plan,
             self.incarnation,
@@ -214,11 +218,10 @@ class Node:
             assignment.sink_next_ids,
             outputs,
             is_secondary=is_secondary,
-            is_rebased=plan.guarantee is not Guarantee.PRECISE,
+            is_rebased=self._is_rebased(),
+            has_own_time=any(operator.sets_time for operator in self._arbitrary),
         )
         self._replica = ReplicaLink(plan)
-        self._operators = [spec.build(self._pages) for spec in plan.operators]
-        self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
         self._is_woken = False  # an arbitrary operator's time has come
         self._rounds: Rounds | None = None
         if self._arbitrary or plan.merges_by_arrival:
@@ -253,6 +256,11 @@ class Node:
         self._is_finished = False
         self._input_tuples = 0
         self._replayed_tuples = 0
+
+    def _is_rebased(self) -> bool:
+        """Whether receivers may have what this incarnation cannot put out again as it was."""
+        is_first = self.incarnation <= 1  # Nobody has put anything out.
+        return self.plan.guarantee is not Guarantee.PRECISE and not (is_first or self.is_secondary)
 
     # -- the machine ------------------------------------------------------------------------
 
@@ -294,7 +302,8 @@ class Node:
         """Whether there is a recorded round whose input is there, or none and something to do."""
         if rounds.recorded is not None:
             return self._inputs.has_received(rounds.recorded.processed_before)
-        return not self.is_secondary and (self._inputs.has_fresh or self._is_woken)
+        decides = not self.is_secondary or self.plan.diverges
+        return decides and (self._inputs.has_fresh or self._is_woken)
 
     def _on_batch_received(self, got: BatchReceived, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.receive(got, now_ms, effects)
@@ -303,7 +312,7 @@ class Node:
         self, got: BoundaryReceived, now_ms: int, effects: list[Effect]
     ) -> None:
         self._inputs.promise(got, now_ms, effects)
-        if self._inputs.take_rebased() and not self.is_secondary:
+        if self._inputs.take_rebased():
             self._follow_rebased(effects)
 
     def _follow_rebased(self, effects: list[Effect]) -> None:
@@ -368,7 +377,8 @@ class Node:
 
     def _send_delta(self, now_ms: int, effects: list[Effect]) -> None:
         """Begin to send what has changed, unless the last delta is still on its way."""
-        if not self._is_silent and self._deltas.is_wanted(now_ms):
+        may_cut = not self._is_silent and self._outputs.are_placed
+        if may_cut and self._deltas.is_wanted(now_ms):
             cut = self._cut(is_state_kept=True)
             self._deltas.prepare(cut, self._outputs, now_ms, effects)
 
@@ -395,7 +405,8 @@ class Node:
         self, got: PositionsReceived, now_ms: int, effects: list[Effect]
     ) -> None:
         is_expected = self.is_secondary and got.receiver == self.incarnation
-        is_expected = is_expected and len(got.positions) == len(self.plan.output_streams())
+        told = self.plan.inputs if self.plan.diverges else self.plan.output_streams()
+        is_expected = is_expected and len(got.positions) == len(told)
         if not (is_expected and self._replica.heard(got.sender, now_ms)):
             self._replica.refused_frames += 1
             return
@@ -465,7 +476,7 @@ class Node:
         rounds.begun(decided)
         self._outputs.begin_round(decided, effects)
         self._process(self._ports_of(taken), low, decided.boundary_us, effects)
-        self._outputs.end_round(effects)
+        self._outputs.end_round(decided.processed_before, effects)
         self._leave_silence_if_due(effects)
         return True
 
@@ -626,6 +637,8 @@ class Node:
         if self._rounds is not None:
             if self._rounds.next_number < self._point.next_ids.get(self.plan.round_stream, 0):
                 return
+            # A round that brought nothing but a boundary is not needed again, and is not run again.
+            self._boundary_us = max(self._boundary_us, cut_us)
         elif self._inputs.sunion is None:
             (source,) = self._inputs.all()
             done = processed_to if processed_to is not None else source.queue.next_id
@@ -670,8 +683,14 @@ class Node:
         self._outputs.sync_sinks(effects)
         self._ask_to_store(now_ms, effects)
         self._inputs.acknowledge_all(effects)
-        self._replica.tell(self._outputs.positions(), effects)
+        self._replica.tell(self._positions(), effects)
         self._finish_if_due(effects)
+
+    def _positions(self) -> tuple[tuple[int, int], ...]:
+        """What the secondary has to know; where it numbers otherwise, what input is needed."""
+        if self.plan.diverges:
+            return tuple((needed, needed) for needed in self._inputs.needed_from.values())
+        return self._outputs.positions()
 
     def _on_keep_alive_timer(self, now_ms: int, effects: list[Effect]) -> None:
         effects.append(SetTimer("keep-alive", now_ms + self.plan.limits.keep_alive_ms))
@@ -693,7 +712,7 @@ class Node:
 
     def _may_note(self) -> bool:
         """Whether a restart point would say anything new."""
-        if self.is_secondary or not self.plan.is_protected:
+        if self.is_secondary or not (self.plan.is_protected and self._outputs.are_placed):
             return False
         if self._note_after is not None and self._has_passed(self._note_after):
             self._note_after = None

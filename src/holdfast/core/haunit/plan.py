@@ -201,6 +201,11 @@ class NodePlan:
         return self.is_protected and self.guarantee is not Guarantee.GAP
 
     @property
+    def diverges(self) -> bool:
+        """Whether the secondary makes other tuples than the primary. [HA Table 2: divergent]"""
+        return self.standby is Standby.ACTIVE and self.guarantee is Guarantee.ROLLBACK
+
+    @property
     def round_stream(self) -> StreamId:
         """The round log of an arbitrary node."""
         return StreamId(f"{self.node}~rounds")

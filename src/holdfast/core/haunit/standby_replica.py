@@ -83,13 +83,13 @@ class StandbyReplica:
     def _on_page_run_received(
         self, got: PageRunReceived, now_ms: int, effects: list[Effect]
     ) -> None:
-        if not self._is_ours(got, now_ms):
+        if not self._is_ours(got, got.run.sequence, now_ms):
             return
         pages = self.image.receive(got.run)
         self._acknowledge(got.sender, got.run.sequence, pages, effects, is_applied=False)
 
     def _on_delta_received(self, got: DeltaReceived, now_ms: int, effects: list[Effect]) -> None:
-        if not self._is_ours(got, now_ms):
+        if not self._is_ours(got, got.delta.sequence, now_ms):
             return
         try:
             self.image.apply(got.delta)
@@ -99,9 +99,10 @@ class StandbyReplica:
         delta = got.delta
         self._acknowledge(got.sender, delta.sequence, delta.pages, effects, is_applied=True)
 
-    def _is_ours(self, got: PageRunReceived | DeltaReceived, now_ms: int) -> bool:
-        if got.receiver == self.incarnation and self._link.heard(got.sender, now_ms):
-            return True
+    def _is_ours(self, got: PageRunReceived | DeltaReceived, sequence: int, now_ms: int) -> bool:
+        is_from_primary = got.receiver == self.incarnation and self._link.heard(got.sender, now_ms)
+        if is_from_primary and sequence > self.image.sequence:
+            return True  # Else it has come before.
         self._link.refused_frames += 1
         return False
 

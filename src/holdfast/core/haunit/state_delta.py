@@ -82,13 +82,13 @@ class StandbyImage:
         self._streams = plan.edge_streams()
         self._runs: list[PageRun] = []
         self._runs_pages = 0
+        self.sequence = 0  # of the newest delta applied
         self._clear()
 
     def _clear(self) -> None:
         limits = self._plan.limits
         self.pages = PageManager(limits.page_bytes, limits.state_bytes)
         self.cut: RestartPoint | None = None
-        self.sequence = 0
         self._page_sets: dict[int, int] = {}
         self._outputs: dict[StreamId, list[TupleBatch]] = {s: [] for s in self._streams}
 

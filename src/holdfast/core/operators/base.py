@@ -168,6 +168,8 @@ class ArbitraryOperator(Operator):
     """
 
     operator_class = OperatorClass.ARBITRARY
+    sets_time = False
+    """Whether the times of its output are processing times."""
 
     @abc.abstractmethod
     def decide(self, clock_us: int, seed: int) -> None:

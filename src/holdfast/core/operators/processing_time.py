@@ -33,6 +33,7 @@ class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
     """Aggregates per window of the clock and group."""
 
     operator_class = OperatorClass.ARBITRARY
+    sets_time = True
 
     def __init__(
         self,

@@ -6,7 +6,8 @@ of a formula exist only where Holdfast departs from the paper:
 | approach | the paper | Holdfast |
 |---|---|---|
 | all | the recovery node waits, with the queries in place | a replacement task has to come up |
-| amnesia | recovery time 0: nothing is recreated | until the replacement takes input |
+| amnesia | recovery time 0: nothing is recreated | until the replacement takes input; restart
+    points are stored, so that it is known what was lost |
 | upstream backup, Q | `state + M λ + 2 d λ` | the silent replay starts at the newest stored restart
     point: own state, plus what the receivers below may still need, plus storing |
 | upstream backup, precise | watermarks of `k` ids travel with every tuple | ids count up without
@@ -257,9 +258,13 @@ def amnesia(
     restart_ms = _replacement_ms(around, variant)
     first_input_ms = restart_ms + around.redirect_ms
     lost = unit.state_tuples + _arriving(unit, around.detection_ms + first_input_ms)
-    redirect_ms = around.redirect_ms if variant is Variant.HOLDFAST else 0.0
-    failure = CostOfFailure(around.detection_ms, restart_ms, redirect_ms, lost_tuples=lost)
-    return failure, RunTimeCost(0.0, 0.0, 0.0, 0.0)
+    if variant is Variant.PAPER:
+        failure = CostOfFailure(around.detection_ms, lost_tuples=lost)
+        return failure, RunTimeCost(0.0, 0.0, 0.0, 0.0)
+    failure = CostOfFailure(around.detection_ms, restart_ms, around.redirect_ms, lost_tuples=lost)
+    bytes_per_s = _restart_points_bytes_per_s(unit, around)
+    percent = _percent_of_input(unit, bytes_per_s)
+    return failure, RunTimeCost(0.0, bytes_per_s, percent, _indicators_percent(unit, around, 1))
 
 
 def passive_standby(
@@ -320,9 +325,9 @@ def upstream_backup(
         redundant_tuples=max(0.0, _selectivity(unit) * beyond),
     )
     ids = _ACK_LEVELS * unit.input_streams
-    if is_ours:
-        ids += _RESTART_POINT_IDS * unit.input_streams
     bytes_per_s = ids * around.id_bytes / interval_ms * 1000
+    if is_ours:
+        bytes_per_s += _restart_points_bytes_per_s(unit, around)
     delay_ms, indicators = 0.0, 1
     if guarantee == "precise":
         is_replayable = unit.is_deterministic if is_ours else unit.is_convergent_capable
@@ -486,6 +491,12 @@ def _determinant_delay_ms(around: Surroundings, variant: Variant) -> float:
     if variant is Variant.HOLDFAST:
         return 1.5 * around.sync_ms
     return around.interval_ms / 2 + 2 * around.network_delay_ms
+
+
+def _restart_points_bytes_per_s(unit: UnitFigures, around: Surroundings) -> float:
+    """One goes to the coordinator's journal every M."""
+    ids = _RESTART_POINT_IDS * unit.input_streams
+    return ids * around.id_bytes / around.interval_ms * 1000
 
 
 def _determinant_bytes_per_s(unit: UnitFigures) -> float:

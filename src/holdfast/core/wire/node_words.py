@@ -110,7 +110,7 @@ _STATISTICS: Final[Fields] = {
 TO_COORDINATOR: Final[Mapping[str, Fields]] = {
     "hello": {
         "launch": _is_count,
-        "attempt": _is_count,
+        "former": _is_text,
         "endpoint": _is_text,
         "pid": _is_count,
         "host": _is_text,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -42,7 +42,7 @@ from holdfast.shell.storage.paths import checked_name, metrics_path, within
 from holdfast.shell.storage.places import has_files, local_path, store_at
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrameReader, SparkSession
 
 _UTC = pa.timestamp("us", tz="UTC")
 _FOLDERS = ("streams", "ingest", "kafka")
@@ -81,6 +81,16 @@ def register(spark: SparkSession) -> None:
             raise
     if spark.conf.get(_PUSHDOWN, None) != "true":
         spark.conf.set(_PUSHDOWN, "true")
+
+
+def reader(spark: SparkSession) -> DataFrameReader:
+    """`spark.read.format("holdfast")` in any session.
+
+    The first use of a format in a session makes Spark look for data sources in Python, for seconds;
+    so what does without it does not register it.
+    """
+    register(spark)
+    return spark.read.format("holdfast")
 
 
 @dataclass(frozen=True)
@@ -239,6 +249,14 @@ class _Range(InputPartition):
         self.partition, self.start, self.end = partition, start, end
 
 
+def _before(end: int, batch: LoggedBatch) -> LoggedBatch | None:
+    """The tuples of a batch with ids below `end`; None if there is none."""
+    count = end - batch.first_id
+    if count <= 0:
+        return None
+    return batch if batch.count <= count else replace(batch, count=count, batch=batch.batch[:count])
+
+
 class _Rows:
     """Turns logged batches into what the options ask for."""
 
@@ -260,12 +278,9 @@ class _Rows:
             if not batches:
                 break
             for batch in batches if not self._is_late else ():
-                kept = batch
-                if part.end is not None and batch.first_id + batch.count > part.end:
-                    rows = batch.batch.slice(0, part.end - batch.first_id)
-                    kept = LoggedBatch(
-                        batch.tuple_type, 0, batch.first_id, rows.num_rows, 0, 0, rows
-                    )
+                kept = batch if part.end is None else _before(part.end, batch)
+                if kept is None:
+                    break
                 if self._has_types or kept.tuple_type is TupleType.STABLE:
                     yield self._shaped(kept, part.partition)
         reader.close()

@@ -75,6 +75,13 @@ class Executors:
         with self._lock:
             return self._choice.machines()
 
+    def wait_for_machines(self, count: int, timeout_s: float) -> None:
+        """Wait for so many: executors of a new application register one by one."""
+        deadline_s = time.monotonic() + timeout_s
+        while len(self.machines) < count and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+            self._look()
+
     def on_change(self, say: Callable[[tuple[str, ...]], None]) -> None:
         """Call this with the machines that have a free slot, when those are others than before."""
         self._on_change.append(say)

@@ -6,6 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from holdfast.shell.spark.data_source import register
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.storage.ingest_log import end, has_ended
 from holdfast.shell.storage.paths import ingest_path
@@ -40,6 +41,7 @@ class Ingest:
         """Begin; a bounded DataFrame that was written before is not written again."""
         if has_ended(self._path):
             return
+        register(spark)
         target, name = self._write_batch, f"ingest-{self.name}"
         if self.is_streaming:
             writer = self._df.writeStream.format("holdfast").options(**self._options())

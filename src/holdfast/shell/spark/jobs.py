@@ -1,8 +1,9 @@
 """The Spark jobs that nodes run in: one task each.
 
-When the process of a node dies, Spark knows it at once and starts the task again, while keep-alives
-have yet to be missed. To submit another job then would be slower, and the two would start side by
-side; so a job whose task Spark is starting again carries the next launch as well.
+A node that dies is replaced from two sides. Its own job starts it again: supervisor.py when only
+its process died, Spark when the whole task did. And the coordinator, when keep-alives are missed,
+has another job submitted. Whichever has a process up first carries the launch; the other is
+cancelled, or told that it is not needed when it comes up.
 
 A job that is cancelled is not interrupted: 1. An executor asks its Python daemon for a process.
 2. The task is interrupted, and with it the asking. 3. The executor takes the daemon for lost and
@@ -13,6 +14,7 @@ whatever is left after two seconds, Spark kills alone.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from holdfast.shell.spark.executors import Executors
 
 _STOP_TIMEOUT_S = 5.0
+_GRACE_S = 1.0
+"""For a job whose launch was given up, to start its node again before it is cancelled."""
+_NO_LAUNCH = -1
 
 
 @dataclass(slots=True)
@@ -38,10 +43,9 @@ class _Job:
     Attributes:
         node: The node that it runs.
         number: The launch that it was submitted for.
-        launch: The one that it carries now.
+        launch: The one that it carries now; -1: none any more.
         thread: Waits for its end.
         chosen: Where its task should run.
-        attempts: How many attempts of its task have come up.
     """
 
     node: NodeId
@@ -49,7 +53,6 @@ class _Job:
     launch: int
     thread: threading.Thread
     chosen: Executor | None
-    attempts: int = 0
 
 
 class NodeJobs:
@@ -93,30 +96,38 @@ class NodeJobs:
         Args:
             node: The node.
             launch: Number of the launch.
-            expected: Launches of the node that still count; jobs for others are cancelled.
+            expected: Launches of the node that still count; jobs for others are cancelled, after a
+                while in which they may start the node again.
             chosen: Where the task should run.
         """
-        outdated = [
-            job
-            for job in self._jobs.values()
-            if job.node == node and job.launch not in expected and job.thread.is_alive()
-        ]
+        outdated = [(job, job.launch) for job in self._of(node) if job.launch not in expected]
         thread = threading.Thread(
-            target=self._run, args=(node, launch, outdated), name=f"holdfast-{node}", daemon=True
+            target=self._run, args=(node, launch), name=f"holdfast-{node}", daemon=True
         )
         self._jobs[(node, launch)] = _Job(node, launch, launch, thread, chosen)
         thread.start()
+        if outdated:
+            threading.Thread(target=self._give_up, args=(outdated,), daemon=True).start()
 
     def launch_of(self, node: NodeId, number: int) -> int:
-        """Which launch the job that was submitted for launch `number` carries now."""
+        """Which launch the job that was submitted for launch `number` carries; -1: none."""
         job = self._jobs.get((node, number))
         return number if job is None else job.launch
 
-    def came_up(self, node: NodeId, number: int, attempt: int) -> None:
-        """An attempt, from 0 on, of a job's task says hello."""
+    def carry(self, node: NodeId, number: int, launch: int) -> None:
+        """The job that was submitted for launch `number` has a process up for another one."""
         job = self._jobs.get((node, number))
-        if job is not None:
-            job.attempts = max(job.attempts, attempt + 1)
+        if job is None:
+            return
+        for other in self._of(node):
+            if other.launch == launch:
+                other.launch = _NO_LAUNCH
+                threading.Thread(target=self._cancel, args=(other,), daemon=True).start()
+        job.launch = launch
+
+    def _of(self, node: NodeId) -> list[_Job]:
+        """The jobs of a node that have not ended."""
+        return [j for j in self._jobs.values() if j.node == node and j.thread.is_alive()]
 
     def end(self) -> None:
         """Wait for all jobs, and cancel those that do not end."""
@@ -132,19 +143,17 @@ class NodeJobs:
     def _cancel(self, job: _Job) -> None:
         self._context.cancelJobGroup(self._group(job.node, job.number))
 
-    def _run(self, node: NodeId, launch: int, outdated: list[_Job]) -> None:
-        """Submit a job and wait for its end, unless an outdated one is being started again."""
+    def _give_up(self, outdated: list[tuple[_Job, int]]) -> None:
+        """Cancel jobs that still stand for a launch which no longer counts, after a while."""
+        time.sleep(_GRACE_S)
+        for job, launch in outdated:
+            if job.launch == launch:
+                self._cancel(job)
+
+    def _run(self, node: NodeId, launch: int) -> None:
         job = self._jobs[(node, launch)]
-        carrier = next(filter(self._is_starting_again, outdated), None)
-        if carrier is not None:
-            del self._jobs[(node, launch)]
-            carrier.launch = launch
-        for other in outdated:
-            if other is not carrier:
-                self._cancel(other)
-        if carrier is None:
-            reason = self._run_to_its_end(job)
-            self._ended(TaskEnded(node, job.launch, reason))
+        reason = self._run_to_its_end(job)
+        self._ended(TaskEnded(node, job.launch, reason))
 
     def _run_to_its_end(self, job: _Job) -> str:
         spec = self._spec_of(job.node, job.number)
@@ -156,14 +165,3 @@ class NodeJobs:
         except Exception as error:  # Whatever Spark says ended the task is the reason to report.
             return reason_of(error)
         return "its task ended"
-
-    def _is_starting_again(self, job: _Job) -> bool:
-        """Whether as many attempts have failed as have come up, and the job goes on."""
-        status = self._context.statusTracker()
-        for number in status.getJobIdsForGroup(self._group(job.node, job.number)):
-            found = status.getJobInfo(number)
-            stages = [] if found is None else [status.getStageInfo(s) for s in found.stageIds]
-            failed = sum(stage.numFailedTasks for stage in stages if stage is not None)
-            if found is not None and found.status == "RUNNING":
-                return bool(0 < job.attempts <= failed)
-        return False

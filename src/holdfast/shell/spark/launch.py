@@ -340,9 +340,8 @@ class Cluster:
     def _on_hello(self, node: NodeId, task: Task, word: dict[str, Any]) -> None:
         host = word["host"]
         self._executors.heard(host)
-        self._jobs.came_up(node, task.launch, word["attempt"])
-        launch = self._jobs.launch_of(node, task.launch)
-        if not self._machine.is_expected(node, launch):
+        launch = self._launch_for(node, task.launch)
+        if launch is None:
             self._say(task.name.encode(), {"kind": "fenced"})
             return
         self._reports_of.setdefault(task.name, NodeReport(task.pid, host))
@@ -351,8 +350,19 @@ class Cluster:
             address = word["endpoint"].removeprefix("tcp://").rpartition(":")[0]
             self._executors.learned(address, host)
         endpoint, machine = self.route(word["endpoint"]), "" if self._is_local else host
-        self._step(c.HelloReceived(node, launch, task.name, endpoint, machine))
+        former = word["former"]
+        self._step(c.HelloReceived(node, launch, task.name, endpoint, machine, former))
         self._show_primary(node)
+
+    def _launch_for(self, node: NodeId, number: int) -> int | None:
+        """The launch that a process may run which the job of launch `number` has brought up."""
+        launch = self._jobs.launch_of(node, number)
+        if self._machine.is_expected(node, launch):
+            return launch
+        awaited = self._machine.awaited_launch(node)
+        if awaited is not None:
+            self._jobs.carry(node, number, awaited)
+        return awaited
 
     def _show_primary(self, node: NodeId) -> None:
         """What is reported of a node is what its primary says."""

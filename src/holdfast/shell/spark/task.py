@@ -20,13 +20,12 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import zmq
-from pyspark import TaskContext
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit import events
@@ -56,6 +55,7 @@ from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, SinkOpenin
 from holdfast.shell.processes import die_with_parent
 from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id
 from holdfast.shell.spark.meter import Meter
+from holdfast.shell.spark.supervisor import supervise
 from holdfast.shell.storage.errors import (
     LogSuperseded,
     SpillLost,
@@ -140,9 +140,9 @@ def warm_up() -> None:
     Arrow imports pandas, if it is there, at its first conversion: better now than in a node.
     """
     from holdfast.api import expressions, operators
-    from holdfast.core.checkpoint import page_checksum
+    from holdfast.shell.stores import checked_reading
 
-    del expressions, operators, page_checksum
+    del expressions, operators, checked_reading
     with contextlib.suppress(ImportError):  # For logs there; others are small.
         importlib.import_module("s3fs")
     pa.array([1.5, None]).to_numpy(zero_copy_only=False)
@@ -152,23 +152,33 @@ def warm_up() -> None:
 def run_node(spec: TaskSpec) -> Iterator[str]:
     """The body of a node's Spark task. Ends when told; raises when it must die."""
     die_with_parent()
-    task = NodeTask(spec)
+    supervise(lambda former, came_up: _run_process(spec, former, came_up))
+    yield spec.plan.node
+
+
+def _run_process(spec: TaskSpec, former: str, came_up: Callable[[], None]) -> None:
+    task = NodeTask(spec, former, came_up)
     try:
         task.run()
     finally:
         task.close()
-    yield spec.plan.node
 
 
 class NodeTask:
     """The shell around one `Node`."""
 
-    def __init__(self, spec: TaskSpec) -> None:
-        """Open the node's own socket and connect to the coordinator."""
+    def __init__(self, spec: TaskSpec, former: str, came_up: Callable[[], None]) -> None:
+        """Open the node's own socket and connect to the coordinator.
+
+        Args:
+            spec: What to run.
+            former: What ended the process that ran it before; empty: there was none.
+            came_up: Called when there is an assignment.
+        """
         self._spec = spec
         self._name = spec.plan.node
-        context = TaskContext.get()
-        self._attempt = 0 if context is None else context.attemptNumber()
+        self._former = former
+        self._came_up = came_up
         self._folder = tempfile.mkdtemp(prefix="holdfast-")
         self._channels = Channels(spec.keys)
         self._server = self._channels.server(frames.UP_BYTES_MAX)
@@ -271,7 +281,7 @@ class NodeTask:
                 "kind": "hello",
                 "node": self._name,
                 "launch": self._spec.launch,
-                "attempt": self._attempt,
+                "former": self._former,
                 "endpoint": self._endpoint,
                 "pid": os.getpid(),
                 "host": self._host,
@@ -432,6 +442,7 @@ class NodeTask:
 
     def _begin(self, word: dict[str, Any]) -> None:
         """The assignment is here: open sinks, bring up the state, meet the neighbours."""
+        self._came_up()
         self._epoch = word["epoch"]
         incarnation = self._incarnation = self._born = Incarnation(word["incarnation"])
         self._alive_word = self._alive(None)  # Opening logs elsewhere may take a while.
@@ -584,6 +595,8 @@ class NodeTask:
         known = self._peers.get(peer)
         if known == (learned, endpoint):
             return
+        if known is not None and known[0].incarnation > incarnation:
+            return  # Of an assignment that had to wait; newer words have come meanwhile.
         self._peers[peer] = (learned, endpoint)
         is_there = known is not None and (known[0].incarnation, known[1]) == (incarnation, endpoint)
         if peer in self._gate.producer_of.values() and not is_there:

@@ -149,8 +149,7 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
             running = np.maximum(np.maximum.accumulate(times), newest)
             disorder = max(disorder, int((running - times).max()))
             oldest, newest = min(oldest, int(times.min())), int(running[-1])
-            created_us = int(time.time() * 1e6)
-            writer.append(TupleType.STABLE, writer.next_id, batch, BEGINNING_US, created_us)
+            writer.append(TupleType.STABLE, writer.next_id, batch, BEGINNING_US, 0)
     if writer is None:
         return None
     writer.end()
@@ -211,6 +210,7 @@ def commit(
     """
     value: dict[str, Any] = {
         "by": by,
+        "at_us": int(time.time() * 1e6),
         "files": [[f.name, f.count, f.min_time_us, f.max_time_us, f.disorder_us] for f in files],
     }
     if watermark_us is not None:
@@ -275,6 +275,7 @@ class IngestLogReader:
         self._meta: IngestMeta | None = None
         self._lateness = Lateness(0)
         self._commit = 0
+        self._committed_us = 0
         self._waiting: list[IngestFile] = []
         self._records: Iterator[LoggedBatch] | None = None
         self._late: list[pa.RecordBatch] = []
@@ -330,6 +331,7 @@ class IngestLogReader:
             return False
         self._know_meta()
         value = json.loads(found)
+        self._committed_us = int(value.get("at_us", 0))
         self._lateness.promise(value.get("watermark_us", BEGINNING_US))
         files = [IngestFile(checked_name(entry[0]), *entry[1:]) for entry in value["files"]]
         self._waiting = files[self._partition :: self._partitions]
@@ -371,7 +373,7 @@ class IngestLogReader:
             first_id,
             batch.num_rows,
             self.boundary_us,
-            record.created_us,
+            self._committed_us,
             batch,
         )
 

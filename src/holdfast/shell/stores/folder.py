@@ -20,7 +20,6 @@ from holdfast.shell.stores.base import (
     ObjectWriter,
     StoreUnavailable,
 )
-from holdfast.shell.stores.checked_reading import read_checked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,6 +103,9 @@ class FolderStore(CheckpointStore):
 
     def read_pages(self, name: str, run: PageRun) -> None:
         """See the base. Compiled; whatever goes wrong is found out by the plain way."""
+        # Here alone: whoever only wants small files need not load a compiler.
+        from holdfast.shell.stores.checked_reading import read_checked
+
         with contextlib.suppress(OSError):
             file = os.open(self._path(name), os.O_RDONLY)
             try:

@@ -347,6 +347,7 @@ class _Upload:
         self._connection.putheader("Content-Type", "application/octet-stream")
         self._connection.putheader("Transfer-Encoding", "chunked")
         self._connection.endheaders()
+        self._connection.auto_open = 0  # Once closed, it stays so.
 
     def send(self, data: bytes | memoryview) -> None:
         """Raises what connections do."""
@@ -410,7 +411,10 @@ class _Writer:
 
     def abort(self) -> None:
         with contextlib.suppress(Exception):
-            self._upload.close()
+            try:
+                self._upload.finish()  # Else a slow data node could make the draft once it is gone.
+            finally:
+                self._upload.close()
         with contextlib.suppress(Exception):
             self._store._forget(self._draft)
 

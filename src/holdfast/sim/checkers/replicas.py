@@ -117,8 +117,6 @@ class Copies(Checker):
         place = f"{process.endpoint.name} after delta {delta.sequence}"
         sent = self._sent.get((process.node, stimulus.sender), {})
         had = sent.get(delta.sequence)
-        if had is None and delta.is_full:
-            return  # An old frame, once more: all of an earlier cut, which serves as well.
         if had is None:
             raise Violation("I-COPY", f"{place}, which has been applied before")
         ends = zip(image.outputs, delta.outputs, strict=True)

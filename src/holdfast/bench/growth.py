@@ -1,0 +1,439 @@
+"""Throughput and latency as the work grows: keys and state, parallelism, units in a chain, rate.
+
+Every point is two runs of a counting dataflow over generated bids: one as fast as it goes, one at a
+steady rate. What a point changes is all that differs.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.protections import UpstreamBackup
+from holdfast.api.windows import tumbling
+from holdfast.bench import idle
+from holdfast.bench.idle import IdleSizes
+from holdfast.bench.inputs import Marked, first_read_s
+from holdfast.bench.preloaded import WINDOW, PreloadedBids
+from holdfast.bench.report import former_results, new_figure, save_figure, table, write_page
+from holdfast.bench.running import BenchFailed, finish, node_statistic
+from holdfast.bench.spine import machine, use_cores
+from holdfast.bench.throughput import Say, last_written_s
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.queries import build
+from holdfast.nexmark.source import NexmarkSource, now_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.api.query import Query
+
+RATE: Final = 10_000
+"""Tuples per second of the runs at a steady rate, but where the rate is what grows."""
+
+_TIMEOUT_S = 600.0
+_ALLOWANCE_US = 2_000_000
+_MORE = 1_000_000
+"""Bids after those that bring the keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The points of every experiment.
+
+    Attributes:
+        name: For the report.
+        keys: Bidders in one window.
+        parallelism: Instances of every unit.
+        units: Units in a chain.
+        batch_tuples: Tuples that a node processes at a time at most.
+        rates: Tuples per second; the maximum comes beside them from the runs without a rate.
+        tuples: Of runs as fast as they go.
+        seconds: Of runs at a steady rate.
+        idle: Of the dataflows that have next to nothing to do.
+    """
+
+    name: str
+    keys: tuple[int, ...]
+    parallelism: tuple[int, ...]
+    units: tuple[int, ...]
+    batch_tuples: tuple[int, ...]
+    rates: tuple[int, ...]
+    tuples: int
+    seconds: float
+    idle: IdleSizes
+
+
+FULL: Final = Sizes(
+    "full",
+    (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 80_000_000),
+    (1, 2, 4),
+    (1, 2, 4, 8),
+    (64, 512, 4_096, 1 << 15, 1 << 18),
+    (100, 1_000, 10_000, 100_000, 1_000_000, 4_000_000),
+    10_000_000,
+    15.0,
+    IdleSizes(20.0, (0, 10, 100)),
+)
+QUICK: Final = Sizes(
+    "quick",
+    (1_000, 100_000),
+    (1, 2),
+    (1, 4),
+    (512, 1 << 15),
+    (1_000, 100_000),
+    1_000_000,
+    4.0,
+    IdleSizes(5.0, (0, 100)),
+)
+EXPERIMENTS: Final = ("idle", "keys", "parallelism", "units", "batch", "rate")
+
+
+def run(
+    sizes: Sizes,
+    say: Say,
+    *,
+    only: tuple[str, ...] = EXPERIMENTS,
+    keep: Callable[[dict[str, Any]], None] = lambda results: None,
+) -> dict[str, Any]:
+    """Measure; the keys of the result are those of the experiments, with a list of points each."""
+    from holdfast.api.session import session
+
+    use_cores()
+    began_s = time.monotonic()
+    results: dict[str, Any] = {"machine": machine(), "size": sizes.name, "sizes": asdict(sizes)}
+    spark = session("holdfast-bench-growth")
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        _fast(spark, _counting(100_000, None, 1), {})  # The first run starts processes.
+        for name in EXPERIMENTS:
+            if name not in only:
+                continue
+            results[name] = []
+            for point in _POINTS[name](spark, sizes):
+                say(f"{name}: {json.dumps(point)}")
+                results[name].append(point)
+            results["seconds"] = round(time.monotonic() - began_s, 1)
+            keep(results)
+    finally:
+        spark.stop()
+    return results
+
+
+# -- the points -----------------------------------------------------------------------------------
+
+
+def _keys(spark: SparkSession, sizes: Sizes) -> Iterator[dict[str, Any]]:
+    for keys in sizes.keys:
+        fast = _preloaded(spark, keys, None, sizes)
+        steady = _preloaded(spark, keys, RATE, sizes)
+        yield {"at": keys, **fast, **steady}
+
+
+def _parallelism(spark: SparkSession, sizes: Sizes) -> Iterator[dict[str, Any]]:
+    for instances in sizes.parallelism:
+        fast = _fast(spark, _counting(sizes.tuples, None, instances), {}, instances)
+        steady = _counting(int(RATE * sizes.seconds), RATE, instances)
+        yield {"at": instances, **fast, **_steady(spark, steady, {}, instances)}
+
+
+def _units(spark: SparkSession, sizes: Sizes) -> Iterator[dict[str, Any]]:
+    for units in sizes.units:
+        fast = _fast(spark, _chain(sizes.tuples, None, units), {})
+        steady = _chain(int(RATE * sizes.seconds), RATE, units)
+        yield {"at": units, **fast, **_steady(spark, steady, {})}
+
+
+def _batch(spark: SparkSession, sizes: Sizes) -> Iterator[dict[str, Any]]:
+    for tuples in sizes.batch_tuples:
+        options = {"spark.holdfast.roundTuples": str(tuples)}
+        fast = _fast(spark, _counting(sizes.tuples, None, 1), options)
+        steady = _counting(int(RATE * sizes.seconds), RATE, 1)
+        yield {"at": tuples, **fast, **_steady(spark, steady, options)}
+
+
+def _rate(spark: SparkSession, sizes: Sizes) -> Iterator[dict[str, Any]]:
+    for rate in sizes.rates:
+        steady = _counting(max(1, int(rate * sizes.seconds)), rate, 1)
+        yield {"at": rate, **_steady(spark, steady, {})}
+    yield {"at": "maximum", **_fast(spark, _counting(sizes.tuples, None, 1), {})}
+
+
+def _idle(spark: SparkSession, sizes: Sizes) -> Iterator[dict[str, Any]]:
+    yield from idle.measure(spark, sizes.idle)
+
+
+_POINTS: Final[dict[str, Callable[[Any, Sizes], Iterator[dict[str, Any]]]]] = {
+    "idle": _idle,
+    "keys": _keys,
+    "parallelism": _parallelism,
+    "units": _units,
+    "batch": _batch,
+    "rate": _rate,
+}
+
+
+# -- the dataflows --------------------------------------------------------------------------------
+
+Flow = Callable[[str], tuple[Dataflow, int]]
+"""Makes a dataflow, given a folder for marks of first reads, and says how many tuples it reads."""
+
+
+def _bids(tuples: int, rate: float | None) -> NexmarkSource:
+    config = NexmarkConfig(events_per_second=int((rate or RATE) * 50 / 46) or 1)
+    return NexmarkSource("bid", tuples, config, rate, now_us() + _ALLOWANCE_US)
+
+
+def _counting(tuples: int, rate: float | None, instances: int) -> Flow:
+    """Q12 with a result per event at a steady rate, and one per window otherwise."""
+
+    def make(marks: str) -> tuple[Dataflow, int]:
+        def source(flow: Dataflow, kind: str) -> Stream:
+            bids = Marked(_bids(tuples, rate), marks)
+            return flow.source_generator(bids, name="bids", unit="ingest", partitions=instances)
+
+        return build("q12", source, emit="changes" if rate else "final"), tuples
+
+    return make
+
+
+def _chain(tuples: int, rate: float | None, units: int) -> Flow:
+    """A source and so many units one after the other that each make new tuples of all they get."""
+
+    def make(marks: str) -> tuple[Dataflow, int]:
+        flow = Dataflow("chain")
+        bids = Marked(_bids(tuples, rate), marks)
+        stream = flow.source_generator(bids, name="bids", unit="ingest")
+        for number in range(units):
+            stream = stream.unit(f"unit{number}")
+            stream = stream.select("auction", "bidder", "price + 1 AS price", "date_time")
+        stream.sink("q12")
+        return flow, tuples
+
+    return make
+
+
+def _preloaded(spark: SparkSession, keys: int, rate: int | None, sizes: Sizes) -> dict[str, Any]:
+    """Counts over so many bidders in one window, all known before the rate begins."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        end = Path(folder) / "end"
+        origin_us = now_us() + _ALLOWANCE_US + 2 * keys
+        total = keys + (_MORE if rate is None else int(rate * sizes.seconds))
+        source = PreloadedBids(keys, rate or RATE, origin_us, str(end))
+        if rate is None:
+            end.write_text(str(total))
+        flow = Dataflow("preloaded")
+        marks = _marks(folder)
+        bids = flow.source_generator(Marked(source, marks), name="bids", unit="ingest")
+        counted = bids.key_by("bidder").window(tumbling(WINDOW))
+        emit = "final" if rate is None else "changes"
+        counted.aggregate("count(*) AS bids", name="counts", emit=emit).sink("q12")
+        began_s = time.time()
+        query = _start(spark, flow, f"{folder}/run", {})
+        state_bytes = 0
+        try:
+            while query.isActive:
+                state_bytes = max(state_bytes, node_statistic(query, "counts[0]", "state_bytes"))
+                has_all = source.due()[0] >= total
+                if rate is not None and has_all and not end.exists():
+                    end.with_suffix(".draft").write_text(str(total))
+                    end.with_suffix(".draft").rename(end)
+                if time.time() - began_s > _TIMEOUT_S:
+                    raise BenchFailed(f"{keys} keys: no end within {_TIMEOUT_S:.0f} s")
+                time.sleep(0.05)
+            found = _result(query, folder, total, rate)
+        finally:
+            query.stop()
+        return found | {"state_bytes": state_bytes}
+
+
+def _marks(folder: str) -> str:
+    marks = Path(folder) / "marks"
+    marks.mkdir()
+    return str(marks)
+
+
+def _start(
+    spark: SparkSession, flow: Dataflow, location: str, options: dict[str, str], instances: int = 1
+) -> Query:
+    return flow.start(
+        spark,
+        checkpointLocation=location,
+        protection=UpstreamBackup(),
+        parallelism=instances,
+        options=options,
+    )
+
+
+def _fast(
+    spark: SparkSession, make: Flow, options: dict[str, str], instances: int = 1
+) -> dict[str, Any]:
+    return _measured(spark, make, options, instances, None)
+
+
+def _steady(
+    spark: SparkSession, make: Flow, options: dict[str, str], instances: int = 1
+) -> dict[str, Any]:
+    return _measured(spark, make, options, instances, RATE)
+
+
+def _measured(
+    spark: SparkSession, make: Flow, options: dict[str, str], instances: int, rate: int | None
+) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        flow, tuples = make(_marks(folder))
+        query = _start(spark, flow, f"{folder}/run", options, instances)
+        finish(query, "growth", _TIMEOUT_S)
+        return _result(query, folder, tuples, rate)
+
+
+def _result(query: Query, folder: str, tuples: int, rate: int | None) -> dict[str, Any]:
+    progress = query.lastProgress
+    if rate is not None:
+        latency = progress["latencyMs"]
+        return {"p50_ms": latency["p50"], "p99_ms": latency["p99"]}
+    seconds = last_written_s(f"{folder}/run", "q12") - first_read_s(f"{folder}/marks")
+    return {"tuples_per_s": round(tuples / seconds), "seconds": round(seconds, 3)}
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+_INTRODUCTION = """\
+# Cost as work grows
+
+`holdfast bench growth` made this page. Counts per bidder over generated bids with upstream backup;
+every point is a run as fast as it goes and one at {rate:,} tuples/s with a result per event, whose
+latency runs from an event's creation to its result in the sink's log.
+
+"""
+_ABOUT: Final = {
+    "keys": (
+        "Keys and state",
+        "bidders in one window",
+        "All keys come at once, then a million more bids, or those of the rate; state is the most "
+        "that the counting node reported.",
+    ),
+    "parallelism": ("Parallelism", "instances of every unit", "On two cores."),
+    "units": (
+        "Units in a chain",
+        "units",
+        "Each is a process that makes new tuples of all it gets, so that beyond two they share "
+        "the cores.",
+    ),
+    "batch": ("Size of batches", "tuples a node processes at a time at most", ""),
+    "rate": ("Rate", "tuples per second", "The last point is the maximum, in batch."),
+}
+
+
+def former(folder: Path) -> dict[str, Any]:
+    """What an earlier run has left in a folder."""
+    return former_results("growth", folder)
+
+
+def write(results: dict[str, Any], folder: Path) -> Path:
+    """Write `growth.json`, `growth.md` and plots into a folder; the page's path."""
+    page = write_page("growth", results, render(results), folder)
+    for name in EXPERIMENTS:
+        if name in results and name in _ABOUT:
+            _plot(name, results[name], folder / f"growth-{name}.png")
+    return page
+
+
+def render(results: dict[str, Any]) -> str:
+    """The page as Markdown; only what was measured is in it."""
+    about = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    size = f"Size: {results['size']}, {results['seconds']:.0f} s in all."
+    parts = [_INTRODUCTION.format(rate=RATE), f"Machine: {about}. {size}\n"]
+    parts += [_idle_section(results["idle"])] if "idle" in results else []
+    parts += [_section(name, results[name]) for name in _ABOUT if name in results]
+    return "".join(parts)
+
+
+def _idle_section(loads: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            load["rate"],
+            name,
+            f"{share:.2%}",
+            *(
+                f"{load['memory'][name][kind] / 1e6:.0f}" if name in load["memory"] else ""
+                for kind in ("pss", "rss")
+            ),
+        )
+        for load in loads
+        for name, share in load["cpu_share"].items()
+    ]
+    shares = [s for n, s in loads[0]["cpu_share"].items() if n in loads[0]["memory"]]
+    sizes = [memory["pss"] for memory in loads[0]["memory"].values()]
+    goals = [
+        (
+            "CPU of an idle node",
+            f"≤ {idle.CPU_SHARE_MAX:.0%} of a core",
+            f"{max(shares):.2%}",
+            max(shares) <= idle.CPU_SHARE_MAX,
+        ),
+        (
+            "memory of a node before state",
+            f"≤ {idle.MEMORY_BYTES_MAX / 1e6:.0f} MB",
+            f"{max(sizes) / 1e6:.0f} MB",
+            max(sizes) <= idle.MEMORY_BYTES_MAX,
+        ),
+    ]
+    verdicts = [(*goal[:3], "met" if goal[3] else "**not met**") for goal in goals]
+    return (
+        "\n## Idle and small loads\n\n"
+        + table(("what", "goal", "most measured", ""), verdicts)
+        + "\n"
+        + table(("tuples/s", "process", "CPU, of a core", "MB", "MB, shared in full"), rows)
+        + "\nMB is the proportional share: what processes forked from one share counts once.\n"
+    )
+
+
+def _section(name: str, points: list[dict[str, Any]]) -> str:
+    title, what, note = _ABOUT[name]
+    rows = [
+        (
+            _number(point["at"]),
+            _number(point.get("tuples_per_s", "")),
+            point.get("p50_ms", ""),
+            point.get("p99_ms", ""),
+            f"{point['state_bytes'] / 1e6:,.1f}" if "state_bytes" in point else "",
+        )
+        for point in points
+    ]
+    shown = table((what, "tuples/s", "p50 ms", "p99 ms", "state MB"), rows)
+    return f"\n## {title}\n\n{shown}\n{note}\n\n![{title}](growth-{name}.png)\n"
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _plot(name: str, points: list[dict[str, Any]], path: Path) -> None:
+    figure, axes = new_figure()
+    title, what, _ = _ABOUT[name]
+    fast = [(p["at"], p["tuples_per_s"] / 1e6) for p in points if "tuples_per_s" in p]
+    fast = [(at, rate) for at, rate in fast if not isinstance(at, str)]
+    if fast:
+        axes.plot(*zip(*fast, strict=True), marker="o", color="#1f6f8b", label="throughput")
+        axes.set_ylabel("million tuples per second")
+        axes.set_ylim(bottom=0)
+    late = axes.twinx() if fast else axes
+    slow = [(p["at"], p["p50_ms"], p["p99_ms"]) for p in points if "p99_ms" in p]
+    for column, style in ((1, "--"), (2, ":")):
+        values = [point[column] for point in slow]
+        label = ("p50", "p99")[column - 1]
+        late.plot([p[0] for p in slow], values, style, marker=".", color="#c0392b", label=label)
+    late.set_ylabel("ms")
+    late.set_yscale("log")
+    axes.set_xscale("log")
+    axes.set_xlabel(what)
+    axes.set_title(title)
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=3)
+    save_figure(figure, path)

@@ -1,0 +1,131 @@
+"""`holdfast bench peers`: the experiments, their sizes, and what is aimed at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.bench.peers import latency, race, recovery
+from holdfast.bench.peers.latency import LatencySizes
+from holdfast.bench.peers.peer import HOLDFAST, PEERS, QUERIES, Peer
+from holdfast.bench.peers.race import Installed, RaceSizes
+from holdfast.bench.peers.recovery import RecoverySizes
+from holdfast.bench.spine import machine, use_cores
+from holdfast.bench.throughput import Say
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How long the experiments take.
+
+    Attributes:
+        name: For the report.
+        throughput: Of the race.
+        latency: At shares of each one's maximum.
+        recovery: Kills.
+    """
+
+    name: str
+    throughput: RaceSizes
+    latency: LatencySizes
+    recovery: RecoverySizes
+
+    def of(self, queries: tuple[str, ...]) -> Sizes:
+        """The same for some queries; recovery has its own."""
+        tuples = {query: FULL.throughput.tuples[query] for query in queries}
+        tuples |= {q: n for q, n in self.throughput.tuples.items() if q in queries}
+        throughput = replace(self.throughput, tuples=tuples)
+        latency_queries = tuple(q for q in queries if q in FULL.latency.queries)
+        return replace(
+            self, throughput=throughput, latency=replace(self.latency, queries=latency_queries)
+        )
+
+
+FULL: Final = Sizes(
+    "full",
+    RaceSizes({"q1": 10_000_000, "q3": 1_000_000, "q8": 1_000_000, "q12": 10_000_000}, 3, 600.0),
+    LatencySizes(("q3", "q12"), (0.1, 0.5, 0.8), 20.0, 5.0, 1_000_000),
+    RecoverySizes(5, 10_000.0, 3.0, 240.0),
+)
+QUICK: Final = Sizes(
+    "quick",
+    RaceSizes({"q12": 300_000, "q3": 150_000}, 1, 120.0),
+    LatencySizes(("q3",), (0.5,), 5.0, 3.0, 100_000),
+    RecoverySizes(1, 5_000.0, 2.0, 90.0),
+)
+
+__all__ = ["EXPERIMENTS", "FULL", "NAMES", "QUERIES", "QUICK", "run"]
+EXPERIMENTS: Final = ("throughput", "latency", "recovery")
+NAMES: Final = tuple(peer.name for peer in PEERS if peer is not HOLDFAST)
+
+
+def run(
+    sizes: Sizes,
+    say: Say,
+    *,
+    only: tuple[str, ...] = EXPERIMENTS,
+    names: tuple[str, ...] = NAMES,
+    cache: Path,
+    keep: Callable[[dict[str, Any]], None] = lambda results: None,
+    others: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Run experiments on Holdfast and some peers.
+
+    Args:
+        sizes: How much.
+        say: Told what is going on.
+        only: Which experiments.
+        names: Which peers.
+        cache: Folder of the peers' environments, made where they are missing.
+        others: Results of an earlier run; latency takes each one's maximum from there if
+            throughput is not measured again.
+        keep: Given the results so far after every experiment.
+
+    Returns:
+        `machine`, `experiments` (how each was run), `peers` and one entry per experiment, fit for
+        JSON.
+    """
+    use_cores()
+    others = others or {}
+    peers = tuple(peer for peer in PEERS if peer is HOLDFAST or peer.name in names)
+    results: dict[str, Any] = {"machine": machine(), "experiments": {}}
+    installed = Installed(peers, cache, say)
+    results["peers"] = {peer.name: _described(peer, installed) for peer in peers}
+    for name in EXPERIMENTS:
+        if name in only:
+            began_s = time.monotonic()
+            results[name] = _run_one(name, peers, installed, sizes, others | results, say)
+            seconds = round(time.monotonic() - began_s, 1)
+            entry = {"size": sizes.name, "sizes": asdict(sizes), "seconds": seconds}
+            results["experiments"][name] = entry
+            keep(results)
+    return results
+
+
+def _run_one(
+    name: str,
+    peers: tuple[Peer, ...],
+    installed: Installed,
+    sizes: Sizes,
+    known: dict[str, Any],
+    say: Say,
+) -> dict[str, Any]:
+    if name == "throughput":
+        return race.compare(peers, installed, sizes.throughput, say)
+    if name == "latency":
+        maxima = known.get("throughput", {})
+        return latency.measure(peers, installed, sizes.latency, maxima, say)
+    return recovery.measure(peers, installed, sizes.recovery, say)
+
+
+def _described(peer: Peer, installed: Installed) -> dict[str, Any]:
+    return {
+        "title": peer.title,
+        "requirements": peer.requirements,
+        "quirks": peer.quirks,
+        "refuses": peer.refuses,
+        "absent": installed.absent.get(peer.name, ""),
+    }

@@ -1,0 +1,78 @@
+"""A script that follows its input, from its start until it keeps up with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from holdfast.bench.inputs import FILES_PER_TRIGGER
+from holdfast.bench.peers import rows
+from holdfast.bench.peers.jobs.contract import Job
+from holdfast.bench.peers.paced import TICK_S, Feeder, Follower, Staged
+from holdfast.bench.peers.peer import Peer
+from holdfast.bench.peers.process import JobRun
+from holdfast.bench.running import BenchFailed
+
+LOOK_S: Final = {"log": 0.001, "lines": 0.005, "parts": 0.02, "spark": 0.02}
+"""How often an output is looked at: a look at folders costs more the more files they hold."""
+
+PRIMED_S: Final = {"q1": 1.0, "q3": 1.0, "q12": 10.5}
+"""Event time that is there before a script starts, enough for its first result."""
+
+_TIMEOUT_S = 120.0
+
+
+class Following:
+    """One script, what it reads, and what it puts out; it may be started again."""
+
+    def __init__(
+        self, peer: Peer, python: Path, staged: Staged, folder: Path, warm_up: dict[str, str] | None
+    ) -> None:
+        """Prime the input; nothing runs yet."""
+        self.peer, self.staged, self._python, self._folder = peer, staged, python, folder
+        self.job = Job(
+            staged.query,
+            staged.inputs,
+            output=str(folder / "output"),
+            state=str(folder / "state"),
+            follows=True,
+            warm_up=warm_up,
+            files_at_once=FILES_PER_TRIGGER,
+            scratch=str(folder / "scratch"),
+        )
+        self.what = f"{peer.title}, {staged.query} at {staged.rate:,.0f} tuples/s"
+        self.follower = Follower(self.output(), staged)
+        self.feeder = Feeder(staged)
+        for _ in range(int(PRIMED_S[staged.query] / TICK_S)):
+            staged.release()
+        self.first_chunk = staged.released
+
+    def output(self) -> rows.Output:
+        """Its output, read from the start."""
+        return rows.OUTPUTS[self.peer.output](self.job.output, self.staged.query)
+
+    def start(self) -> JobRun:
+        """Start the script, for the first time or after a kill."""
+        return JobRun(self._python, self.peer.job, self.job, self._folder)
+
+    def wait(self, run: JobRun, is_so: Callable[[], bool], what: str) -> None:
+        """Follow the output until something holds.
+
+        Raises:
+            BenchFailed: It does not in time, or the script has failed.
+        """
+        deadline_s = time.monotonic() + _TIMEOUT_S
+        while not is_so():
+            run.require(self.what)
+            if time.monotonic() > deadline_s:
+                words = run.last_words()
+                raise BenchFailed(f"{self.what}: {what} not within {_TIMEOUT_S:.0f} s: {words}")
+            self.follower.poll()
+            time.sleep(LOOK_S[self.peer.output])
+
+    def begin(self, run: JobRun) -> None:
+        """Wait for the first result, then let the input flow."""
+        self.wait(run, lambda: self.follower.count > 0, "the first result")
+        self.feeder.start()

@@ -1,0 +1,116 @@
+"""Latency of every system at shares of its own maximum."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from holdfast.bench.peers.events import recorded
+from holdfast.bench.peers.following import PRIMED_S, Following
+from holdfast.bench.peers.paced import TICK_S, stage
+from holdfast.bench.peers.peer import Peer
+from holdfast.bench.peers.race import Installed
+from holdfast.bench.running import BenchFailed
+from holdfast.bench.throughput import Say
+
+SHARES: Final = (0.1, 0.5, 0.8)
+_DRAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySizes:
+    """How long.
+
+    Attributes:
+        queries: Which.
+        shares: Of each system's own maximum.
+        seconds: Length of the part that counts.
+        skipped_s: What goes before it.
+        warm_up_tuples: Read before by engines that compile while they run.
+    """
+
+    queries: tuple[str, ...]
+    shares: tuple[float, ...]
+    seconds: float
+    skipped_s: float
+    warm_up_tuples: int
+
+
+def measure(
+    peers: tuple[Peer, ...],
+    installed: Installed,
+    sizes: LatencySizes,
+    throughput: dict[str, Any],
+    say: Say,
+) -> dict[str, Any]:
+    """Per query, system and share: percentiles in milliseconds.
+
+    Args:
+        peers: Who.
+        installed: Their environments.
+        sizes: How long.
+        throughput: Results of the race: where each one's maximum comes from.
+        say: Told of every run.
+    """
+    results: dict[str, Any] = {}
+    for query in sizes.queries:
+        systems: dict[str, Any] = {}
+        failures: dict[str, str] = {}
+        maxima = {
+            n: e["tuples_per_s"]
+            for n, e in throughput.get(query, {"systems": {}})["systems"].items()
+        }
+        for share in sizes.shares:
+            for peer in peers:
+                say(f"{query} at {share:.0%}: {peer.title}")
+                try:
+                    if why := peer.why_not(query):
+                        raise BenchFailed(why)
+                    if peer.name not in maxima:
+                        raise BenchFailed("its maximum was not measured")
+                    rate = maxima[peer.name] * share
+                    run = _run(peer, installed.python(peer), query, rate, sizes)
+                    systems.setdefault(peer.name, {})[f"{share:.0%}"] = run
+                    say(f"  {run}")
+                except BenchFailed as failed:
+                    failures[f"{peer.name} at {share:.0%}"] = str(failed)
+                    say(f"  {failed}")
+        results[query] = {"systems": systems, "failures": failures}
+    return results
+
+
+def _run(peer: Peer, python: Path, query: str, rate: float, sizes: LatencySizes) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-peers-") as name:
+        folder = Path(name)
+        seconds = sizes.seconds + sizes.skipped_s
+        staged = stage(query, peer.input, rate, seconds + PRIMED_S[query], folder / "events")
+        warm_up = None
+        if peer.needs_warm_up:
+            events = recorded(query, sizes.warm_up_tuples, folder / "warm-up")
+            warm_up = events.folders[peer.input]
+        following = Following(peer, python, staged, folder / "run", warm_up)
+        first_chunk = following.first_chunk + int(sizes.skipped_s / TICK_S)
+        with following.start() as run:
+            following.begin(run)
+            end_s = time.monotonic() + seconds
+            following.wait(run, lambda: time.monotonic() > end_s, "the end")
+            following.feeder.stop()
+            drained_s = time.monotonic() + _DRAIN_S
+            following.wait(run, lambda: time.monotonic() > drained_s, "the last results")
+        found_ms = following.follower.latencies_s(first_chunk) * 1000
+    if not len(found_ms):
+        raise BenchFailed(f"{following.what}: no result while it was measured")
+    p50, p99, most = np.percentile(found_ms, (50, 99, 100))
+    return {
+        "tuples_per_s": round(staged.rate),
+        "p50_ms": round(float(p50), 1),
+        "p99_ms": round(float(p99), 1),
+        "max_ms": round(float(most), 1),
+        "results": len(found_ms),
+        "latest_release_ms": round(following.feeder.latest_s * 1000, 1),
+    }

@@ -1,0 +1,354 @@
+"""Results of `bench.py` as a page and plots; only what was measured is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.bench.peers.peer import HOLDFAST, HOLDFAST_WHOLE
+from holdfast.bench.report import former_results, new_figure, save_figure, table, write_page
+
+_INTRODUCTION = """\
+# Holdfast beside other stream processors
+
+`holdfast bench peers` made this page. All systems read the same events, written before, on the same
+two cores of one machine, in alternating rounds of one run, with fault tolerance on. Each peer has
+an environment of its own with pinned versions, made by the benchmark; its script, set up as its own
+documentation advises, is in `src/holdfast/bench/peers/jobs/`. Outputs are compared row by row with
+Spark SQL in batch; windows that no event has closed are left out, as systems differ in whether they
+show them. What carries over to other machines is ratios.
+
+"""
+_THROUGHPUT_NOTE = """
+Every run is a process of its own. Engines that compile while they run (JVMs, Holdfast) get a whole
+run first in the same process, which does not count; systems that would take many minutes read only
+the first events. The time of Structured Streaming is the sum of its micro-batches, that of PyFlink
+the net run time its job reports, that of Holdfast from the first read to the end of its sink's log;
+others are timed from the call that runs their dataflow to their last output. Memory is the greatest
+sum of the proportional shares of all processes of a run, a sample every quarter of a second,
+warming up included.
+"""
+_LATENCY_NOTE = """
+At shares of each one's own maximum above. Events become visible in small files, one for every
+50 ms and kind, by a rename; event time goes as fast as the clock. A result's latency runs from when
+the newest event it depends on became visible (Q12: the first event beyond its window) until the
+result is visible where the system puts its output. Outputs are looked at every millisecond
+(Holdfast), 5 ms (files that grow) or 20 ms (files that appear), so that the latter's figures are up
+to that much too high.
+"""
+_RECOVERY_NOTE = """
+Q3 at {rate:,.0f} tuples/s, files as for latency. All processes of a system are killed with SIGKILL
+and started again at once, as an ideal supervisor would; of Holdfast, in its first line, the node
+that holds the state. The time runs from the kill to the first row that is right and that nobody had
+seen before. Rows are compared with Spark SQL at the end, after all kills.
+"""
+_RECOVERY_RATIO = 10
+_LATENCY_RATIO = 10
+_RATIO_TO_SPARK = {"q1": 4, "q3": 20, "q8": 20, "q12": 25}
+_RATIO_TO_BEST = {"q1": 2, "q3": 5, "q8": 5, "q12": 5}
+
+
+def write(results: dict[str, Any], folder: Path) -> Path:
+    """Write `peers.json`, `peers.md` and plots into a folder; the page's path."""
+    page = write_page("peers", results, render(results), folder)
+    for name, plot in _PLOTS.items():
+        if name in results:
+            plot(results, folder / f"peers-{name}.png")
+    return page
+
+
+def former(folder: Path) -> dict[str, Any]:
+    """What an earlier run has left in a folder."""
+    return former_results("peers", folder)
+
+
+def merged(former: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    """Results with those experiments of an earlier run that were not repeated."""
+    both = {name: former.get(name, {}) | results.get(name, {}) for name in ("experiments", "peers")}
+    return former | results | both
+
+
+def render(results: dict[str, Any]) -> str:
+    """The page as Markdown."""
+    machine = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    how = ", ".join(
+        f"{name} ({entry['size']}, {entry['seconds']:.0f} s)"
+        for name, entry in results["experiments"].items()
+    )
+    head = f"Machine: {machine}. Experiments: {how}.\n"
+    parts = [_INTRODUCTION, head, _goals(results), _peers(results)]
+    parts += [section(results) for name, section in _SECTIONS.items() if name in results]
+    return "".join(parts)
+
+
+def has_wrong_output(results: dict[str, Any]) -> bool:
+    """Whether Holdfast put out anything else than Spark SQL. What peers put out is theirs."""
+    return not all(
+        entry["is_identical"]
+        for experiment in ("throughput", "recovery")
+        for found in results.get(experiment, {}).values()
+        for name, entry in found["systems"].items()
+        if name in _OURS
+    )
+
+
+_OURS = {HOLDFAST.name: HOLDFAST.title, HOLDFAST_WHOLE.name: HOLDFAST_WHOLE.title}
+
+
+def _title(results: dict[str, Any], name: str) -> str:
+    title: str = _OURS.get(name) or results["peers"][name]["title"]
+    return title
+
+
+# -- what is aimed at -----------------------------------------------------------------------------
+
+
+def _goals(results: dict[str, Any]) -> str:
+    rows = [row for name, goals in _GOALS.items() if name in results for row in goals(results)]
+    shown = [
+        (what, f"{sign} {bound:g}", f"{got:.3g}", "met" if is_met else "**not met**")
+        for what, sign, bound, got, is_met in rows
+    ]
+    return "\n## Goals\n\n" + table(("ratio", "goal", "measured", ""), shown)
+
+
+Goal = tuple[str, str, float, float, bool]
+
+
+def _throughput_goals(results: dict[str, Any]) -> Iterator[Goal]:
+    for query, found in results["throughput"].items():
+        rates = {name: entry["tuples_per_s"] for name, entry in found["systems"].items()}
+        ours = rates.pop("holdfast", 0)
+        if "spark" in rates:
+            yield _least(
+                query, "Structured Streaming", _RATIO_TO_SPARK[query], ours, rates["spark"]
+            )
+        if rates:
+            best = max(rates, key=lambda name: rates[name])
+            title = f"the best peer, {_title(results, best)}"
+            yield _least(query, title, _RATIO_TO_BEST[query], ours, rates[best])
+
+
+def _least(query: str, whom: str, bound: float, ours: float, theirs: float) -> Goal:
+    ratio = ours / theirs
+    return f"throughput of {query} to {whom}", "≥", bound, ratio, ratio >= bound
+
+
+def _latency_goals(results: dict[str, Any]) -> Iterator[Goal]:
+    for query, found in results["latency"].items():
+        p99 = {
+            name: runs["50%"]["p99_ms"] for name, runs in found["systems"].items() if "50%" in runs
+        }
+        what = f"p99 of {query} at half of the maximum"
+        yield from _soonest(results, what, p99, _LATENCY_RATIO)
+
+
+def _recovery_goals(results: dict[str, Any]) -> Iterator[Goal]:
+    for found in results["recovery"].values():
+        times = {name: entry["median_ms"] for name, entry in found["systems"].items()}
+        times.pop(HOLDFAST_WHOLE.name, None)
+        yield from _soonest(results, "recovery", times, _RECOVERY_RATIO)
+
+
+def _soonest(
+    results: dict[str, Any], what: str, times: dict[str, float], ratio: int
+) -> Iterator[Goal]:
+    """How many times sooner than Structured Streaming, and than the best peer."""
+    ours = times.pop(HOLDFAST.name, None)
+    if ours is None or not times:
+        return
+    if "spark" in times:
+        got = times["spark"] / ours
+        yield f"{what}, Structured Streaming's to Holdfast's", "≥", ratio, got, got >= ratio
+    best = min(times, key=lambda name: times[name])
+    got = times[best] / ours
+    yield (
+        f"{what}, that of the best peer, {_title(results, best)}, to Holdfast's",
+        ">",
+        1,
+        got,
+        got > 1,
+    )
+
+
+_GOALS = {
+    "throughput": _throughput_goals,
+    "latency": _latency_goals,
+    "recovery": _recovery_goals,
+}
+
+
+# -- sections -------------------------------------------------------------------------------------
+
+
+def _peers(results: dict[str, Any]) -> str:
+    lines = ["\n## Peers\n\n"]
+    for peer in results["peers"].values():
+        version = ", ".join(peer["requirements"]) or "as the package needs it"
+        notes = [*peer["quirks"], *(f"{query}: {why}" for query, why in peer["refuses"].items())]
+        if peer["absent"]:
+            notes.append(f"**Not run**: {_one_line(peer['absent'])}")
+        lines.append(f"- **{peer['title']}** ({version}). {' '.join(notes)}\n")
+    return "".join(lines)
+
+
+def _throughput(results: dict[str, Any]) -> str:
+    rows = []
+    for query, found in results["throughput"].items():
+        ours = found["systems"].get("holdfast", {}).get("tuples_per_s")
+        for name, entry in found["systems"].items():
+            rate = entry["tuples_per_s"]
+            rows.append(
+                (
+                    query,
+                    f"{entry['tuples']:,}",
+                    _title(results, name),
+                    f"{rate:,}",
+                    "" if not ours or name == "holdfast" else f"{ours / rate:.1f} ×",
+                    f"{entry['peak_bytes'] / 1e6:,.0f}",
+                    _verdict(entry),
+                    ", ".join(f"{run['seconds']:.2f}" for run in entry["runs"]),
+                )
+            )
+    header = ("query", "tuples", "system", "tuples/s", "Holdfast's", "MB", "output", "runs, s")
+    plot = "\n![Throughput of all](peers-throughput.png)\n"
+    shown = table(header, rows)
+    return (
+        "\n## Throughput\n\n" + shown + _failures(results, "throughput") + _THROUGHPUT_NOTE + plot
+    )
+
+
+def _latency(results: dict[str, Any]) -> str:
+    rows = [
+        (
+            query,
+            share,
+            _title(results, name),
+            f"{run['tuples_per_s']:,}",
+            *(f"{run[part]:,.1f}" for part in ("p50_ms", "p99_ms", "max_ms")),
+            f"{run['results']:,}",
+        )
+        for query, found in results["latency"].items()
+        for name, runs in found["systems"].items()
+        for share, run in runs.items()
+    ]
+    header = ("query", "share", "system", "tuples/s", "p50 ms", "p99 ms", "max ms", "results")
+    plot = "\n![Latency of all](peers-latency.png)\n"
+    shown = table(header, rows)
+    return "\n## Latency\n\n" + shown + _failures(results, "latency") + _LATENCY_NOTE + plot
+
+
+def _recovery(results: dict[str, Any]) -> str:
+    (found,) = results["recovery"].values()
+    rows = [
+        (
+            _title(results, name),
+            f"{entry['median_ms']:,.0f}",
+            f"{entry['max_ms']:,.0f}",
+            _verdict(entry),
+            ", ".join(f"{ms:,.0f}" for ms in entry["times_ms"]),
+        )
+        for name, entry in found["systems"].items()
+    ]
+    shown = table(("system", "median ms", "slowest ms", "output", "kills, ms"), rows)
+    note = _RECOVERY_NOTE.format(rate=found["tuples_per_s"])
+    plot = "\n![Recovery of all](peers-recovery.png)\n"
+    return "\n## Recovery\n\n" + shown + _failures(results, "recovery") + note + plot
+
+
+def _verdict(entry: dict[str, Any]) -> str:
+    if entry["is_identical"]:
+        return "identical"
+    outputs = [run["output"] for run in entry.get("runs", [entry])]
+    output = max(outputs, key=lambda each: each["lost"] + each["surplus"])
+    return (
+        f"**not identical**: of {output['expected']:,} rows {output['lost']:,} lost, "
+        f"{output['surplus']:,} wrong or doubled"
+    )
+
+
+def _failures(results: dict[str, Any], experiment: str) -> str:
+    """Who did not run and why; those absent altogether are named once, above."""
+    lines = [
+        f"- {query}, {_title(results, name.partition(' ')[0])}: {_one_line(why)}\n"
+        for query, found in results[experiment].items()
+        for name, why in found["failures"].items()
+        if not results["peers"].get(name.partition(" ")[0], {}).get("absent")
+    ]
+    return "\nDid not run to the end:\n\n" + "".join(lines) if lines else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+_SECTIONS = {"throughput": _throughput, "latency": _latency, "recovery": _recovery}
+
+
+# -- plots ----------------------------------------------------------------------------------------
+
+_OUR_COLOUR, _THEIR_COLOURS = (
+    "#1f6f8b",
+    ("#9aa5b1", "#cbd2d9", "#7b8794", "#b8a88f", "#d9c8a9", "#8fa89b"),
+)
+
+
+def colours(names: list[str]) -> dict[str, str]:
+    """A colour per system, Holdfast's always the same."""
+    others = [name for name in names if name != "holdfast"]
+    return {"holdfast": _OUR_COLOUR} | {
+        n: _THEIR_COLOURS[i % len(_THEIR_COLOURS)] for i, n in enumerate(others)
+    }
+
+
+def _plot_throughput(results: dict[str, Any], path: Path) -> None:
+    rates = {
+        query: {name: entry["tuples_per_s"] for name, entry in found["systems"].items()}
+        for query, found in results["throughput"].items()
+    }
+    plot_bars(results, rates, "tuples per second", "NexMark on two cores", path)
+
+
+def plot_bars(
+    results: dict[str, Any], values: dict[str, dict[str, float]], unit: str, title: str, path: Path
+) -> None:
+    """A group of bars per query, a bar per system, on a logarithmic axis."""
+    figure, axes = new_figure()
+    names = [name for name in results["peers"] if any(name in f for f in values.values())]
+    width, colour = 0.8 / len(names), colours(names)
+    for number, name in enumerate(names):
+        places = [
+            (group + (number - (len(names) - 1) / 2) * width, found[name])
+            for group, found in enumerate(values.values())
+            if name in found
+        ]
+        if places:
+            at, heights = zip(*places, strict=True)
+            axes.bar(at, heights, width, color=colour[name], label=_title(results, name))
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(values)), [query.upper() for query in values])
+    axes.set_ylabel(unit)
+    axes.set_title(title)
+    axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, -0.32), ncols=3)
+    save_figure(figure, path)
+
+
+def _plot_latency(results: dict[str, Any], path: Path) -> None:
+    values = {
+        f"{query}, {share}": {
+            name: runs[share]["p99_ms"] for name, runs in found["systems"].items() if share in runs
+        }
+        for query, found in results["latency"].items()
+        for share in sorted({s for runs in found["systems"].values() for s in runs})
+    }
+    plot_bars(results, values, "p99, ms", "Latency at shares of each one's maximum", path)
+
+
+def _plot_recovery(results: dict[str, Any], path: Path) -> None:
+    (found,) = results["recovery"].values()
+    times = {name: entry["median_ms"] for name, entry in found["systems"].items()}
+    plot_bars(results, {"q3": times}, "ms", "From kill -9 to the first new right result", path)
+
+
+_PLOTS = {"throughput": _plot_throughput, "latency": _plot_latency, "recovery": _plot_recovery}

@@ -1,0 +1,38 @@
+"""Whose keep-alives are missed, as one can tell who may have stood still oneself. [HA §4]
+
+Words that came in while the waiting process was stopped, starved or held up by a disk are handled
+only after it goes on, and its check may be due before them. So a check that comes late takes nobody
+for lost yet who was not missed at the check before: one more turn, and such words are in.
+"""
+
+from __future__ import annotations
+
+
+class SilenceWatch:
+    """Judges silence at checks that come at regular times."""
+
+    def __init__(self, late_ms: int) -> None:
+        """Nothing has been checked.
+
+        Args:
+            late_ms: A check that comes so long after the one before shows a standstill.
+        """
+        self._late_ms = late_ms
+        self._checked_ms: int | None = None
+        self._is_late = False
+        self._missed: dict[str, int] = {}  # at this check, with when it was last heard
+        self._missed_before: dict[str, int] = {}
+
+    def check(self, now_ms: int) -> None:
+        """A check begins."""
+        before_ms = self._checked_ms
+        self._is_late = before_ms is not None and now_ms - before_ms > self._late_ms
+        self._checked_ms = now_ms
+        self._missed_before, self._missed = self._missed, {}
+
+    def is_lost(self, peer: str, heard_ms: int, limit_ms: int, now_ms: int) -> bool:
+        """Whether a peer that was last heard at `heard_ms` is missed for more than `limit_ms`."""
+        if now_ms - heard_ms <= limit_ms:
+            return False
+        self._missed[peer] = heard_ms
+        return not self._is_late or self._missed_before.get(peer) == heard_ms

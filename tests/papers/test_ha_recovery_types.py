@@ -168,6 +168,7 @@ def run(
         input_queue_tuples=64,
         output_queue_tuples=64,
         ack_interval_ms=draw.number(5, 80),
+        ack_tuples=0,
         resubscribe_ms=150,
         page_bytes=2048,
     )

@@ -29,7 +29,13 @@ class Option:
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("ackIntervalMs", 50, 1, 60_000, "period of acknowledgements, M of HA §5.2; ms"),
+    Option(
+        "ackIntervalMs",
+        50,
+        1,
+        60_000,
+        "M of HA §5.2: acknowledgements, up to four apart at low rates; ms",
+    ),
     Option("keepAliveMs", 100, 10, 60_000, "period of keep-alives; ms"),
     Option("keepAliveMisses", 3, 1, 100, "keep-alives missed until a node is taken for dead"),
     Option("launchTimeoutMs", 30_000, 1_000, 3_600_000, "time a node may take to come up; ms"),

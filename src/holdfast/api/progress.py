@@ -213,6 +213,14 @@ def recovery_block(recoveries: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+_SENT_BYTES: Final = {
+    "tuples": "tuple_bytes",
+    "acks": "ack_bytes",
+    "standby": "standby_bytes",
+    "restartPoints": "point_bytes",
+}
+
+
 def _unit(
     nodes: list[NodePlan], heard: Heard, rows_in_per_s: float, rows_out_per_s: float
 ) -> dict[str, Any]:
@@ -241,6 +249,7 @@ def _unit(
         },
         "keptRows": _sum(heard, nodes, "retained_tuples") + _sum(heard, nodes, "spilled_tuples"),
         "stateBytes": _sum(heard, nodes, "state_bytes"),
+        "sentBytes": {said: _sum(heard, nodes, name) for said, name in _SENT_BYTES.items()},
         "checkpoint": _checkpoint_block(written),
         "recovery": recovery_block([r for r in heard.recoveries if r["node"] in names]),
     }

@@ -7,10 +7,12 @@ tuple by tuple and in order: a count too many or too few, a gap or a repeat woul
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from holdfast.api.query import Query
 
 STATE_BYTES = 10_000_000
-_VICTIM = "counts[0]"
+FEEDER = "ingest"
+VICTIM = "counts[0]"
 _TIMEOUT_S = 60.0
 _SETTLE_S = 0.6
 _END_AHEAD_S = 2.0
@@ -131,13 +134,61 @@ def measure(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
     }
 
 
-def _run(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """A running query that counts bids per bidder; its victim is the node that counts."""
+
+    query: Query
+    sink: SinkFollower
+    source: PreloadedBids
+    sizes: RecoverySizes
+
+    def wait_until_ready(self, what: str) -> None:
+        """Until the node holds its state, goes on, and all its replicas are ready."""
+
+        def is_ready() -> bool:
+            self.sink.poll()
+            victim = self.query.status["nodes"][NodeId(VICTIM)]
+            is_going_on = self.sink.next_id > self.sizes.keys and victim["state"] == "running"
+            if not (is_going_on and all(replica["is_ready"] for replica in victim["replicas"])):
+                return False
+            wanted = STATE_BYTES if self.sizes.is_precise else 0
+            return node_statistic(self.query, VICTIM, "state_bytes") >= wanted
+
+        settled_s = time.monotonic() + _SETTLE_S
+        # The statistics of the victim before must not be taken for those of its replacement.
+        wait_until(
+            self.query,
+            lambda: time.monotonic() > settled_s and is_ready(),
+            f"{STATE_BYTES} bytes of state {what}",
+            _TIMEOUT_S,
+        )
+
+    def end(self) -> dict[str, Any]:
+        """Have the input end; what came out, beside what must."""
+        # Ahead of what the node may have made before it sees the file.
+        total = self.source.due()[0] + int(_END_AHEAD_S * self.sizes.rate)
+        end_path = Path(self.source.end_path)
+        draft = end_path.with_name("end.draft")
+        draft.write_text(str(total))
+        draft.rename(end_path)
+        finish(self.query, "counting", _TIMEOUT_S)
+        while not self.sink.has_ended:
+            self.sink.poll()
+        difference = None
+        if self.sizes.is_precise:
+            difference = self.sink.difference(*expected_counts(self.source, total))
+        return {"tuples": total, "is_identical": difference is None, "difference": difference}
+
+
+@contextlib.contextmanager
+def counting(spark: SparkSession, sizes: RecoverySizes) -> Iterator[Counting]:
+    """The query while it runs."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        end_path = Path(folder) / "end"
         origin_us = int((time.time() + 2) * 1e6)
-        source = PreloadedBids(sizes.keys, sizes.rate, origin_us, str(end_path))
+        source = PreloadedBids(sizes.keys, sizes.rate, origin_us, str(Path(folder) / "end"))
         flow = Dataflow("recovery")
-        bids = flow.source_generator(source, name="bids", unit="ingest")
+        bids = flow.source_generator(source, name="bids", unit=FEEDER)
         counted = bids.key_by("bidder").window(tumbling(WINDOW))
         counted.aggregate("count(*) AS bids", name="counts", emit="changes").sink("counts")
         query = flow.start(
@@ -148,55 +199,28 @@ def _run(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
         )
         try:
             sink = SinkFollower(stream_path(f"{folder}/run", "counts", 0))
-            kills = [_kill(query, sink, number, sizes) for number in range(sizes.kills)]
-            # Ahead of what the node may have made before it sees the file.
-            total = source.due()[0] + int(_END_AHEAD_S * sizes.rate)
-            draft = end_path.with_name("end.draft")
-            draft.write_text(str(total))
-            draft.rename(end_path)
-            finish(query, "recovery", _TIMEOUT_S)
+            yield Counting(query, sink, source, sizes)
         finally:
             query.stop()
-        while not sink.has_ended:
-            sink.poll()
-        difference = None
-        if sizes.is_precise:
-            difference = sink.difference(*expected_counts(source, total))
-        return {
-            "kills": kills,
-            "tuples": total,
-            "is_identical": difference is None,
-            "difference": difference,
-            "unplanned_failures": len(query.failures) - sizes.kills,
-        }
 
 
-def _kill(query: Query, sink: SinkFollower, number: int, sizes: RecoverySizes) -> dict[str, Any]:
+def _run(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
+    with counting(spark, sizes) as running:
+        kills = [_kill(running, number) for number in range(sizes.kills)]
+        ended = running.end()
+        unplanned = len(running.query.failures) - sizes.kills
+    return {"kills": kills, **ended, "unplanned_failures": unplanned}
+
+
+def _kill(running: Counting, number: int) -> dict[str, Any]:
     """Kill the victim once it holds its state and goes on; the time to the first later output."""
-
-    def is_ready() -> bool:
-        sink.poll()
-        is_running = query.status["nodes"][NodeId(_VICTIM)]["state"] == "running"
-        is_going_on = sink.next_id > sizes.keys and is_running
-        replicas = query.status["nodes"][NodeId(_VICTIM)]["replicas"]
-        if not (is_going_on and all(replica["is_ready"] for replica in replicas)):
-            return False
-        wanted = STATE_BYTES if sizes.is_precise else 0
-        return node_statistic(query, _VICTIM, "state_bytes") >= wanted
-
-    settled_s = time.monotonic() + _SETTLE_S
-    # The statistics of the victim before must not be taken for those of its replacement.
-    wait_until(
-        query,
-        lambda: time.monotonic() > settled_s and is_ready(),
-        f"recovery: {STATE_BYTES} bytes of state before kill {number + 1}",
-        _TIMEOUT_S,
-    )
-    state_bytes = node_statistic(query, _VICTIM, "state_bytes")
+    running.wait_until_ready(f"before kill {number + 1}")
+    query, sink = running.query, running.sink
+    state_bytes = node_statistic(query, VICTIM, "state_bytes")
     sink.poll()
     before, reported = sink.incarnation, len(_recoveries(query))
     killed_s = time.monotonic()
-    os.kill(query.pid(_VICTIM), signal.SIGKILL)
+    os.kill(query.pid(VICTIM), signal.SIGKILL)
 
     def has_new_output() -> bool:
         sink.poll()
@@ -221,4 +245,4 @@ def _p99(times_ms: list[float]) -> float:
 
 def _recoveries(query: Query) -> list[dict[str, Any]]:
     """The victim's; on a busy machine others may be taken for dead and replaced, too."""
-    return [recovery for recovery in query.recoveries if recovery["node"] == _VICTIM]
+    return [recovery for recovery in query.recoveries if recovery["node"] == VICTIM]

@@ -107,7 +107,10 @@ def ha(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="figure6, figure7, table6, 7, 8, or spark; repeatable."),
+        typer.Option(
+            help="figure6, figure7, table6, table7 or table8, simulated; kills, bytes or "
+            "handovers, on Spark; repeatable. The others stay in the report as they are."
+        ),
     ] = None,
     approach: Annotated[
         list[str] | None, typer.Option(help="Name of a protection; repeatable.")
@@ -127,7 +130,8 @@ def ha(
     size = page.QUICK if quick else page.FULL
     size = size if runs is None else replace(size, name=f"{runs} runs", runs=runs)
     results = page.run(size, say, only=wanted, approaches=approaches)
-    _show(results, page, report, as_json=as_json)
+    before = page.former(report) if report is not None and (only or approach) else {}
+    _show(page.combined(before, results), page, report, as_json=as_json)
 
 
 @app.command()

@@ -28,7 +28,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 SCHEMA = pa.schema([("v", pa.int64())])
 A, B, OUT = StreamId("a>n"), StreamId("b>n"), StreamId("n>c")
 ONE, TWO = Incarnation(1), Incarnation(2)
-LIMITS = NodeLimits(input_queue_tuples=10, round_tuples=100)
+LIMITS = NodeLimits(input_queue_tuples=10, round_tuples=100, ack_tuples=0)
 _E = TypeVar("_E", bound=Effect)
 
 
@@ -42,6 +42,7 @@ def node(
     *inputs: tuple[StreamId, str | None],
     operators: tuple[OperatorSpec, ...] = (),
     waits_for: dict[StreamId, tuple[StreamId, ...]] | None = None,
+    limits: NodeLimits = LIMITS,
 ) -> Node:
     specs = tuple(
         InputSpec(
@@ -55,7 +56,7 @@ def node(
     )
     last = ("operator", len(operators) - 1) if operators else ("port", 0)
     output = OutputSpec(last, SCHEMA, (OUT,), (NodeId("c"),))
-    plan = NodePlan(NodeId("n"), "n", 0, specs, 1, operators, (output,), limits=LIMITS)
+    plan = NodePlan(NodeId("n"), "n", 0, specs, 1, operators, (output,), limits=limits)
     made = Node(plan, Assignment(1, ONE, None, {}), 0)
     for _, producer in inputs:
         if producer is not None:
@@ -88,6 +89,20 @@ def test_more_tuples_of_one_time_than_the_input_may_hold_do_not_stop_a_node() ->
     granted = {ack.stream: ack.credit_until for ack in acks}
     assert granted[A] == 20, "the slowest stream goes on"
     assert granted[B] == 10, "a faster one does not run ahead"
+
+
+def test_few_new_tuples_wait_some_intervals_until_they_are_acknowledged() -> None:
+    machine = node((A, "a"), limits=replace(LIMITS, ack_tuples=4))
+
+    def acknowledged(now_ms: int) -> list[int]:
+        acks = of_kind(machine.step(TimerFired("ack"), now_ms), events.SendAck)
+        return [ack.received_before for ack in acks]
+
+    assert [acknowledged(50 * i) for i in range(1, 6)] == [[], [], [], [0], []]
+    receive(machine, A, batch(0, [5, 6, 7]))
+    assert acknowledged(300) == []
+    receive(machine, A, batch(3, [8]))
+    assert acknowledged(350) == [4], "four are enough"
 
 
 def test_a_stream_is_let_ahead_of_one_that_holds_back_what_comes_from_its_source() -> None:

@@ -201,7 +201,10 @@ def _prepared(
         "",
         parallelism=1,
         limits=NodeLimits(
-            ack_interval_ms=interval_ms, round_tuples=_ROUND_TUPLES, page_bytes=_PAGE_BYTES
+            ack_interval_ms=interval_ms,
+            ack_tuples=0,  # As in the paper, every M whatever the rate.
+            round_tuples=_ROUND_TUPLES,
+            page_bytes=_PAGE_BYTES,
         ),
         protection=lambda unit: protection if unit == "query" else UnitProtection(),
     )

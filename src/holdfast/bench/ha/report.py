@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.api.session import session
-from holdfast.bench.ha import experiments, paper, plots, spark_kills
+from holdfast.bench.ha import experiments, paper, plots, spark_costs, spark_kills
 from holdfast.bench.ha.paper import PaperQuery
-from holdfast.bench.report import table, write_page
+from holdfast.bench.ha.spark_kills import Kills
+from holdfast.bench.report import former_results, table, write_page
 from holdfast.bench.spine import machine
 from holdfast.core.recovery.cost_model import (
     GUARANTEES,
@@ -23,7 +24,8 @@ from holdfast.core.recovery.cost_model import (
 )
 
 SIMULATED: Final = experiments.EXPERIMENTS
-EXPERIMENTS: Final = (*SIMULATED, "spark")
+ON_SPARK: Final = ("kills", "bytes", "handovers")
+EXPERIMENTS: Final = (*SIMULATED, *ON_SPARK)
 APPROACHES: Final = tuple(experiments.APPROACHES)
 _NEAR: Final = 0.15
 
@@ -48,16 +50,23 @@ checkpoints. `±`: standard error of the mean.
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: simulated runs a point; queries on Spark, and kills in each."""
+    """How much is measured: simulated runs a point; on Spark kills, bytes at rates, handovers."""
 
     name: str
     runs: int
-    spark_runs: int
-    kills: int
+    kills: tuple[Kills, ...]
+    rates: tuple[float, ...]
+    handovers: int
 
 
-QUICK: Final = Size("quick", 5, 1, 3)
-FULL: Final = Size("full", 25, 5, 10)
+QUICK: Final = Size("quick", 5, (Kills(10_000, 1, 3),), (10_000,), 3)
+FULL: Final = Size(
+    "full",
+    25,
+    (Kills(1_000, 2, 10), Kills(10_000, 5, 10), Kills(100_000, 10, 2)),
+    (1_000, 10_000, 100_000),
+    20,
+)
 
 
 def run(
@@ -70,22 +79,53 @@ def run(
     """Measure, and put the paper's and the model's figures beside."""
     began_s = time.monotonic()
     simulated = tuple(name for name in only if name in SIMULATED)
+    around = machine()
     points = experiments.run(simulated, approaches, size.runs, say)
-    kills: dict[str, Any] = {}
-    if "spark" in only:
-        spark = session("holdfast-bench-ha", slots=spark_kills.SLOTS)
-        try:
-            kills = spark_kills.measure(spark, size.spark_runs, size.kills, say)
-        finally:
-            spark.stop()
     return {
         "size": size.name,
-        "spark": kills,
         "runs": size.runs,
-        "machine": machine(),
+        "machine": around,
+        **_on_spark(size, only, say),
         "points": [point.to_json() | _beside(point) for point in points],
         "seconds": round(time.monotonic() - began_s, 1),
     }
+
+
+def _on_spark(size: Size, only: tuple[str, ...], say: Callable[[str], None]) -> dict[str, Any]:
+    """What is wanted of the experiments on Spark tasks, each by its name."""
+    found: dict[str, Any] = {}
+    if not set(only) & set(ON_SPARK):
+        return found
+    spark = session("holdfast-bench-ha", slots=spark_kills.SLOTS)
+    try:
+        if "kills" in only:
+            found["kills"] = spark_kills.measure(spark, size.kills, say)
+        if "bytes" in only:
+            found["bytes"] = spark_costs.measure_bytes(spark, size.rates, say)
+        if "handovers" in only:
+            found["handovers"] = spark_costs.measure_handovers(spark, size.handovers, say)
+    finally:
+        spark.stop()
+    return found
+
+
+def former(folder: Path) -> dict[str, Any]:
+    """What a report there says, so that experiments can be repeated one by one."""
+    return former_results("ha", folder)
+
+
+def combined(before: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    """Results, and of former ones what was not measured again."""
+    measured = {(point["experiment"], point["approach"]) for point in results["points"]}
+    kept = [
+        point
+        for point in before.get("points", ())
+        if (point["experiment"], point["approach"]) not in measured
+    ]
+    if not kept and not set(before) - set(results):
+        return results
+    size = "put together from several runs"
+    return before | results | {"size": size, "points": [*kept, *results["points"]]}
 
 
 # -- the paper and the model beside a point ---------------------------------------------------
@@ -172,8 +212,12 @@ def render(results: dict[str, Any]) -> str:
     count = " to ".join(str(n) for n in dict.fromkeys((runs[0], runs[-1])))
     size = f"Size: {results['size']}, {count} runs a point."
     parts = [_INTRODUCTION, f"Machine: {around}. {size}\n"]
-    if results.get("spark"):
-        parts.append(spark_kills.section(results["spark"]))
+    sections: dict[str, Callable[[list[dict[str, Any]]], str]] = {
+        "kills": spark_kills.section,
+        "bytes": spark_costs.bytes_section,
+        "handovers": spark_costs.handover_section,
+    }
+    parts += [section(results[name]) for name, section in sections.items() if name in results]
     for experiment in SIMULATED:
         of_it = [point for point in points if point["experiment"] == experiment]
         mine = [point for point in of_it if point["approach"] != Approach.AMNESIA.value]

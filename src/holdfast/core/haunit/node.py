@@ -14,7 +14,7 @@ are functions of the ordered input, however it is cut into rounds. Ids are conse
 that starts at a restart point (recovery/restart_point.py) and processes the same tuples again gives
 its outputs the ids they had before, and whoever has them drops them by id.
 
-Every `ack_interval_ms` (the paper's M):
+Every `ack_interval_ms` (the paper's M), or at a low rate every few of them:
 - level-0 position and credit go upstream, for every input stream;
 - a restart point is noted. Once all receivers' level-1 positions have reached its `next_ids` it is
   safe and goes to the coordinator;
@@ -86,7 +86,13 @@ from holdfast.core.haunit.events import (
 )
 from holdfast.core.haunit.ha_input import HAInput, Input
 from holdfast.core.haunit.ha_output import HAOutput
-from holdfast.core.haunit.plan import Assignment, NodePlan, OperatorSpec, Standby
+from holdfast.core.haunit.plan import (
+    ACK_INTERVALS_MAX,
+    Assignment,
+    NodePlan,
+    OperatorSpec,
+    Standby,
+)
 from holdfast.core.haunit.replica_link import ReplicaLink
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.restoration import RestoredState
@@ -255,6 +261,8 @@ class Node:
             self._promise(self._promised())
         self._is_finished = False
         self._input_tuples = 0
+        self._acked_tuples = 0  # of those, when positions went out last
+        self._acks_waited = 0  # M since
         self._replayed_tuples = 0
 
     def _is_rebased(self) -> bool:
@@ -675,16 +683,27 @@ class Node:
 
     def _on_ack_timer(self, now_ms: int, effects: list[Effect]) -> None:
         effects.append(SetTimer("ack", now_ms + self.plan.limits.ack_interval_ms))
+        is_due = self._is_ack_due()
         if self._chkpt_mngr is not None:
             self._chkpt_mngr.give_up_if_cancelled(now_ms, effects)
-        elif self._may_note():
+        elif is_due and self._may_note():
             self._is_dirty = False
             self._points.note(self._cut())
         self._outputs.sync_sinks(effects)
         self._ask_to_store(now_ms, effects)
-        self._inputs.acknowledge_all(effects)
-        self._replica.tell(self._positions(), effects)
+        if is_due:
+            self._inputs.acknowledge_all(effects)
+            self._replica.tell(self._positions(), effects)
         self._finish_if_due(effects)
+
+    def _is_ack_due(self) -> bool:
+        """Whether enough is new: else positions cost more than the few tuples they save."""
+        self._acks_waited += 1
+        new_tuples = self._input_tuples - self._acked_tuples
+        if new_tuples < self.plan.limits.ack_tuples and self._acks_waited < ACK_INTERVALS_MAX:
+            return False
+        self._acks_waited, self._acked_tuples = 0, self._input_tuples
+        return True
 
     def _positions(self) -> tuple[tuple[int, int], ...]:
         """What the secondary has to know; where it numbers otherwise, what input is needed."""

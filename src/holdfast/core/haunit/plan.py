@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.recovery.guarantee import Guarantee
@@ -79,6 +79,9 @@ class OutputSpec:
     is_held_up: bool = False
 
 
+ACK_INTERVALS_MAX: Final = 4
+
+
 @dataclass(frozen=True, slots=True)
 class NodeLimits:
     """Bounds and periods of a node, all settable as `spark.holdfast.*` (see api/options.py).
@@ -89,6 +92,7 @@ class NodeLimits:
         output_queue_bytes: Retained bytes per output stream in memory; beyond, they are spilled.
         round_tuples: Most tuples per round and input stream.
         ack_interval_ms: M of [HA §5.2]: period of acknowledgements and restart points.
+        ack_tuples: With fewer new tuples than that, both wait for up to `ACK_INTERVALS_MAX` M.
         keep_alive_ms: Period of keep-alives on every stream.
         resubscribe_ms: How long to wait for a sender before subscribing again.
         page_bytes: Size of the pages of operators' state.
@@ -101,6 +105,7 @@ class NodeLimits:
     output_queue_bytes: int = 256 << 20
     round_tuples: int = 1 << 15
     ack_interval_ms: int = 50
+    ack_tuples: int = 256
     keep_alive_ms: int = 100
     resubscribe_ms: int = 300
     page_bytes: int = PAGE_BYTES_DEFAULT

@@ -42,13 +42,13 @@ class Gate:
 
     def __init__(self, plan: NodePlan) -> None:
         """Who is at the other end of which stream."""
-        self._receiver_of: dict[StreamId, NodeId] = {
+        self.receiver_of: dict[StreamId, NodeId] = {
             stream: receiver
             for spec in plan.outputs
             if not spec.is_sink
             for stream, receiver in zip(spec.streams, spec.receivers, strict=True)
         }
-        self._receiver_of[plan.replica_stream] = plan.node
+        self.receiver_of[plan.replica_stream] = plan.node
         self.producer_of: dict[StreamId, NodeId] = {
             spec.stream: spec.producer for spec in plan.inputs if spec.producer
         }
@@ -63,7 +63,7 @@ class Gate:
         """
         if not isinstance(message, _FROM_RECEIVER):
             return CorruptFrame(f"{type(message).__name__} from a receiver")
-        receiver = self._receiver_of.get(message.stream)
+        receiver = self.receiver_of.get(message.stream)
         if receiver is None or identity.partition(b"|")[0] != receiver.encode():
             return CorruptFrame("about a stream that is not its own")
         return None

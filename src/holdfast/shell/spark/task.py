@@ -56,6 +56,7 @@ from holdfast.shell.processes import die_with_parent
 from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id
 from holdfast.shell.spark.meter import Meter
 from holdfast.shell.spark.supervisor import supervise
+from holdfast.shell.spark.traffic import Traffic
 from holdfast.shell.storage.errors import (
     LogSuperseded,
     SpillLost,
@@ -232,6 +233,7 @@ class NodeTask:
         self._epoch = 0
         self._latency = LatencyHistogram()
         self._meter = Meter()
+        self._traffic = Traffic()
         self._late_tuples = 0
         self._refused_frames = 0  # no frames or words, or by a connection that may not say so
         self._coordinator_heard_s = time.monotonic()
@@ -395,6 +397,8 @@ class NodeTask:
             return
         if isinstance(message, events.SubscribeReceived) and identity is not None:
             self._remember_receiver(message.stream, message.sender, identity)
+        if identity is not None:
+            self._traffic.answered(message, parts)
         self._pending.append(message)
 
     def _remember_receiver(self, stream: StreamId, sender: Incarnation, identity: bytes) -> None:
@@ -413,11 +417,15 @@ class NodeTask:
 
     # -- the coordinator --------------------------------------------------------------------
 
-    def _say(self, word: dict[str, Any]) -> None:
-        self._coordinator.send(json.dumps(word).encode())
+    def _say(self, word: dict[str, Any]) -> int:
+        """Returns its size in bytes."""
+        text = json.dumps(word).encode()
+        self._coordinator.send(text)
+        return len(text)
 
-    def _tell(self, kind: str, **more: Any) -> None:
-        self._say({"kind": kind, "node": self._name, "incarnation": self._incarnation, **more})
+    def _tell(self, kind: str, **more: Any) -> int:
+        header = {"kind": kind, "node": self._name, "incarnation": self._incarnation}
+        return self._say(header | more)
 
     def _on_word(self, word: dict[str, Any]) -> None:
         self._coordinator_heard_s = time.monotonic()
@@ -662,7 +670,7 @@ class NodeTask:
         if not isinstance(statistics, dict):
             measured = self._meter.measured(self._node, statistics, now_ms) if self._node else {}
             counted = {name: getattr(statistics, name) for name in statistics.__slots__}
-            statistics = counted | measured
+            statistics = counted | measured | self._traffic.counted()
         self._tell(
             "alive",
             **_known(node),
@@ -699,15 +707,16 @@ class NodeTask:
     def _set_timer(self, effect: SetTimer) -> None:
         self._timers[effect.name] = effect.at_ms
 
-    def _send_down(self, stream: StreamId, receiver: Incarnation, parts: list[Any]) -> None:
-        identity = self._identity_of.get((stream, receiver))
-        if identity is not None:
-            self._server.send_multipart([identity, *parts], copy=len(parts) == 1)
-
     def _send_message(self, effect: messages.Down) -> None:
+        identity = self._identity_of.get((effect.stream, effect.receiver))
+        if identity is None:
+            return
         message = messages.message_of(effect, self._incarnation)
         parts = frames.encode(message, self._epoch, self._edge_streams)
-        self._send_down(effect.stream, effect.receiver, parts)
+        self._server.send_multipart([identity, *parts], copy=len(parts) == 1)
+        peer = self._peers.get(self._gate.receiver_of[effect.stream])
+        to_secondary = peer is not None and peer[0].secondary == effect.receiver
+        self._traffic.sent(effect, parts, to_secondary=to_secondary)
 
     def _answer_message(self, effect: messages.Up) -> None:
         channel = self._producers.get(self._gate.producer_of[effect.stream])
@@ -817,7 +826,7 @@ class NodeTask:
             log.trim(effect.before)
 
     def _store_point(self, effect: events.StoreRestartPoint) -> None:
-        self._tell("point", point=effect.point.to_json())
+        self._traffic.point_bytes += self._tell("point", point=effect.point.to_json())
 
     def _write_checkpoint(self, effect: events.WriteCheckpoint) -> None:
         if self._io is not None:

@@ -84,7 +84,8 @@ def random_protection(
     draw = Draw(name)
     drawn = draw.one_of((*APPROACHES, "mixed"))
     approach = approach or drawn
-    limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)))
+    ack_tuples = Draw(f"{name}/acks").one_of((0, 64, 256))
+    limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)), ack_tuples=ack_tuples)
     plan = CheckpointPlan(
         interval_ms=draw.steep(10, 200),
         kept=draw.number(2, 3),

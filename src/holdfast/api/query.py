@@ -629,8 +629,11 @@ class Query:
             hosts = [r["host"] for r in self._replicas(plan.node) if r["host"]]
             if len(hosts) > len(set(hosts)):
                 notes.append(f"both replicas of {plan.node} run on {hosts[0]}")
-            if any(replica.is_waiting for replica, _ in self._cluster.replicas(plan.node)):
-                notes.append(f"the secondary of {plan.node} waits for a machine of its own")
+            for replica, _ in self._cluster.replicas(plan.node):
+                if replica.is_waiting:
+                    turn, place = "its turn after failures", "a machine of its own"
+                    why = turn if replica.is_failing else place
+                    notes.append(f"the secondary of {plan.node} waits for {why}")
         return notes
 
     def _replicas(self, node: NodeId) -> list[dict[str, Any]]:

@@ -1,8 +1,11 @@
 """The coordinator: assignment, fencing, replacement, durability before action. [HA §4]"""
 
+from dataclasses import replace
+
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.coordinator import Coordinator, CoordinatorLimits
-from holdfast.core.haunit.plan import NodePlan
+from holdfast.core.coordinator.instance import Replica
+from holdfast.core.haunit.plan import NodePlan, Standby
 from holdfast.core.machine import Effect, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
@@ -54,6 +57,11 @@ class Driver:
             self.now_ms += 20
             made += self.step(TimerFired("check"))
         return made
+
+    def keep(self, *replicas: Replica) -> None:
+        """Replicas say that they live."""
+        for replica in replicas:
+            self.step(c.KeepAliveReceived(A, replica.incarnation, {}))
 
 
 def kinds(effects: list[Effect]) -> list[str]:
@@ -138,6 +146,78 @@ def test_a_node_that_keeps_failing_fails_the_query_with_the_last_reason() -> Non
     (failed,) = [e for e in effects if isinstance(e, c.FailQuery)]
     assert "poison" in failed.reason
     assert "LaunchTask" not in kinds(effects)
+
+
+def standby() -> Driver:
+    """An instance with two replicas at work: the primary's launch is 1, the secondary's 2."""
+    driver = Driver(replace(plan(), standby=Standby.ACTIVE))
+    for launch in (1, 2):
+        driver.step(c.HelloReceived(A, launch, f"t{launch}", "ipc://x"))
+    return driver
+
+
+def pause_ms(driver: Driver) -> int:
+    """The secondary's task ends: how long until it is launched again, while the primary is well."""
+    began_ms, instance = driver.now_ms, driver.machine.instance(A)
+    launch = instance.launches
+    effects = driver.step(c.TaskEnded(A, launch, "poison"))
+    assert "FailQuery" not in kinds(effects)
+    assert not driver.machine.is_expected(A, launch)
+    while instance.launches == launch:
+        driver.keep(instance.primary)
+        driver.check_until(driver.now_ms + 20)
+    return driver.now_ms - began_ms
+
+
+def test_a_secondary_that_fails_again_and_again_is_launched_after_longer_pauses() -> None:
+    driver = standby()
+    pauses_ms = []
+    for i in range(9):
+        pauses_ms.append(pause_ms(driver))
+        driver.up(f"again {i}")
+    assert pauses_ms == [0, 100, 300, 700, 1_500, 3_100, 6_300, 6_300, 6_300]
+
+
+def test_a_secondary_that_does_not_come_up_fails_nothing_and_is_launched_after_pauses() -> None:
+    driver = standby()
+    assert [pause_ms(driver) for _ in range(5)] == [0, 100, 300, 700, 1_500]
+
+
+def test_a_secondary_that_has_lived_for_long_is_launched_again_at_once() -> None:
+    driver = standby()
+    for i in range(3):
+        pause_ms(driver)
+        driver.up(f"again {i}")
+    for _ in range(550):
+        driver.keep(*driver.machine.instance(A).replicas())
+        driver.check_until(driver.now_ms + 20)
+    assert pause_ms(driver) == 0
+
+
+def test_a_secondary_that_its_task_starts_again_and_again_is_ended_and_waits() -> None:
+    driver = standby()
+    assert "SendAssignment" in kinds(driver.step(c.HelloReceived(A, 2, "t2b", "ipc://x")))
+    effects = driver.step(c.HelloReceived(A, 2, "t2c", "ipc://x"))
+    assert c.EndTask(A, "t2c") in effects
+    assert not {"SendAssignment", "LaunchTask"} & set(kinds(effects))
+    assert driver.step(c.HelloReceived(A, 2, "t2d", "ipc://x")) == []
+    assert [r.is_waiting for r in driver.machine.instance(A).replicas()] == [False, True]
+
+
+def test_a_secondary_waits_no_longer_when_the_primary_is_lost() -> None:
+    driver = standby()
+    for i in range(3):
+        pause_ms(driver)
+        driver.up(f"again {i}")
+    driver.step(c.TaskEnded(A, driver.machine.instance(A).launches, "poison"))
+    assert driver.machine.awaited_launch(A) is None
+    driver.step(c.TaskEnded(A, 1, "killed"))
+    primary = driver.machine.awaited_launch(A)
+    effects = driver.check_until(driver.now_ms + 20)
+    (launch,) = [e.launch for e in effects if isinstance(e, c.LaunchTask)]
+    assert launch != primary
+    driver.step(c.HelloReceived(A, launch, "t9", "ipc://x"))
+    assert driver.machine.instance(A).primary.task == "t9", "whoever comes up first"
 
 
 def test_an_unprotected_node_that_fails_fails_the_query() -> None:

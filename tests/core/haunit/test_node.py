@@ -155,6 +155,26 @@ def test_a_new_receiver_that_needs_what_was_trimmed_is_an_error() -> None:
         machine.step(events.SubscribeReceived(OUT, TWO, ONE, 0, 0, 100), 3)
 
 
+def test_what_was_spilled_is_read_back_as_far_as_credit_goes_however_small_a_round_is() -> None:
+    machine = node((A, "a"), limits=NodeLimits(round_tuples=1, output_queue_bytes=1))
+    machine.step(events.PeerIncarnationLearned(NodeId("c"), ONE), 0)
+    machine.step(events.SubscribeReceived(OUT, ONE, ONE, 0, 0, 100), 1)
+    spilled: list[TupleBatch] = []
+    for i in range(50):
+        effects = receive(machine, A, batch(i, [i]))
+        spilled += [b for e in of_kind(effects, events.SpillBatches) for b in e.batches]
+    machine.step(events.PeerIncarnationLearned(NodeId("c"), TWO), 2)
+    effects = machine.step(events.SubscribeReceived(OUT, TWO, ONE, 0, 0, 40), 2)
+    (read,) = of_kind(effects, events.ReadSpill)
+    assert (read.from_id, read.to_id) == (0, 40)
+    effects = machine.step(events.AckReceived(OUT, TWO, ONE, 0, 0, 60), 3)
+    assert not of_kind(effects, events.ReadSpill), "one at a time"
+    effects = machine.step(events.SpillRead(OUT, read.request_id, tuple(spilled[:40])), 4)
+    assert [s.batch.first_id for s in of_kind(effects, events.SendBatch)] == list(range(40))
+    (read,) = of_kind(effects, events.ReadSpill)
+    assert (read.from_id, read.to_id) == (40, 50), "what was granted meanwhile"
+
+
 def test_a_round_takes_only_what_has_come() -> None:
     machine = node((A, "a"), (B, "b"))
     assert not machine.has_work

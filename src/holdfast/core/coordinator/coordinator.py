@@ -26,13 +26,14 @@ replica is in one of the states of `NodeState`:
   strict unit's secondary waits instead. [HA §4: replicas fail independently]
 - A launch without a hello within `launch_timeout_ms` fails the query only at its start: later the
   task may have been sent to a machine that is cut off, and is launched again. Nobody depends on a
-  secondary: it is launched again and again.
+  secondary: it is launched again and again, and fails no query.
 - A secondary starts from that point too. Until it says that all its producers serve it, no newer
   point is stored: what it has not received yet is not trimmed. From then on producers see to that.
 - Back-off: a node whose primary is lost `failures_max` times within `failure_window_ms` fails the
   query, with the last reason: a poison tuple must not turn into a silent loop of restarts. One that
   was taken for dead and then spoke was only slow: the next time its instance is waited for twice as
-  long.
+  long. A secondary that is lost soon after its launch, again and again, is launched after a pause
+  that doubles each time, or as soon as there is no primary: each attempt costs others a replay.
 
 A coordinator that starts over an existing journal is an ordinary one with `epoch` one higher;
 every node then starts at its newest stored point.
@@ -178,11 +179,23 @@ class Coordinator:
     def _launch(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
         if self._is_over:
             return []
+        if self._is_early(instance, replica, now_ms):
+            return self._wait(replica)
         instance.launches += 1
         replica.is_waiting = False
         replica.launch = instance.launches
         replica.launched_at_ms = now_ms
         return [LaunchTask(instance.plan.node, replica.launch)]
+
+    def _is_early(self, instance: Instance, replica: Replica, now_ms: int) -> bool:
+        """Whether a secondary has to wait; not while there is no primary."""
+        is_needed = replica is instance.primary or instance.primary.state is NodeState.LAUNCHING
+        return not is_needed and now_ms < replica.due_ms
+
+    def _wait(self, replica: Replica) -> list[Effect]:
+        replica.is_waiting = True
+        replica.launch = 0  # Its last one is not expected any more.
+        return []
 
     def _on_hello_received(self, hello: HelloReceived, now_ms: int) -> list[Effect]:
         instance = self._instances.get(hello.node)
@@ -193,6 +206,8 @@ class Coordinator:
         if replica.state is not NodeState.LAUNCHING:
             reason = hello.former or "a replacement task came up"
             effects += self._lose(instance, replica, reason, now_ms)
+            if self._is_early(instance, replica, now_ms):
+                return [*effects, EndTask(hello.node, hello.task), *self._wait(replica)]
         if self._is_misplaced(instance, replica, hello.host):
             return effects + self._elsewhere(instance, replica, hello, now_ms)
         if replica is instance.secondary and instance.primary.state is NodeState.LAUNCHING:
@@ -280,7 +295,7 @@ class Coordinator:
 
     def _check(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
         limits = self._limits
-        limit_ms = limits.keep_alive_ms * limits.misses * instance.patience
+        limit_ms = limits.keep_alive_ms * limits.misses * instance.patience.factor
         if replica.is_up and self._silence.is_lost(
             f"{instance.plan.node}#{replica.incarnation}", replica.heard_ms, limit_ms, now_ms
         ):
@@ -296,8 +311,8 @@ class Coordinator:
         waited_ms = now_ms - replica.launched_at_ms
         if replica.is_waiting:
             has_room = self._has_room_beside(instance.primary.host)
-            is_due = waited_ms > _WAIT_INTERVAL_MS and has_room
-            return self._launch(instance, replica, now_ms) if is_due else []
+            can_come = has_room or not instance.plan.is_strict
+            return self._launch(instance, replica, now_ms) if can_come else []
         if waited_ms <= self._limits.launch_timeout_ms:
             return []
         replica.timeouts += 1
@@ -334,10 +349,9 @@ class Coordinator:
         if replica.moves < _MOVES_MAX and self._has_room_beside(hello.host):
             replica.moves += 1
             return [end, *self._launch(instance, replica, now_ms)]
-        replica.launch = replica.moves = 0  # This one is not expected any more.
-        replica.launched_at_ms = now_ms
-        replica.is_waiting = True
-        return [end]
+        replica.moves = 0
+        replica.due_ms = now_ms + _WAIT_INTERVAL_MS
+        return [end, *self._wait(replica)]
 
     def _part(self, instance: Instance, now_ms: int) -> list[Effect]:
         """Another machine has room: the secondary moves there, now and then."""
@@ -362,13 +376,15 @@ class Coordinator:
             return []  # A launch that has been replaced.
         instance.last_reason = instance.last_reason or ended.reason
         effects: list[Effect] = []
-        if replica.state is NodeState.LAUNCHING:
+        if replica.state is not NodeState.LAUNCHING:
+            effects += self._lose(instance, replica, ended.reason, now_ms)
+        elif replica is instance.secondary:
+            self._back_off(replica, now_ms)
+        else:
             replica.failed_launches += 1
             if replica.failed_launches >= self._limits.launches_max:
                 return self._fail(f"{ended.node} does not come up: {instance.last_reason}")
             effects += self._count_failure(instance, ended.reason, now_ms)
-        else:
-            effects += self._lose(instance, replica, ended.reason, now_ms)
         return effects + self._launch(instance, replica, now_ms)
 
     def _on_node_failed(self, failed: NodeFailed, now_ms: int) -> list[Effect]:
@@ -393,11 +409,17 @@ class Coordinator:
         ]
         if was_primary and instance.recovery is None:
             instance.recovery = Recovery(replica.heard_ms, now_ms)
-        effects += self._fence(instance, replica, now_ms)
         if not was_primary:  # Nobody depends on it.
+            self._back_off(replica, now_ms)
+            effects += self._fence(instance, replica, now_ms)
             return effects + self._announce(instance) + self._store_held(instance, now_ms)
+        effects += self._fence(instance, replica, now_ms)
         effects += self._count_failure(instance, reason, now_ms)
         return effects if self._is_over else effects + self._succeed(instance, now_ms)
+
+    def _back_off(self, replica: Replica, now_ms: int) -> None:
+        limits = self._limits
+        replica.back_off(now_ms, unit_ms=limits.keep_alive_ms, window_ms=limits.failure_window_ms)
 
     def _fence(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
         """From now on only later incarnations count."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.core.recovery.restart_point import RestartPoint
 
 _PATIENCE_MAX = 8
+_PAUSE_MAX = 64
 
 
 class NodeState(enum.Enum):
@@ -40,6 +41,22 @@ class Recovery:
 
 
 @dataclass(slots=True)
+class BackOff:
+    """A factor that doubles every time, up to a bound."""
+
+    most: int
+    factor: int = 1
+
+    def double(self) -> None:
+        """It has happened again."""
+        self.factor = min(self.most, 2 * self.factor)
+
+    def reset(self) -> None:
+        """It has not happened for long."""
+        self.factor = 1
+
+
+@dataclass(slots=True)
 class Replica:
     """One replica: a task that is to run, or runs."""
 
@@ -57,7 +74,9 @@ class Replica:
     has_caught_up: bool = False
     host: str = ""  # its machine; empty: it has none, or it does not matter
     moves: int = 0  # in a row, because it came up beside the other replica
-    is_waiting: bool = False  # for a machine other than that of the other replica
+    is_waiting: bool = False  # to be launched, until `due_ms` at least
+    due_ms: int = 0  # a secondary is not launched before
+    pause: BackOff = field(default_factory=lambda: BackOff(_PAUSE_MAX))  # after failures in a row
     timeouts: int = 0  # in a row, of launches without a hello
 
     @property
@@ -65,9 +84,27 @@ class Replica:
         """Whether it works, or is about to."""
         return self.state in (NodeState.RUNNING, NodeState.PROMOTING)
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether it has been lost again and again as a secondary."""
+        return self.pause.factor > 2
+
     def is_ready(self, plan: NodePlan) -> bool:
         """Whether a secondary can take over without a pause."""
         return self.has_joined and (self.has_caught_up or plan.standby is Standby.PASSIVE)
+
+    def back_off(self, now_ms: int, *, unit_ms: int, window_ms: int) -> None:
+        """A secondary is lost: the first time it is launched again at once.
+
+        Args:
+            now_ms: The time.
+            unit_ms: What the pause is a multiple of.
+            window_ms: One that is lost so long after its launch is lost for the first time.
+        """
+        if now_ms - self.launched_at_ms > window_ms:
+            self.pause.reset()
+        self.due_ms = now_ms + unit_ms * (self.pause.factor - 1)
+        self.pause.double()
 
     def answers_to(self, incarnation: Incarnation) -> bool:
         """Whether a word of this incarnation is its own."""
@@ -99,7 +136,7 @@ class Instance:
         failures_ms: When replicas were lost, within the window.
         recovery: The failure of the primary that has not been recovered from.
         last_reason: Why a replica failed, in its own words.
-        patience: By which factor detection takes longer after false alarms.
+        patience: Detection takes longer by this factor after false alarms.
         silenced: Incarnations that were taken for dead because they were silent.
         was_up: Whether any replica has been at work.
         moved_at_ms: When the secondary was last moved away from the primary's machine.
@@ -116,7 +153,7 @@ class Instance:
     failures_ms: list[int] = field(default_factory=list)
     recovery: Recovery | None = None
     last_reason: str = ""
-    patience: int = 1
+    patience: BackOff = field(default_factory=lambda: BackOff(_PATIENCE_MAX))
     silenced: dict[Incarnation, None] = field(default_factory=dict)
     was_up: bool = False
     moved_at_ms: int | None = None
@@ -176,5 +213,5 @@ class Instance:
         """One that was taken for dead has spoken: be more patient from now on."""
         if self.silenced.pop(incarnation, self) is self:
             return False
-        self.patience = min(_PATIENCE_MAX, 2 * self.patience)
+        self.patience.double()
         return True

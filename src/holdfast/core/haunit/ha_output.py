@@ -426,14 +426,13 @@ class HAOutput:
                 effects.append(SendBoundary(stream, link.receiver, sent_before, boundary_us))
 
     def _read_spill(self, stream: StreamId, link: Link, effects: list[Effect]) -> None:
+        """Read back all that credit allows: a read takes its time, however little it brings."""
         missing = link.cursor.missing_for_send()
         if missing is None or link.spill_request is not None:
             return
         self._requests += 1
         link.spill_request = self._requests
-        from_id, to_id = missing
-        to_id = min(to_id, from_id + self._plan.limits.round_tuples)
-        effects.append(ReadSpill(stream, self._requests, from_id, to_id))
+        effects.append(ReadSpill(stream, self._requests, *missing))
 
     def spill_read(self, got: SpillRead, effects: list[Effect]) -> None:
         """Send on what was read back."""

@@ -43,7 +43,7 @@ from holdfast.core.haunit.rounds import Round, RoundsLost, first_to_read
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
-from holdfast.core.model.tuples import TupleBatch, TupleType, between, with_time
+from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.recovery.guarantee import StreamRebased
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import frames, messages
@@ -61,10 +61,10 @@ from holdfast.shell.storage.errors import (
     LogSuperseded,
     SpillLost,
     StorageError,
-    TuplesMissing,
     UnknownStream,
 )
-from holdfast.shell.storage.logs import LogWriter, open_reader, open_tail, open_writer
+from holdfast.shell.storage.logs import LogWriter, open_tail, open_writer
+from holdfast.shell.storage.range_reader import RangeReader, read_range
 from holdfast.shell.storage.round_log import RoundLogReader, RoundLogWriter, read_rounds
 from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast.shell.stores.base import StoreSpec, StoreUnavailable
@@ -215,6 +215,7 @@ class NodeTask:
         self._round_reader: RoundLogReader | None = None  # of a secondary
         self._tails: dict[StreamId, StreamLogReader] = {}  # of the sinks of a secondary
         self._spills: dict[StreamId, LogWriter] = {}
+        self._replays: dict[StreamId, RangeReader] = {}  # of what was spilled
         self._timers: dict[str, int] = {}
         self._pending: deque[Stimulus] = deque()
         self._synced: deque[Stimulus] = deque()  # from the thread that syncs sinks
@@ -794,14 +795,19 @@ class NodeTask:
 
     def _spilled(self, stream: StreamId, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
         """What an output queue has spilled. Raises `StorageError` if it is gone."""
+        return read_range(self._published_spill(stream), from_id, to_id)
+
+    def _published_spill(self, stream: StreamId) -> str:
         writer = self._spills.get(stream)
         if writer is not None:
             writer.publish()
-        return _read_range(self._spill_folder(stream), from_id, to_id)
+        return self._spill_folder(stream)
 
     def _read_spill(self, effect: events.ReadSpill) -> None:
         try:
-            batches = self._spilled(effect.stream, effect.from_id, effect.to_id)
+            place = self._published_spill(effect.stream)
+            replay = self._replays.setdefault(effect.stream, RangeReader(place))
+            batches = replay.read(effect.from_id, effect.to_id)
         except StorageError as error:
             raise SpillLost(f"{effect.stream}: {error}") from error
         self._pending.append(events.SpillRead(effect.stream, effect.request_id, batches))
@@ -810,6 +816,9 @@ class NodeTask:
         writer = self._spills.get(effect.stream)
         if writer is not None:
             writer.trim(effect.before)
+        replay = self._replays.get(effect.stream)
+        if replay is not None:
+            replay.trim(effect.before)
 
     def _read_rounds(self, effect: events.ReadRounds) -> None:
         """A secondary follows the primary's log; before the first round there is none."""
@@ -883,7 +892,7 @@ class NodeTask:
             source.close()
         for writer in [*self._sinks.values(), *self._spills.values()]:
             writer.close()
-        for reader in (self._round_reader, *self._tails.values()):
+        for reader in (self._round_reader, *self._tails.values(), *self._replays.values()):
             if reader is not None:
                 reader.close()
         self._channels.close()
@@ -906,24 +915,6 @@ def _append(writer: LogWriter | RoundLogWriter, batch: TupleBatch) -> None:
     writer.append(
         batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us
     )
-
-
-def _read_range(folder: str, from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
-    """The tuples [from_id, to_id) of a log. Raises if any is missing."""
-    reader = open_reader(folder, from_id)
-    batches: list[TupleBatch] = []
-    try:
-        while reader.next_id < to_id:
-            logged_batches = reader.poll(max_rows=to_id - reader.next_id)
-            if not logged_batches:
-                raise TuplesMissing(folder, reader.next_id, to_id)
-            for logged in logged_batches:
-                kind = TupleType(logged.tuple_type)
-                times = logged.boundary_us, logged.created_us
-                batches.append(TupleBatch(logged.first_id, logged.batch, *times, kind))
-    finally:
-        reader.close()
-    return between(batches, from_id, to_id)
 
 
 def _now_ms() -> int:

@@ -12,8 +12,10 @@ from holdfast.core.chunks import chunk_master, data_node, object_reading, object
 from holdfast.core.chunks import effects as e
 from holdfast.core.chunks.chunk_master import ChunkMaster
 from holdfast.core.chunks.data_node import DataNode
+from holdfast.core.chunks.homes import Destination
 from holdfast.core.chunks.object_writing import ObjectWriting
 from holdfast.core.chunks.replication import Replication
+from holdfast.sim import chunks as sim_chunks
 
 _TABLES = (
     chunk_master._HANDLERS,
@@ -147,6 +149,14 @@ def _report_nothing(_: Any) -> Any:
     return lambda self, now_ms: []
 
 
+def _come_up_anywhere(_: Any) -> Any:
+    return lambda homes, present, *, must_find_home: Destination()
+
+
+def _forget_homes(_: Any) -> Any:
+    return lambda self, node, machines: []
+
+
 CHUNK_MUTANTS = {
     "acknowledges before it is sealed": ChunkMutant(
         (DataNode,), "_take", _acknowledge_before_it_is_sealed
@@ -171,5 +181,7 @@ CHUNK_MUTANTS = {
     ),
     "trims too much": ChunkMutant((Replication,), "_trim", _trim_too_much),
     "believes any chain": ChunkMutant((ObjectWriting,), "_on_chunk_acked", _believe_any_chain),
+    "comes up anywhere": ChunkMutant((sim_chunks,), "destination", _come_up_anywhere),
+    "forgets homes": ChunkMutant((ChunkMaster,), "_set_homes", _forget_homes),
     "reports nothing": ChunkMutant((DataNode,), "_report_inventory", _report_nothing),
 }

@@ -159,3 +159,32 @@ def test_nodes_and_data_nodes_of_the_embedded_store_may_be_killed(
     assert query.awaitTermination(90)
     assert query.verify().is_identical
     assert not query.damaged_checkpoints
+
+
+def test_a_chunk_without_a_live_copy_is_waited_for_and_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    embedded = Checkpointed(interval="100 milliseconds", store=EmbeddedStore(chunk_bytes=1 << 20))
+    flow = nexmark("q12", now_us() + 5_000_000)
+    query = flow.start(spark, checkpointLocation=str(tmp_path), protection=embedded)
+    wait_for(query, lambda: stored(query, "counts[0]") >= 2)
+    query.stop()
+    for chunk in tmp_path.glob("chunks/data-*/*.chunk"):
+        chunk.unlink()
+    query = flow.start(
+        spark,
+        checkpointLocation=str(tmp_path),
+        protection=embedded,
+        options={"spark.holdfast.reachTimeoutMs": "4000"},
+    )
+    notes: list[str] = []
+
+    def is_passed_over() -> bool:
+        notes.extend(query.status["notes"])
+        return bool(query.damaged_checkpoints)
+
+    wait_for(query, is_passed_over)
+    missing = "no data node within reach has chunk"
+    assert any("counts[0] is being restored: counts[0]-" in n and missing in n for n in notes)
+    assert missing in query.damaged_checkpoints[0]["reason"]
+    query.stop()

@@ -58,6 +58,14 @@ OPTIONS: tuple[Option, ...] = (
         86_400_000,
         "time that working off the logs may take before other numbers of instances; ms",
     ),
+    Option(
+        "reachTimeoutMs",
+        60_000,
+        100,
+        86_400_000,
+        "time that a restoration, and data nodes of EmbeddedStore, wait for the machines of chunks "
+        "without a live copy; ms",
+    ),
     Option("progressIntervalMs", 1_000, 50, 3_600_000, "period of progress reports; ms"),
     Option("progressReportsKept", 100, 1, 100_000, "reports that recentProgress keeps"),
     Option(

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,7 @@ def start(
     protections.check(flow)
     values = read_options({**_session_options(spark), **options})
     lacking = _check_session(spark, is_insecure_allowed=bool(values["allowInsecureCluster"]))
-    ports = _ports(values)
+    _ports(values)  # Raises before anything has begun.
 
     def place(counts: int | dict[str, int] = parallelism) -> Plan:
         return plan_dataflow(
@@ -137,7 +138,7 @@ def start(
         plan = place()  # Again: a replay begins when its recording is complete.
         store: StoreSpec | None = None
         if embedded is not None:
-            chunks = _start_chunks(spark, location, embedded, flow.name, executors, ports)
+            chunks = _start_chunks(spark, location, embedded, flow.name, executors, values)
             store = chunks.spec
         elif checkpointed is not None:
             store = checkpointed.store_spec(location)
@@ -245,7 +246,7 @@ def _start_chunks(
     wanted: EmbeddedStore,
     name: str,
     executors: Executors,
-    ports: Ports,
+    values: dict[str, int],
 ) -> ChunkCluster:
     """Launch the data nodes; nodes that come up first ask them again until they answer."""
     chunks = ChunkCluster(
@@ -254,12 +255,14 @@ def _start_chunks(
         wanted,
         name=name,
         executors=executors,
+        settings=replace(wanted.settings(), reach_timeout_ms=values["reachTimeoutMs"]),
         placement=wanted.placement(),
-        ports=ports,
+        ports=_ports(values),
     )
     chunks.start()
     if not chunks.wait_until_up(_DATA_NODES_UP_S):
-        _LOG.warning("not all data nodes came up within %s s", _DATA_NODES_UP_S)
+        waits = "; ".join(chunks.waits())
+        _LOG.warning("not all data nodes came up within %s s; %s", _DATA_NODES_UP_S, waits)
     return chunks
 
 
@@ -612,8 +615,9 @@ class Query:
         return {**self._cluster.refused(), **of_store}
 
     def _waiting_notes(self) -> list[str]:
-        """What nodes wait for outside, e.g. a broker."""
-        return [text for report in self._cluster.reports.values() for text in report.waits]
+        """What nodes wait for outside, e.g. a broker, and data nodes."""
+        of_nodes = [text for report in self._cluster.reports.values() for text in report.waits]
+        return of_nodes if self._chunks is None else [*of_nodes, *self._chunks.waits()]
 
     def _retention_notes(self) -> list[str]:
         return [

@@ -197,6 +197,11 @@ class IOService:
 
     # -- reading ----------------------------------------------------------------------------
 
+    @property
+    def trouble(self) -> str:
+        """What the store waits for; see there."""
+        return self._store.trouble
+
     def load(
         self, ref: CheckpointRef, schemas: Mapping[StreamId, pa.Schema], state_bytes_max: int
     ) -> None:

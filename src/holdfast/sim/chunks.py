@@ -1,9 +1,11 @@
 """The chunk store under one seeded scheduler: master, data nodes, clients, disks, a bad network.
 
-Everything below the machines is simulated: messages (as bytes: encoded and decoded) are lost, late
-and doubled; processes are killed, at any time and at named steps, and paused; disks refuse, rot and
-are wiped; the journal's last write may be lost with its writer. In between, clients write, read and
-delete objects. Then the faults end, and after a while everything must have settled.
+Everything below the protocol's machines is simulated: messages (as bytes: encoded and decoded) are
+lost, late and doubled; processes are killed, at any time and at named steps, and paused; disks
+refuse, rot and are wiped; the journal's last write may be lost with its writer. When the driver is
+killed all data nodes end with it, and come up again on hosts that are there, as homes.py has it. In
+between, clients write, read and delete objects. Then the faults end, and after a while everything
+must have settled.
 
 At most `copies - 1` data nodes lose something while the store has not settled since: that is what
 it promises to survive. What counts as settled for this is the master's own word; a store that
@@ -30,7 +32,14 @@ from holdfast.core.chunks import effects as e
 from holdfast.core.chunks import messages as m
 from holdfast.core.chunks.chunk_master import ChunkMaster
 from holdfast.core.chunks.data_node import DataNode, DataNodeIdentity
-from holdfast.core.chunks.object_reading import Deliver, ObjectReading, ReadDone, ReadMissing
+from holdfast.core.chunks.homes import destination
+from holdfast.core.chunks.object_reading import (
+    Deliver,
+    ObjectReading,
+    ReadDone,
+    ReadMissing,
+    ReadOutOfReach,
+)
 from holdfast.core.chunks.object_writing import (
     ChunkGiven,
     FinishRequested,
@@ -55,12 +64,14 @@ _FAULTS_END_US: Final = 12_000_000
 _LIMIT_US: Final = 120_000_000
 _CLIENTS: Final = 3
 _REST_US: Final = 50_000
+_REACH_TIMEOUT_MS: Final = 1_500
 _ALL_KINDS: Final = (*words.TO_MASTER, *words.TO_DATA_NODE, *words.TO_CLIENT)
 _PATH_KINDS: Final = (*words.UP_THE_CHAIN, *words.TO_READER, *words.DOWN_THE_CHAIN)
 
 FAULTS: Final = (
     "kill a data node",
     "kill the master",
+    "kill the driver",
     "kill a client",
     "pause a data node",
     "wipe a data node",
@@ -171,18 +182,26 @@ class ChunkWorld:
             read_timeout_ms=250,
             read_window=3,
             operation_timeout_ms=6_000,
+            reach_timeout_ms=_REACH_TIMEOUT_MS,
         )
         self.with_faults = with_faults
         self.processes: dict[str, Process] = {}
         self.journal: list[dict[str, object]] = []
+        self._torn: Process | None = None  # the master whose journal ends before its end
         self._journal_us = 0  # when what was given to the journal will be written
         self.epoch = 0
         self.master: ChunkMaster | None = None
-        self.disks = {
-            f"data-{n}": ChunkDisk(self.settings.piece_bytes)
-            for n in range(copies + self.scheduler.uniform("shape", 1, 2))
+        nodes = [f"data-{n}" for n in range(copies + self.scheduler.uniform("shape", 1, 2))]
+        self.hosts = [f"host-{n}" for n in range(len(nodes) + 1)]
+        self.host_of = dict(zip(nodes, self.hosts, strict=False))
+        self._folders = {
+            (host, node): ChunkDisk(self.settings.piece_bytes)
+            for host in self.hosts
+            for node in nodes
         }
-        self.lives: dict[str, int] = dict.fromkeys(self.disks, 0)
+        self.disks: dict[str, ChunkDisk] = {}  # of each data node, where it is
+        self._away_until_us: dict[str, int] = {}  # hosts
+        self.lives: dict[str, int] = dict.fromkeys(nodes, 0)
         self.cut_until_us: dict[str, int] = {}
         self._last_us: dict[tuple[str, str], int] = {}  # newest arrival by link
         self.wounded: dict[str, int] = {}  # who lost something since the last rest, and its life
@@ -207,7 +226,7 @@ class ChunkWorld:
     def run(self) -> None:
         """Everything. Raises `Violated`."""
         self.start_master()
-        for node in self.disks:
+        for node in self.host_of:
             self.start_data_node(node)
         for client in self.clients:
             client.start()
@@ -344,8 +363,9 @@ class ChunkWorld:
         """A new life of a data node over its disk."""
         self.lives[node] += 1
         name = f"{node}#{self.lives[node]}"
-        disk = self.disks[node]
-        identity = DataNodeIdentity(node, name, self.lives[node], node, node, name)
+        host = self.host_of[node]
+        disk = self.disks[node] = self._folders[host, node]
+        identity = DataNodeIdentity(node, name, self.lives[node], host, host, name)
         machine = DataNode(identity, self.settings, *disk.found())
         process = Process(name, machine, lambda _: None)
         process.perform = lambda effect: self._perform_data_node(process, node, effect)
@@ -372,8 +392,11 @@ class ChunkWorld:
                 self.scheduler.after(delay_us, lambda: self._journalled(master, effect))
 
     def _journalled(self, master: Process, effect: e.WriteJournal) -> None:
-        """A master that died meanwhile has written it, or not."""
-        if not master.is_alive and self.scheduler.percent("journal torn", 50):
+        """A master that died meanwhile has written it, or neither it nor anything behind it."""
+        if not master.is_alive and (
+            self._torn is master or self.scheduler.percent("journal torn", 50)
+        ):
+            self._torn = master
             return
         if self.processes["master"] is not master:
             return  # The next one has begun another file.
@@ -460,7 +483,7 @@ class ChunkWorld:
         if self.is_quiet:
             return
         kind = FAULTS[self.scheduler.uniform("faults", 0, len(FAULTS) - 1)]
-        node = f"data-{self.scheduler.uniform('faults', 0, len(self.disks) - 1)}"
+        node = f"data-{self.scheduler.uniform('faults', 0, len(self.host_of) - 1)}"
         self.scheduler.note(f"fault: {kind} {node}")
         self._FAULT[kind](self, kind, node)
         self.scheduler.after(self.scheduler.uniform("faults", 100_000, 2_500_000), self._strike)
@@ -487,8 +510,7 @@ class ChunkWorld:
         self._count(kind)
         process.is_alive = False
         self.disks[node].crash()
-        delay_us = self.scheduler.uniform("restart", 20_000, 1_500_000)
-        self.scheduler.after(delay_us, lambda: self.start_data_node(node))
+        self._send_home(node, self.lives[node])
 
     def _kill_master(self, kind: str, _: str) -> None:
         process = self.processes["master"]
@@ -499,6 +521,47 @@ class ChunkWorld:
         self.master = None
         delay_us = self.scheduler.uniform("restart", 30_000, 800_000)
         self.scheduler.after(delay_us, self.start_master)
+
+    def _kill_driver(self, kind: str, node: str) -> None:
+        """All end with it; one host may be away for longer than it is waited for."""
+        if not self.processes["master"].is_alive:
+            return
+        self._count(kind)
+        if self._may_lose(node) and self.scheduler.percent("faults", 50):
+            self.wounded[node] = self.lives[node]
+            pause_us = self.scheduler.uniform("faults", 100_000, 3 * _REACH_TIMEOUT_MS * 1_000)
+            self._away_until_us[self.host_of[node]] = self.scheduler.now_us + pause_us
+        for each in self.host_of:
+            process = self.processes[f"{each}#{self.lives[each]}"]
+            if process.is_alive:
+                process.is_alive = False
+                self.disks[each].crash()
+            self._send_home(each, self.lives[each])
+        self._kill_master("kill the master", "")
+
+    def _send_home(self, node: str, life: int) -> None:
+        """Have a data node come up as ChunkCluster does."""
+        since_us = self.scheduler.now_us
+
+        def try_it() -> None:
+            if self.lives[node] != life:
+                return
+            now_us = self.scheduler.now_us
+            is_too_long = now_us - since_us > _REACH_TIMEOUT_MS * 1_000
+            present = [h for h in self.hosts if self._away_until_us.get(h, 0) <= now_us]
+            goal = None
+            if self.master is not None:
+                must_find_home = self.master.statistics().out_of_reach > 0 and not is_too_long
+                homes = self.master.homes().get(node, ())
+                goal = destination(homes, present, must_find_home=must_find_home)
+            if goal is None:
+                self.scheduler.after(_REST_US, try_it)
+                return
+            anywhere = present[self.scheduler.uniform("hosts", 0, len(present) - 1)]
+            self.host_of[node] = goal.machine or anywhere
+            self.start_data_node(node)
+
+        self.scheduler.after(self.scheduler.uniform("restart", 20_000, 1_500_000), try_it)
 
     def _kill_client(self, kind: str, _: str) -> None:
         self._count(kind)
@@ -571,6 +634,7 @@ class ChunkWorld:
     _FAULT: Final = {
         "kill a data node": _kill_node,
         "kill the master": _kill_master,
+        "kill the driver": _kill_driver,
         "kill a client": _kill_client,
         "pause a data node": _pause,
         "wipe a data node": _wipe,
@@ -762,7 +826,7 @@ class Client:
                 if name in world.expected:
                     raise Violated("C-NAMES", f"{name} is missing")
                 end()
-            elif isinstance(effect, ObjectFailed):
+            elif isinstance(effect, ObjectFailed | ReadOutOfReach):
                 world.scheduler.note(f"unread: {effect.reason}")
                 self._places.pop(name, None)
                 end()

@@ -288,3 +288,46 @@ def test_with_too_few_data_nodes_a_chunk_has_to_wait() -> None:
     assert "1 data nodes live" in said(effects, m.PlacementDelayed)[0].reason
     story.join("b")
     assert len(story.place().chain) == 2
+
+
+def test_the_journal_names_the_machine_of_a_copy_before_the_object() -> None:
+    story = Story()
+    story.join("a", host="m0")
+    story.join("b", host="m1")
+    stored, _ = story.write()
+    assert story.journal[:2] == [
+        {"data_node": "a", "homes": ["m0"]},
+        {"data_node": "b", "homes": ["m1"]},
+    ]
+    later = Story(epoch=2, journal=tuple(story.master.entries()))
+    assert later.master.homes() == {"a": ("m0",), "b": ("m1",)}
+    assert later.master.statistics().out_of_reach == 1
+    later.join("b", stored, host="m1")
+    assert later.master.statistics().out_of_reach == 0
+
+
+def test_a_former_home_is_one_until_every_chunk_has_its_copies_elsewhere() -> None:
+    story = Story()
+    story.join("a", host="m0")
+    story.join("b", host="m1")
+    stored, _ = story.write()
+    later = Story(epoch=2, journal=tuple(story.journal))
+    a = later.join("a", host="m3")
+    b = later.join("b", stored, host="m1")
+    later.wait(200, ("a", a), ("b", b))
+    assert later.master.homes() == {"a": ("m0", "m3"), "b": ("m1",)}
+    later.tell(m.ChunkStored("a", a, 1, stored))
+    later.wait(100, ("a", a), ("b", b))
+    assert later.master.homes() == {"a": ("m3",), "b": ("m1",)}
+    assert Story(epoch=3, journal=tuple(later.journal)).master.homes()["a"] == ("m3",)
+
+
+def test_who_asks_for_a_chunk_without_a_live_copy_hears_where_nobody_is() -> None:
+    story = Story()
+    story.join("a", host="m0")
+    story.join("b", host="m1")
+    story.write()
+    later = Story(epoch=2, journal=tuple(story.journal))
+    later.join("a", host="m3")
+    located = said(later.tell(m.ObjectLocateRequested("client", 1, "a-1/x")), m.ObjectLocated)
+    assert located[0].away == (m.Home("a", "m0"), m.Home("b", "m1"))

@@ -19,7 +19,8 @@ Theory of operation. An object is written as an *upload*:
   that nobody committed, of deleted objects, of failed attempts.
 - A data node whose keep-alives stop is lost; see replication.py for what becomes of its chunks.
 - A master that starts over a journal is an ordinary one with a higher epoch: objects come from the
-  journal, places from the hellos. Open uploads are gone; their clients are refused.
+  journal, with the machines that data nodes are to come up on (homes.py), places from the hellos.
+  Open uploads are gone; their clients are refused.
 
 Every request of a client may be repeated, and is answered in the same way: uploads have unique
 names, which the journal keeps with the object.
@@ -28,7 +29,7 @@ Placement is a machine of Peace's stimuli and effects: Peace itself, or `LeastLo
 
 Invariants: a chunk of a committed object is deleted only where there are too many copies or a
 damaged one, and never the last sound one; an object is told to exist only when the journal has it;
-incarnations only grow.
+incarnations only grow; the journal names the machine of every copy that made a commit possible.
 
 Departures from the paper: chunk servers and processing nodes are separate processes. A client asks
 for its chunks one by one, as it fills them, so Peace sees requests of one chunk; copies made again
@@ -46,6 +47,7 @@ from holdfast.core.chunks.directory import (
     DataNodeRecord,
     Directory,
     ObjectRecord,
+    homes_entry,
     object_entry,
 )
 from holdfast.core.chunks.effects import (
@@ -79,6 +81,7 @@ class ChunkMasterStatistics:
         objects: Committed ones.
         chunks: Of committed objects.
         wanting_chunks: Those with fewer live copies than wanted.
+        out_of_reach: Those without any.
         uploads: Objects being written.
         copies_started: Copies asked for since the start.
         losses: Data nodes taken for lost since the start.
@@ -90,6 +93,7 @@ class ChunkMasterStatistics:
     objects: int
     chunks: int
     wanting_chunks: int
+    out_of_reach: int
     uploads: int
     copies_started: int
     losses: int
@@ -125,7 +129,7 @@ class _Upload:
 
 
 class ChunkMaster:
-    """The machine. Durable (in the journal): epoch, objects. Volatile: the rest."""
+    """The machine. Durable (in the journal): epoch, objects, homes. Volatile: the rest."""
 
     def __init__(
         self,
@@ -188,7 +192,23 @@ class ChunkMaster:
             is_silent = now_ms - upload.heard_ms > self._settings.upload_timeout_ms
             if is_silent and not upload.is_committing:
                 effects += self._drop(upload, now_ms)
-        return effects + self._replication.check(now_ms)
+        return effects + self._settle_homes() + self._replication.check(now_ms)
+
+    def _settle_homes(self) -> list[Effect]:
+        """Every chunk has all its copies: nobody needs what lies where no data node is."""
+        if not self.is_safe():
+            return []
+        return [
+            effect
+            for node in self._directory.live()
+            for effect in self._set_homes(node.name, (node.host,))
+        ]
+
+    def _set_homes(self, node: str, machines: tuple[str, ...]) -> list[Effect]:
+        if self._directory.homes.get(node) == machines:
+            return []
+        self._directory.homes[node] = machines
+        return [self._journal(homes_entry(node, machines), lambda _: [])]
 
     # -- data nodes -------------------------------------------------------------------------
 
@@ -206,6 +226,9 @@ class ChunkMaster:
             return []  # Said again, too late: it has been fenced since, and will join anew.
         effects = self._lose(known, now_ms) if known.is_live else []
         self._take_up(known, joined, now_ms)
+        homes = self._directory.homes.get(known.name, ())
+        if known.host not in homes:
+            effects += self._set_homes(known.name, (*homes, known.host))
         effects.append(SendToDataNode(known.task, m.Welcomed(joined.join, known.incarnation)))
         effects += self._reconcile(known, joined.chunks, (), now_ms)
         server = peace_messages.ServerJoined(ServerName(known.name), known.rack)
@@ -569,7 +592,9 @@ class ChunkMaster:
             m.ChunkCopies(stored, self._directory.replicas(stored.chunk))
             for stored in record.chunks
         )
-        return [SendToClient(asked.client, m.ObjectLocated(asked.request, chunks))]
+        is_whole = all(copies.replicas for copies in chunks)
+        away = () if is_whole else self._directory.away()
+        return [SendToClient(asked.client, m.ObjectLocated(asked.request, chunks, away))]
 
     def _on_names_requested(self, asked: m.NamesRequested, now_ms: int) -> list[Effect]:
         del now_ms
@@ -610,6 +635,10 @@ class ChunkMaster:
         record = self._directory.objects[name]
         return [len(self._directory.chunks[c.chunk].holders) for c in record.chunks]
 
+    def homes(self) -> dict[str, tuple[str, ...]]:
+        """By data node, the machines where its chunks may be, oldest first."""
+        return dict(self._directory.homes)
+
     def objects(self) -> list[tuple[str, ObjectRecord]]:
         """All committed objects."""
         return list(self._directory.objects.items())
@@ -641,6 +670,7 @@ class ChunkMaster:
             objects=len(self._directory.objects),
             chunks=len(self._directory.chunks),
             wanting_chunks=self._replication.wanting,
+            out_of_reach=self._replication.out_of_reach,
             uploads=len(self._uploads),
             copies_started=self._replication.copies_started,
             losses=self._losses,

@@ -1,8 +1,8 @@
 """What the chunk master knows: data nodes, what each of them holds, and the committed objects.
 
-Only the objects are durable (in the journal); where chunks are is learned from the data nodes' own
-listings. A data node *holds* a chunk of a committed object when the chunk is sound there and the
-master has not asked for its deletion.
+The objects and the data nodes' homes are durable (in the journal; see homes.py); where chunks are
+is learned from the data nodes' own listings. A data node *holds* a chunk of a committed object when
+the chunk is sound there and the master has not asked for its deletion.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.core.chunks.messages import ChunkId, Replica, StoredChunk
+from holdfast.core.chunks.messages import ChunkId, Home, Replica, StoredChunk
 from holdfast.core.errors import InvariantViolation
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ class DataNodeRecord:
         """Where it takes pieces now."""
         return Replica(self.name, self.incarnation, self.endpoint)
 
+    def is_at(self, machine: str) -> bool:
+        """Whether it lives there."""
+        return self.is_live and self.host == machine
+
     def load(self) -> int:
         """How much it holds."""
         return len(self.chunks)
@@ -92,6 +96,7 @@ class Directory:
         self.nodes: dict[str, DataNodeRecord] = {}
         self.objects: dict[str, ObjectRecord] = {}
         self.chunks: dict[ChunkId, ChunkRecord] = {}
+        self.homes: dict[str, tuple[str, ...]] = {}  # machines by data node, oldest first
 
     # -- objects ----------------------------------------------------------------------------
 
@@ -157,11 +162,22 @@ class Directory:
         """Where a committed chunk can be read."""
         return tuple(self.nodes[name].replica() for name in self.chunks[chunk].holders)
 
+    def away(self) -> tuple[Home, ...]:
+        """The homes where no data node of theirs is."""
+        return tuple(
+            Home(name, machine)
+            for name, machines in self.homes.items()
+            for machine in machines
+            if not (name in self.nodes and self.nodes[name].is_at(machine))
+        )
+
     # -- journal ----------------------------------------------------------------------------
 
     def replay(self, entry: dict[str, object]) -> None:
         """Take up a journal entry of an earlier life."""
-        name, deleted = entry.get("object"), entry.get("deleted")
+        name, deleted, node = entry.get("object"), entry.get("deleted"), entry.get("data_node")
+        if isinstance(node, str):
+            self.homes[node] = _homes_of(entry)
         if isinstance(deleted, str):
             self.remove_object(deleted)
         if isinstance(name, str):
@@ -171,7 +187,10 @@ class Directory:
 
     def entries(self) -> list[dict[str, object]]:
         """The shortest journal that leads here."""
-        return [object_entry(name, record) for name, record in self.objects.items()]
+        return [
+            *(homes_entry(node, machines) for node, machines in self.homes.items()),
+            *(object_entry(name, record) for name, record in self.objects.items()),
+        ]
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when holders and data nodes disagree."""
@@ -188,12 +207,24 @@ def object_entry(name: str, record: ObjectRecord) -> dict[str, object]:
     return {"object": name, "upload": record.upload, "copies": record.copies, "chunks": chunks}
 
 
+def homes_entry(node: str, machines: tuple[str, ...]) -> dict[str, object]:
+    """The journal entry of a data node's homes."""
+    return {"data_node": node, "homes": list(machines)}
+
+
 def compacted(entries: Iterable[dict[str, object]]) -> list[dict[str, object]]:
     """The shortest journal that says the same."""
     directory = Directory()
     for entry in entries:
         directory.replay(entry)
     return directory.entries()
+
+
+def _homes_of(entry: dict[str, object]) -> tuple[str, ...]:
+    machines = entry["homes"]
+    if not isinstance(machines, list):
+        raise InvariantViolation(f"the journal says {entry}")
+    return tuple(str(machine) for machine in machines)
 
 
 def _object_of(entry: dict[str, object]) -> ObjectRecord:

@@ -91,6 +91,14 @@ class ChunkCopies:
     replicas: tuple[Replica, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A machine where chunks of a data node may be."""
+
+    node: str
+    machine: str
+
+
 class Message(Stimulus):
     """What one process of the chunk store tells another."""
 
@@ -371,10 +379,17 @@ class ObjectCommitted(Message):
 
 @dataclass(frozen=True, slots=True)
 class ObjectLocated(Message):
-    """An object's chunks, in order."""
+    """An object's chunks, in order.
+
+    Attributes:
+        request: The question.
+        chunks: All.
+        away: If one of them has no live copy: the homes where no data node is.
+    """
 
     request: int
     chunks: tuple[ChunkCopies, ...]
+    away: tuple[Home, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

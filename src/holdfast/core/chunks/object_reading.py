@@ -6,10 +6,13 @@ spread over their copies. A piece is checked with its table, and the table with 
 master's answer, so that a wrong byte is noticed wherever it arose. A data node that refuses, does
 not answer for `read_timeout_ms`, or gives something wrong, is passed over for this chunk; a piece
 that came is never asked for again. When all copies of a chunk were passed over, the object is
-located anew, since copies move, and all are tried again, until `operation_timeout_ms` is over.
+located anew, since copies move, and all are tried again, until `operation_timeout_ms` is over. A
+chunk of which the master knows no copy is waited for during `reach_timeout_ms`: its data nodes may
+yet come up.
 
 The caller gets each piece's part of the range by `Deliver`, in any order, and in the end
-`ReadDone`, `ReadFailed` (there is no such object, or it is shorter) or `ObjectFailed`.
+`ReadDone`, `ReadMissing` (there is no such object, or it is shorter), `ReadOutOfReach` or
+`ObjectFailed`. `ReadWaits` tells meanwhile what holds it up.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 
 if TYPE_CHECKING:
-    from holdfast.core.chunks.messages import ChunkCopies, Replica
+    from holdfast.core.chunks.messages import ChunkCopies, ChunkId, Home, Replica
     from holdfast.core.chunks.settings import ChunkSettings
 
 _TICK: Final = "read"
@@ -57,6 +60,20 @@ class ReadDone(Effect):
 @dataclass(frozen=True, slots=True)
 class ReadMissing(Effect):
     """There is no such object, or it is shorter."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWaits(Effect):
+    """What the read waits for has changed: what may not come, for people; empty: nothing such."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutOfReach(Effect):
+    """A chunk of the object has had no copy within reach for too long."""
 
     reason: str
 
@@ -131,9 +148,12 @@ class ObjectReading:
         self._passed_over: dict[tuple[int, str], None] = {}  # place of the chunk, data node
         self._silent: dict[str, None] = {}  # data nodes that did not answer; asked last
         self._is_smooth = True
+        self._away: tuple[Home, ...] = ()
+        self._started_ms = 0
         self._deadline_ms = 0
         self._locate_due_ms = 0
         self._is_over = False
+        self._told = ""
         self._last_reason = "the master does not answer"
 
     @property
@@ -149,6 +169,7 @@ class ObjectReading:
         return handler(self, stimulus, now_ms)
 
     def _on_started(self, _: e.Started, now_ms: int) -> list[Effect]:
+        self._started_ms = now_ms
         self._deadline_ms = now_ms + self._settings.operation_timeout_ms
         timer = self._tick(now_ms)
         if self._chunks is None:
@@ -173,6 +194,7 @@ class ObjectReading:
         if located.request != self._located_by or self._located_by == 0:
             return []
         self._located_by = 0
+        self._away = located.away
         self._passed_over.clear()
         return self._found(located.chunks, now_ms)
 
@@ -253,6 +275,11 @@ class ObjectReading:
         return e.SendToEndpoint(replica.endpoint, asked)
 
     def _on_timer_fired(self, _: TimerFired, now_ms: int) -> list[Effect]:
+        if self._lacking() is not None:
+            self._deadline_ms = now_ms + self._settings.operation_timeout_ms
+            waited_ms = now_ms - self._started_ms
+            if waited_ms >= self._settings.reach_timeout_ms:
+                return self._end(ReadOutOfReach(f"{self._trouble()}, for {waited_ms} ms"))
         if now_ms >= self._deadline_ms:
             return self._end(ObjectFailed(f"{self._name}: {self._last_reason}"))
         effects: list[Effect] = [self._tick(now_ms)]
@@ -265,7 +292,26 @@ class ObjectReading:
             effects += self._ask(now_ms)
         if now_ms >= self._locate_due_ms and (self._located_by or self._is_stuck()):
             effects.append(self._locate(now_ms))
+        if self._trouble() != self._told:
+            self._told = self._trouble()
+            effects.append(ReadWaits(self._told))
         return effects
+
+    def _lacking(self) -> ChunkId | None:
+        """A chunk still to be read of which there is no live copy."""
+        if self._range is None or self._chunks is None:
+            return None
+        found = (self._chunks[wanted.chunk] for wanted in self._range.waiting)
+        return next((copies.chunk.chunk for copies in found if not copies.replicas), None)
+
+    def _trouble(self) -> str:
+        """What it waits for that may not come; empty: nothing."""
+        chunk = self._lacking()
+        if chunk is not None:
+            away = ", ".join(f"{home.node} is not on {home.machine}" for home in self._away)
+            where = f" ({away})" if away else ""
+            return f"{self._name}: no data node within reach has chunk {chunk}{where}"
+        return f"{self._name}: {self._last_reason}" if self._is_stuck() else ""
 
     def _is_stuck(self) -> bool:
         """Whether some piece has no copy left to ask."""

@@ -54,6 +54,11 @@ class Replication:
         """How many chunks have too few holders."""
         return len(self._wanting)
 
+    @property
+    def out_of_reach(self) -> int:
+        """How many chunks have no holder."""
+        return sum(not self._directory.chunks[chunk].holders for chunk in self._wanting)
+
     def review(self, chunks: Iterable[ChunkId], now_ms: int, *, delay_ms: int) -> list[Effect]:
         """The holders of these chunks have changed."""
         effects: list[Effect] = []

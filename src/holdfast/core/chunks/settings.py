@@ -39,6 +39,8 @@ class ChunkSettings:
         read_timeout_ms: A client asks another copy after so long without an answer.
         read_window: Pieces that one reader asks for at a time.
         operation_timeout_ms: After so long without success an operation fails.
+        reach_timeout_ms: For so long a chunk without a live copy is waited for, and a data node
+            waits for the machine of its chunks while there are such.
     """
 
     copies: int = 2
@@ -62,6 +64,7 @@ class ChunkSettings:
     read_timeout_ms: int = 1_500
     read_window: int = 8
     operation_timeout_ms: int = 30_000
+    reach_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""

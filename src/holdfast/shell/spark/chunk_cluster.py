@@ -7,12 +7,14 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import xxhash
 
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import OptionError
+from holdfast.core.chunks.homes import destination
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.stores.chunks.data_node_task import DataNodeSpec, run_data_node
@@ -34,6 +36,20 @@ _STOP_TIMEOUT_S: Final = 5.0
 _RELAUNCH_S: Final = 0.1
 _RELAUNCH_MAX_S: Final = 5.0
 _POLL_S: Final = 0.02
+_HOME_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a data node comes up.
+
+    Attributes:
+        executor: Where Spark is asked to run it; None: wherever it likes.
+        machine: The only one where it may; empty: any.
+    """
+
+    executor: Executor | None
+    machine: str = ""
 
 
 class ChunkCluster:
@@ -79,9 +95,11 @@ class ChunkCluster:
         if store.local_directory:
             place = xxhash.xxh3_64_hexdigest(os.path.abspath(location).encode())
             self._folder = os.path.join(store.local_directory, f"holdfast-chunks-{place}")
+        settings = settings or store.settings()
+        self._reach_timeout_s = settings.reach_timeout_ms / 1e3
         self._service = MasterService(
             location,
-            settings or store.settings(),
+            settings,
             addresses=self._addresses(),
             ports=ports,
             placement=placement,
@@ -89,6 +107,7 @@ class ChunkCluster:
         self._executors = executors or Executors(self._sc, name)
         self._machines: dict[str, str] = {}  # where each data node was sent last
         self._choosing = threading.Lock()
+        self._waiting: dict[str, str] = {}  # by data node: the machine that it waits for
         self._is_stopping = threading.Event()
         self._launches: dict[str, int] = {}
         self._threads: dict[str, threading.Thread] = {}
@@ -119,6 +138,13 @@ class ChunkCluster:
     def refused(self) -> dict[str, dict[str, int]]:
         """Frames and handshakes refused so far, by the master and by each data node."""
         return self._service.refused()
+
+    def waits(self) -> list[str]:
+        """What data nodes wait for, for people."""
+        return [
+            f"{node} waits for {machine}, where chunks without a live copy may be"
+            for node, machine in list(self._waiting.items())
+        ]
 
     # -- life -------------------------------------------------------------------------------
 
@@ -166,41 +192,64 @@ class ChunkCluster:
 
     def _keep_running(self, node: str) -> None:
         """Launch a data node again and again; one that ends at once, after a growing while."""
-        wait_s = _RELAUNCH_S
-        while not (self._is_stopping.is_set() or self._is_spark_stopped()):
+        wait_s, since_s = _RELAUNCH_S, time.monotonic()
+        while (place := self._place(node, since_s)) is not None:
             began_s = time.monotonic()
-            reason = self._run_job(node)
+            reason = self._run_job(node, place)
             if self._is_stopping.is_set():
                 return
             self.ends.append(f"{node}: {reason}")
             _LOG.warning("data node %s ended: %s", node, reason)
-            is_long_ago = time.monotonic() - began_s > _RELAUNCH_MAX_S
-            wait_s = _RELAUNCH_S if is_long_ago else min(2 * wait_s, _RELAUNCH_MAX_S)
+            if time.monotonic() - began_s > _RELAUNCH_MAX_S:
+                wait_s, since_s = _RELAUNCH_S, time.monotonic()
+            else:
+                wait_s = min(2 * wait_s, _RELAUNCH_MAX_S)
             self._is_stopping.wait(wait_s)
 
-    def _choose(self, node: str) -> Executor | None:
-        """Where its chunks are, else where no other data node is, else anywhere."""
-        with self._choosing:
-            task = f"{self._name}/{node}"
-            others = [machine for other, machine in self._machines.items() if other != node]
-            before = self._machines.get(node, "")
-            chosen = self._executors.choose(
-                task, apart_from=[m for m in others if m != before], before=before
-            ) or self._executors.choose(task, before=before)
-            if chosen is not None:
-                self._machines[node] = chosen.machine
-            return chosen
+    def _place(self, node: str, since_s: float) -> _Place | None:
+        """Where a data node comes up that has been down since then; None: nowhere any more."""
+        place: _Place | None = None
+        while place is None and not (self._is_stopping.is_set() or self._is_spark_stopped()):
+            is_too_long = time.monotonic() - since_s > self._reach_timeout_s
+            with self._choosing:
+                place = self._choose(node, is_too_long=is_too_long)
+            if place is None:
+                self._waiting[node] = self._service.homes[node][0]
+                self._is_stopping.wait(_HOME_POLL_S)
+        self._waiting.pop(node, None)
+        return place
 
-    def _run_job(self, node: str) -> str:
+    def _choose(self, node: str, *, is_too_long: bool) -> _Place | None:
+        """Where its chunks are, else where no other data node is, else anywhere; None: later."""
+        if self._is_local:
+            return _Place(None)
+        must_find_home = self.statistics.out_of_reach > 0 and not is_too_long
+        homes = self._service.homes.get(node, ())
+        goal = destination(homes, self._executors.room, must_find_home=must_find_home)
+        if goal is None:
+            return None
+        task = f"{self._name}/{node}"
+        others = [machine for other, machine in self._machines.items() if other != node]
+        chosen = self._executors.choose(
+            task, apart_from=[m for m in others if m != goal.machine], before=goal.machine
+        ) or self._executors.choose(task, before=goal.machine)
+        if chosen is not None:
+            self._machines[node] = chosen.machine
+        return _Place(chosen, goal.machine if goal.is_binding else "")
+
+    def _run_job(self, node: str, place: _Place) -> str:
         """Submit a data node's job and wait for its end; why it ended."""
         launch = self._launches[node] = self._launches.get(node, 0) + 1
         spec = self._service.data_node(
-            node, os.path.join(self._folder, node), launch=launch, is_local=self._is_local
+            node,
+            os.path.join(self._folder, node),
+            launch=launch,
+            machine=place.machine,
+            is_local=self._is_local,
         )
         try:
-            chosen = self._choose(node)
             self._sc.setJobGroup(self._group(node), f"Holdfast data node {node}")
-            self._executors.one_task(chosen).mapPartitions(lambda _: _serve(spec)).collect()
+            self._executors.one_task(place.executor).mapPartitions(lambda _: _serve(spec)).collect()
         except Exception as error:  # Whatever Spark says ended the task is the reason to report.
             return reason_of(error)
         return "its task ended"

@@ -75,6 +75,12 @@ class Executors:
         with self._lock:
             return self._choice.machines()
 
+    @property
+    def room(self) -> tuple[str, ...]:
+        """The machines that have a free slot, and are not silent."""
+        with self._lock:
+            return self._choice.machines_with_room()
+
     def wait_for_machines(self, count: int, timeout_s: float) -> None:
         """Wait for so many: executors of a new application register one by one."""
         deadline_s = time.monotonic() + timeout_s

@@ -321,6 +321,7 @@ class NodeTask:
             self._take(self._synced.popleft())
         machine = self._node or self._standby
         if machine is None:
+            self._alive_word = self._alive(None)
             return
         now_ms = _now_ms()
         for name in [name for name, at_ms in self._timers.items() if at_ms <= now_ms]:
@@ -648,7 +649,9 @@ class NodeTask:
     def _waits(self) -> list[str]:
         """What the node waits for, for people."""
         waiting = [getattr(source, "trouble", "") for source in self._sources.values()]
-        return [text for text in (*waiting, self._sink_waits.trouble) if text]
+        store = self._io.trouble if self._io is not None else ""
+        restoring = store and f"{self._name} is being restored: {store}"
+        return [text for text in (*waiting, self._sink_waits.trouble, restoring) if text]
 
     def _report(self, now_ms: int, *, is_last: bool = False) -> None:
         """Say what the keep-alive thread repeats, and now and then the statistics."""

@@ -63,6 +63,11 @@ class CheckpointStore(abc.ABC):
 
     is_exclusive = True
 
+    @property
+    def trouble(self) -> str:
+        """What a read waits for that may not come, for people; empty: nothing."""
+        return ""
+
     @abc.abstractmethod
     def create(self, name: str) -> ObjectWriter:
         """Begin an object. Raises `NameTaken` and `StoreUnavailable`."""

@@ -18,7 +18,14 @@ import zmq
 
 from holdfast.core.chunks import effects as e
 from holdfast.core.chunks import messages as m
-from holdfast.core.chunks.object_reading import Deliver, ObjectReading, ReadDone, ReadMissing
+from holdfast.core.chunks.object_reading import (
+    Deliver,
+    ObjectReading,
+    ReadDone,
+    ReadMissing,
+    ReadOutOfReach,
+    ReadWaits,
+)
 from holdfast.core.chunks.object_writing import (
     ChunkGiven,
     FinishRequested,
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.core.chunks.messages import ChunkCopies
 
 _FROM_PEERS: Final = (*words.TO_CLIENT, *words.UP_THE_CHAIN, *words.TO_READER)
+_ENDS: Final = (StepDone, ObjectFailed, ReadDone, ReadMissing, ReadOutOfReach)
 _PLACES_KEPT: Final = 256
 _POLL_MS: Final = 100
 
@@ -99,21 +107,23 @@ class _Line:
 class _Driver:
     """Drives one machine over a line until it has an answer for its caller."""
 
-    def __init__(self, line: _Line, machine: Machine) -> None:
+    def __init__(
+        self, line: _Line, machine: Machine, perform: Callable[[Effect], None] = lambda _: None
+    ) -> None:
+        """`perform` takes the effects that are its caller's."""
         self._line = line
         self._machine = machine
+        self._perform_else = perform
         self._timers: dict[str, int] = {}
 
-    def run(self, stimulus: Stimulus, deliver: Callable[[Deliver], None] | None = None) -> Effect:
+    def run(self, stimulus: Stimulus) -> Effect:
         """Give it a stimulus, and wait for the end of what that brings."""
         pending: deque[Stimulus] = deque([stimulus])
         while True:
             while pending:
                 for effect in self._machine.step(pending.popleft(), _now_ms()):
-                    if isinstance(effect, StepDone | ObjectFailed | ReadDone | ReadMissing):
+                    if isinstance(effect, _ENDS):
                         return effect
-                    if isinstance(effect, Deliver) and deliver is not None:
-                        deliver(effect)
                     self._perform(effect)
             now_ms = _now_ms()
             due_ms = min(self._timers.values(), default=now_ms + _POLL_MS)
@@ -140,6 +150,8 @@ class _Driver:
                 self._line.send(None, effect.message)
             case e.SendToEndpoint():
                 self._line.send(effect.endpoint, effect.message)
+            case _:
+                self._perform_else(effect)
 
 
 class ChunkStore(CheckpointStore):
@@ -152,6 +164,7 @@ class ChunkStore(CheckpointStore):
         self._mutex = threading.Lock()
         self._free: list[_Line] = []
         self._places: dict[str, tuple[ChunkCopies, ...]] = {}  # of objects read lately
+        self._waits: dict[str, str] = {}  # by client: what a read waits for
         self._is_closed = False
 
     # -- lines ------------------------------------------------------------------------------
@@ -209,17 +222,26 @@ class ChunkStore(CheckpointStore):
                 chunks=places,
             )
 
-            def deliver(part: Deliver) -> None:
-                view[part.offset : part.offset + len(part.data)] = part.data
+            def perform(effect: Effect) -> None:
+                if isinstance(effect, Deliver):
+                    view[effect.offset : effect.offset + len(effect.data)] = effect.data
+                elif isinstance(effect, ReadWaits):
+                    self._waits[line.client] = effect.reason
 
-            result = _Driver(line, machine).run(e.Started(), deliver)
+            result = _Driver(line, machine, perform).run(e.Started())
             line.next_request = machine.next_request
             is_clean = not isinstance(result, ObjectFailed)
             self._conclude(name, result)
         except zmq.ZMQError as error:
             raise StoreUnavailable(f"{name}: {error}") from error
         finally:
+            self._waits.pop(line.client, None)
             self._give_back(line, is_clean=is_clean)
+
+    @property
+    def trouble(self) -> str:
+        """See the base."""
+        return next(filter(None, list(self._waits.values())), "")
 
     def _conclude(self, name: str, result: Effect) -> None:
         if isinstance(result, ReadDone) and result.is_smooth:
@@ -227,7 +249,7 @@ class ChunkStore(CheckpointStore):
             return
         with self._mutex:
             self._places.pop(name, None)
-        if isinstance(result, ReadMissing):
+        if isinstance(result, ReadMissing | ReadOutOfReach):
             raise ObjectMissing(result.reason)
         if isinstance(result, ObjectFailed):
             raise StoreUnavailable(result.reason)

@@ -25,6 +25,7 @@ from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.wire import chunk_words as words
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.shell.processes import die_with_parent
+from holdfast.shell.stores.base import StoreUnavailable
 from holdfast.shell.stores.chunks.chunk_folder import ChunkFolder, DiskThreads
 from holdfast.shell.stores.chunks.lines import Lines
 from holdfast.shell.transport.addresses import Ports, machine_of, own_address
@@ -48,6 +49,7 @@ class DataNodeSpec:
         keys: The store's CURVE keys.
         settings: The store's.
         rack: For Peace; empty: the host's name.
+        machine: The only one where it may come up: its chunks are there; empty: any.
         is_local: All of the store is on one host, so that channels can be `ipc`.
         ports: Where it may listen otherwise.
     """
@@ -59,6 +61,7 @@ class DataNodeSpec:
     keys: RunKeys = field(repr=False)
     settings: ChunkSettings
     rack: str = ""
+    machine: str = ""
     is_local: bool = True
     ports: Ports = field(default_factory=Ports)
 
@@ -79,6 +82,10 @@ class DataNodeTask:
     def __init__(self, spec: DataNodeSpec) -> None:
         """Take the folder, open the sockets. Raises `StoreUnavailable`."""
         self._spec = spec
+        address = own_address(spec.master)
+        host = machine_of(address)
+        if spec.machine not in ("", host):
+            raise StoreUnavailable(f"{spec.node} came up on {host} and not on {spec.machine}")
         wait_s = _LOCK_WAIT_S
         self._folder = ChunkFolder(
             os.path.expandvars(spec.folder), piece_bytes=spec.settings.piece_bytes, wait_s=wait_s
@@ -86,8 +93,6 @@ class DataNodeTask:
         self._sockets = tempfile.mkdtemp(prefix="holdfast-")
         self._channels = Channels(spec.keys)
         self._server = self._channels.server(words.PIECE_FRAME_BYTES_MAX)
-        address = own_address(spec.master)
-        host = machine_of(address)
         task = f"{spec.node}|{spec.launch}|{os.getpid()}|{time.time_ns()}"
         identity = DataNodeIdentity(
             spec.node, task, spec.launch, host, spec.rack or host, self._bind(address)

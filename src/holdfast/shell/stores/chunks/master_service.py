@@ -86,6 +86,8 @@ class MasterService:
         self._thread = threading.Thread(target=self._run, name="chunk-master", daemon=True)
         self._tasks: dict[str, str] = {}  # of each data node, the process that spoke last
         self.statistics: ChunkMasterStatistics = self._machine.statistics()
+        self.homes = self._machine.homes()
+        """By data node, the machines where its chunks may be; see core's homes.py."""
         self._refused_frames = 0
         self._refused: dict[str, dict[str, int]] = {}  # by a data node's process, as it said last
         self.error: str | None = None
@@ -94,6 +96,8 @@ class MasterService:
 
     def start(self) -> ChunkStoreSpec:
         """Serve; how clients reach the store."""
+        self._step(e.Started())
+        self._look()
         self._thread.start()
         return ChunkStoreSpec(self.endpoint, self._keys, self._settings)
 
@@ -103,7 +107,14 @@ class MasterService:
         self._thread.join()
 
     def data_node(
-        self, node: str, folder: str, *, launch: int = 1, rack: str = "", is_local: bool = True
+        self,
+        node: str,
+        folder: str,
+        *,
+        launch: int = 1,
+        rack: str = "",
+        machine: str = "",
+        is_local: bool = True,
     ) -> DataNodeSpec:
         """What a process needs to be one of this store's data nodes; see `DataNodeSpec`."""
         return DataNodeSpec(
@@ -114,6 +125,7 @@ class MasterService:
             self._keys,
             self._settings,
             rack,
+            machine,
             is_local,
             self._ports,
         )
@@ -149,7 +161,6 @@ class MasterService:
 
     def _run(self) -> None:
         try:
-            self._step(e.Started())
             while not self._is_stopping.is_set():
                 self._turn()
             self._dismiss_all()
@@ -174,8 +185,12 @@ class MasterService:
         for name in [n for n, at_ms in self._timers.items() if at_ms <= timers_until_ms]:
             del self._timers[name]
             self._step(TimerFired(name))
-            self.statistics = self._machine.statistics()
+            self._look()
         self._write_journal()
+
+    def _look(self) -> None:
+        self.statistics = self._machine.statistics()
+        self.homes = self._machine.homes()
 
     def _drain(self) -> None:
         for _ in range(_DRAIN_MESSAGES):

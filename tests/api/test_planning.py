@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from holdfast.api.dataflow import Dataflow, Stream
@@ -13,7 +15,9 @@ from holdfast.api.planning import Plan, UnitClass, plan_dataflow, unit_class
 from holdfast.api.protections import Protections
 from holdfast.api.windows import counting, tumbling
 from holdfast.core.haunit.plan import NodeLimits
-from holdfast.core.operators.base import OperatorClass
+from holdfast.core.model.ids import END_US
+from holdfast.core.operators.base import OperatorClass, Rows
+from holdfast.core.state.page_manager import PageManager
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource
@@ -55,6 +59,46 @@ def test_a_stateful_operator_is_split_by_its_key_and_sources_by_their_partitions
         "counts[2]",
     ]
     assert [out.keys for out in plan.nodes[0].outputs] == [("bidder",)]
+
+
+def test_only_what_the_receiving_unit_reads_is_sent() -> None:
+    def sent(query: str) -> dict[str, list[str]]:
+        outputs = [(node.unit, out) for node in place(nexmark(query)).nodes for out in node.outputs]
+        return {unit: out.schema.names for unit, out in outputs if not out.is_sink}
+
+    assert sent("q12") == {"bids": ["bidder"]}
+    assert sent("q3") == {"persons": ["id", "name", "city", "state"], "auctions": ["id", "seller"]}
+    *_, join = place(nexmark("q3")).nodes
+    received = [(spec.producer, spec.schema.names) for spec in join.inputs]
+    assert sorted(received) == [(f"{unit}[0]", names) for unit, names in sorted(sent("q3").items())]
+
+
+def test_expressions_are_those_of_what_is_sent() -> None:
+    flow = Dataflow("narrow")
+    keyed = bids(flow).key_by("bidder").window(tumbling("1 second"))
+    keyed.aggregate("max(price + 1) AS top", name="tops").sink("tops")
+    sender, receiver = place(flow).nodes
+    assert sender.outputs[0].schema.names == receiver.inputs[0].schema.names == ["bidder", "price"]
+    operator = receiver.operators[0].build(PageManager())
+    row = pa.RecordBatch.from_pydict(
+        {"bidder": [7], "price": [99]}, schema=sender.outputs[0].schema
+    )
+    rows = Rows(row, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), 0)
+    made = operator.process([rows], np.zeros(1, dtype=np.int64), END_US).rows
+    assert made is not None
+    assert made.batch.select(["bidder", "top"]).to_pylist() == [{"bidder": 7, "top": 100}]
+
+
+def test_a_unit_that_reads_no_column_is_sent_one() -> None:
+    flow = Dataflow("counted")
+    bids(flow).window(tumbling("1 second")).aggregate("count(*) AS n", name="all").sink("all")
+    assert place(flow).nodes[0].outputs[0].schema.names == ["auction"]
+
+
+def test_an_operator_that_hands_its_input_on_is_sent_all_columns() -> None:
+    flow = Dataflow("sorted")
+    bids(flow).sort("price", slack=3).sink("all")
+    assert place(flow).nodes[0].outputs[0].schema == bids(Dataflow("other")).schema
 
 
 def test_an_aggregate_without_a_key_runs_once() -> None:

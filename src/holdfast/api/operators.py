@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.windows import CountWindow
@@ -21,6 +23,8 @@ from holdfast.core.operators.windowed_join import WindowedJoin
 from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
 
     from holdfast.api.windows import Window
@@ -30,6 +34,39 @@ STATEFUL: Final = ("aggregate", "window_join", "join", "sort", "resample")
 """Kinds of steps whose operators keep state."""
 HOLDING: Final = ("sort", "resample")
 """Kinds of steps whose operators put rows out later than the boundary alone would."""
+
+
+def columns_read(
+    kind: str, position: int, schema: pa.Schema, settings: dict[str, Any]
+) -> Iterable[str]:
+    """The columns of an input, by name, that the operator of a step reads; maybe some twice.
+
+    Args:
+        kind: As in `Step.kind`.
+        position: Of the input.
+        schema: Of the input, without the time column.
+        settings: As in `Step.settings`.
+    """
+    if kind == "aggregate":
+        read = [a.expression.columns for a in settings["aggregates"] if a.expression is not None]
+        return chain(settings["keys"], *read)
+    if kind in ("join", "window_join"):
+        side = ("left", "right")[position]
+        joined = [column for where, column, _ in settings["fields"] if where == side]
+        return chain(settings[f"{side}_keys"], joined)
+    names: list[str] = schema.names
+    return names
+
+
+def settings_over(inputs: tuple[pa.Schema, ...], settings: dict[str, Any]) -> dict[str, Any]:
+    """A step's settings for inputs that have been cut down to what it reads."""
+    if "aggregates" not in settings:
+        return settings
+    aggregates = [
+        a if a.expression is None else replace(a, expression=a.expression.over(inputs[0]))
+        for a in settings["aggregates"]
+    ]
+    return settings | {"aggregates": aggregates}
 
 
 def build_operator(

@@ -2,7 +2,8 @@
 
 Sources and stateless operators share the unit of their input; every stateful operator begins a
 unit of its own unless `unit(...)` says otherwise. A unit with p instances splits each input by the
-hash of the key that its first stateful operator needs.
+hash of the key that its first stateful operator needs. Between units go the columns that the
+receiving one reads.
 """
 
 from __future__ import annotations
@@ -12,9 +13,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from holdfast.api.dataflow import held_back
 from holdfast.api.errors import DataflowError
-from holdfast.api.operators import HOLDING, STATEFUL, build_operator
+from holdfast.api.operators import (
+    HOLDING,
+    STATEFUL,
+    build_operator,
+    columns_read,
+    settings_over,
+)
 from holdfast.api.windows import CountWindow
 from holdfast.core.haunit.plan import (
     InputSpec,
@@ -64,11 +73,24 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
-    """What a unit reads of one step outside it, on one port."""
+    """What a unit reads of one step outside it, on one port.
+
+    Attributes:
+        producer: The step.
+        port: Of the unit's nodes.
+        keys: The columns that choose the instance.
+        columns: Which of the step's columns the unit reads; the others are not sent.
+    """
 
     producer: Step
     port: int
     keys: tuple[str, ...]
+    columns: tuple[int, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of what is sent, without the time column."""
+        return pa.schema([self.producer.schema.field(column) for column in self.columns])
 
 
 def plan_dataflow(
@@ -297,7 +319,18 @@ class _Planner:
                 edge_keys = keys[position] if keys else ()
                 if not any(e.producer is producer and e.keys == edge_keys for e in edges):
                     edges.append(_Edge(producer, sources + len(edges), edge_keys))
-        return edges
+        return [replace(edge, columns=self._columns(unit, edge)) for edge in edges]
+
+    def _columns(self, unit: str, edge: _Edge) -> tuple[int, ...]:
+        """The columns that the unit's steps read of an edge; a batch has one at least."""
+        names: set[str] = set()
+        for step in self._units[unit]:
+            for position, producer in enumerate(step.inputs):
+                keys = _partition_keys(step)
+                if producer is edge.producer and edge.keys == (keys[position] if keys else ()):
+                    names.update(columns_read(step.kind, position, producer.schema, step.settings))
+        found = (i for i, name in enumerate(edge.producer.schema.names) if name in names)
+        return tuple(found) or (0,)
 
     def _edge(self, step: Step, position: int) -> _Edge:
         keys = _partition_keys(step)
@@ -328,8 +361,9 @@ class _Planner:
                 self._origin(step, position, sources, operators)
                 for position in range(len(step.inputs))
             )
-            schemas = tuple(source.schema for source in step.inputs)
-            build = partial(build_operator, step.kind, step.name, schemas, step.settings)
+            schemas = tuple(self._read(step, position) for position in range(len(step.inputs)))
+            settings = settings_over(schemas, step.settings)
+            build = partial(build_operator, step.kind, step.name, schemas, settings)
             specs.append(OperatorSpec(step.name, build, origins))
             _require_own_stream(step, origins, len(inputs))
         return NodePlan(
@@ -350,6 +384,12 @@ class _Planner:
             merges_by_arrival=len(inputs) > 1
             and any(s.settings.get("order") == "arrival" for s in operators),
         )
+
+    def _read(self, step: Step, position: int) -> pa.Schema:
+        """What a step is given of one of its inputs."""
+        producer = step.inputs[position]
+        is_inside = producer.unit == step.unit
+        return producer.schema if is_inside else self._edge(step, position).schema
 
     def _has_state(self, operators: list[Step]) -> bool:
         return any(step.kind in STATEFUL for step in operators)
@@ -389,7 +429,7 @@ class _Planner:
             InputSpec(
                 _stream(edge, i, unit, index),
                 edge.port,
-                edge.producer.schema,
+                edge.schema,
                 _node(edge.producer.unit, i),
             )
             for i in senders
@@ -418,10 +458,11 @@ class _Planner:
             outputs.append(
                 OutputSpec(
                     _within(edge.producer, sources, operators),
-                    edge.producer.schema,
+                    edge.schema,
                     tuple(_stream(edge, index, receiver, j) for j in receivers),
                     tuple(_node(receiver, j) for j in receivers),
                     edge.keys,
+                    edge.columns,
                 )
             )
         for sink, step in self._flow.sinks.items():

@@ -260,6 +260,23 @@ def test_a_boundary_of_rounds_that_are_not_run_again_still_holds() -> None:
     assert machine.statistics().boundary_us == 5_000
 
 
+def test_an_output_sends_the_columns_that_its_receiver_reads() -> None:
+    two = pa.schema([("v", pa.int64()), ("w", pa.int64())])
+    source = InputSpec(A, 0, two, NodeId("a"))
+    narrow = pa.schema([("w", pa.int64())])
+    output = OutputSpec(("port", 0), narrow, (OUT,), (NodeId("c"),), columns=(1,))
+    plan = NodePlan(NodeId("n"), "n", 0, (source,), 1, (), (output,), limits=LIMITS)
+    machine = Node(plan, Assignment(1, ONE, None, {}), 0)
+    for peer in ("a", "c"):
+        machine.step(events.PeerIncarnationLearned(NodeId(peer), ONE), 0)
+    machine.step(events.SubscribeReceived(OUT, ONE, ONE, 0, 0, 10), 0)
+    columns = [pa.array([value], pa.int64()) for value in (1, 2, 50)]
+    rows = pa.RecordBatch.from_arrays(columns, schema=with_time(two))
+    (sent,) = of_kind(receive(machine, A, TupleBatch(0, rows, 60)), events.SendBatch)
+    assert sent.batch.batch.schema == with_time(narrow)
+    assert [column.to_pylist() for column in sent.batch.batch.columns] == [[2], [50]]
+
+
 def test_peers_are_known_by_stream() -> None:
     machine = node((A, "a"), (B, "b"))
     assert machine.peer_incarnation(A) == ONE

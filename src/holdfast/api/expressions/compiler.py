@@ -99,6 +99,10 @@ class CompiledExpression:
     def __reduce__(self) -> tuple[Any, ...]:
         return CompiledExpression, (self._given, self._schema)
 
+    def over(self, schema: pa.Schema) -> CompiledExpression:
+        """The same expression over another schema that has its columns."""
+        return CompiledExpression(self._given, schema)
+
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
         """One value per row. Raises `EvaluationError` where there is none, e.g. on overflow."""
         try:

@@ -14,10 +14,10 @@ import numpy as np
 
 from holdfast.core.state import aggregate_kernels, hash_kernels, kernels
 
-_OTHER = ("resolve", "place", "touch", "mark_of", "touch_unfrozen")
+_OTHER = ("resolve", "place", "touch", "mark_of")
 _SAME = (
     (hash_kernels, ("find_record", "split_bucket", "insert_record")),
-    (aggregate_kernels, ("_find_block", "_update_found", "aggregate")),
+    (aggregate_kernels, ("_find_block", "_enter_block", "_update_found", "aggregate")),
 )
 _AGGREGATE = (
     "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64,"
@@ -50,21 +50,15 @@ def _mark_of(marks: np.ndarray, shift: int, address: int) -> int:
     return kernels.DIRTY
 
 
-def _touch_unfrozen(marks: np.ndarray, shift: int, address: int) -> bool:
-    return True
-
-
 def plain_aggregate() -> Any:
     """`aggregate` over plain arrays: page tables are of one word, where the part begins."""
     scope: dict[str, Any] = dict(vars(hash_kernels)) | dict(vars(aggregate_kernels))
-    for name, function in zip(
-        _OTHER, (_resolve, _place, _touch, _mark_of, _touch_unfrozen), strict=True
-    ):
+    for name, function in zip(_OTHER, (_resolve, _place, _touch, _mark_of), strict=True):
         scope[name] = numba.njit(inline="always")(function)
     for module, names in _SAME:
         for name in names:
             source = getattr(module, name).py_func
             copy = FunctionType(source.__code__, scope, name, source.__defaults__)
             signature = _AGGREGATE if name == "aggregate" else None
-            scope[name] = numba.njit(signature, nogil=True)(copy)
+            scope[name] = numba.njit(signature, nogil=True, _nrt=name == "aggregate")(copy)
     return scope["aggregate"]

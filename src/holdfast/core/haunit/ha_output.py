@@ -271,9 +271,9 @@ class HAOutput:
         self, spec: OutputSpec, rows: Rows, boundary_us: int, effects: list[Effect]
     ) -> None:
         """Number rows and append them to their queues, or write them to their sink."""
-        schema = with_time(spec.schema)
+        kept = rows.batch if spec.columns is None else rows.batch.select(list(spec.columns))
         batch = pa.RecordBatch.from_arrays(
-            [*rows.batch.columns, pa.array(rows.time_us)], schema=schema
+            [*kept.columns, pa.array(rows.time_us)], schema=with_time(spec.schema)
         )
         self.tuples += batch.num_rows
         if spec.is_sink:

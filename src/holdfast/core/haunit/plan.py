@@ -62,10 +62,11 @@ class OutputSpec:
 
     Attributes:
         source: Where the rows come from, as in `OperatorSpec.inputs`.
-        schema: Attributes, without the time column.
+        schema: Attributes of what is put out, without the time column.
         streams: One stream per receiver.
         receivers: The receiving nodes, in the same order; empty for a sink.
         keys: Columns whose stable hash chooses the receiver; empty when there is one.
+        columns: Which columns of the rows are put out; None: all.
         is_sink: Whether the shell writes the stream to a log.
         is_held_up: Whether the node stops working when too many tuples of the sink are not durable.
     """
@@ -75,6 +76,7 @@ class OutputSpec:
     streams: tuple[StreamId, ...]
     receivers: tuple[NodeId, ...]
     keys: tuple[str, ...] = ()
+    columns: tuple[int, ...] | None = None
     is_sink: bool = False
     is_held_up: bool = False
 

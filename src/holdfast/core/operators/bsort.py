@@ -272,7 +272,7 @@ def _sortable(name: str, schema: pa.Schema, column: str) -> int:
     return index
 
 
-@kernel("int64(int64[::1], int64[::1], int64, int64[:,::1])")
+@kernel("int64(int64[::1], int64[::1], int64, int64[:,::1])", allocates=True)
 def push_out(held: np.ndarray, arriving: np.ndarray, room: int, out: np.ndarray) -> int:
     """Let ranks arrive one after another; each that finds no room pushes the least one out.
 

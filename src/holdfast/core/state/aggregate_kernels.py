@@ -1,6 +1,7 @@
 """The inner loop of aggregates: find each row's group, update its accumulators.
 
-Rows are looked up in blocks, then updated. Conventions as in `kernels.py`.
+Rows are looked up in blocks; groups that are new are entered; then all are updated. Conventions as
+in `kernels.py`.
 """
 
 # Signatures are numba's; to mypy, machine words and Python integers are different types.
@@ -27,7 +28,6 @@ from holdfast.core.state.kernels import (
     place,
     resolve,
     touch,
-    touch_unfrozen,
 )
 from holdfast.core.state.string_kernels import is_string_less
 
@@ -48,8 +48,8 @@ _BLOCK: Final = 64
 
 
 @kernel(
-    "int64(int64[::1], uint8[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1], int64,"
-    " int64, int64, int64[::1])"
+    "boolean(int64[::1], uint8[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1],"
+    " int64, int64, int64, int64[::1])"
 )
 def _find_block(
     arena: np.ndarray,
@@ -64,13 +64,13 @@ def _find_block(
     stop: int,
     k: int,
     found: np.ndarray,
-) -> int:
-    """Physical addresses of the records of the rows [first, stop), until one needs more.
+) -> bool:
+    """Physical addresses of the records of the rows [first, stop), -1 where a group is new.
 
     Step by step for all rows: what one row waits for in memory, the processor fetches for many.
 
     Returns:
-        The first row whose group is new or frozen, `stop` if none is.
+        Whether all are there and dirty.
     """
     head = resolve(bucket_pages, 0, shift)
     buckets = arena[head + BUCKETS]
@@ -99,10 +99,61 @@ def _find_block(
     for i in range(rows):
         unready |= found[i] >> 63
         unready |= mark_of(marks, shift, max(found[i], 0)) ^ DIRTY
-    if unready != 0:
-        for i in range(rows):
-            if found[i] < 0 or not touch_unfrozen(marks, shift, found[i]):
-                return first + i
+    return unready == 0
+
+
+@kernel(
+    "int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64,"
+    " int64, int64, int64, int64[::1])"
+)
+def _enter_block(
+    arena: np.ndarray,
+    marks: np.ndarray,
+    free: np.ndarray,
+    shift: int,
+    bucket_pages: np.ndarray,
+    record_pages: np.ndarray,
+    keys: np.ndarray,
+    first: int,
+    stop: int,
+    k: int,
+    v: int,
+    found: np.ndarray,
+) -> int:
+    """Insert or unfreeze the records of the rows [first, stop) that are not there and dirty.
+
+    A dirty record stays where it is, so what has been found of other rows holds.
+
+    Returns:
+        The first row for which pages are missing, `stop` if none.
+    """
+    for i in range(first, stop):
+        address = found[i - first]
+        if address >= 0 and mark_of(marks, shift, address) == DIRTY:
+            continue
+        head = resolve(bucket_pages, 0, shift)
+        h = hash_words(keys, i * k, k)
+        b = bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
+        logical = find_record(arena, shift, bucket_pages, record_pages, keys, i * k, k, b)
+        if logical < 0:
+            logical = insert_record(
+                arena,
+                marks,
+                free,
+                shift,
+                bucket_pages,
+                record_pages,
+                keys,
+                i * k,
+                k,
+                v,
+                h,
+            )
+        if logical < 0:
+            return i
+        found[i - first] = touch(arena, marks, free, shift, record_pages, logical)
+        if found[i - first] < 0:
+            return i
     return stop
 
 
@@ -200,7 +251,8 @@ def _update_found(
 @kernel(
     "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64,"
     " int64, int64[::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], float64[:,::1],"
-    " uint8[:,::1], int64, int64[:,::1])"
+    " uint8[:,::1], int64, int64[:,::1])",
+    allocates=True,
 )
 def aggregate(
     arena: np.ndarray,
@@ -243,11 +295,10 @@ def aggregate(
     n, k = keys.shape
     flat = keys.reshape(n * k)
     found = np.empty(_BLOCK, dtype=np.int64)
-    rows = _BLOCK
     i = start
     while i < n:
-        stop = min(n, i + rows)
-        found_before = _find_block(
+        stop = ready = min(n, i + _BLOCK)
+        if not _find_block(
             arena,
             marks,
             shift,
@@ -260,7 +311,21 @@ def aggregate(
             stop,
             k,
             found,
-        )
+        ):
+            ready = _enter_block(
+                arena,
+                marks,
+                free,
+                shift,
+                bucket_pages,
+                record_pages,
+                flat,
+                i,
+                stop,
+                k,
+                v,
+                found,
+            )
         i = _update_found(
             arena,
             arena_floats,
@@ -273,34 +338,10 @@ def aggregate(
             float_arguments,
             is_valid,
             i,
-            found_before,
+            ready,
             found,
             running,
         )
-        if i < 0:
-            return i
-        if i == stop:
-            rows = min(_BLOCK, 2 * rows)
-            continue
-        rows = 1  # Where one group is new or frozen, others are: look no further ahead for now.
-        head = resolve(bucket_pages, 0, shift)
-        h = hash_words(flat, i * k, k)
-        b = bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
-        logical = find_record(arena, shift, bucket_pages, record_pages, flat, i * k, k, b)
-        if logical < 0:
-            logical = insert_record(
-                arena,
-                marks,
-                free,
-                shift,
-                bucket_pages,
-                record_pages,
-                flat,
-                i * k,
-                k,
-                v,
-                h,
-            )
-        if logical < 0 or touch(arena, marks, free, shift, record_pages, logical) < 0:
+        if i < stop:
             return i
     return n

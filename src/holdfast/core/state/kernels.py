@@ -43,9 +43,15 @@ CLEAN: Final = 2
 FROZEN: Final = 3
 
 
-def kernel(signature: str) -> Callable[[_F], _F]:
-    """Compile for exactly this signature, now, or load what an earlier process compiled."""
-    return cast("Callable[[_F], _F]", numba.njit(signature, cache=True, nogil=True))
+def kernel(signature: str, *, allocates: bool = False) -> Callable[[_F], _F]:
+    """Compile for exactly this signature, now, or load what an earlier process compiled.
+
+    Arrays are the caller's for as long as a kernel runs, so numba need not count references to
+    them: in a loop over rows that costs several times the work itself. Only a kernel that makes
+    arrays or lists of its own (`allocates`) has to.
+    """
+    options = {"cache": True, "nogil": True, "_nrt": allocates}
+    return cast("Callable[[_F], _F]", numba.njit(signature, **options))
 
 
 def inlined(function: _F) -> _F:
@@ -117,15 +123,6 @@ def place(pages: np.ndarray, base: int, logical: int, shift: int) -> int:
 def mark_of(marks: np.ndarray, shift: int, address: int) -> int:
     """The mark of the page of this physical word address."""
     return marks[np.uint64(address) >> np.uint64(shift)]  # Unsigned: no look for a negative index.
-
-
-@inlined
-def touch_unfrozen(marks: np.ndarray, shift: int, address: int) -> bool:
-    """Make what is at this physical word address writable; false if it is frozen."""
-    mark = marks[address >> shift]
-    if mark == CLEAN:
-        marks[address >> shift] = DIRTY
-    return mark != FROZEN
 
 
 @kernel("boolean(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64, int64)")

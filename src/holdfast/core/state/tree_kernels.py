@@ -113,7 +113,8 @@ def _insert_at(tree: Pages, link: int, at: int, record: np.ndarray) -> bool:
     count = field_of(tree, link, COUNT)
     address = node_at(tree, link) + NODE_WORDS + at * width
     move_words(arena, address, address + width, (count - at) * width)
-    arena[address : address + width] = record
+    for j in range(width):
+        arena[address + j] = record[j]
     set_field(tree, link, COUNT, count + 1)
     return True
 
@@ -155,7 +156,8 @@ def _insert_into_full(tree: Pages, link: int, at: int, record: np.ndarray) -> bo
     set_field(tree, taker, COUNT, stock + 1)
     address = first + (at - 1) * width
     move_words(arena, first + width, first, address - first)
-    arena[address : address + width] = record
+    for j in range(width):
+        arena[address + j] = record[j]
     if taker != before:
         _link_leaf(tree, taker, parent, side, width)
     return True
@@ -277,7 +279,7 @@ def _take_out(tree: Pages, link: int, at: int, taken: int, width: int) -> bool:
 # -- what `OrderedMap` calls ----------------------------------------------------------------
 
 
-@kernel(f"int64({PAGES}, int64[:,::1], int64[:,::1], int64)")
+@kernel(f"int64({PAGES}, int64[:,::1], int64[:,::1], int64)", allocates=True)
 def tree_put(tree: Pages, keys: np.ndarray, values: np.ndarray, start: int) -> int:
     """Insert or replace rows `start..`; the first row not done for want of pages, n if all are."""
     arena = tree[0]
@@ -303,7 +305,7 @@ def tree_put(tree: Pages, keys: np.ndarray, values: np.ndarray, start: int) -> i
     return n
 
 
-@kernel(f"void({PAGES}, int64[:,::1], boolean[::1], int64[:,::1])")
+@kernel(f"void({PAGES}, int64[:,::1], boolean[::1], int64[:,::1])", allocates=True)
 def tree_get(tree: Pages, keys: np.ndarray, found: np.ndarray, values: np.ndarray) -> None:
     """Copy the values of keys into values[n, v]; zeros where `found` is false."""
     arena = tree[0]

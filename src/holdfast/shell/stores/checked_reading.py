@@ -25,7 +25,7 @@ _pread = types.ExternalFunction(
 )
 
 
-@kernel("int64(int32, int64, int64[::1], int64, uint64[::1], uint64[::1])")
+@kernel("int64(int32, int64, int64[::1], int64, uint64[::1], uint64[::1])", allocates=True)
 def read_checked(
     file: int,
     offset: int,

@@ -58,8 +58,9 @@ def test_a_worker_may_be_cut_off_and_healed(runs: ClusterRuns, cluster: Standalo
     assert "secondary of counts[0]" not in outcome.held, "replicas are apart"
 
 
-def test_the_driver_may_be_killed_and_submitted_again(runs: ClusterRuns) -> None:
-    check(runs.execute("driver", "upstream"))
+@pytest.mark.parametrize("protection", ["upstream", "embedded"])
+def test_the_driver_may_be_killed_and_submitted_again(runs: ClusterRuns, protection: str) -> None:
+    check(runs.execute("driver", protection))
 
 
 def test_hosts_that_cannot_be_made_are_addresses_of_the_loopback_device(

@@ -327,7 +327,7 @@ def test_a_damaged_chunk_is_passed_over_and_repaired(cluster: ChunkProcesses) ->
 def test_with_too_few_data_nodes_a_write_waits_and_a_read_fails_clearly(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    short = replace(QUICK, operation_timeout_ms=1_500)
+    short = replace(QUICK, operation_timeout_ms=1_500, reach_timeout_ms=1_500)
     cluster = ChunkProcesses(tmp_path, short, data_nodes=2)
     try:
         store = cluster.store()
@@ -337,7 +337,7 @@ def test_with_too_few_data_nodes_a_write_waits_and_a_read_fails_clearly(tmp_path
         cluster.wait_for(0)
         with pytest.raises(StoreUnavailable, match="0 data nodes live, 2 copies are wanted"):
             write(store, "a-1/y", b"-")
-        with pytest.raises(StoreUnavailable, match="a-1/x"):
+        with pytest.raises(ObjectMissing, match="a-1/x: no data node within reach has chunk"):
             store.read("a-1/x")
         for node in cluster.nodes:
             cluster.launch(node)
@@ -388,8 +388,8 @@ def test_the_journal_stays_short(tmp_path: Path) -> None:
         write(store, f"a-{number}/x", b"1")
         store.delete(f"a-{number}/x")
     write(store, "kept-1/x", b"2")
-    journal = list((tmp_path / "chunks" / "journal").iterdir())
     cluster.end()
+    journal = list((tmp_path / "chunks" / "journal").iterdir())
     assert len(journal) == 1
     assert journal[0].stat().st_size < 4_000
     cluster.begin()

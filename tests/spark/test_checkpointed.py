@@ -165,7 +165,7 @@ def test_a_chunk_without_a_live_copy_is_waited_for_and_named(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     embedded = Checkpointed(interval="100 milliseconds", store=EmbeddedStore(chunk_bytes=1 << 20))
-    flow = nexmark("q12", now_us() + 5_000_000)
+    flow = nexmark("q12", now_us() + 15_000_000)
     query = flow.start(spark, checkpointLocation=str(tmp_path), protection=embedded)
     wait_for(query, lambda: stored(query, "counts[0]") >= 2)
     query.stop()

@@ -100,7 +100,7 @@ class CoordinatorLimits:
         keep_alive_ms: Period of keep-alives (HA: 100 ms).
         misses: Missed keep-alives after which a node is taken for dead (HA: 3).
         launch_timeout_ms: How long a launched task may take to say hello.
-        launches_max: So many launches in a row that end without a hello fail the query.
+        launches_max: So many launches of a primary in a row without a hello fail the query.
         failures_max: So many failures of one node within the window fail the query.
         failure_window_ms: The window.
         writers_max: So many nodes may write a checkpoint at once; 0: as many as want to.

@@ -82,7 +82,7 @@ FAULTS: Final = (
 STEPS: Final = {
     "piece received": 2,
     "chunk sealed": 8,
-    "journal asked": 15,
+    "journal asked": 40,
     "commit journalled": 15,
     "copy begun": 30,
 }

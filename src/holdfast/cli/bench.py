@@ -311,6 +311,23 @@ def growth(
     _show(others | results, page, report, as_json=as_json)
 
 
+@app.command()
+def steps(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Few tuples; rough.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write steps.md and steps.json here.")
+    ] = None,
+) -> None:
+    """What a tuple costs in each step from log to log, beside what memory allows."""
+    from holdfast.bench import steps as page
+
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    _show(page.run(page.QUICK if quick else page.FULL, say), page, report, as_json=as_json)
+
+
 def _known(given: list[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
     """What was asked for, or everything."""
     for name in given or ():

@@ -17,7 +17,10 @@ from holdfast.core.state import aggregate_kernels, hash_kernels, kernels
 _OTHER = ("resolve", "place", "touch", "mark_of")
 _SAME = (
     (hash_kernels, ("find_record", "split_bucket", "insert_record")),
-    (aggregate_kernels, ("_find_block", "_enter_block", "_update_found", "aggregate")),
+    (
+        aggregate_kernels,
+        ("_find_rows", "_find_block", "_enter_block", "_update_found", "aggregate"),
+    ),
 )
 _AGGREGATE = (
     "int64(int64[::1], float64[::1], uint8[::1], int64[::1], int64, int64[::1], int64[::1], int64,"

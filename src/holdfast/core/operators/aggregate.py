@@ -193,9 +193,10 @@ class WindowAggregate(Operator):
                     shared = self._words(rows.batch, columns, None)
                 keys, arguments, mask = shared
                 if numbers is not None:
-                    keys = keys[numbers]
-                    arguments = np.ascontiguousarray(arguments[:, numbers])
-                    mask = np.ascontiguousarray(mask[:, numbers]) if mask.shape[1] else mask
+                    some = _without_gaps(numbers)
+                    keys = keys[some]
+                    arguments = np.ascontiguousarray(arguments[:, some])
+                    mask = np.ascontiguousarray(mask[:, some]) if mask.shape[1] else mask
             running = self._run(window, keys, arguments, mask)
             if self._is_changes:
                 if numbers is None:
@@ -289,3 +290,9 @@ class WindowAggregate(Operator):
         columns += self._groups.key_columns(keys, strings)
         columns += self._groups.result_columns(values, strings)
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
+
+
+def _without_gaps(numbers: np.ndarray) -> np.ndarray | slice:
+    """Ascending row numbers as a slice if none is left out: rows need not be copied then."""
+    first, last = int(numbers[0]), int(numbers[-1])
+    return slice(first, last + 1) if last - first + 1 == len(numbers) else numbers

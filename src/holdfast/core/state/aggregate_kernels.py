@@ -23,6 +23,7 @@ from holdfast.core.state.hash_kernels import (
 )
 from holdfast.core.state.kernels import (
     DIRTY,
+    inlined,
     kernel,
     mark_of,
     place,
@@ -47,11 +48,8 @@ _BLOCK: Final = 64
 """Rows whose groups are looked up together."""
 
 
-@kernel(
-    "boolean(int64[::1], uint8[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1],"
-    " int64, int64, int64, int64[::1])"
-)
-def _find_block(
+@inlined
+def _find_rows(
     arena: np.ndarray,
     marks: np.ndarray,
     shift: int,
@@ -65,13 +63,7 @@ def _find_block(
     k: int,
     found: np.ndarray,
 ) -> bool:
-    """Physical addresses of the records of the rows [first, stop), -1 where a group is new.
-
-    Step by step for all rows: what one row waits for in memory, the processor fetches for many.
-
-    Returns:
-        Whether all are there and dirty.
-    """
+    """See `_find_block`."""
     head = resolve(bucket_pages, 0, shift)
     buckets = arena[head + BUCKETS]
     low_power = arena[head + LOW_POWER]
@@ -100,6 +92,62 @@ def _find_block(
         unready |= found[i] >> 63
         unready |= mark_of(marks, shift, max(found[i], 0)) ^ DIRTY
     return unready == 0
+
+
+@kernel(
+    "boolean(int64[::1], uint8[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1],"
+    " int64, int64, int64, int64[::1])"
+)
+def _find_block(
+    arena: np.ndarray,
+    marks: np.ndarray,
+    shift: int,
+    bucket_pages: np.ndarray,
+    record_pages: np.ndarray,
+    bucket_base: int,
+    record_base: int,
+    keys: np.ndarray,
+    first: int,
+    stop: int,
+    k: int,
+    found: np.ndarray,
+) -> bool:
+    """Physical addresses of the records of the rows [first, stop), -1 where a group is new.
+
+    Step by step for all rows: what one row waits for in memory, the processor fetches for many.
+
+    Returns:
+        Whether all are there and dirty.
+    """
+    if k == 2:  # A key of one column: its words are compared without a loop.
+        return _find_rows(
+            arena,
+            marks,
+            shift,
+            bucket_pages,
+            record_pages,
+            bucket_base,
+            record_base,
+            keys,
+            first,
+            stop,
+            2,
+            found,
+        )
+    return _find_rows(
+        arena,
+        marks,
+        shift,
+        bucket_pages,
+        record_pages,
+        bucket_base,
+        record_base,
+        keys,
+        first,
+        stop,
+        k,
+        found,
+    )
 
 
 @kernel(

@@ -107,7 +107,7 @@ def test_every_cell_that_the_paper_prints_is_measured() -> None:
 
 
 def test_the_report_has_the_papers_values_beside_ours(tmp_path: Path) -> None:
-    size = report.Size("test", 1, 0, 0)
+    size = report.Size("test", 1, (), (), 0)
     results = report.run(size, lambda _: None, only=("table6",), approaches=("UpstreamBackup",))
     page = report.write(results, tmp_path).read_text()
     assert "47.6" in page  # Printed for the filter.

@@ -307,7 +307,7 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     ),
     "promotes before the journal": Mutant(Coordinator, "_succeed", _promote_before_the_journal),
     "stores while a secondary is joined": Mutant(
-        Instance, "is_being_joined", _store_while_it_is_joined, _LAGS, _ACTIVE
+        Instance, "is_being_joined", _store_while_it_is_joined, ("kill", "slow-link"), _ACTIVE
     ),
     "joins before it is served": Mutant(Node, "has_joined", _join_at_once, _LAGS, _ACTIVE),
     "forgets what sinks lack": Mutant(

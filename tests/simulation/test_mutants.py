@@ -11,6 +11,7 @@ from standby_mutants import STANDBY_MUTANTS
 from holdfast.sim.seeds import simulate
 
 SEEDS = 200
+RUN_S = 60
 ALL = MUTANTS | CHECKPOINT_MUTANTS | STANDBY_MUTANTS
 BY_ITS_NAME = {
     "trims one too far": {"I-TRIM"},
@@ -44,10 +45,18 @@ def test_a_deliberate_bug_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("name", CHECKPOINT_MUTANTS)
 def test_a_deliberate_bug_of_checkpoints_is_found(name: str) -> None:
-    """In a process of its own: compiled code that follows a wrong link may bring it down."""
+    """In a process of its own: compiled code that follows a wrong link may bring it down.
+
+    Or it goes round in circles: a run that does not end brings its process down, too.
+    """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    process = context.Process(target=lambda: theirs.send(_found(name)))
+
+    def find() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # Not pytest's.
+        theirs.send(_found(name, run_s=RUN_S))
+
+    process = context.Process(target=find)
     process.start()
     process.join()
     if process.exitcode == 0:
@@ -55,15 +64,20 @@ def test_a_deliberate_bug_of_checkpoints_is_found(name: str) -> None:
         assert invariant is not None, f"nobody noticed in {SEEDS} runs"
         assert invariant in BY_ITS_NAME.get(name, {invariant})
     else:
-        assert process.exitcode in (-signal.SIGSEGV, -signal.SIGBUS)
+        assert process.exitcode in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGALRM)
 
 
-def _found(name: str) -> str | None:
-    """The invariant that a bug violates; None: nobody notices."""
+def _found(name: str, *, run_s: int = 0) -> str | None:
+    """The invariant that a bug violates; None: nobody notices. `run_s`: SIGALRM to a longer run."""
     mutant = ALL[name]
     with mutant.switched_in():
-        outcomes = (simulate(mutant.run(seed)) for seed in range(SEEDS))
-        return next((o.invariant for o in outcomes if o.invariant is not None), None)
+        for seed in range(SEEDS):
+            if run_s:
+                signal.alarm(run_s)
+            outcome = simulate(mutant.run(seed))
+            if outcome.invariant is not None:
+                return outcome.invariant
+    return None
 
 
 def test_a_mutant_is_gone_after_its_block() -> None:

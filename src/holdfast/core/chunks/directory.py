@@ -163,10 +163,10 @@ class Directory:
         return tuple(self.nodes[name].replica() for name in self.chunks[chunk].holders)
 
     def away(self) -> tuple[Home, ...]:
-        """The homes where no data node of theirs is."""
+        """The homes where no data node of theirs is, by its name."""
         return tuple(
             Home(name, machine)
-            for name, machines in self.homes.items()
+            for name, machines in sorted(self.homes.items())
             for machine in machines
             if not (name in self.nodes and self.nodes[name].is_at(machine))
         )

@@ -107,7 +107,7 @@ class NodeLimits:
     output_queue_bytes: int = 256 << 20
     round_tuples: int = 1 << 15
     ack_interval_ms: int = 50
-    ack_tuples: int = 256
+    ack_tuples: int = 1024
     keep_alive_ms: int = 100
     resubscribe_ms: int = 300
     page_bytes: int = PAGE_BYTES_DEFAULT

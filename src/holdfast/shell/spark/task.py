@@ -421,7 +421,7 @@ class NodeTask:
 
     def _say(self, word: dict[str, Any]) -> int:
         """Returns its size in bytes."""
-        text = json.dumps(word).encode()
+        text = json.dumps(word, separators=(",", ":")).encode()
         self._coordinator.send(text)
         return len(text)
 

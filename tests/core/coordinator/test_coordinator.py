@@ -244,3 +244,17 @@ def test_the_query_ends_when_all_nodes_have_finished() -> None:
     driver = Driver()
     incarnation = driver.up("t1")
     assert kinds(driver.step(c.NodeFinished(A, incarnation))) == ["FinishQuery"]
+
+
+def test_who_handed_over_is_launched_again_when_the_other_has_had_time_to_take_over() -> None:
+    driver = standby()
+    primary, secondary = driver.machine.instance(A).replicas()
+    secondary.has_joined = secondary.has_caught_up = True
+    effects = driver.step(c.HandoverWanted(A, str(primary.task)))
+    assert "SendPromotion" in kinds(effects)
+    assert "LaunchTask" not in kinds(effects)
+    began_ms = driver.now_ms
+    driver.keep(secondary)
+    effects = driver.check_until(began_ms + 80)
+    assert "LaunchTask" not in kinds(effects)
+    assert "LaunchTask" in kinds(driver.check_until(began_ms + 140))

@@ -483,11 +483,9 @@ class Coordinator:
         ):
             return []
         instance.recovery = Recovery(now_ms, now_ms)
-        return [
-            *self._fence(instance, former, now_ms),
-            *self._succeed(instance, now_ms),
-            *self._launch(instance, former, now_ms),
-        ]
+        effects = self._fence(instance, former, now_ms) + self._succeed(instance, now_ms)
+        former.due_ms = now_ms + self._limits.keep_alive_ms  # Not while the other takes over.
+        return effects + self._launch(instance, former, now_ms)
 
     def _count_failure(self, instance: Instance, reason: str, now_ms: int) -> list[Effect]:
         window = self._limits.failure_window_ms

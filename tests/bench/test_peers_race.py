@@ -61,6 +61,13 @@ def test_a_peer_that_knows_no_end_is_ended_when_its_output_is_whole(tmp_path: Pa
     assert found["output"] == {"expected": 2, "lost": 0, "surplus": 0}
 
 
+def test_results_of_windows_still_open_do_not_make_an_output_whole(tmp_path: Path) -> None:
+    late = "open(job.output + '/part_1', 'w').write(" + repr(RIGHT) + ")\n"
+    body = writing("10,20,1,3\n10,20,2,4\n") + "time.sleep(1)\n" + late + "time.sleep(60)"
+    found = run(peer_that(tmp_path, body, ends=False), tmp_path)
+    assert found["output"] == {"expected": 2, "lost": 0, "surplus": 0}
+
+
 def test_a_script_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(BenchFailed, match="no broker anywhere"):
         run(peer_that(tmp_path, "raise ValueError('no broker anywhere')"), tmp_path)

@@ -52,7 +52,7 @@ FULL: Final = Sizes(
 )
 QUICK: Final = Sizes(
     "quick",
-    RaceSizes({"q12": 300_000, "q3": 150_000}, 1, 120.0),
+    RaceSizes({"q12": 300_000, "q3": 150_000}, 1, 600.0),
     LatencySizes(("q3",), (0.5,), 5.0, 3.0, 100_000),
     RecoverySizes(1, 5_000.0, 2.0, 90.0),
 )

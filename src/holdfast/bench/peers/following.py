@@ -21,7 +21,7 @@ LOOK_S: Final = {"log": 0.001, "lines": 0.005, "parts": 0.02, "spark": 0.02}
 PRIMED_S: Final = {"q1": 1.0, "q3": 1.0, "q12": 10.5}
 """Event time that is there before a script starts, enough for its first result."""
 
-_TIMEOUT_S = 120.0
+_TIMEOUT_S = 300.0
 
 
 class Following:

@@ -115,8 +115,8 @@ PEERS: Final = (
         quirks=(
             "Its clock of event time is one per key: a window closes with a later event of its own "
             "key, or as the machine's clock goes on. Events are read by one of its two workers, as "
-            "two lose each other's order, and windows wait for stragglers (1 s; 10 s in a replay), "
-            "or it drops events as late.",
+            "two lose each other's order, and windows wait for stragglers (1 s; an hour in a "
+            "replay, so that they close at its end), or it drops events as late.",
         ),
     ),
     Peer(

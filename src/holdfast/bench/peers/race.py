@@ -153,7 +153,7 @@ def run_once(
     )
     with JobRun(python, peer.job, job, folder) as run:
         output = rows.OUTPUTS[peer.output](job.output, query)
-        tables, ended_s = _watch(run, peer, output, expected.num_rows, what, timeout_s)
+        tables, ended_s = _watch(run, peer, output, course, what, timeout_s)
     tables.append(rows.everything(output, query))
     found = rows.closed(pa.concat_tables(tables), events.closed_us)
     seconds = run.says.get("seconds") or ended_s - run.says["started"]
@@ -166,9 +166,10 @@ def run_once(
 
 
 def _watch(
-    run: JobRun, peer: Peer, output: rows.Output, wanted: int, what: str, timeout_s: float
+    run: JobRun, peer: Peer, output: rows.Output, course: Course, what: str, timeout_s: float
 ) -> tuple[list[pa.Table], float]:
     """Wait until the script has ended or, if it never does, its output is whole; and when."""
+    wanted, closed_us = course.expected.num_rows, course.events.closed_us
     tables: list[pa.Table] = []
     seen, changed_s = 0, time.time()
     while run.is_running:
@@ -181,7 +182,7 @@ def _watch(
         if not peer.ends:
             new = output.poll()
             tables += new
-            seen += sum(table.num_rows for table in new)
+            seen += sum(rows.closed(table, closed_us).num_rows for table in new)
             if new:
                 changed_s = time.time()
             if seen >= wanted:

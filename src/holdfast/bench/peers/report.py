@@ -270,12 +270,15 @@ def _verdict(entry: dict[str, Any]) -> str:
 
 def _failures(results: dict[str, Any], experiment: str) -> str:
     """Who did not run and why; those absent altogether are named once, above."""
-    lines = [
-        f"- {query}, {_title(results, name.partition(' ')[0])}: {_one_line(why)}\n"
-        for query, found in results[experiment].items()
-        for name, why in found["failures"].items()
-        if not results["peers"].get(name.partition(" ")[0], {}).get("absent")
-    ]
+    where: dict[tuple[str, str], list[str]] = {}
+    for query, found in results[experiment].items():
+        for key, why in found["failures"].items():
+            name, _, share = key.partition(" ")
+            if not results["peers"].get(name, {}).get("absent"):
+                title = _title(results, name)
+                reason = _one_line(why).removeprefix(f"{title}, {query}: ")
+                where.setdefault((title, reason), []).append(f"{query} {share}".strip())
+    lines = [f"- {title}, {', '.join(runs)}: {why}\n" for (title, why), runs in where.items()]
     return "\nDid not run to the end:\n\n" + "".join(lines) if lines else ""
 
 
@@ -290,7 +293,7 @@ _SECTIONS = {"throughput": _throughput, "latency": _latency, "recovery": _recove
 
 _OUR_COLOUR, _THEIR_COLOURS = (
     "#1f6f8b",
-    ("#9aa5b1", "#cbd2d9", "#7b8794", "#b8a88f", "#d9c8a9", "#8fa89b"),
+    ("#52606d", "#9aa5b1", "#d3dae0", "#8a6d3b", "#c9a86a", "#e8d9b5"),
 )
 
 
@@ -327,6 +330,8 @@ def plot_bars(
             at, heights = zip(*places, strict=True)
             axes.bar(at, heights, width, color=colour[name], label=_title(results, name))
     axes.set_yscale("log")
+    # A bar has a height on a logarithmic axis only if the axis begins below it.
+    axes.set_ylim(bottom=min(min(found.values()) for found in values.values() if found) / 2)
     axes.set_xticks(range(len(values)), [query.upper() for query in values])
     axes.set_ylabel(unit)
     axes.set_title(title)
@@ -348,7 +353,18 @@ def _plot_latency(results: dict[str, Any], path: Path) -> None:
 def _plot_recovery(results: dict[str, Any], path: Path) -> None:
     (found,) = results["recovery"].values()
     times = {name: entry["median_ms"] for name, entry in found["systems"].items()}
-    plot_bars(results, {"q3": times}, "ms", "From kill -9 to the first new right result", path)
+    names = sorted(times, key=lambda name: -times[name])
+    figure, axes = new_figure()
+    shown = [_OUR_COLOUR if name in _OURS else _THEIR_COLOURS[0] for name in names]
+    bars = axes.barh(
+        [_title(results, n) for n in names], [times[n] / 1000 for n in names], color=shown
+    )
+    axes.bar_label(bars, [f"{times[name] / 1000:,.2f} s" for name in names], fontsize=8, padding=3)
+    axes.set_xscale("log")
+    axes.margins(x=0.15)
+    axes.set_xlabel("seconds, median")
+    axes.set_title("From kill -9 to the first new right result")
+    save_figure(figure, path)
 
 
 _PLOTS = {"throughput": _plot_throughput, "latency": _plot_latency, "recovery": _plot_recovery}

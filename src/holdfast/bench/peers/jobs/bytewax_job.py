@@ -29,7 +29,7 @@ _BATCH = 1_000
 _ZERO = datetime(2015, 7, 15, tzinfo=UTC)
 _SECOND_US = 1_000_000
 _LOOK_S = 0.005
-_WAIT = {True: timedelta(seconds=1), False: timedelta(seconds=10)}
+_WAIT = {True: timedelta(seconds=1), False: timedelta(hours=1)}
 """Its clock of event time goes on with the machine's clock between events, so that without patience
 events come too late where the replay is at times slower than the events once were."""
 

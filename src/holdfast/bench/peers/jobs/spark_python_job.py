@@ -38,8 +38,8 @@ class Counts(StatefulProcessor):
                 self._bids.updateValue((start,), ((before[0] if before else 0) + bids,))
         return iter([])
 
-    def handleExpiredTimer(self, key: Any, timers: Any, expired: Any) -> Any:
-        end = expired.getExpiryTimeInMs()
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+        end = expiredTimerInfo.getExpiryTimeInMs()
         start = end - _WINDOW_MS
         (bids,) = self._bids.getValue((start,))
         self._bids.removeKey((start,))
@@ -101,7 +101,7 @@ class PlacedMatches(Matches):
                 }
             )
 
-    def handleExpiredTimer(self, key: Any, timers: Any, expired: Any) -> Any:
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
         self._person.clear()
         self._auctions.clear()
         return iter([])

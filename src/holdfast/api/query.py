@@ -635,8 +635,8 @@ class Query:
                 notes.append(f"both replicas of {plan.node} run on {hosts[0]}")
             for replica, _ in self._cluster.replicas(plan.node):
                 if replica.is_waiting:
-                    turn, place = "its turn after failures", "a machine of its own"
-                    why = turn if replica.is_failing else place
+                    waits_for_room = plan.is_strict and not replica.is_failing
+                    why = "a machine of its own" if waits_for_room else "its turn"
                     notes.append(f"the secondary of {plan.node} waits for {why}")
         return notes
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.draining import Draining
 from holdfast.api.errors import OptionError
 from holdfast.api.listeners import Listeners, QueryManager
@@ -30,7 +31,7 @@ def plan() -> Plan:
         node("rows[0]", [("rows[0]", None)]),
         node("counts[0]", [("edge", "rows[0]")], sink="counts"),
     )
-    return Plan(nodes, {}, {"counts[0]": "/somewhere"}, ())  # type: ignore[dict-item]
+    return Plan(Dataflow("counts"), nodes, {}, {"counts[0]": "/somewhere"}, ())  # type: ignore[dict-item]
 
 
 def report(processed: dict[str, int], next_ids: dict[str, int], **more: Any) -> NodeReport:

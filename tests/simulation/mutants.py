@@ -23,6 +23,7 @@ from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.model.ids import BEGINNING_US, Incarnation
+from holdfast.core.operators import partial_aggregate
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.incremental_join import IncrementalJoin
 from holdfast.core.operators.windowed_join import WindowedJoin
@@ -134,6 +135,10 @@ def _ack_before_durable(original: Any) -> Any:
             self._inputs.let_go(point)
 
     return ask_to_store
+
+
+def _make_parts_of_rounds(_: Any) -> Any:
+    return lambda rows: []
 
 
 def _every_point_is_safe(_: Any) -> Any:
@@ -383,6 +388,9 @@ MUTANTS: dict[str, Mutant] = {
     "accepts gaps": Mutant(InputQueue, "receive", _accept_gaps, _LOST_FRAMES),
     "ignores the last id of keep-alives": Mutant(
         InputQueue, "promise", _ignore_the_last_id_of_keep_alives
+    ),
+    "makes parts of rounds": Mutant(
+        partial_aggregate, "_ends", _make_parts_of_rounds, dataflow="q12"
     ),
     "acknowledges before durable": Mutant(Node, "_ask_to_store", _ack_before_durable),
     "takes every restart point for safe": Mutant(HAOutput, "let_go", _every_point_is_safe),

@@ -21,8 +21,12 @@ FILE_NAME = "dataflow.txt"
 
 
 def describe(flow: Dataflow, plan: Plan, protections: Protections) -> str:
-    """One line for each step, sink and unit, and how nodes are brought back."""
+    """One line for each step, sink and unit, and how nodes are brought back.
+
+    Also for what planning has added: tuples between units depend on it.
+    """
     steps = [_step_line(step) for step in flow.steps]
+    steps += [_step_line(step) for step in plan.flow.steps if step.kind == "part"]
     sinks = [f"sink {name} <- {step.name}{_to(flow, name)}" for name, step in flow.sinks.items()]
     instances: dict[str, int] = {}
     for node in plan.nodes:

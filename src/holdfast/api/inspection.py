@@ -36,7 +36,7 @@ from holdfast.shell.stores.file_system import FileSystemStoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
 
 if TYPE_CHECKING:
-    from holdfast.api.dataflow import Dataflow, Step
+    from holdfast.api.dataflow import Step
     from holdfast.api.planning import Plan
     from holdfast.core.operators.base import Operator
     from holdfast.core.state.page_manager import PageManager
@@ -87,12 +87,12 @@ class CheckpointInfo:
         return asdict(self)
 
 
-def describe_operators(flow: Dataflow, plan: Plan, store: StoreSpec | None) -> str:
+def describe_operators(plan: Plan, store: StoreSpec | None) -> str:
     """What `operators.json` says; of a store only what is no secret.
 
     Operators stand in the order in which a node makes them, and with them their page sets.
     """
-    steps = {step.name: step for step in flow.steps}
+    steps = {step.name: step for step in plan.flow.steps}
     units: dict[str, list[dict[str, Any]]] = {}
     for node in plan.nodes:
         made = [steps[spec.name] for spec in node.operators if steps[spec.name].kind in STATEFUL]

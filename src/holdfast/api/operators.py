@@ -13,6 +13,7 @@ from holdfast.core.operators.filter import Filter
 from holdfast.core.operators.incremental_join import IncrementalJoin
 from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
 from holdfast.core.operators.map import Map
+from holdfast.core.operators.partial_aggregate import PartialAggregate
 from holdfast.core.operators.processing_time import ProcessingTimeAggregate
 from holdfast.core.operators.resample import Resample
 from holdfast.core.operators.sampler import Sampler
@@ -110,6 +111,10 @@ def build_operator(
             )
         case "aggregate":
             return _aggregate(name, inputs[0], settings, manager)
+        case "part":
+            aggregates = _aggregates(settings)
+            pane_us = settings["pane_us"]
+            return PartialAggregate(name, inputs[0], settings["keys"], aggregates, pane_us=pane_us)
         case "window_join":
             return WindowedJoin(
                 name,
@@ -136,12 +141,16 @@ def build_operator(
             raise AssertionError(f"no operator for a step of kind {kind!r}")
 
 
+def _aggregates(settings: dict[str, Any]) -> list[tuple[Any, Any, str]]:
+    return [(a.function, a.expression, a.name) for a in settings["aggregates"]]
+
+
 def _aggregate(
     name: str, schema: pa.Schema, settings: dict[str, Any], manager: PageManager
 ) -> Operator:
     windows: Window | CountWindow = settings["windows"]
     keys = settings["keys"]
-    aggregates = [(a.function, a.expression, a.name) for a in settings["aggregates"]]
+    aggregates = _aggregates(settings)
     if isinstance(windows, CountWindow) and windows.alignment == "stream":
         return StreamWindowAggregate(
             name,

@@ -24,6 +24,7 @@ from holdfast.api.operators import (
     columns_read,
     settings_over,
 )
+from holdfast.api.partial_aggregates import with_partial_aggregates
 from holdfast.api.windows import CountWindow
 from holdfast.core.haunit.plan import (
     InputSpec,
@@ -39,6 +40,7 @@ from holdfast.core.operators.base import ArbitraryOperator, OperatorClass
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.kafka.source import KafkaSourceSpec
+from holdfast.shell.sources.base import in_records
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage.paths import ingest_path, kafka_path, stream_path
 
@@ -57,6 +59,7 @@ class Plan:
     """A dataflow, placed.
 
     Attributes:
+        flow: The dataflow as it is run; see partial_aggregates.py.
         nodes: All nodes.
         sources: How nodes open each source stream.
         sink_paths: The log folder of each sink stream that is written to a log.
@@ -64,6 +67,7 @@ class Plan:
         kafka_sinks: The sink streams that are written to Kafka.
     """
 
+    flow: Dataflow
     nodes: tuple[NodePlan, ...]
     sources: dict[StreamId, SourceSpec]
     sink_paths: dict[StreamId, str]
@@ -100,6 +104,7 @@ def plan_dataflow(
     parallelism: int | dict[str, int],
     limits: NodeLimits,
     protection: Callable[[str], UnitProtection] = lambda _: UnitProtection(),
+    has_parts: bool = True,
 ) -> Plan:
     """Place a dataflow.
 
@@ -109,12 +114,15 @@ def plan_dataflow(
         parallelism: Instances of every unit that can have several, or by unit.
         limits: Bounds and periods of nodes.
         protection: Of a unit, by its name.
+        has_parts: Whether aggregates may be computed in part where their rows come from.
 
     Raises:
         DataflowError: It cannot be placed.
     """
     if not flow.sinks:
         raise DataflowError(f"{flow.name} has no sink; end it with stream.sink(name)")
+    if has_parts:
+        flow = with_partial_aggregates(flow, _is_recorded)
     steps = _needed(flow)
     units: dict[str, list[Step]] = {}
     for step in steps:
@@ -135,7 +143,7 @@ def plan_dataflow(
     keeping = (step for step in steps if _needs_all_input(step))
     never_trims = tuple(s.name for s in keeping if protection(s.unit).checkpoints is None)
     kafka_sinks = tuple(planner.kafka_sinks)
-    return Plan(nodes, planner.sources, planner.sink_paths, never_trims, kafka_sinks)
+    return Plan(flow, nodes, planner.sources, planner.sink_paths, never_trims, kafka_sinks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,22 +412,11 @@ class _Planner:
 
     def _source_input(self, step: Step, port: int, index: int) -> InputSpec:
         stream = StreamId(f"{step.name}[{index}]")
-        self.sources[stream] = self._source_spec(step, index)
+        spec = _source_spec(step, index, self._location, self._started_s)
+        has_parts = any(s.kind == "part" for s in self._units[step.unit])
+        recorded = in_records(spec) if has_parts else None
+        self.sources[stream] = spec if recorded is None else recorded
         return InputSpec(stream, port, step.schema, None)
-
-    def _source_spec(self, step: Step, index: int) -> SourceSpec:
-        settings: dict[str, Any] = step.settings
-        partitions = settings["partitions"]
-        if "generator" in settings:
-            spec: SourceSpec = settings["generator"].spec(index, partitions)
-            return spec
-        if "kafka" in settings:
-            reading = settings["kafka"].reading(step.name, index, partitions)
-            return KafkaSourceSpec(reading, kafka_path(self._location, step.name, index))
-        path = settings.get("path") or ingest_path(self._location, step.name)
-        return LogSourceSpec(
-            str(path), "ingest", index, partitions, settings["speed"], self._started_s
-        )
 
     def _edge_inputs(self, edge: _Edge, unit: str, index: int) -> list[InputSpec]:
         senders = range(self._counts[edge.producer.unit])
@@ -485,6 +482,24 @@ class _Planner:
                     )
                 )
         return outputs
+
+
+def _source_spec(step: Step, index: int, location: str, started_s: float) -> SourceSpec:
+    settings: dict[str, Any] = step.settings
+    partitions = settings["partitions"]
+    if "generator" in settings:
+        spec: SourceSpec = settings["generator"].spec(index, partitions)
+        return spec
+    if "kafka" in settings:
+        reading = settings["kafka"].reading(step.name, index, partitions)
+        return KafkaSourceSpec(reading, kafka_path(location, step.name, index))
+    path = settings.get("path") or ingest_path(location, step.name)
+    return LogSourceSpec(str(path), "ingest", index, partitions, settings["speed"], started_s)
+
+
+def _is_recorded(step: Step) -> bool:
+    """Whether the tuples of a source always come in the same batches."""
+    return in_records(_source_spec(step, 0, "", 0.0)) is not None
 
 
 def _with_waiting(inputs: list[InputSpec], origins: list[Step]) -> list[InputSpec]:

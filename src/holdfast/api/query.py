@@ -101,6 +101,7 @@ def start(
             parallelism=counts,
             limits=_node_limits(values),
             protection=lambda unit: protections.of(unit).of_unit(),
+            has_parts=bool(values["partialAggregates"]),
         )
 
     ingests = [
@@ -143,7 +144,7 @@ def start(
         elif checkpointed is not None:
             store = checkpointed.store_spec(location)
         if store is not None:
-            _describe_operators(location, describe_operators(flow, plan, store))
+            _describe_operators(location, describe_operators(plan, store))
         writers = 0 if checkpointed is None else checkpointed.writers or 0
         cluster = _cluster(flow, spark, location, plan, values, store, writers, executors)
     except BaseException:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.nexmark.generator import NexmarkConfig, generate, schema_of
-from holdfast.shell.sources.base import SourceReader, SourceRows, SourceSpec
+from holdfast.shell.sources.base import SourceReader, SourceRows, SourceSpec, in_records
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestFile, IngestMeta
@@ -161,6 +161,11 @@ class MarkingSpec:
 
     source: SourceSpec
     mark: str
+
+    def in_records(self) -> MarkingSpec | None:
+        """See `RecordedSpec`."""
+        source = in_records(self.source)
+        return None if source is None else replace(self, source=source)
 
     def open(self) -> SourceReader:
         """A reader of this partition."""

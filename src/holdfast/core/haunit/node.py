@@ -497,6 +497,7 @@ class Node:
                 continue
             rows = _rows(batches)
             rows.order += position
+            rows.batch_starts = None
             position += len(rows.time_us)
             before = ports[spec.port]
             ports[spec.port] = rows if before is None else _one_after_the_other(before, rows)
@@ -1032,6 +1033,7 @@ def _rows(batches: list[TupleBatch]) -> Rows:
         time_us,
         np.arange(len(time_us), dtype=np.int64),
         min(created, default=0),
+        np.array([b.first_id - batches[0].first_id for b in batches], dtype=np.int64),
     )
 
 

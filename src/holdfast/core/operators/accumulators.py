@@ -174,6 +174,45 @@ class Accumulators:
             if done < len(keys):
                 groups.grow()
 
+    def update_groups(
+        self, group_of: np.ndarray, groups: int, arguments: np.ndarray, mask: np.ndarray
+    ) -> np.ndarray:
+        """The accumulators of rows whose groups are numbered, outside of pages.
+
+        Args:
+            group_of: int64 (n,), the group of each row.
+            groups: How many there are.
+            arguments: As from `arguments_of`.
+            mask: As from `arguments_of`.
+
+        Returns:
+            int64 (groups, v).
+
+        Raises:
+            ArithmeticOverflow: A sum does not fit its type.
+        """
+        values = np.zeros((groups, self.value_words), dtype=np.int64)
+        flat = values.reshape(-1)
+        done = kernels.update_found(
+            flat,
+            flat.view(np.float64),
+            0,
+            _NO_PAGES,
+            -1,
+            self.value_words,
+            self._plan,
+            arguments,
+            arguments.view(np.float64),
+            mask,
+            0,
+            len(group_of),
+            group_of * self.value_words,
+            np.empty((0, self.value_words), dtype=np.int64),
+        )
+        if done < 0:
+            self._each[-1 - done].refuse()
+        return values
+
     def key_columns(self, keys: np.ndarray, strings: StringPages | None) -> list[pa.Array]:
         """The key columns of key words, int64 (n, k)."""
         return self._packing.unpack(keys, strings) if self._keys else []

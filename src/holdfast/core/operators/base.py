@@ -75,12 +75,15 @@ class Rows:
             same numbering over all ports; `AT_CLOSE` for rows of closed windows.
         created_us: Creation wall time of the newest contributing tuple, 0 if unknown. Only latency
             figures use it.
+        batch_starts: int64, the orders at which batches of the node's only input stream begin, as
+            long as rows are only left out or given new columns; None: otherwise.
     """
 
     batch: pa.RecordBatch
     time_us: np.ndarray
     order: np.ndarray
     created_us: int
+    batch_starts: np.ndarray | None = None
 
 
 @dataclass(slots=True)

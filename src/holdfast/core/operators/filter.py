@@ -48,5 +48,6 @@ class Filter(Operator):
             return NOTHING
         if kept == len(keep):
             return Output(rows, low)
+        times, order = rows.time_us[keep], rows.order[keep]
         batch = rows.batch.filter(mask)
-        return Output(Rows(batch, rows.time_us[keep], rows.order[keep], rows.created_us), low)
+        return Output(Rows(batch, times, order, rows.created_us, rows.batch_starts), low)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -40,4 +41,4 @@ class Map(Operator):
         except ArithmeticError:
             raise explained(self.name, self._expressions, rows) from None
         batch = pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
-        return Output(Rows(batch, rows.time_us, rows.order, rows.created_us), low)
+        return Output(replace(rows, batch=batch), low)

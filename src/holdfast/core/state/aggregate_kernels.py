@@ -209,7 +209,7 @@ def _enter_block(
     "int64(int64[::1], float64[::1], int64, int64[::1], int64, int64, int64[:,::1],"
     " int64[:,::1], float64[:,::1], uint8[:,::1], int64, int64, int64[::1], int64[:,::1])"
 )
-def _update_found(
+def update_found(
     arena: np.ndarray,
     arena_floats: np.ndarray,
     shift: int,
@@ -226,6 +226,8 @@ def _update_found(
     running: np.ndarray,
 ) -> int:
     """Update the groups of rows [first, stop), of which the places are found and dirty.
+
+    A place lies `k + 1` words before the accumulators; see `aggregate` for the other arguments.
 
     Returns `stop`, or -1 - p if aggregate p overflowed.
     """
@@ -374,7 +376,7 @@ def aggregate(
                 v,
                 found,
             )
-        i = _update_found(
+        i = update_found(
             arena,
             arena_floats,
             shift,

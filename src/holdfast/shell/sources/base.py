@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from holdfast.core.model.tuples import TupleBatch
@@ -56,3 +56,20 @@ class SourceSpec(Protocol):
     def open(self) -> SourceReader:
         """Open the stream on the node."""
         ...
+
+
+@runtime_checkable
+class RecordedSpec(Protocol):
+    """A `SourceSpec` whose tuples may always come in the same batches."""
+
+    def in_records(self) -> SourceSpec | None:
+        """The same stream, every tuple in the same batch whenever it is read; None: not this one.
+
+        Its reader refuses ids at which no batch begins.
+        """
+        ...
+
+
+def in_records(spec: SourceSpec) -> SourceSpec | None:
+    """See `RecordedSpec`."""
+    return spec.in_records() if isinstance(spec, RecordedSpec) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class LogSourceSpec:
         speed: Event time per real time at which tuples are released; None reads as fast as the
             dataflow can take them.
         started_s: Wall-clock time at which a paced log's first tuple is due.
+        is_in_records: Whether every tuple comes in the batch in which it was written.
     """
 
     path: str
@@ -40,6 +41,12 @@ class LogSourceSpec:
     partitions: int = 1
     speed: float | None = None
     started_s: float = 0.0
+    is_in_records: bool = False
+
+    def in_records(self) -> LogSourceSpec | None:
+        """See `RecordedSpec`."""
+        is_recorded = self.kind == "ingest" and self.speed is None
+        return replace(self, is_in_records=True) if is_recorded else None
 
     def open(self) -> SourceReader:
         """Open the log."""
@@ -97,7 +104,10 @@ class LogSourceReader:
     def _open(self, from_id: int) -> Any:
         spec = self._spec
         if spec.kind == "ingest":
-            return IngestLogReader(spec.path, spec.partition, spec.partitions, from_id)
+            return IngestLogReader(
+                *(spec.path, spec.partition, spec.partitions, from_id),
+                is_in_records=spec.is_in_records,
+            )
         return open_reader(spec.path, from_id)
 
     def close(self) -> None:

@@ -263,9 +263,26 @@ def has_ended(root: str) -> bool:
 class IngestLogReader:
     """Follows one partition of an ingest log from an id on; never waits."""
 
-    def __init__(self, root: str, partition: int, partitions: int, from_id: int = 0) -> None:
-        """Start at `from_id`; the log need not exist yet."""
+    def __init__(
+        self,
+        root: str,
+        partition: int,
+        partitions: int,
+        from_id: int = 0,
+        *,
+        is_in_records: bool = False,
+    ) -> None:
+        """Start at `from_id`; the log need not exist yet.
+
+        Args:
+            root: The log.
+            partition: Which partition to read.
+            partitions: Of how many.
+            from_id: Of the first tuple.
+            is_in_records: Whether it must be the first one of its record.
+        """
         self._root = root
+        self._is_in_records = is_in_records
         self._store: CheckpointStore | None = None
         self._partition = partition
         self._partitions = partitions
@@ -288,7 +305,12 @@ class IngestLogReader:
         return self._lateness.boundary_us
 
     def poll(self, max_rows: int = 1 << 16, max_bytes: int = 64 << 20) -> list[LoggedBatch]:
-        """The next on-time tuples, as committed; see `StreamLogReader.poll`."""
+        """The next on-time tuples, as committed; see `StreamLogReader.poll`.
+
+        Raises:
+            StorageError: What there is, is not what was committed; or it begins within a record
+                when it must not.
+        """
         taken: list[LoggedBatch] = []
         rows = size = 0
         while rows < max_rows and size < max_bytes:
@@ -366,6 +388,8 @@ class IngestLogReader:
         if self.next_id <= self._from_id or batch.num_rows == 0:
             return None
         if first_id < self._from_id:
+            if self._is_in_records:
+                raise StorageError(f"{self._root}: no record begins with tuple {self._from_id}")
             batch, first_id = batch.slice(self._from_id - first_id), self._from_id
         return LoggedBatch(
             record.tuple_type,

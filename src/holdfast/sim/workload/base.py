@@ -33,19 +33,22 @@ class Recording:
         delay_us: How far rows may be out of order.
         records: Per partition its records, each a list of rows.
         arrivals_us: Per partition when each record arrives.
+        is_recorded: Whether records can be read whole.
     """
 
     schema: pa.Schema
     delay_us: int
     records: tuple[tuple[tuple[TimedRow, ...], ...], ...]
     arrivals_us: tuple[tuple[int, ...], ...]
+    is_recorded: bool = False
 
     def spec(self, partition: int, partitions: int) -> SimulatedSource:
         """One partition for the simulator, what is late left out by the core."""
         if partitions != len(self.records):
             raise ValueError(f"{len(self.records)} partitions were recorded, not {partitions}")
         batches = [self._batch(record) for record in self.records[partition]]
-        return SimulatedSource.of(batches, self.delay_us, self.arrivals_us[partition])
+        arrivals_us = self.arrivals_us[partition]
+        return SimulatedSource.of(batches, self.delay_us, arrivals_us, is_recorded=self.is_recorded)
 
     def _batch(self, rows: tuple[TimedRow, ...]) -> pa.RecordBatch:
         columns = [

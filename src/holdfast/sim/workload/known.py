@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -43,10 +44,12 @@ def known_workload(
     draw = Draw(f"{seed}/workload")
     parallelism = draw.one_of((1, 1, 2, 3, 4))
     partitions = draw.one_of((1, 1, 2)) if name != "flights" else 1
+    is_recorded = Draw(f"{seed}/records").percent(70)
 
     def source(flow: Dataflow, stream: str) -> Stream:
         rows, schema = _flight_rows(stream) if name == "flights" else _events(name, stream, seed)
         recording = _recorded(rows, schema, partitions, tuples_max, draw)
+        recording = replace(recording, is_recorded=is_recorded)
         unit = "departures" if stream in flights.AIRPORTS else None
         return flow.source_generator(recording, name=stream, unit=unit, partitions=partitions)
 

@@ -202,7 +202,8 @@ class _Builder:
             tuple(SPAN_US * (i + 1) // len(partition) for i in range(len(partition)))
             for partition in records
         )
-        recording = Recording(schema, delay_us, records, arrivals)
+        is_recorded = rows.percent(70)
+        recording = Recording(schema, delay_us, records, arrivals, is_recorded)
         stream = self._flow.source_generator(recording, name=f"src{number}", partitions=partitions)
         return _Typed(stream, columns, count * partitions, partitions)
 

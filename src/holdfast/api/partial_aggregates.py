@@ -1,0 +1,103 @@
+"""Aggregates computed in part where the rows come from: fewer tuples travel, and are looked up.
+
+A window aggregate that reads a recorded source in another unit is given what
+`PartialAggregate` makes of every batch there, and adds that up. It does so if nothing but the
+time that it takes changes: windows of event time aligned to the epoch, results when they close,
+and functions whose parts can be added up exactly (`PARTS`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from holdfast.api.dataflow import Aggregate, Dataflow, Step
+from holdfast.api.expressions import compile_expression
+from holdfast.api.operators import build_operator
+from holdfast.api.windows import Window
+from holdfast.core.model.stable_hash import is_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PARTS: Final = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
+"""Functions whose parts can be added up, and by which function."""
+_PASSING: Final = ("filter", "select")
+"""Kinds of steps that leave rows where they are, or out."""
+
+
+def with_partial_aggregates(flow: Dataflow, is_recorded: Callable[[Step], bool]) -> Dataflow:
+    """The dataflow as it is run; its steps, sinks and units keep their names.
+
+    Args:
+        flow: As it was written.
+        is_recorded: Whether the tuples of a source always come in the same batches.
+    """
+    made = Dataflow(flow.name)
+    made.kafka_sinks = flow.kafka_sinks
+    placed: dict[Step, Step] = {}
+    for step in flow.steps:
+        inputs = tuple(placed[source] for source in step.inputs)
+        placed[step] = replace(step, inputs=inputs)
+        if _is_divisible(flow, step, is_recorded):
+            part = _part(placed[step])
+            made.steps.append(part)
+            placed[step] = _whole(placed[step], part)
+        made.steps.append(placed[step])
+    made.sinks = {sink: placed[step] for sink, step in flow.sinks.items()}
+    return made
+
+
+def _is_divisible(flow: Dataflow, step: Step, is_recorded: Callable[[Step], bool]) -> bool:
+    if step.kind != "aggregate" or step.settings["emit"] != "final":
+        return False
+    windows = step.settings["windows"]
+    if not (isinstance(windows, Window) and windows.is_plain):
+        return False
+    (producer,) = step.inputs
+    if producer.unit == step.unit or not all(map(_has_parts, step.settings["aggregates"])):
+        return False
+    # Closed windows must not meet other rows in the unit: see core/operators/base.py.
+    if any(len(other.inputs) > 1 for other in flow.steps if other.unit == step.unit):
+        return False
+    beside = [other for other in flow.steps if other.unit == producer.unit]
+    sources = [other for other in beside if other.kind == "source"]
+    if len(sources) != 1 or not is_recorded(sources[0]):
+        return False
+    return all(other.kind in ("source", *_PASSING) for other in beside)
+
+
+def _has_parts(aggregate: Aggregate) -> bool:
+    """Whether it can be put together from parts, exactly and in any order."""
+    if aggregate.function not in PARTS:
+        return False
+    if aggregate.expression is None or aggregate.function == "count":
+        return True
+    kind = aggregate.expression.type
+    if aggregate.function == "sum":
+        return bool(pa.types.is_integer(kind))
+    return not is_text(kind) and not pa.types.is_decimal(kind)
+
+
+def _part(step: Step) -> Step:
+    """What runs where the rows come from."""
+    windows, (producer,) = step.settings["windows"], step.inputs
+    settings = {
+        "keys": step.settings["keys"],
+        "aggregates": step.settings["aggregates"],
+        "pane_us": windows.slide_us,
+    }
+    name = f"{step.name}~part"
+    schema = build_operator("part", name, (producer.schema,), settings).output_schema
+    return Step("part", name, producer.unit, schema, (producer,), settings)
+
+
+def _whole(step: Step, part: Step) -> Step:
+    """What adds up the parts."""
+    aggregates = [
+        Aggregate(PARTS[a.function], compile_expression(f"`{a.name}`", part.schema), a.name, a.sql)
+        for a in step.settings["aggregates"]
+    ]
+    return replace(step, inputs=(part,), settings=step.settings | {"aggregates": aggregates})

@@ -15,7 +15,8 @@ from holdfast.shell.storage.errors import (
     StreamLogCorrupt,
     TuplesMissing,
 )
-from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
+from holdfast.shell.storage.logs import open_tail, open_writer
+from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter, segments
 
 SCHEMA = with_time(pa.schema([("v", pa.int64())]))
 
@@ -45,6 +46,35 @@ def values(path: Path, from_id: int = 0) -> list[int]:
 
 def newest(path: Path) -> Path:
     return max(path.glob("*.seg"))
+
+
+def test_a_tail_costs_as_much_as_the_newest_segment_has(tmp_path: Path) -> None:
+    first = writer(tmp_path, segment_bytes=2_000)
+    for _ in range(40):
+        put(first)
+    assert len(segments(tmp_path)) > 3
+    tail = open_tail(str(tmp_path))
+    assert tail is not None
+    begun = tail.next_id
+    assert begun == segments(tmp_path)[-1].first_id
+    tail.skip_to_end(1)
+    assert tail.next_id == begun + 1
+    put(first, 3)
+    put(first)
+    tail.skip_to_end(2)
+    first.close()
+    second = open_writer(str(tmp_path), SCHEMA, "s", 2, tail=tail)
+    assert second.next_id == 44
+    second.close()
+
+
+def test_a_tail_of_a_log_that_has_not_begun_follows_from_its_first_tuple(tmp_path: Path) -> None:
+    tail = open_tail(str(tmp_path / "log"))
+    assert tail is not None
+    tail.skip_to_end()
+    put(writer(tmp_path / "log"), 5)
+    tail.skip_to_end()
+    assert tail.next_id == 5
 
 
 def test_a_log_is_read_while_it_is_written_over_many_segments(tmp_path: Path) -> None:

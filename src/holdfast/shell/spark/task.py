@@ -75,6 +75,8 @@ from holdfast.shell.transport.channels import Channels, RunKeys
 _DRAIN_FRAMES = 64
 _RECEIVERS_KNOWN = 4
 """Incarnations of a stream's receiver of which it is known where they are."""
+_SKIPPED_RECORDS = 1000
+"""Records of a sink's log that a secondary passes over before it looks at its channels again."""
 _HELLO_INTERVAL_MS = 500
 _RESTORING_POLL_MS = 5
 _STATISTICS_INTERVAL_S = 0.5
@@ -534,12 +536,15 @@ class NodeTask:
         return {stream: writer.next_id for stream, writer in self._sinks.items()}
 
     def _follow_sinks(self) -> None:
-        """A secondary keeps where the sinks' logs end, so that it can take them over at once."""
+        """A secondary keeps where the sinks' logs end, so that it can take them over at once.
+
+        Little by little: a segment may hold hundreds of thousands of records.
+        """
         for stream, path in self._spec.sink_paths.items():
             tail = self._tails.get(stream) or open_tail(path)
             if tail is not None:
                 self._tails[stream] = tail
-                tail.skip_to_end()
+                tail.skip_to_end(_SKIPPED_RECORDS)
 
     def _logged_rounds(
         self, point: RestartPoint | None, next_ids: dict[StreamId, int]

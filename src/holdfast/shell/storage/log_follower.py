@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import itertools
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -73,9 +74,11 @@ class LogFollower(abc.ABC):
                 size += record.size
         return taken
 
-    def skip_to_end(self) -> None:
-        """Pass over all tuples that are there; see `poll` for the errors."""
-        while not self.ended and (record := self._next()) is not None:
+    def skip_to_end(self, max_records: int | None = None) -> None:
+        """Pass over all tuples that are there, or so many records; see `poll` for the errors."""
+        for _ in itertools.count() if max_records is None else range(max_records):
+            if self.ended or (record := self._next()) is None:
+                return
             limit = self._superseded_from()
             end = record.first_id + record.count
             if record.first_id > limit or (record.count and record.first_id == limit):

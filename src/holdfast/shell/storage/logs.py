@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.part_log import PartLogWriter
 from holdfast.shell.storage.part_log_reader import PartLogReader
 from holdfast.shell.storage.places import is_remote, local_path
-from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
+from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter, segments
 
 
 class LogWriter(Protocol):
@@ -84,5 +85,12 @@ def open_writer(
 
 
 def open_tail(place: str) -> StreamLogReader | None:
-    """Follow the end of a log that may have to be taken over; None where that is no help."""
-    return None if is_remote(place) else StreamLogReader(local_path(place), skips=True)
+    """Follow the end of a log that may have to be taken over; None where that is no help.
+
+    It begins with the newest segment: what it costs does not depend on how long the log is.
+    """
+    if is_remote(place):
+        return None
+    folder = local_path(place)
+    first_id = max((segment.first_id for segment in segments(Path(folder))), default=0)
+    return StreamLogReader(folder, first_id, skips=True)

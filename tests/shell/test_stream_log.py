@@ -16,7 +16,12 @@ from holdfast.shell.storage.errors import (
     TuplesMissing,
 )
 from holdfast.shell.storage.logs import open_tail, open_writer
-from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter, segments
+from holdfast.shell.storage.stream_log import (
+    StreamLogReader,
+    StreamLogWriter,
+    _SegmentReader,
+    segments,
+)
 
 SCHEMA = with_time(pa.schema([("v", pa.int64())]))
 
@@ -165,6 +170,27 @@ def test_a_record_that_seems_to_go_on_beyond_the_end_is_damage_to_whoever_takes_
         else:
             assert next_id == 15, "a byte without a meaning"
     assert refused > 64 * 8 * 3 / 4
+
+
+def test_a_writer_that_goes_on_meanwhile_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. The log's end is half a record. 2. Its writer, alive, writes the rest and more."""
+    log = writer(tmp_path)
+    put(log, 5)
+    place = os.path.getsize(newest(tmp_path))
+    put(log, 5)
+    put(log, 5)
+    whole = newest(tmp_path).read_bytes()
+    newest(tmp_path).write_bytes(whole[: place + 40])
+    look = _SegmentReader.has_record_beyond
+
+    def look_late(self: _SegmentReader) -> bool:
+        newest(tmp_path).write_bytes(whole)
+        return look(self)
+
+    monkeypatch.setattr(_SegmentReader, "has_record_beyond", look_late)
+    assert writer(tmp_path, 2).next_id == 15
 
 
 def test_of_two_writers_the_later_incarnation_wins(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Life:
                 return
             if self.machine.is_current(process.node, incarnation):
                 self._step(stimulus)
-            else:
+            elif not self.machine.is_outgoing(process.node, process.endpoint.name):
                 self._world.count("zombie told to end")
                 self._step(c.ZombieHeard(process.node, incarnation))
                 self._tell(process, lambda: self._end(process))
@@ -140,6 +140,14 @@ class Life:
     def _end(self, process: Process) -> None:
         self._scheduler.note(f"{process.endpoint.name} ends: fenced")
         process.die()
+
+    def hand_over(self, node: NodeId) -> bool:
+        """The user wants a node's secondary to take over; whether one was ready."""
+        primary = self.machine.instance(node).primary
+        task = primary.task
+        if task is not None:
+            self._step(c.HandoverWanted(node, task))
+        return self.machine.instance(node).primary is not primary
 
     # -- the machine ------------------------------------------------------------------------
 

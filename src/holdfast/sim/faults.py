@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = {
     "kill": "a node's process dies",
+    "handover": "a node is handed over to its secondary, if it has one that is ready",
     "pause": "a node's process stops for a while, and may come back after it was replaced",
     "slow-node": "a machine computes 5 to 50 times slower for a while",
     "machine-crash": "all processes of a machine die, and what they had not synced is torn off",
@@ -44,7 +45,16 @@ KINDS: Final = {
 }
 
 _BREAKS: Final = ("break", "lost-frames")
-_NODE_KINDS: Final = ("kill", "pause", "machine-crash", "driver-crash", *_BREAKS, "lag", "isolate")
+_NODE_KINDS: Final = (
+    "kill",
+    "handover",
+    "pause",
+    "machine-crash",
+    "driver-crash",
+    *_BREAKS,
+    "lag",
+    "isolate",
+)
 _COORDINATOR_KINDS: Final = ("driver-crash", "driver-pause", "kill", "pause")
 _STORE_KINDS: Final = ("lost-object", "store-rot")
 _STEPS: Final = (*NODE_STEPS, *COORDINATOR_STEPS)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
+from holdfast.core.haunit.plan import Standby
 from holdfast.core.haunit.rounds import ROUND_SCHEMA
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.model.tuples import with_time
@@ -442,6 +443,16 @@ class World:
         if process is not None and not process.is_dead:
             self._kill(process)
 
+    def _strike_handover(self, fault: Fault, target: Process | None, *_: int) -> bool:
+        if target is None or self._life is None:
+            return False
+        standing_by = [n for n, plan in self.plans.items() if plan.standby is not Standby.NONE]
+        if not standing_by:
+            return False
+        is_apt = target.node in standing_by
+        node = target.node if is_apt else standing_by[fault.pick % len(standing_by)]
+        return self._life.hand_over(node)
+
     def _strike_pause(self, _: Fault, target: Process | None, __: int, until_us: int) -> bool:
         if target is None:
             return False
@@ -570,6 +581,7 @@ class World:
 
 _STRIKES: dict[str, Callable[..., bool | None]] = {
     "kill": World._strike_kill,
+    "handover": World._strike_handover,
     "pause": World._strike_pause,
     "slow-node": World._strike_slow,
     "machine-crash": World._strike_machine,
@@ -593,7 +605,7 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
 }
 
 
-_HIT_PROCESSES = ("kill", "pause", "break", "lost-frames", "lag")
+_HIT_PROCESSES = ("kill", "handover", "pause", "break", "lost-frames", "lag")
 
 
 def _flatten(log: SimulatedLog | SimulatedPartLog) -> list[tuple[int, int, tuple[Any, ...]]]:

@@ -253,6 +253,7 @@ def test_who_handed_over_is_launched_again_when_the_other_has_had_time_to_take_o
     effects = driver.step(c.HandoverWanted(A, str(primary.task)))
     assert "SendPromotion" in kinds(effects)
     assert "LaunchTask" not in kinds(effects)
+    assert "EndTask" not in kinds(effects), "it goes on until the other has taken over"
     began_ms = driver.now_ms
     driver.keep(secondary)
     effects = driver.check_until(began_ms + 80)

@@ -423,13 +423,18 @@ class Coordinator:
 
     def _fence(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
         """From now on only later incarnations count."""
-        effects: list[Effect] = []
+        effects = self._end_outgoing(instance)
         if replica.task is not None:
             effects.append(EndTask(instance.plan.node, replica.task))
         replica.forget(now_ms)
         if self._admission is not None:
             effects += self._admission.gone(instance.plan.node, now_ms)
         return effects
+
+    def _end_outgoing(self, instance: Instance) -> list[Effect]:
+        """The primary that has handed over is not needed any more."""
+        task, instance.outgoing = instance.outgoing, None
+        return [] if task is None else [EndTask(instance.plan.node, task)]
 
     def _succeed(self, instance: Instance, now_ms: int) -> list[Effect]:
         """There is no primary: the other replica becomes it, now or when it comes up."""
@@ -465,14 +470,18 @@ class Coordinator:
             return []
         replica.state = NodeState.RUNNING
         replica.is_told = replica.has_joined = replica.has_caught_up = False
-        return self._announce(instance)
+        return self._announce(instance) + self._end_outgoing(instance)
 
     def _on_node_promoted(self, promoted: NodePromoted, now_ms: int) -> list[Effect]:
         found = self._primary(promoted.node, promoted.incarnation, now_ms)
         return [] if found is None else self._promoted(found, found.primary)
 
     def _on_handover_wanted(self, wanted: HandoverWanted, now_ms: int) -> list[Effect]:
-        """Planned: the secondary takes over while the primary is well."""
+        """Planned: the secondary takes over while the primary is well.
+
+        The primary does not count any more, but goes on until the secondary has been promoted:
+        what it still puts out need not be put out again.
+        """
         instance = self._instances[wanted.node]
         replica, former = instance.secondary, instance.primary
         if (
@@ -483,7 +492,9 @@ class Coordinator:
         ):
             return []
         instance.recovery = Recovery(now_ms, now_ms)
+        outgoing, former.task = former.task, None
         effects = self._fence(instance, former, now_ms) + self._succeed(instance, now_ms)
+        instance.outgoing = outgoing
         former.due_ms = now_ms + self._limits.keep_alive_ms  # Not while the other takes over.
         return effects + self._launch(instance, former, now_ms)
 
@@ -641,6 +652,14 @@ class Coordinator:
         """Whether messages of this incarnation still count."""
         instance = self._instances.get(node)
         return instance is not None and instance.of_incarnation(incarnation) is not None
+
+    def is_outgoing(self, node: NodeId, task: str) -> bool:
+        """Whether the task has handed over, and may go on until the other replica has taken over.
+
+        Nothing that it says counts.
+        """
+        instance = self._instances.get(node)
+        return instance is not None and instance.outgoing == task
 
     def is_expected(self, node: NodeId, launch: int) -> bool:
         """Whether a task of this launch may still say hello."""

@@ -140,6 +140,7 @@ class Instance:
         silenced: Incarnations that were taken for dead because they were silent.
         was_up: Whether any replica has been at work.
         moved_at_ms: When the secondary was last moved away from the primary's machine.
+        outgoing: The task of a primary that hands over, until the other replica has taken over.
     """
 
     plan: NodePlan
@@ -157,6 +158,7 @@ class Instance:
     silenced: dict[Incarnation, None] = field(default_factory=dict)
     was_up: bool = False
     moved_at_ms: int | None = None
+    outgoing: str | None = None
 
     def __post_init__(self) -> None:
         """Have a place for the secondary."""

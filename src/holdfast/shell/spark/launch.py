@@ -323,6 +323,8 @@ class Cluster:
         incarnation = Incarnation(word["incarnation"])
         identity = task.name.encode()  # Only the node's loop listens.
         if not self._machine.is_current(node, incarnation):
+            if self._machine.is_outgoing(node, task.name):
+                return True
             self._say(identity, {"kind": "fenced"})
             self._step(c.ZombieHeard(node, incarnation))
             return True

@@ -308,7 +308,7 @@ class NodeTask:
         for channel, _ in self._poller.poll(timeout_ms):
             if channel == self._wake:
                 os.eventfd_read(self._wake)
-            else:
+            elif not channel.closed:  # By what another one has brought: its producer was replaced.
                 self._drain(channel)
         self._check_lease()
         if self._opening is not None:

@@ -221,11 +221,11 @@ class StreamLogReader(LogFollower):
         Raises:
             StreamLogCorrupt: There is a whole record behind.
         """
-        reader = self._reader
-        if reader is not None and reader.has_record_beyond():
-            raise StreamLogCorrupt(
-                str(reader.segment.path), reader.offset, "a record's size is wrong"
-            )
+        while (reader := self._reader) is not None and reader.has_record_beyond():
+            offset = reader.offset
+            self.skip_to_end()  # Its writer may be alive, and have gone on meanwhile.
+            if self._reader is reader and reader.offset == offset:
+                raise StreamLogCorrupt(str(reader.segment.path), offset, "a record's size is wrong")
 
     def _superseded_from(self) -> int:
         """The id from which a later incarnation writes; looked up again now and then.

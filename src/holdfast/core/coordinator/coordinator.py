@@ -181,11 +181,12 @@ class Coordinator:
             return []
         if self._is_early(instance, replica, now_ms):
             return self._wait(replica)
+        effects = self._end_outgoing(instance)
         instance.launches += 1
         replica.is_waiting = False
         replica.launch = instance.launches
         replica.launched_at_ms = now_ms
-        return [LaunchTask(instance.plan.node, replica.launch)]
+        return [*effects, LaunchTask(instance.plan.node, replica.launch)]
 
     def _is_early(self, instance: Instance, replica: Replica, now_ms: int) -> bool:
         """Whether a secondary has to wait; not while there is no primary."""
@@ -432,7 +433,7 @@ class Coordinator:
         return effects
 
     def _end_outgoing(self, instance: Instance) -> list[Effect]:
-        """The primary that has handed over is not needed any more."""
+        """The primary that has handed over has had its time."""
         task, instance.outgoing = instance.outgoing, None
         return [] if task is None else [EndTask(instance.plan.node, task)]
 
@@ -470,7 +471,7 @@ class Coordinator:
             return []
         replica.state = NodeState.RUNNING
         replica.is_told = replica.has_joined = replica.has_caught_up = False
-        return self._announce(instance) + self._end_outgoing(instance)
+        return self._announce(instance)
 
     def _on_node_promoted(self, promoted: NodePromoted, now_ms: int) -> list[Effect]:
         found = self._primary(promoted.node, promoted.incarnation, now_ms)
@@ -479,8 +480,8 @@ class Coordinator:
     def _on_handover_wanted(self, wanted: HandoverWanted, now_ms: int) -> list[Effect]:
         """Planned: the secondary takes over while the primary is well.
 
-        The primary does not count any more, but goes on until the secondary has been promoted:
-        what it still puts out need not be put out again.
+        The primary does not count any more, but goes on until it is launched again: what it still
+        puts out need not be put out again, and to end it takes time that the other one needs.
         """
         instance = self._instances[wanted.node]
         replica, former = instance.secondary, instance.primary
@@ -654,10 +655,7 @@ class Coordinator:
         return instance is not None and instance.of_incarnation(incarnation) is not None
 
     def is_outgoing(self, node: NodeId, task: str) -> bool:
-        """Whether the task has handed over, and may go on until the other replica has taken over.
-
-        Nothing that it says counts.
-        """
+        """Whether the task has handed over and may go on; what it says does not count."""
         instance = self._instances.get(node)
         return instance is not None and instance.outgoing == task
 

@@ -140,7 +140,7 @@ class Instance:
         silenced: Incarnations that were taken for dead because they were silent.
         was_up: Whether any replica has been at work.
         moved_at_ms: When the secondary was last moved away from the primary's machine.
-        outgoing: The task of a primary that hands over, until the other replica has taken over.
+        outgoing: The task of a primary that has handed over, until it is ended.
     """
 
     plan: NodePlan

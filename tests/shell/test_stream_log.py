@@ -97,6 +97,27 @@ def test_a_log_is_read_while_it_is_written_over_many_segments(tmp_path: Path) ->
     assert reader.ended
 
 
+def test_a_finished_log_is_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.shell.storage.stream_log._READ_BYTES", 5_000)
+    log = writer(tmp_path, segment_bytes=30_000)
+    for count in (1, 700, 3, 2_000, 1, 90, 5):
+        put(log, count)
+    log.close()
+    found: list[int] = []
+    reader = StreamLogReader(str(tmp_path), 2, is_finished=True)
+    while batches := reader.poll(max_rows=3):
+        for logged in batches:
+            logged.batch.validate(full=True)
+            found += logged.batch.column(0).to_pylist()
+    reader.close()
+    assert found == list(range(2, 2_800))
+    newest(tmp_path).write_bytes(newest(tmp_path).read_bytes()[:-8])
+    torn = StreamLogReader(str(tmp_path), 2, is_finished=True)
+    while torn.poll():
+        pass
+    assert torn.next_id < 2_800
+
+
 def test_a_torn_end_is_cut_off_at_every_byte(tmp_path: Path) -> None:
     log = writer(tmp_path)
     put(log, 5)

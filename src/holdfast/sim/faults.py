@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 KINDS: Final = {
     "kill": "a node's process dies",
-    "handover": "a node is handed over to its secondary, if it has one that is ready",
     "pause": "a node's process stops for a while, and may come back after it was replaced",
     "slow-node": "a machine computes 5 to 50 times slower for a while",
     "machine-crash": "all processes of a machine die, and what they had not synced is torn off",
@@ -42,6 +41,7 @@ KINDS: Final = {
     "store-outage": "the checkpoint store answers nobody for a while",
     "lost-object": "an object of the checkpoint store disappears",
     "store-rot": "a sector of an object of the checkpoint store goes bad",
+    "handover": "a node is handed over to its secondary, if it has one that is ready",
 }
 
 _BREAKS: Final = ("break", "lost-frames")

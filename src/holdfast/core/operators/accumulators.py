@@ -175,13 +175,13 @@ class Accumulators:
                 groups.grow()
 
     def update_groups(
-        self, group_of: np.ndarray, groups: int, arguments: np.ndarray, mask: np.ndarray
+        self, group_of: np.ndarray, sizes: np.ndarray, arguments: np.ndarray, mask: np.ndarray
     ) -> np.ndarray:
         """The accumulators of rows whose groups are numbered, outside of pages.
 
         Args:
             group_of: int64 (n,), the group of each row.
-            groups: How many there are.
+            sizes: int64 (groups,), how many rows each group has.
             arguments: As from `arguments_of`.
             mask: As from `arguments_of`.
 
@@ -191,7 +191,9 @@ class Accumulators:
         Raises:
             ArithmeticOverflow: A sum does not fit its type.
         """
-        values = np.zeros((groups, self.value_words), dtype=np.int64)
+        if bool((self._plan[:, 0] == kernels.COUNT_ALL).all()):
+            return np.repeat(sizes[:, np.newaxis], self.value_words, axis=1)
+        values = np.zeros((len(sizes), self.value_words), dtype=np.int64)
         flat = values.reshape(-1)
         done = kernels.update_found(
             flat,

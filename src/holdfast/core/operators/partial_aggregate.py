@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import LocalProtocolError
-from holdfast.core.model.stable_hash import is_text
+from holdfast.core.model.stable_hash import fixed_words, is_text
 from holdfast.core.operators.accumulators import Accumulators, Aggregate, AggregateFunction
 from holdfast.core.operators.base import (
     NOTHING,
@@ -82,13 +82,13 @@ class PartialAggregate(Operator):
         (rows,) = inputs
         if rows is None or not has_rows(rows):
             return NOTHING
-        count, words = len(rows.time_us), self._groups.key_words
+        count = len(rows.time_us)
         if count > len(self._scratch.group_of):
-            self._scratch = _Scratch(count, words)
+            self._scratch = _Scratch(count, self._groups.key_words)
         scratch = self._scratch
         scratch.table.fill(-1)
         arguments, mask = self._groups.arguments_of(self._groups.evaluate(rows.batch), count, None)
-        keys = self._groups.keys_of(self._with_codes(rows.batch), None).reshape(-1)
+        keys, words = self._key_words(rows.batch)
         found = first = 0
         for stop in [*_ends(rows), count]:
             found = number_groups(
@@ -102,12 +102,15 @@ class PartialAggregate(Operator):
                 scratch.table,
                 scratch.group_of,
                 scratch.firsts,
+                scratch.sizes,
                 scratch.newest_us,
                 scratch.panes,
                 scratch.keys,
             )
             first = stop
-        values = self._groups.update_groups(scratch.group_of[:count], found, arguments, mask)
+        values = self._groups.update_groups(
+            scratch.group_of[:count], scratch.sizes[:found], arguments, mask
+        )
         firsts = scratch.firsts[:found].copy()
         taken = pa.array(firsts)
         columns = [rows.batch.column(key).take(taken) for key in self._keys]
@@ -115,6 +118,15 @@ class PartialAggregate(Operator):
         batch = pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
         newest_us = scratch.newest_us[:found].copy()
         return Output(Rows(batch, newest_us, rows.order[firsts], rows.created_us), low)
+
+    def _key_words(self, batch: pa.RecordBatch) -> tuple[np.ndarray, int]:
+        """The words of all keys, one after the other, and how many a key has."""
+        if len(self._keys) == 1:
+            column = batch.column(self._keys[0])
+            if pa.types.is_integer(column.type) and not column.null_count:
+                return fixed_words(column)[0], 1  # As it is: no copy.
+        keys = self._groups.keys_of(self._with_codes(batch), None)
+        return keys.reshape(-1), self._groups.key_words
 
     def _with_codes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with keys that are text as numbers: they are compared within it only."""
@@ -136,6 +148,7 @@ class _Scratch:
         self.table = np.empty(1 << (2 * rows - 1).bit_length(), dtype=np.int32)
         self.group_of = np.empty(rows, dtype=np.int64)
         self.firsts = np.empty(rows, dtype=np.int64)
+        self.sizes = np.empty(rows, dtype=np.int64)
         self.newest_us = np.empty(rows, dtype=np.int64)
         self.panes = np.empty(rows, dtype=np.int64)
         self.keys = np.empty(rows * key_words, dtype=np.int64)

@@ -26,6 +26,7 @@ def _number_rows(
     table: np.ndarray,
     group_of: np.ndarray,
     firsts: np.ndarray,
+    sizes: np.ndarray,
     newest_us: np.ndarray,
     panes: np.ndarray,
     group_keys: np.ndarray,
@@ -50,6 +51,7 @@ def _number_rows(
                 groups += 1
                 table[slot] = group
                 firsts[group] = i
+                sizes[group] = 1
                 newest_us[group] = at_us
                 panes[group] = number
                 for j in range(k):
@@ -59,6 +61,7 @@ def _number_rows(
             for j in range(k):
                 same &= group_keys[group * k + j] == keys[i * k + j]
             if same:
+                sizes[group] += 1
                 newest_us[group] = max(newest_us[group], at_us)
                 break
             slot = (slot + np.uint64(1)) & mask
@@ -67,8 +70,9 @@ def _number_rows(
 
 
 @kernel(
-    "int64(int64[::1], int64, Array(int64, 1, 'C', readonly=True), int64, int64, int64, int64,"
-    " int32[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"
+    "int64(Array(int64, 1, 'C', readonly=True), int64, Array(int64, 1, 'C', readonly=True), int64,"
+    " int64, int64, int64, int32[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    " int64[::1])"
 )
 def number_groups(
     keys: np.ndarray,
@@ -81,6 +85,7 @@ def number_groups(
     table: np.ndarray,
     group_of: np.ndarray,
     firsts: np.ndarray,
+    sizes: np.ndarray,
     newest_us: np.ndarray,
     panes: np.ndarray,
     group_keys: np.ndarray,
@@ -96,12 +101,30 @@ def number_groups(
         table: int32, a power of two and more than the rows; -1 or numbers below `groups`.
         group_of: int64 (n,), receives per row its group.
         firsts: int64 (n,), receives per group its first row.
+        sizes: int64 (n,), receives per group how many rows it has.
         newest_us: int64 (n,), receives per group the greatest time.
 
     Returns:
         How many groups there are now.
     """
-    if k == 2:  # A key of one column: its words are compared without a loop.
+    if k == 1:  # Such words are compared without a loop.
+        return _number_rows(
+            keys,
+            1,
+            time_us,
+            pane_us,
+            first,
+            stop,
+            groups,
+            table,
+            group_of,
+            firsts,
+            sizes,
+            newest_us,
+            panes,
+            group_keys,
+        )
+    if k == 2:
         return _number_rows(
             keys,
             2,
@@ -113,6 +136,7 @@ def number_groups(
             table,
             group_of,
             firsts,
+            sizes,
             newest_us,
             panes,
             group_keys,
@@ -128,6 +152,7 @@ def number_groups(
         table,
         group_of,
         firsts,
+        sizes,
         newest_us,
         panes,
         group_keys,

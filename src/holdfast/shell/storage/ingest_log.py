@@ -443,7 +443,7 @@ def _look_interval_s(root: str) -> float:
 
 
 def _records(place: str, count: int) -> Iterator[LoggedBatch]:
-    reader = open_reader(place, is_sole=True)
+    reader = open_reader(place, is_sole=True, is_finished=True)
     try:
         seen = 0
         while not reader.ended:

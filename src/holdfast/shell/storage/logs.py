@@ -45,11 +45,20 @@ class LogWriter(Protocol):
     def close(self) -> None: ...
 
 
-def open_reader(place: str, from_id: int = 0, *, is_sole: bool = False) -> LogFollower:
-    """Follow a log from an id on; `is_sole` as its writer was told."""
+def open_reader(
+    place: str, from_id: int = 0, *, is_sole: bool = False, is_finished: bool = False
+) -> LogFollower:
+    """Follow a log.
+
+    Args:
+        place: Its folder or URL.
+        from_id: The first tuple wanted.
+        is_sole: As its writer was told.
+        is_finished: Nobody writes to it any more.
+    """
     if is_remote(place):
         return PartLogReader(place, from_id, is_sole=is_sole)
-    return StreamLogReader(local_path(place), from_id)
+    return StreamLogReader(local_path(place), from_id, is_finished=is_finished)
 
 
 def open_writer(

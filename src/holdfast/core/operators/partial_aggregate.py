@@ -72,9 +72,7 @@ class PartialAggregate(Operator):
         self._scratch = _Scratch(0, self._groups.key_words)
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
-        """One row for each batch, pane and group, in the place of its first row.
-
-        Its time is that of its newest row.
+        """One row for each batch, pane and group, with the place and the time of its first row.
 
         Raises:
             ArithmeticOverflow: A sum does not fit its type.
@@ -103,7 +101,6 @@ class PartialAggregate(Operator):
                 scratch.group_of,
                 scratch.firsts,
                 scratch.sizes,
-                scratch.newest_us,
                 scratch.panes,
                 scratch.keys,
             )
@@ -116,8 +113,8 @@ class PartialAggregate(Operator):
         columns = [rows.batch.column(key).take(taken) for key in self._keys]
         columns += self._groups.result_columns(values, None)
         batch = pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
-        newest_us = scratch.newest_us[:found].copy()
-        return Output(Rows(batch, newest_us, rows.order[firsts], rows.created_us), low)
+        times, order = rows.time_us[firsts], rows.order[firsts]
+        return Output(Rows(batch, times, order, rows.created_us), low)
 
     def _key_words(self, batch: pa.RecordBatch) -> tuple[np.ndarray, int]:
         """The words of all keys, one after the other, and how many a key has."""
@@ -145,11 +142,10 @@ class _Scratch:
 
     def __init__(self, rows: int, key_words: int) -> None:
         rows = max(_ROWS_MIN, rows)
-        self.table = np.empty(1 << (2 * rows - 1).bit_length(), dtype=np.int32)
+        self.table = np.empty(1 << rows.bit_length(), dtype=np.int32)
         self.group_of = np.empty(rows, dtype=np.int64)
         self.firsts = np.empty(rows, dtype=np.int64)
         self.sizes = np.empty(rows, dtype=np.int64)
-        self.newest_us = np.empty(rows, dtype=np.int64)
         self.panes = np.empty(rows, dtype=np.int64)
         self.keys = np.empty(rows * key_words, dtype=np.int64)
 

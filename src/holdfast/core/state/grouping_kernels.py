@@ -27,7 +27,6 @@ def _number_rows(
     group_of: np.ndarray,
     firsts: np.ndarray,
     sizes: np.ndarray,
-    newest_us: np.ndarray,
     panes: np.ndarray,
     group_keys: np.ndarray,
 ) -> int:
@@ -52,7 +51,6 @@ def _number_rows(
                 table[slot] = group
                 firsts[group] = i
                 sizes[group] = 1
-                newest_us[group] = at_us
                 panes[group] = number
                 for j in range(k):
                     group_keys[group * k + j] = keys[i * k + j]
@@ -62,7 +60,6 @@ def _number_rows(
                 same &= group_keys[group * k + j] == keys[i * k + j]
             if same:
                 sizes[group] += 1
-                newest_us[group] = max(newest_us[group], at_us)
                 break
             slot = (slot + np.uint64(1)) & mask
         group_of[i] = group
@@ -71,8 +68,7 @@ def _number_rows(
 
 @kernel(
     "int64(Array(int64, 1, 'C', readonly=True), int64, Array(int64, 1, 'C', readonly=True), int64,"
-    " int64, int64, int64, int32[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
-    " int64[::1])"
+    " int64, int64, int64, int32[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"
 )
 def number_groups(
     keys: np.ndarray,
@@ -86,7 +82,6 @@ def number_groups(
     group_of: np.ndarray,
     firsts: np.ndarray,
     sizes: np.ndarray,
-    newest_us: np.ndarray,
     panes: np.ndarray,
     group_keys: np.ndarray,
 ) -> int:
@@ -102,7 +97,6 @@ def number_groups(
         group_of: int64 (n,), receives per row its group.
         firsts: int64 (n,), receives per group its first row.
         sizes: int64 (n,), receives per group how many rows it has.
-        newest_us: int64 (n,), receives per group the greatest time.
 
     Returns:
         How many groups there are now.
@@ -120,7 +114,6 @@ def number_groups(
             group_of,
             firsts,
             sizes,
-            newest_us,
             panes,
             group_keys,
         )
@@ -137,7 +130,6 @@ def number_groups(
             group_of,
             firsts,
             sizes,
-            newest_us,
             panes,
             group_keys,
         )
@@ -153,7 +145,6 @@ def number_groups(
         group_of,
         firsts,
         sizes,
-        newest_us,
         panes,
         group_keys,
     )

@@ -229,6 +229,8 @@ def handover_section(found: list[dict[str, Any]]) -> str:
 
 _HANDOVER_NOTE: Final = """
 `query.promote` at 10,000 tuples/s: the longest time between two looks at the sink's log, a
-millisecond apart, that found something new, within a second of the request; `usual gap`: the same
-within the half second before it.
+millisecond apart, that found something new, within a second of the request, in which the former
+primary comes back as secondary; `usual gap`: the same within the half second before it. The process
+that looks, and in which the coordinator lives, keeps what there was at the start out of its garbage
+collection, which would stop both for 0.1 s now and then.
 """

@@ -46,7 +46,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("inputQueueTuples", 1 << 18, 1, 1 << 30, "unprocessed tuples per input stream"),
     Option("outputQueueTuples", 1 << 18, 1, 1 << 30, "unsent tuples per output stream"),
     Option("outputQueueBytes", 256 << 20, 1 << 10, 1 << 40, "retained bytes before spilling"),
-    Option("roundTuples", 1 << 15, 1, 1 << 24, "tuples a node processes at a time"),
+    Option("roundTuples", 1 << 16, 1, 1 << 24, "tuples a node processes at a time"),
     Option("partialAggregates", 1, 0, 1, "0 sends every tuple of a recorded source to aggregates"),
     Option("pageBytes", 8 << 10, 512, 1 << 20, "size of a page of state; a power of two"),
     Option("stateBytesMax", 4 << 30, 1 << 20, 1 << 44, "pages of one node, clones included; bytes"),

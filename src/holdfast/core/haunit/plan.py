@@ -105,7 +105,7 @@ class NodeLimits:
     input_queue_tuples: int = 1 << 18
     output_queue_tuples: int = 1 << 18
     output_queue_bytes: int = 256 << 20
-    round_tuples: int = 1 << 15
+    round_tuples: int = 1 << 16
     ack_interval_ms: int = 50
     ack_tuples: int = 1024
     keep_alive_ms: int = 100

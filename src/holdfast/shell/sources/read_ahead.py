@@ -8,7 +8,7 @@ from collections import deque
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.shell.sources.base import SourceReader, SourceRows
 
-_READ_TUPLES = 1 << 15
+_READ_TUPLES = 1 << 16
 _AHEAD_BYTES = 32 << 20
 _IDLE_S = 0.05
 

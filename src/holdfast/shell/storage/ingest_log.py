@@ -46,7 +46,9 @@ from holdfast.shell.storage.places import (
 if TYPE_CHECKING:
     from holdfast.shell.stores.base import CheckpointStore
 
-_RECORD_ROWS = 32_768
+_RECORD_ROWS = 1 << 16
+_RECORD_BYTES = 4 << 20
+"""A record has so many rows, or so many bytes: a reader takes it whole."""
 _LOOK_INTERVAL_S = 0.005
 _REMOTE_LOOK_INTERVAL_S = 0.1
 _META = "meta.json"
@@ -160,13 +162,15 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
 def _regrouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of about a record's size; Spark's own are small."""
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
-        if waiting and rows + batch.num_rows > _RECORD_ROWS:
+        is_full = rows + batch.num_rows > _RECORD_ROWS or size + batch.nbytes > _RECORD_BYTES
+        if waiting and is_full:
             yield pa.concat_batches(waiting)
-            waiting, rows = [], 0
+            waiting, rows, size = [], 0, 0
         waiting.append(batch)
         rows += batch.num_rows
+        size += batch.nbytes
     if waiting:
         yield pa.concat_batches(waiting)
 

@@ -251,6 +251,9 @@ def peers(
     ] = None,
     peer: Annotated[list[str] | None, typer.Option(help="A peer; repeatable.")] = None,
     query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8 or q12; repeatable.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds of the race; by default three, quick one.")
+    ] = None,
     cache: Annotated[
         Path, typer.Option(help="Where the peers' environments are kept; pip fills them once.")
     ] = Path("build/peers"),
@@ -266,6 +269,7 @@ def peers(
     names = _known(peer, bench.NAMES)
     size = bench.QUICK if quick else bench.FULL
     size = size if query is None else size.of(_known(query, bench.QUERIES))
+    size = size if rounds is None else size.with_rounds(rounds)
     console = Console(stderr=True)
     others = {} if report is None else page.former(report)
 

@@ -43,6 +43,10 @@ class Sizes:
             self, throughput=throughput, latency=replace(self.latency, queries=latency_queries)
         )
 
+    def with_rounds(self, rounds: int) -> Sizes:
+        """The same with so many rounds of the race."""
+        return replace(self, throughput=replace(self.throughput, repeats=rounds))
+
 
 FULL: Final = Sizes(
     "full",

@@ -151,14 +151,14 @@ class Process:
         if self._dies_at("assigned"):
             return
         next_ids: dict[StreamId, int] = {}
+        rounds: tuple[Round, ...] = ()
         if not given.is_secondary:
-            opened = self._open_sinks(given.incarnation)
+            opened = self._open_logs(given.incarnation, given.restart_point)
             if opened is None:
                 return
-            next_ids = opened
+            next_ids, rounds = opened
         self.epoch = given.epoch
         self.incarnation = self.born = given.incarnation
-        rounds = self._logged_rounds(given.restart_point) if next_ids else ()
         assignment = replace(given, sink_next_ids=next_ids, rounds=rounds)
         self._scheduler.note(f"{self.endpoint.name} is incarnation {given.incarnation}")
         self._world.assigned(self, assignment)
@@ -176,23 +176,24 @@ class Process:
             self._restore(machine, machine.start(), assignment)
         self._keep_alive()
 
-    def _open_sinks(self, incarnation: Incarnation) -> dict[StreamId, int] | None:
-        """What the sinks' logs hold; None: one cannot be opened, and the process has failed."""
+    def _open_logs(
+        self, incarnation: Incarnation, point: RestartPoint | None
+    ) -> tuple[dict[StreamId, int], tuple[Round, ...]] | None:
+        """What the sinks' logs hold, and the rounds, if it has any, from where the oldest candidate
+        begins. None: a log cannot be opened or read, and the process has failed.
+        """
         try:
-            return {
+            next_ids = {
                 StreamId(log.stream): log.open(incarnation, self.endpoint.machine)
                 for log in self.sinks()
             }
+            stream = self.plan.round_stream
+            if not self.plan.keeps_rounds:
+                return next_ids, ()
+            return next_ids, self._read_log(stream, first_to_read(point, stream))
         except (Damage, Superseded) as reason:
             self._fail(str(reason), is_fatal=True, incarnation=self.incarnation or incarnation)
             return None
-
-    def _logged_rounds(self, point: RestartPoint | None) -> tuple[Round, ...]:
-        """What the round log holds, if there is one, from where the oldest candidate begins."""
-        if not self.plan.keeps_rounds:
-            return ()
-        stream = self.plan.round_stream
-        return self._read_log(stream, first_to_read(point, stream))
 
     def _read_log(self, stream: StreamId, first: int) -> tuple[Round, ...]:
         batches = self._world.sinks[stream].read()
@@ -206,10 +207,10 @@ class Process:
         if any(isinstance(waiting, events.Promoted) for waiting in self.inbox):
             return
         self._world.promoted(self, incarnation)
-        next_ids = self._open_sinks(incarnation)
-        if next_ids is None:
+        opened = self._open_logs(incarnation, point)
+        if opened is None:
             return
-        rounds = self._logged_rounds(point)
+        next_ids, rounds = opened
         if isinstance(machine, Node):
             if machine.may_follow(next_ids):
                 self.take(events.Promoted(incarnation, point, next_ids, rounds))

@@ -139,8 +139,10 @@ class Rounds:
         return self.next_number + len(self._recorded)
 
     def add(self, recorded: tuple[Round, ...]) -> None:
-        """More of the round log has become known."""
+        """More of the round log has become known; of the round before the next one its clock."""
         known_before = self.known_before
+        earlier = (r.clock_us for r in recorded if r.number < self.next_number)
+        self.clock_us = max(self.clock_us, *earlier, 0)
         self._recorded += [r for r in recorded if r.number >= known_before]
 
     def skip_recorded(self) -> None:

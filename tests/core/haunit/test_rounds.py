@@ -4,7 +4,7 @@ from holdfast.core.haunit.rounds import Round, Rounds
 
 
 def test_the_clock_does_not_move_back_behind_a_round_that_was_read_later() -> None:
-    """1. A secondary begins behind a round. 2. It reads that one. 3. It is promoted, and decides."""
+    """1. A secondary begins behind a round. 2. It reads that one. 3. It is promoted."""
     rounds = Rounds(1, (0,), (), is_replayed=True)
     rounds.add((Round(0, 7_000, 1, 10, (5,)),))
     assert rounds.recorded is None

@@ -414,8 +414,7 @@ class _Planner:
         stream = StreamId(f"{step.name}[{index}]")
         spec = _source_spec(step, index, self._location, self._started_s)
         has_parts = any(s.kind == "part" for s in self._units[step.unit])
-        recorded = in_records(spec) if has_parts else None
-        self.sources[stream] = spec if recorded is None else recorded
+        self.sources[stream] = (in_records(spec) if has_parts else None) or spec
         return InputSpec(stream, port, step.schema, None)
 
     def _edge_inputs(self, edge: _Edge, unit: str, index: int) -> list[InputSpec]:

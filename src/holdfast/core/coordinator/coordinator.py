@@ -493,7 +493,7 @@ class Coordinator:
         ):
             return []
         instance.recovery = Recovery(now_ms, now_ms)
-        outgoing, former.task = former.task, None
+        outgoing, former.task = former.task, None  # It is fenced, and not ended yet.
         effects = self._fence(instance, former, now_ms) + self._succeed(instance, now_ms)
         instance.outgoing = outgoing
         former.due_ms = now_ms + self._limits.keep_alive_ms  # Not while the other takes over.

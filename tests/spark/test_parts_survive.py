@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -19,17 +18,19 @@ from holdfast.shell.storage.ingest_log import IngestMeta
 
 pytestmark = pytest.mark.slow
 
-COMMITS = 250
+VICTIMS = ("rows[0]", "counts[1]", "rows[1]", "rows[0]")
+STEP_COMMITS = 50
 FILE_ROWS = 600
-ROWS = 2 * COMMITS * FILE_ROWS
+STEP_ROWS = 2 * STEP_COMMITS * FILE_ROWS
+ROWS = (len(VICTIMS) + 1) * STEP_ROWS
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("at", TIME), ("key", pa.int64()), ("id", pa.int64())])
 
 
-def grow(root: str) -> None:
-    """Two files more every 20 ms, for about five seconds."""
+def grow(root: str, step: int) -> None:
+    """Two files more every 20 ms, for about a second."""
     meta = IngestMeta(SCHEMA, "at", 0)
-    for first in range(0, ROWS, 2 * FILE_ROWS):
+    for first in range(step * STEP_ROWS, (step + 1) * STEP_ROWS, 2 * FILE_ROWS):
         files = []
         for begin in (first, first + FILE_ROWS):
             ids = np.arange(begin, begin + FILE_ROWS)
@@ -40,7 +41,11 @@ def grow(root: str) -> None:
             files.append(file)
         ingest_log.append_batch(root, files)
         time.sleep(0.02)
-    ingest_log.end(root)
+
+
+def rows_read(query: hf.Query) -> int:
+    """Up to where the source is read: falls back with a node's death, and comes again."""
+    return sum(source["numInputRows"] for source in query.lastProgress["sources"])
 
 
 @pytest.mark.parametrize("protection", [None, "checkpointed"])
@@ -57,20 +62,16 @@ def test_parts_survive(spark: SparkSession, tmp_path: Path, protection: str | No
         parallelism=2,
         protection=hf.Checkpointed(interval="200 milliseconds") if protection else None,
     )
-    growing = threading.Thread(target=grow, args=(root,))
-    growing.start()
-    for number, node in enumerate(("rows[0]", "counts[1]", "rows[1]", "rows[0]")):
-        while query.lastProgress["numInputRows"] < (number + 1) * ROWS // 6:
+    for step, node in enumerate(VICTIMS):
+        grow(root, step)
+        while rows_read(query) < (step + 0.5) * STEP_ROWS:
             assert query.isActive, query.exception()
             time.sleep(0.002)
         os.kill(query.pid(node), signal.SIGKILL)
-    growing.join()
+    grow(root, len(VICTIMS))
+    ingest_log.end(root)
     assert query.awaitTermination(90)
     assert query.verify().is_identical
-    assert {recovery["node"] for recovery in query.recoveries} == {
-        "rows[0]",
-        "rows[1]",
-        "counts[1]",
-    }
+    assert {recovery["node"] for recovery in query.recoveries} == set(VICTIMS)
     taken = {name: node["input_tuples"] for name, node in query.status["nodes"].items()}
     assert 0 < sum(taken[f"counts[{i}]"] for i in range(2)) < ROWS // 2

@@ -14,9 +14,10 @@ from holdfast.api.errors import DataflowChangedError, DataflowError
 from holdfast.api.planning import Plan, UnitClass, plan_dataflow, unit_class
 from holdfast.api.protections import Protections
 from holdfast.api.windows import counting, tumbling
-from holdfast.core.haunit.plan import NodeLimits
+from holdfast.core.haunit.plan import NodeLimits, UnitProtection
 from holdfast.core.model.ids import END_US
 from holdfast.core.operators.base import OperatorClass, Rows
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
@@ -299,3 +300,34 @@ def test_every_union_across_units_is_a_unit_of_its_own() -> None:
         "union[0]",
         "union2[0]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("guarantees", "expected"),
+    [
+        (("gap", "precise", "precise"), (False, True, True)),
+        (("precise", "gap", "precise"), (False, False, True)),
+        (("rollback", "gap", "precise"), (False, False, False)),
+        (("precise", "rollback", "precise"), (False, False, False)),
+    ],
+)
+def test_what_input_may_lack_follows_from_all_units_before(
+    guarantees: tuple[str, ...], expected: tuple[bool, ...]
+) -> None:
+    flow = Dataflow("chain")
+    stream = bids(flow)
+    for unit in ("b", "c"):
+        stream = stream.unit(unit).filter("price > 0")
+    stream.sink("out")
+    by_unit = {
+        unit: UnitProtection(guarantee=Guarantee(guarantee))
+        for unit, guarantee in zip(("bids", "b", "c"), guarantees, strict=True)
+    }
+    plan = plan_dataflow(
+        flow,
+        "/tmp/nowhere",
+        parallelism=1,
+        limits=NodeLimits(),
+        protection=by_unit.__getitem__,
+    )
+    assert tuple(node.loses_input for node in plan.nodes) == expected

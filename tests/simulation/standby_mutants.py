@@ -309,7 +309,9 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     "stores while a secondary is joined": Mutant(
         Instance, "is_being_joined", _store_while_it_is_joined, ("kill", "slow-link"), _ACTIVE
     ),
-    "joins before it is served": Mutant(Node, "has_joined", _join_at_once, _LAGS, _ACTIVE),
+    "joins before it is served": Mutant(
+        Node, "has_joined", _join_at_once, ("kill", "slow-link"), _ACTIVE
+    ),
     "forgets what sinks lack": Mutant(
         HAOutput, "promote", _forget_what_sinks_lack, _KILLS, _ACTIVE
     ),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -135,10 +136,12 @@ def plan_dataflow(
     _refuse_cycles(units)
     _refuse_held_back(steps)
     planner = _Planner(flow, location, steps, units, counts)
-    nodes = tuple(
-        _with_rounds(planner.node(unit, index, limits, protection(unit)))
-        for unit in units
-        for index in range(counts[unit])
+    nodes = _with_losses(
+        tuple(
+            _with_rounds(planner.node(unit, index, limits, protection(unit)))
+            for unit in units
+            for index in range(counts[unit])
+        )
     )
     keeping = (step for step in steps if _needs_all_input(step))
     never_trims = tuple(s.name for s in keeping if protection(s.unit).checkpoints is None)
@@ -183,6 +186,23 @@ def _with_rounds(plan: NodePlan) -> NodePlan:
         return replace(plan, guarantee=Guarantee.PRECISE) if has_secondary else plan
     keeps_rounds = plan.is_protected and plan.guarantee is Guarantee.PRECISE
     return replace(plan, merges_by_arrival=len(plan.inputs) > 1, keeps_rounds=keeps_rounds)
+
+
+def _with_losses(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
+    """What the guarantees of the units before a node mean for its input."""
+    plans = {plan.node: plan for plan in nodes}
+    producers = {
+        plan.node: {spec.producer for spec in plan.inputs if spec.producer is not None}
+        for plan in nodes
+    }
+    before: dict[NodeId, set[Guarantee]] = {}  # those of the units before a node
+    for node in TopologicalSorter(producers).static_order():
+        direct = {plans[producer].guarantee for producer in producers[node]}
+        before[node] = direct.union(*(before[producer] for producer in producers[node]))
+    return tuple(
+        replace(plan, loses_input=before[plan.node] - {Guarantee.PRECISE} == {Guarantee.GAP})
+        for plan in nodes
+    )
 
 
 def _needs_all_input(step: Step) -> bool:

@@ -100,7 +100,8 @@ class NexmarkReader:
             if created_us == 0 and source.rate is not None:
                 created_us = source.origin_us + int(index / source.rate * 1e6)
             next_id += rows
-        return SourceRows(*self._result(batches, from_id, next_id, created_us))
+        quiet_ms = 0 if batches else self._due_in_ms(self._index(next_id))
+        return SourceRows(*self._result(batches, from_id, next_id, created_us), quiet_ms=quiet_ms)
 
     def _due(self) -> int:
         """Events before this index exist by now."""
@@ -109,6 +110,14 @@ class NexmarkReader:
             return source.count
         elapsed_us = time.time() * 1e6 - source.origin_us
         return min(source.count, max(0, int(elapsed_us * source.rate / 1e6)))
+
+    def _due_in_ms(self, index: int) -> int:
+        """How long it takes until this event exists, at least 1; 0: it never will, or does."""
+        source = self._spec.source
+        if source.rate is None or index >= source.count:
+            return 0
+        due_us = source.origin_us + (index + 1) / source.rate * 1e6
+        return max(1, int((due_us - time.time() * 1e6) / 1000))
 
     def _index(self, tuple_id: int) -> int:
         """The index of an event among all of its kind."""

@@ -128,6 +128,7 @@ class Process:
         self._output_schemas: dict[StreamId, pa.Schema] = {
             stream: with_time(o.schema) for o in self.plan.outputs for stream in o.streams
         }
+        self._stirring: set[StreamId] = set()  # sources that will say that there may be more
         self._storing: dict[StreamId, deque[int]] = {}  # by sink, up to where parts are wanted
         self._writing: CheckpointId | None = None  # the checkpoint being written
 
@@ -572,6 +573,16 @@ class Process:
         delay_us = self._scheduler.uniform("source/read", 20, 500)
         read = events.SourceRead(effect.stream, batches, boundary_us, from_id)
         self._answer(read, delay_us)
+        if not batches and effect.stream not in self._stirring:
+            self._stirring.add(effect.stream)
+            stirs_us = self._scheduler.uniform("source/stirs", 100, 60_000)
+            self._scheduler.after(delay_us + stirs_us, lambda: self._stir(effect.stream))
+
+    def _stir(self, stream: StreamId) -> None:
+        """There may be something by now, or not."""
+        self._stirring.discard(stream)
+        if self.machine is not None:
+            self.take(events.SourceStirred(stream))
 
     def _write_sink(self, effect: events.WriteSink) -> None:
         if self._is_disk_full():

@@ -119,7 +119,7 @@ def test_a_source_that_waits_longer_is_not_forgotten_for_one_that_waits_less() -
     machine.start(0)
     nothing = (events.SourceRead(A, (), BEGINNING_US), events.SourceRead(B, (), BEGINNING_US))
     now_ms = 0
-    for _ in range(60):  # Both idle, so that A is polled every 5 ms.
+    for _ in range(60):  # Both quiet, so that A is asked again after 15 ms.
         for read in nothing:
             machine.step(read, now_ms)
         now_ms += 5
@@ -129,9 +129,45 @@ def test_a_source_that_waits_longer_is_not_forgotten_for_one_that_waits_less() -
     timers = of_kind(machine.step(events.SourceRead(B, (), BEGINNING_US), now_ms), SetTimer)
     fired = of_kind(machine.step(TimerFired("read"), now_ms + 1), SetTimer)
     due = [timer for timer in (*timers, *fired) if timer.name == "read"]
-    assert due[-1].at_ms == now_ms + 5, "the timer for A is set again after B's"
-    reads = of_kind(machine.step(TimerFired("read"), now_ms + 5), events.ReadSource)
+    assert due[-1].at_ms == now_ms + 15, "the timer for A is set again after B's"
+    reads = of_kind(machine.step(TimerFired("read"), now_ms + 15), events.ReadSource)
     assert A in [read.stream for read in reads]
+
+
+@pytest.mark.parametrize(("quiet_ms", "next_ms"), [(7, 7), (5_000, 100), (0, 40)])
+def test_a_quiet_source_is_asked_again_when_it_says_or_ever_more_seldom(
+    quiet_ms: int, next_ms: int
+) -> None:
+    machine = node((A, None))
+    machine.start(0)
+    nothing = events.SourceRead(A, (), BEGINNING_US, quiet_ms=quiet_ms)
+    timers = of_kind(machine.step(nothing, 60_000), SetTimer)
+    assert [timer.at_ms - 60_000 for timer in timers] == [next_ms]
+    assert not of_kind(machine.step(TimerFired("read"), 60_000), events.ReadSource)
+
+
+def test_a_source_that_stirs_is_read_before_its_time_but_once_at_a_time() -> None:
+    machine = node((A, None))
+    machine.start(0)
+    machine.step(events.SourceRead(A, (), BEGINNING_US), 60_000)
+    stirred = events.SourceStirred(A)
+    assert len(of_kind(machine.step(stirred, 60_001), events.ReadSource)) == 1
+    assert not of_kind(machine.step(stirred, 60_001), events.ReadSource)
+    machine.step(events.SourceRead(A, (), END_US), 60_002)
+    assert not of_kind(machine.step(stirred, 60_003), events.ReadSource), "it has ended"
+
+
+def test_a_node_without_rounds_looks_at_its_positions_less_often_until_the_next() -> None:
+    machine = node((A, "a"))
+
+    def ack_after(now_ms: int) -> int:
+        timers = of_kind(machine.step(TimerFired("ack"), now_ms), SetTimer)
+        return next(timer.at_ms for timer in timers if timer.name == "ack") - now_ms
+
+    assert [ack_after(50 * i) for i in range(10)] == [50] * 8 + [200] * 2
+    timers = of_kind(receive(machine, A, batch(0, [5])), SetTimer)
+    assert [timer.at_ms for timer in timers if timer.name == "ack"] == [1 + 50]
+    assert ack_after(500) == 50
 
 
 def test_an_old_subscription_of_a_known_receiver_is_refused_and_does_no_harm() -> None:

@@ -214,12 +214,21 @@ class SourceRead(Stimulus):
         batches: The tuples.
         boundary_us: Nothing older follows.
         from_id: From where it was read; for `NO_ID`, the end of what there was.
+        quiet_ms: The source has nothing more before so many milliseconds; 0: it does not know.
     """
 
     stream: StreamId
     batches: tuple[TupleBatch, ...]
     boundary_us: int
     from_id: int = 0
+    quiet_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStirred(Stimulus):
+    """A source that had nothing may have something now."""
+
+    stream: StreamId
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,15 +34,22 @@ from holdfast.core.recovery.guarantee import Guarantee, StreamRebased
 from holdfast.core.replication.sunion import SUnion
 
 if TYPE_CHECKING:
-    from holdfast.core.haunit.events import BatchReceived, BoundaryReceived, SourceRead
+    from holdfast.core.haunit.events import (
+        BatchReceived,
+        BoundaryReceived,
+        SourceRead,
+        SourceStirred,
+    )
     from holdfast.core.haunit.plan import InputSpec, NodePlan
     from holdfast.core.machine import Effect
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
 
-_SOURCE_POLL_MS = 1
-_SOURCE_POLL_IDLE_MS = 5
-_IDLE_POLLS_BEFORE_SLOWER = 50
+_PATIENCE = 20
+"""A quiet source is asked again after so small a part of the time for which it has been quiet: its
+tuples wait for a twentieth of the pause before them, and for `_SOURCE_POLL_MAX_MS` at most."""
+_SOURCE_POLL_MAX_MS = 40
+_QUIET_MAX_MS = 100
 _NEVER_MS = -(10**9)
 _FIRST = Incarnation(1)
 
@@ -61,7 +68,7 @@ class Input:
     subscribed_ms: int = _NEVER_MS  # when SendSubscribe was last returned
     is_reading: bool = False  # a ReadSource is under way
     read_at_ms: int = 0  # earliest time of the next ReadSource
-    idle_polls: int = 0
+    fed_ms: int = 0  # when a source last gave something
     rebased_by: Incarnation = NOBODY  # the producer that has rebased it, and been followed
 
 
@@ -106,7 +113,7 @@ class HAInput:
             adopts = plan.guarantee is Guarantee.GAP and incarnation > _FIRST
             queue = InputQueue(spec.stream, next_id=first_id, max_tuples=limit, adopts=adopts)
             needed_from = kept.needed_from.get(spec.stream, 0)
-            source = Input(spec, number, queue, needed_from, heard_ms=now_ms)
+            source = Input(spec, number, queue, needed_from, heard_ms=now_ms, fed_ms=now_ms)
             source.rebased_by = Incarnation(point.rebased.get(spec.stream, NOBODY))
             self._streams[spec.stream] = source
         self.sunion: SUnion | None = None
@@ -205,12 +212,17 @@ class HAInput:
         source.queue.promise(source.queue.next_id, got.boundary_us)
         self._note_fresh(source)
         if got.batches:
-            source.idle_polls = 0
-            source.read_at_ms = now_ms
+            source.fed_ms = source.read_at_ms = now_ms
+        elif got.quiet_ms:
+            source.read_at_ms = now_ms + min(got.quiet_ms, _QUIET_MAX_MS)
         else:
-            source.idle_polls += 1
-            is_idle = source.idle_polls > _IDLE_POLLS_BEFORE_SLOWER
-            source.read_at_ms = now_ms + (_SOURCE_POLL_IDLE_MS if is_idle else _SOURCE_POLL_MS)
+            patience_ms = (now_ms - source.fed_ms) // _PATIENCE
+            source.read_at_ms = now_ms + max(1, min(patience_ms, _SOURCE_POLL_MAX_MS))
+        self.read_sources(now_ms, effects)
+
+    def source_stirred(self, got: SourceStirred, now_ms: int, effects: list[Effect]) -> None:
+        """A source is worth a look before its time."""
+        self._streams[got.stream].read_at_ms = now_ms
         self.read_sources(now_ms, effects)
 
     def _note_fresh(self, source: Input) -> None:

@@ -78,6 +78,7 @@ from holdfast.core.haunit.events import (
     RoundsRead,
     SinkSynced,
     SourceRead,
+    SourceStirred,
     SpillRead,
     StoreRestartPoint,
     SubscribeReceived,
@@ -96,7 +97,7 @@ from holdfast.core.haunit.plan import (
 from holdfast.core.haunit.replica_link import ReplicaLink
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.restoration import RestoredState
-from holdfast.core.haunit.rounds import Rounds
+from holdfast.core.haunit.rounds import Round, Rounds
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch
@@ -108,6 +109,9 @@ from holdfast.core.state.change_sample import ChangeSample
 from holdfast.core.state.page_manager import PageManager
 
 _ROUNDS_POLL_MS = 5
+_IDLE_ACKS_BEFORE_REST = 2 * ACK_INTERVALS_MAX
+"""Without a round for so many M, the node looks only every `ACK_INTERVALS_MAX` M what is to be said
+of its state."""
 """How often a secondary looks for rounds that the primary has logged."""
 
 
@@ -263,6 +267,7 @@ class Node:
         self._input_tuples = 0
         self._acked_tuples = 0  # of those, when positions went out last
         self._acks_waited = 0  # M since
+        self._idle_acks = 0  # M since a round
         self._replayed_tuples = 0
 
     def _is_rebased(self) -> bool:
@@ -338,13 +343,33 @@ class Node:
             raise StreamRebased("a producer's stream is another one, and the output not at its end")
         self._outputs.rebase()
         if self._rounds is not None:
+            if self.plan.loses_input:
+                self._run_without_input(self._rounds.all_recorded, effects)
             self._rounds.skip_recorded()
         if self._is_silent:
             self._is_silent = False
             effects.append(ReportCaughtUp(self._replayed_tuples))
 
+    def _run_without_input(self, recorded: tuple[Round, ...], effects: list[Effect]) -> None:
+        """What rounds closed by their clock has been put out, and must not be once more.
+
+        Where their input would come again under other ids, it might be lost so: never there.
+        """
+        ports: list[Rows | None] = [None] * self.plan.port_count
+        low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
+        was_silent, self._is_silent = self._is_silent, True
+        for decided in recorded:
+            for operator in self._arbitrary:
+                operator.decide(decided.clock_us, decided.seed)
+            self._is_woken = True
+            self._process(ports, low, decided.boundary_us, effects)
+        self._is_silent = was_silent
+
     def _on_source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.source_read(got, now_ms, effects)
+
+    def _on_source_stirred(self, got: SourceStirred, now_ms: int, effects: list[Effect]) -> None:
+        self._inputs.source_stirred(got, now_ms, effects)
 
     def _on_peer_incarnation_learned(
         self, learned: PeerIncarnationLearned, now_ms: int, effects: list[Effect]
@@ -448,6 +473,9 @@ class Node:
     def _on_proceed(self, proceed: Proceed, now_ms: int, effects: list[Effect]) -> None:
         if not self.has_work:
             return
+        if self._idle_acks > _IDLE_ACKS_BEFORE_REST:
+            effects.append(SetTimer("ack", now_ms + self.plan.limits.ack_interval_ms))
+        self._idle_acks = 0
         taken = self._inputs.fresh
         if self._rounds is not None:
             has_processed = self._arbitrary_round(self._rounds, proceed, effects)
@@ -683,8 +711,11 @@ class Node:
             self._inputs.read_timer_fired(now_ms, effects)
 
     def _on_ack_timer(self, now_ms: int, effects: list[Effect]) -> None:
-        effects.append(SetTimer("ack", now_ms + self.plan.limits.ack_interval_ms))
-        is_due = self._is_ack_due()
+        self._idle_acks += 1
+        rests = self._idle_acks > _IDLE_ACKS_BEFORE_REST
+        intervals = ACK_INTERVALS_MAX if rests else 1
+        effects.append(SetTimer("ack", now_ms + intervals * self.plan.limits.ack_interval_ms))
+        is_due = rests or self._is_ack_due()
         if self._chkpt_mngr is not None:
             self._chkpt_mngr.give_up_if_cancelled(now_ms, effects)
         elif is_due and self._may_note():
@@ -1011,6 +1042,7 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
     AckReceived: Node._on_ack_received,
     PeerIncarnationLearned: Node._on_peer_incarnation_learned,
     SourceRead: Node._on_source_read,
+    SourceStirred: Node._on_source_stirred,
     SinkSynced: Node._on_sink_synced,
     SpillRead: Node._on_spill_read,
     RestartPointStored: Node._on_restart_point_stored,

@@ -183,6 +183,8 @@ class NodePlan:
         merges_by_arrival: Whether its input streams are merged as they come, not by time.
         keeps_rounds: Whether what its rounds depend on beside their input is logged. [HA §6]
         is_strict: Whether its replicas never share a machine.
+        loses_input: Whether a unit before it has gap recovery, and none rollback: tuples may be
+            missing, but none comes twice.
     """
 
     node: NodeId
@@ -201,6 +203,7 @@ class NodePlan:
     merges_by_arrival: bool = False
     keeps_rounds: bool = False
     is_strict: bool = False
+    loses_input: bool = False
 
     @property
     def is_replayed(self) -> bool:

@@ -134,6 +134,11 @@ class Rounds:
         return self._recorded[0] if self._recorded else None
 
     @property
+    def all_recorded(self) -> tuple[Round, ...]:
+        """All that have been decided already."""
+        return tuple(self._recorded)
+
+    @property
     def known_before(self) -> int:
         """The first number of which no record is known."""
         return self.next_number + len(self._recorded)
@@ -148,6 +153,7 @@ class Rounds:
     def skip_recorded(self) -> None:
         """The input is not what it was: what was decided for it does not hold."""
         self.next_number = self.known_before
+        self.clock_us = max(self.clock_us, *(r.clock_us for r in self._recorded), 0)
         self._recorded.clear()
 
     def decide(

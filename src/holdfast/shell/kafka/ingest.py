@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,14 +83,27 @@ class TopicReading:
 class KafkaIngest:
     """The thread, and what it tells the reader: fields are written by it alone."""
 
-    def __init__(self, reading: TopicReading, place: str, incarnation: Incarnation) -> None:
+    def __init__(
+        self,
+        reading: TopicReading,
+        place: str,
+        incarnation: Incarnation,
+        on_news: Callable[[], None],
+    ) -> None:
         """Fence whoever wrote the log before, and begin.
+
+        Args:
+            reading: What is read.
+            place: The log's.
+            incarnation: Which writes it.
+            on_news: Called by the thread when more is durable, or something has failed.
 
         Raises:
             StorageError: The log has a writer of this incarnation or a later one.
             SchemaMismatch: The log has other columns.
         """
         self._reading = reading
+        self._on_news = on_news
         schema = with_time(reading.decoder.log_schema)
         stream = f"{reading.source}[{reading.instance}]"
         self._writer = open_writer(place, schema, stream, incarnation)
@@ -125,6 +139,7 @@ class KafkaIngest:
                 self._read(positions)
         except Exception as error:  # The reader raises it in the node.
             self.error = error
+            self._on_news()
         finally:
             if positions is not None:
                 positions.close()
@@ -249,11 +264,13 @@ class KafkaIngest:
         self._writer.end()
         self._show()
         self.boundary_us = END_US
+        self._on_news()
 
     def _show(self) -> None:
         """What is durable now. The reader looks at the boundary first, and then at the ids."""
         self.durable_before = self._writer.next_id
         self.boundary_us = self._writer.boundary_us
+        self._on_news()
 
     @property
     def reading(self) -> TopicReading:

@@ -15,6 +15,7 @@ from holdfast.shell.kafka.ingest import KafkaIngest, TopicReading
 from holdfast.shell.sources.base import SourceRows
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage.errors import LogSuperseded
+from holdfast.shell.transport.waker import Waker
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class KafkaReader:
         self._held: deque[TupleBatch] = deque()  # read, and perhaps not durable yet
         self._boundary_us = BEGINNING_US
         self._late_tuples = 0  # as told last
+        self._waker = Waker()
+
+    def fileno(self) -> int:
+        """See `StirringReader`."""
+        return self._waker.fileno()
 
     def lead(self, incarnation: Incarnation) -> None:
         """From now on this is the primary's: fill the log.
@@ -56,7 +62,8 @@ class KafkaReader:
         """
         if self._ingest is not None:
             return
-        self._ingest = KafkaIngest(self._spec.reading, self._spec.place, incarnation)
+        spec = self._spec
+        self._ingest = KafkaIngest(spec.reading, spec.place, incarnation, self._waker.wake)
         if self._read_before > self._ingest.begun_at:
             raise LogSuperseded(
                 f"{self._spec.place} has lost tuples from {self._ingest.begun_at} on, which this "
@@ -74,6 +81,7 @@ class KafkaReader:
 
     def read(self, from_id: int, max_tuples: int) -> SourceRows:
         """What is durable from an id on. Raises what the thread that fills the log met."""
+        self._waker.clear()
         ingest = self._ingest
         if ingest is not None and ingest.error is not None:
             raise ingest.error
@@ -104,3 +112,4 @@ class KafkaReader:
         if self._ingest is not None:
             self._ingest.close()
         self._log.close()
+        self._waker.close()

@@ -19,11 +19,13 @@ class SourceRows:
         batches: Consecutive tuples from the asked id on; empty when there is nothing yet.
         boundary_us: Nothing older follows; `END_US` when the source has ended.
         late_tuples: How many late tuples were put aside since the last read.
+        quiet_ms: Nothing more comes before so many milliseconds; 0: nobody knows.
     """
 
     batches: tuple[TupleBatch, ...]
     boundary_us: int
     late_tuples: int = 0
+    quiet_ms: int = 0
 
 
 class SourceReader(Protocol):
@@ -37,6 +39,20 @@ class SourceReader(Protocol):
     def close(self) -> None:
         """Release files and connections."""
         ...
+
+
+@runtime_checkable
+class StirringReader(Protocol):
+    """A `SourceReader` that tells when there may be more to read."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable then, until the next read; -1: nobody tells."""
+        ...
+
+
+def stirs(reader: SourceReader) -> int:
+    """The descriptor of a `StirringReader`; -1 for others."""
+    return reader.fileno() if isinstance(reader, StirringReader) else -1
 
 
 def newest_id(reader: SourceReader) -> int:

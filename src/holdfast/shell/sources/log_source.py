@@ -13,9 +13,10 @@ from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.model.tuples import TupleBatch, TupleType
 from holdfast.shell.sources.base import SourceReader, SourceRows
 from holdfast.shell.sources.read_ahead import ReadAhead
-from holdfast.shell.storage.ingest_log import IngestLogReader
+from holdfast.shell.storage.folder_watch import FolderWatch
+from holdfast.shell.storage.ingest_log import COMMITS, IngestLogReader
 from holdfast.shell.storage.logs import open_reader
-from holdfast.shell.storage.places import is_remote
+from holdfast.shell.storage.places import is_remote, local_path
 
 _READ_BYTES = 8 << 20
 
@@ -67,11 +68,21 @@ class LogSourceReader:
         self._reader: Any = None
         self._next_id = -1
         self._boundary_us = BEGINNING_US
+        place, is_ingest = local_path(spec.path), spec.kind == "ingest"
+        folders = (place, f"{place}/{COMMITS}") if is_ingest else (place,)
+        self._watch = None if is_remote(place) else FolderWatch(*folders)
+
+    def fileno(self) -> int:
+        """See `StirringReader`."""
+        return -1 if self._watch is None else self._watch.fileno()
 
     def read(self, from_id: int, max_tuples: int) -> SourceRows:
         """See `SourceReader.read`."""
+        if self._watch is not None:
+            self._watch.clear()
+            self._watch.look_for_missing()
         if self._reader is None or from_id != self._next_id:
-            self.close()
+            self._close_log()
             self._reader = self._open(from_id)
             self._next_id = from_id
         batches = []
@@ -112,6 +123,11 @@ class LogSourceReader:
 
     def close(self) -> None:
         """See `SourceReader.close`."""
+        self._close_log()
+        if self._watch is not None:
+            self._watch.close()
+
+    def _close_log(self) -> None:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -143,7 +159,10 @@ class PacedReader:
             self._rows = self._reader.read(from_id, max_tuples)
             self._waiting.extend(self._rows.batches)
             late = self._rows.late_tuples
-        return SourceRows(*self._release(time.time()), late)
+        now_s = time.time()
+        batches, boundary_us = self._release(now_s)
+        quiet_ms = 0 if batches or not self._waiting else self._due_in_ms(now_s)
+        return SourceRows(batches, boundary_us, late, quiet_ms)
 
     def _find_origin(self) -> bool:
         """The event time of the log's first tuple, once there is one."""
@@ -156,9 +175,7 @@ class PacedReader:
 
     def _release(self, now_s: float) -> tuple[tuple[TupleBatch, ...], int]:
         """What is due by now, and the boundary after it."""
-        speed = self._spec.speed or 1.0
-        elapsed_us = max(0.0, now_s - self._spec.started_s) * 1e6
-        due_us = (self._origin_us or 0) + int(elapsed_us * speed)
+        due_us = self._due_before_us(now_s)
         released: list[TupleBatch] = []
         while self._waiting:
             batch = self._waiting[0]
@@ -179,6 +196,20 @@ class PacedReader:
             return tuple(released), self._rows.boundary_us
         following = self._waiting[0]
         return tuple(released), min(following.boundary_us, int(following.time_us.min()))
+
+    def _due_before_us(self, now_s: float) -> int:
+        """Tuples older than this are due."""
+        elapsed_us = max(0.0, now_s - self._spec.started_s) * 1e6
+        return (self._origin_us or 0) + int(elapsed_us * self._speed)
+
+    def _due_in_ms(self, now_s: float) -> int:
+        """How long the first of those that wait has to, at least 1."""
+        early_us = int(self._waiting[0].time_us[0]) - self._due_before_us(now_s)
+        return max(1, int(early_us / self._speed / 1000))
+
+    @property
+    def _speed(self) -> float:
+        return self._spec.speed or 1.0
 
     def close(self) -> None:
         """See `SourceReader.close`."""

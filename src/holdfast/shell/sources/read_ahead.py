@@ -7,6 +7,7 @@ from collections import deque
 
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.shell.sources.base import SourceReader, SourceRows
+from holdfast.shell.transport.waker import Waker
 
 _READ_TUPLES = 1 << 16
 _AHEAD_BYTES = 32 << 20
@@ -33,9 +34,15 @@ class ReadAhead:
         self._error: Exception | None = None
         self._is_closing = False
         self._thread: threading.Thread | None = None
+        self._waker = Waker()
+
+    def fileno(self) -> int:
+        """See `StirringReader`."""
+        return self._waker.fileno()
 
     def read(self, from_id: int, max_tuples: int) -> SourceRows:
         """See `SourceReader.read`. Raises what the thread met, once what it read has been taken."""
+        self._waker.clear()
         with self._changed:
             if from_id != self._next_id:
                 self._begin(from_id)
@@ -82,6 +89,7 @@ class ReadAhead:
             except Exception as error:  # The node meets it where it would have met it by itself.
                 with self._changed:
                     self._error = error
+                self._waker.wake()
                 return
             with self._changed:
                 if run != self._run:
@@ -90,6 +98,7 @@ class ReadAhead:
                     boundary_us = rows.boundary_us
                     self._waiting.append(rows)
                     self._waiting_bytes += _bytes(rows)
+                    self._waker.wake()
                 if rows.batches:
                     self._ahead_id = rows.batches[-1].next_id
                 elif not self._is_closing:
@@ -114,6 +123,7 @@ class ReadAhead:
         if self._thread is not None:
             self._thread.join()
         self._reader.close()
+        self._waker.close()
 
 
 def _bytes(rows: SourceRows) -> int:

@@ -39,6 +39,7 @@ from holdfast.shell.storage.paths import within
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.transport.addresses import Ports, driver_addresses
 from holdfast.shell.transport.channels import Channels, RunKeys
+from holdfast.shell.transport.waker import Waker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _ANSWER_INTERVAL_S = 1.0
 _CHECKPOINTS_SHOWN = 1_000
+_WAIT_MAX_MS = 100
+_UNWRITTEN_WAIT_MS = 5
 
 
 @dataclass(slots=True)
@@ -121,8 +124,11 @@ class Cluster:
             limits=spec.limits,
             journal=self._journal.entries,
         )
-        self._inbox: queue.SimpleQueue[Stimulus] = queue.SimpleQueue()
-        self._asked: queue.SimpleQueue[tuple[str, dict[str, Any]]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._waker = Waker()
+        self._poller = zmq.Poller()
+        self._poller.register(self._router, zmq.POLLIN)
+        self._poller.register(self._waker, zmq.POLLIN)
         self._timers: dict[str, int] = {}
         self._answered_s: dict[bytes, float] = {}
         self._unwritten: list[c.WriteJournal] = []
@@ -162,13 +168,14 @@ class Cluster:
             on_end: Called once nothing of the query runs any more, in the coordinator's thread.
         """
         self._on_end = on_end
-        self._executors.on_change(lambda hosts: self._inbox.put(c.HostsKnown(hosts)))
-        self._inbox.put(c.Started())
+        self._executors.on_change(lambda hosts: self._post(c.HostsKnown(hosts)))
+        self._post(c.Started())
         self._loop.start()
 
     def stop(self) -> None:
         """Tell all nodes to stop and wait for their tasks; returns when nothing runs any more."""
         self._is_stopping.set()
+        self._waker.wake()
         self._loop.join()
 
     @property
@@ -212,7 +219,7 @@ class Cluster:
         """Have a node's secondary take over, if this is still the process of its primary."""
         task = self._machine.instance(node).primary.task
         if task is not None and self.reports[node].pid == pid:
-            self._inbox.put(c.HandoverWanted(node, task))
+            self._post(c.HandoverWanted(node, task))
 
     def kill(self, node: NodeId) -> None:
         """SIGKILL to a node's primary; on another host it is asked to send it to itself."""
@@ -223,7 +230,7 @@ class Cluster:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(task.split("|")[2]), signal.SIGKILL)
         else:
-            self._asked.put((task, {"kind": "die"}))
+            self._do(lambda: self._say(task.encode(), {"kind": "die"}))
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -245,12 +252,16 @@ class Cluster:
             self._is_stopping.set()
             self._executors.stop()
             self._channels.close()
+            self._waker.close()
             self._journal.close()
             self._on_end()
             self.done.set()
 
     def _turn(self) -> None:
-        if self._router.poll(5):
+        ready = dict(self._poller.poll(self._until_next_timer_ms()))
+        if self._waker.fileno() in ready:
+            self._waker.clear()
+        if self._router in ready:
             for _ in range(256):
                 try:
                     identity, *parts = self._router.recv_multipart(zmq.NOBLOCK)
@@ -258,15 +269,26 @@ class Cluster:
                     break
                 self._on_parts(identity, parts)
         while not self._inbox.empty():
-            self._step(self._inbox.get())
-        while not self._asked.empty():
-            task, word = self._asked.get()
-            self._say(task.encode(), word)
+            self._inbox.get()()
         now_ms = _now_ms()
         for name in [name for name, at_ms in self._timers.items() if at_ms <= now_ms]:
             del self._timers[name]
             self._step(TimerFired(name))
         self._write_journal()
+
+    def _until_next_timer_ms(self) -> int:
+        """How long to wait for words; what is to be written may be due sooner than any timer."""
+        wait_ms = min(self._timers.values(), default=_WAIT_MAX_MS + _now_ms()) - _now_ms()
+        return max(0, min(wait_ms, _UNWRITTEN_WAIT_MS if self._unwritten else _WAIT_MAX_MS))
+
+    def _post(self, stimulus: Stimulus) -> None:
+        """From any thread: let the machine take a step."""
+        self._do(lambda: self._step(stimulus))
+
+    def _do(self, work: Callable[[], None]) -> None:
+        """From any thread: do something in the coordinator's."""
+        self._inbox.put(work)
+        self._waker.wake()
 
     def _collect_last_words(self) -> None:
         """Nodes send their last statistics when told to stop."""
@@ -547,7 +569,7 @@ class Cluster:
 
     def _on_task_ended(self, ended: c.TaskEnded) -> None:
         if not self._is_stopping.is_set():
-            self._inbox.put(ended)
+            self._post(ended)
 
 
 def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> Stimulus | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import mean, median
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.haunit import events
@@ -171,9 +171,9 @@ class Meter:
             "tuple_cost_us": round((last.busy_us - first.busy_us) / tuples, 3) if tuples else 0.0,
             "replay_cost_us": round(receive_us + round_us, 4),
             "changed_bytes_per_s": round(1000 * changed_bytes / max(1, changed_ms), 1),
-            "mean_state_bytes": round(mean(c.state_bytes for c in span)),
-            "mean_state_tuples": round(mean(c.state_tuples for c in span), 1),
-            "mean_replay_tuples": round(mean(c.replay_tuples for c in span), 1),
+            "mean_state_bytes": round(fmean(c.state_bytes for c in span)),
+            "mean_state_tuples": round(fmean(c.state_tuples for c in span), 1),
+            "mean_replay_tuples": round(fmean(c.replay_tuples for c in span), 1),
         }
 
     def _sample_if_due(self, node: Node, now_ms: int) -> None:

@@ -53,7 +53,7 @@ from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, decode_from_coordin
 from holdfast.shell.io_service import IOService
 from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, SinkOpening, Waits
 from holdfast.shell.processes import die_with_parent
-from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id
+from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id, stirs
 from holdfast.shell.spark.meter import Meter
 from holdfast.shell.spark.supervisor import supervise
 from holdfast.shell.spark.traffic import Traffic
@@ -71,6 +71,7 @@ from holdfast.shell.stores.base import StoreSpec, StoreUnavailable
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.addresses import Ports, machine_of, own_address
 from holdfast.shell.transport.channels import Channels, RunKeys
+from holdfast.shell.transport.waker import Waker
 
 _DRAIN_FRAMES = 64
 _RECEIVERS_KNOWN = 4
@@ -192,8 +193,8 @@ class NodeTask:
         self._poller = zmq.Poller()
         self._poller.register(self._server, zmq.POLLIN)
         self._poller.register(self._coordinator, zmq.POLLIN)
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poller.register(self._wake, zmq.POLLIN)
+        self._waker = Waker()
+        self._poller.register(self._waker, zmq.POLLIN)
         self._producers: dict[NodeId, zmq.Socket[bytes]] = {}
         self._gate = Gate(spec.plan)
         self._peers: dict[NodeId, tuple[events.PeerIncarnationLearned, str]] = {}
@@ -209,6 +210,8 @@ class NodeTask:
         self._edge_streams = spec.plan.edge_streams()
         self._known_schemas = self._schemas | self._output_schemas
         self._sources: dict[StreamId, SourceReader] = {}
+        self._descriptors: dict[StreamId, int] = {}  # of sources that tell when to read them
+        self._listened_to: dict[int, StreamId] = {}  # those that have been read since they did
         self._sinks: dict[StreamId, LogWriter | RoundLogWriter] = {}
         self._closing = threading.Event()  # for what waits for a broker
         self._sink_waits = Waits()
@@ -306,8 +309,10 @@ class NodeTask:
         has_work = machine is not None and (machine.has_work or bool(self._pending))
         timeout_ms = 0 if has_work else self._until_next_timer_ms()
         for channel, _ in self._poller.poll(timeout_ms):
-            if channel == self._wake:
-                os.eventfd_read(self._wake)
+            if channel == self._waker.fileno():
+                self._waker.clear()
+            elif channel in self._listened_to:
+                self._source_stirs(channel)
             elif not channel.closed:  # By what another one has brought: its producer was replaced.
                 self._drain(channel)
         self._check_lease()
@@ -463,7 +468,8 @@ class NodeTask:
             return
         next_ids = {} if is_secondary else self._open_sinks(incarnation)
         for stream, source in self._spec.sources.items():
-            self._sources[stream] = source.open()
+            reader = self._sources[stream] = source.open()
+            self._descriptors[stream] = stirs(reader)
         if not is_secondary:
             self._lead_sources(incarnation)
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
@@ -739,8 +745,23 @@ class NodeTask:
             from_id = newest_id(self._sources[effect.stream])
         rows = self._sources[effect.stream].read(from_id, effect.max_tuples)
         self._late_tuples += rows.late_tuples
-        read = events.SourceRead(effect.stream, rows.batches, rows.boundary_us, from_id)
+        self._listen_to(effect.stream)
+        read = events.SourceRead(
+            effect.stream, rows.batches, rows.boundary_us, from_id, rows.quiet_ms
+        )
         self._pending.append(read)
+
+    def _listen_to(self, stream: StreamId) -> None:
+        """Wake up when the source stirs next, if it can tell."""
+        descriptor = self._descriptors[stream]
+        if descriptor >= 0 and descriptor not in self._listened_to:
+            self._listened_to[descriptor] = stream
+            self._poller.register(descriptor, zmq.POLLIN)
+
+    def _source_stirs(self, descriptor: int) -> None:
+        """It will be read, when there is room; until then it has nothing else to say."""
+        self._poller.unregister(descriptor)
+        self._pending.append(events.SourceStirred(self._listened_to.pop(descriptor)))
 
     def _write_sink(self, effect: events.WriteSink) -> None:
         batch = effect.batch
@@ -772,13 +793,13 @@ class NodeTask:
                     writer.tidy()
                 except Exception as error:  # The loop raises it.
                     self._sync_error = error
-                    os.eventfd_write(self._wake, 1)
+                    self._waker.wake()
                     return
 
     def _answer(self, stimulus: Stimulus) -> None:
         """What another thread has done: the loop is to look at once."""
         self._synced.append(stimulus)
-        os.eventfd_write(self._wake, 1)
+        self._waker.wake()
 
     def _spill(self, effect: events.SpillBatches) -> None:
         writer = self._spills.get(effect.stream)
@@ -904,7 +925,7 @@ class NodeTask:
             if reader is not None:
                 reader.close()
         self._channels.close()
-        os.close(self._wake)
+        self._waker.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 _RECORD_ROWS = 1 << 16
 _RECORD_BYTES = 4 << 20
 """A record has so many rows, or so many bytes: a reader takes it whole."""
-_LOOK_INTERVAL_S = 0.005
 _REMOTE_LOOK_INTERVAL_S = 0.1
+COMMITS = "commits"
 _META = "meta.json"
 _END = "end.json"
 
@@ -236,14 +236,14 @@ def commit(
 def append_batch(root: str, files: Sequence[IngestFile]) -> None:
     """Commit a batch write after all others, however many write at the same time."""
     while True:
-        names = store_at(root).names("commits")
+        names = store_at(root).names(COMMITS)
         taken = [int(Path(name).stem) for name in names if name.endswith(".json")]
         if commit(root, max(taken, default=-1) + 1, files, by="batch"):
             return
 
 
 def _commit_name(batch_id: int) -> str:
-    return f"commits/{batch_id:020d}.json"
+    return f"{COMMITS}/{batch_id:020d}.json"
 
 
 def _file_place(root: str, name: str) -> str:
@@ -353,7 +353,8 @@ class IngestLogReader:
             found = read_if_any(self._store, name)
             self.ended = found is None
         if found is None:
-            self._look_at_s = time.monotonic() + _look_interval_s(self._root)
+            if is_remote(self._root):
+                self._look_at_s = time.monotonic() + _REMOTE_LOOK_INTERVAL_S
             return False
         self._know_meta()
         value = json.loads(found)
@@ -440,10 +441,6 @@ class CommitCounter:
             self._commit += 1
         store.close()
         return self._rows
-
-
-def _look_interval_s(root: str) -> float:
-    return _REMOTE_LOOK_INTERVAL_S if is_remote(root) else _LOOK_INTERVAL_S
 
 
 def _records(place: str, count: int) -> Iterator[LoggedBatch]:

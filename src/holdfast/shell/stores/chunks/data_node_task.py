@@ -30,6 +30,7 @@ from holdfast.shell.stores.chunks.chunk_folder import ChunkFolder, DiskThreads
 from holdfast.shell.stores.chunks.lines import Lines
 from holdfast.shell.transport.addresses import Ports, machine_of, own_address
 from holdfast.shell.transport.channels import Channels, RunKeys
+from holdfast.shell.transport.waker import Waker
 
 _DISK_THREADS: Final = 4
 _DRAIN_MESSAGES: Final = 256
@@ -101,7 +102,7 @@ class DataNodeTask:
         self._master = self._lines.to(spec.master)
         self._machine = DataNode(identity, spec.settings, *self._folder.found())
         self._answers: deque[Stimulus] = deque()  # from the disk's threads
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._waker = Waker()
         self._disk = DiskThreads(self._folder, _DISK_THREADS, self._tell)
         self._timers: dict[str, int] = {}
         self._parent = os.getppid()
@@ -117,7 +118,7 @@ class DataNodeTask:
 
     def _tell(self, answer: Stimulus) -> None:
         self._answers.append(answer)
-        os.eventfd_write(self._wake, 1)
+        self._waker.wake()
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -130,13 +131,13 @@ class DataNodeTask:
     def _turn(self) -> None:
         now_ms = _now_ms()
         due_ms = min(self._timers.values(), default=now_ms + 100)
-        sources: list[Any] = [self._server, *self._lines.sockets(), self._wake]
+        sources: list[Any] = [self._server, *self._lines.sockets(), self._waker]
         poller = zmq.Poller()
         for source in sources:
             poller.register(source, zmq.POLLIN)
         for source, _ in poller.poll(max(0, min(100, due_ms - now_ms))):
-            if source == self._wake:
-                os.eventfd_read(self._wake)
+            if source == self._waker.fileno():
+                self._waker.clear()
             elif source is self._server:
                 self._drain_server()
             else:
@@ -212,7 +213,7 @@ class DataNodeTask:
         self._disk.close()
         self._folder.close()
         self._channels.close()
-        os.close(self._wake)
+        self._waker.close()
         shutil.rmtree(self._sockets, ignore_errors=True)
 
 

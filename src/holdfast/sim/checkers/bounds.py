@@ -1,6 +1,7 @@
 """What is bounded.
 
-I-MEM    an input holds no more than its bound; a sender sends no more than it was granted; a node
+I-MEM    an input holds no more than its bound, and what a record that must be whole, the last to
+         come, has beyond it; a sender sends no more than it was granted; a node
          with a full output queue stops working. [architecture §4]
 I-BND    a boundary holds: no tuple that is sent after it is older. [DPC §3.1]
 """
@@ -16,6 +17,7 @@ from holdfast.sim.checkers.base import Checker, Violation
 if TYPE_CHECKING:
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.sim.process import Process
+    from holdfast.sim.world import World
 
 _EVERY = 8
 
@@ -29,6 +31,15 @@ class Bounds(Checker):
         self._promised: dict[StreamId, tuple[int, int]] = {}  # (from id, nothing older follows)
         self._unsent_before = 0
         self._turn = 0
+        self._beyond: dict[StreamId, int] = {}  # what a whole record may have beyond the bound
+
+    def begin(self, world: World) -> None:
+        """Look how long the records are."""
+        self._beyond = {
+            stream: max((batch.count for batch in source.batches), default=1) - 1
+            for stream, source in world.sources.items()
+            if source.is_in_records
+        }
 
     def stepping(self, process: Process, stimulus: Stimulus) -> None:
         """Note how much is unsent before a round."""
@@ -43,7 +54,8 @@ class Bounds(Checker):
         if machine is None or not isinstance(stimulus, events.Proceed) or self._turn % _EVERY:
             return
         plan, now = machine.plan, machine.statistics()
-        limit = plan.limits.input_queue_tuples * len(plan.inputs)
+        beyond = sum(self._beyond.get(spec.stream, 0) for spec in plan.inputs)
+        limit = plan.limits.input_queue_tuples * len(plan.inputs) + beyond
         if now.pending_tuples > limit:
             raise Violation("I-MEM", f"{plan.node} holds {now.pending_tuples} tuples of {limit}")
         outputs = sum(len(o.streams) for o in plan.outputs if not o.is_sink)

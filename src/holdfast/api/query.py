@@ -410,7 +410,7 @@ def _check_hosts(plan: Plan, executors: Executors, wait_s: float) -> None:
         wait_s: How long executors of a cluster may take to come up, if there must be two.
     """
     doubled = [node for node in plan.nodes if node.standby is not Standby.NONE]
-    if executors.machines and any(node.is_strict for node in doubled):
+    if any(node.is_strict for node in doubled):
         executors.wait_for_machines(2, wait_s)
     if not doubled or len(executors.machines) > 1:
         return

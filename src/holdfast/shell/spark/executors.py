@@ -82,8 +82,11 @@ class Executors:
             return self._choice.machines_with_room()
 
     def wait_for_machines(self, count: int, timeout_s: float) -> None:
-        """Wait for so many: executors of a new application register one by one."""
-        deadline_s = time.monotonic() + timeout_s
+        """Wait for so many: executors of a new application register one by one.
+
+        None may be known yet, even if there are slots. In local mode there is nothing to wait for.
+        """
+        deadline_s = time.monotonic() + (0.0 if self._is_local else timeout_s)
         while len(self.machines) < count and time.monotonic() < deadline_s:
             time.sleep(0.1)
             self._look()

@@ -46,7 +46,7 @@ from holdfast.shell.storage.places import (
 if TYPE_CHECKING:
     from holdfast.shell.stores.base import CheckpointStore
 
-_RECORD_ROWS = 1 << 16
+_RECORD_ROWS = 1 << 17
 _RECORD_BYTES = 4 << 20
 """A record has so many rows, or so many bytes: a reader takes it whole."""
 _REMOTE_LOOK_INTERVAL_S = 0.1

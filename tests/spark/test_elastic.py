@@ -14,7 +14,7 @@ from holdfast.api.errors import RescalingError
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
 from holdfast.api.query import Query
 from holdfast.api.rescaling import instances_decided, instances_in, rewrite, settle, with_instances
-from holdfast.api.windows import tumbling
+from holdfast.api.windows import counting, tumbling
 
 pytestmark = pytest.mark.slow
 AT = 1_700_000_000
@@ -88,6 +88,39 @@ def test_results_do_not_show_that_the_parallelism_has_changed(
     assert [row["count"] for row in counts] == [37] * 5
     with pytest.raises(RescalingError, match="source rows has ended"):
         started(spark, tmp_path, 1)
+
+
+def held(spark: SparkSession, folder: Path, trigger: Mapping[str, Any] | None) -> Dataflow:
+    """Operators whose state is more than groups of windows of time."""
+    stream = spark.readStream.schema("at TIMESTAMP, v BIGINT, k STRING").parquet(str(folder))
+    flow = Dataflow("held")
+    rows = flow.source(stream, name="rows", time="at", trigger=trigger)
+    keyed = rows.key_by("k")
+    counted = keyed.window(counting(10, 4))
+    counted.aggregate("sum(v) AS total", "max(k) AS last", name="tens").sink("tens")
+    evened = keyed.resample("v", within="3 seconds", every="1 second", name="evened")
+    evened.sink("evened")
+    rows.sort("v", slack=50, name="sorted").sink("sorted")
+    return flow
+
+
+def test_state_of_other_kinds_moves_too(spark: SparkSession, tmp_path: Path) -> None:
+    folder, location = tmp_path / "in", str(tmp_path / "q")
+    one, other = {"rows": 1, "tens": 1, "evened": 2}, {"rows": 2, "tens": 2, "evened": 1}
+    for step, parallelism in enumerate((one, other, one)):
+        put(spark, folder, step * 4_000, (step + 1) * 4_000)
+        trigger = {"availableNow": True} if step == 2 else None
+        query = held(spark, folder, trigger).start(
+            spark, checkpointLocation=location, protection=OFTEN, parallelism=parallelism
+        )
+        if step < 2:
+            query.processAllAvailable()
+            os.kill(query.pid("tens[0]"), signal.SIGKILL)
+            query.stop()
+    assert query.awaitTermination(200)
+    for sink in ("tens", "evened", "sorted"):
+        checked = query.verify(sink)
+        assert checked.is_identical, checked
 
 
 def test_what_cannot_change_is_refused_and_stays_as_it_was(

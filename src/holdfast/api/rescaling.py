@@ -483,7 +483,7 @@ def _adopt(
 def _keeps_state(operator: Any) -> bool:
     from holdfast.core.operators.base import Operator
 
-    return type(operator).state_rows is not Operator.state_rows
+    return type(operator).oldest_needed is not Operator.oldest_needed
 
 
 def _has_state(plan: NodePlan) -> bool:

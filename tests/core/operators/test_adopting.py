@@ -17,7 +17,11 @@ from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import Operator
 from holdfast.core.operators.bsort import BSort
 from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
 from holdfast.core.operators.processing_time import ProcessingTimeAggregate
+from holdfast.core.operators.resample import Resample
+from holdfast.core.operators.stream_windows import StreamWindowAggregate
+from holdfast.core.operators.window_kinds import CountWindows, TimeWindows, WindowKind
 from holdfast.core.operators.windowed_join import WindowedJoin
 
 AGGREGATES = [
@@ -41,12 +45,30 @@ def join() -> Operator:
     return IncrementalJoin("j", SCHEMA, SCHEMA, ["k", "x"], ["k", "x"], FIELDS)  # type: ignore[arg-type]
 
 
+def keyed(windows: WindowKind, keys: Sequence[str] = ("k",)) -> Callable[[], Operator]:
+    return lambda: KeyedWindows("c", SCHEMA, keys, AGGREGATES, windows=windows)  # type: ignore[arg-type]
+
+
+def resample(every_us: int | None) -> Operator:
+    schemas = [SCHEMA] if every_us else [SCHEMA, SCHEMA]
+    keys, columns = [["k"]] * len(schemas), [("i", "between"), ("x", "also")]
+    return Resample("r", schemas, keys, columns, within_us=9, every_us=every_us)
+
+
 KINDS: dict[str, tuple[Callable[[], Operator], tuple[str, ...], int]] = {
     "aggregate": (aggregate, ("k",), 1),
     "aggregate of all": (lambda: aggregate(()), (), 1),
     "aggregate by float": (lambda: aggregate(("x", "d")), ("x", "d"), 1),
     "window join": (window_join, ("k",), 2),
     "join": (join, ("k", "x"), 2),
+    "windows of some tuples": (keyed(CountWindows(3, 2)), ("k",), 1),
+    "windows of the last tuples": (keyed(CountWindows(2, 1)), ("k",), 1),
+    "windows from the first tuple": (keyed(TimeWindows(15, 10, is_epoch=False)), ("k",), 1),
+    "windows from the first of all": (keyed(TimeWindows(15, 10, is_epoch=False), ()), (), 1),
+    "resample": (lambda: resample(every_us=4), ("k",), 1),
+    "resample at rows": (lambda: resample(every_us=None), ("k",), 2),
+    "sort by time": (lambda: BSort("s", SCHEMA, by=None, slack=7), (), 1),
+    "sort by column": (lambda: BSort("s", SCHEMA, by="d", slack=7), (), 1),
 }
 
 
@@ -100,11 +122,19 @@ def test_results_do_not_show_that_instances_have_changed(
         operator.check_invariants()
         needed = operator.oldest_needed()
         assert needed is None or needed.tolist() == [NO_ID] * 3
+    assert sum(map(held_by, new)) == sum(map(held_by, old))
     for operator in new:  # Windows know as many input streams as their node has.
         low = np.zeros(3, dtype=np.int64)
         operator.process([None] * ports, low, BEGINNING_US)
     found += run_wide(new, after, keys, ports)
     assert Counter(found) == Counter(expected)
+
+
+def held_by(operator: Operator) -> int:
+    """Rows that people would be shown of its state."""
+    rows = operator.state_rows()
+    assert rows is not None
+    return rows.num_rows
 
 
 def run_wide(
@@ -128,8 +158,24 @@ def nobody(columns: Sequence[pa.Array]) -> np.ndarray:
 
 def test_what_cannot_be_divided_says_so() -> None:
     sort = BSort("s", SCHEMA, by=None, slack=3)
-    with pytest.raises(LocalProtocolError, match="the state of s cannot be divided"):
-        sort.adopt([], nobody, 1)
+    with pytest.raises(LocalProtocolError, match="the state of s is in 2 instances"):
+        sort.adopt([sort, sort], nobody, 1)
+    counted = StreamWindowAggregate("c", SCHEMA, ["k"], [("count", None, "n")], size=3, advance=3)
+    timed = KeyedWindowsWithTimeout(
+        "t",
+        SCHEMA,
+        ["k"],
+        AGGREGATES,
+        windows=CountWindows(3, 3),
+        timeout_us=5,  # type: ignore[arg-type]
+    )
+    for operator in (counted, timed):
+        with pytest.raises(LocalProtocolError, match=f"state of {operator.name} cannot be divided"):
+            operator.adopt([], nobody, 1)
+    ahead = resample(every_us=4)
+    ahead.process([None], np.zeros(1, dtype=np.int64), 50)
+    with pytest.raises(LocalProtocolError, match=r"one is at .*, one at"):
+        resample(every_us=4).adopt([ahead, resample(every_us=4)], nobody, 1)
     clock = ProcessingTimeAggregate(
         "p",
         SCHEMA,

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
-from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 from holdfast.core.model.schema import RecordPacking
 from holdfast.core.model.stable_hash import (
     fixed_words,
@@ -35,6 +35,7 @@ from holdfast.core.operators.base import (
     Operator,
     OperatorClass,
     Output,
+    Owns,
     Rows,
     has_rows,
 )
@@ -44,6 +45,7 @@ from holdfast.core.state.ordered_map import OrderedMap
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
+from holdfast.core.state.string_pages import moved
 
 _SIGN: Final = np.int64(2**63 - 1)
 _SIGN_BIT: Final = np.int64(-(2**63))
@@ -131,6 +133,26 @@ class BSort(Operator):
         """The oldest tuple of any row held, or of one that came about when that did."""
         return self._causes.oldest()
 
+    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
+        """All of it: a sort has one instance."""
+        del owns
+        if len(others) > 1:
+            raise LocalProtocolError(f"the state of {self.name} is in {len(others)} instances")
+        for other in others:
+            assert isinstance(other, BSort)
+            self._next.write(other._next.read())
+            records = other._held.entries()
+            if not len(records):
+                continue
+            if self._strings is not None and other._strings is not None:
+                at = self._text_at()
+                records[:, at] = moved(records[:, at], other._strings.pages, self._strings.pages)
+            self._hold(records)
+            if self._times is not None:
+                self._times.put(self._time_keys(records), np.empty((len(records), 0), np.int64))
+            times = records[:, self._key_words]
+            self._causes.note(times, np.full(streams, NO_ID, dtype=np.int64))
+
     # -- one round --------------------------------------------------------------------------
 
     def _records(self, rows: Rows) -> np.ndarray:
@@ -205,9 +227,13 @@ class BSort(Operator):
         if self._strings is None or not self._strings.is_due:
             return
         records = self._held.entries()
-        at = [self._key_words + 1 + word for word in self._packing.text_words]
+        at = self._text_at()
         records[:, at] = self._strings.renew(records[:, at])
         self._hold(records)
+
+    def _text_at(self) -> list[int]:
+        """Which words of a record are references to strings."""
+        return [self._key_words + 1 + word for word in self._packing.text_words]
 
     # -- looking ----------------------------------------------------------------------------
 

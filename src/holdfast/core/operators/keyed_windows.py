@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 from holdfast.core.model.schema import column_of
 from holdfast.core.operators.accumulators import (
     WINDOW_TIME,
@@ -40,6 +40,7 @@ from holdfast.core.operators.base import (
     Operator,
     OperatorClass,
     Output,
+    Owns,
     Rows,
     has_rows,
 )
@@ -49,7 +50,7 @@ from holdfast.core.state.ordered_map import OrderedMap
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
-from holdfast.core.state.string_pages import StringPages
+from holdfast.core.state.string_pages import StringPages, moved
 from holdfast.core.state.unordered_map import UnorderedMap
 
 _EARLIEST, _LATEST, _TOUCHED, _BEGUN, _KEY_AT = range(5)
@@ -140,6 +141,56 @@ class KeyedWindows(Operator):
     def oldest_needed(self) -> np.ndarray | None:
         """The oldest tuple of an open window; where the alignment is by the first, that of all."""
         return self._causes.oldest()
+
+    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
+        """Keys are numbered anew, and windows go, in the order of the instances that held them."""
+        for other in others:
+            assert isinstance(other, KeyedWindows)
+            numbers = self._adopt_keys(other, owns)
+            if bool((numbers >= 0).any()):
+                self._adopt_windows(other, numbers, np.full(streams, NO_ID, dtype=np.int64))
+            self._taken += other._taken
+
+    def _adopt_keys(self, other: KeyedWindows, owns: Owns) -> np.ndarray:
+        """The new numbers of another instance's keys, by their old ones; -1: not this one's."""
+        entries, groups = other._keys.entries(), self._groups
+        keys = np.ascontiguousarray(entries[:, : groups.key_words])
+        columns = groups.key_columns(keys, other._key_strings)
+        mine = owns(columns) if columns else np.ones(len(keys), dtype=np.bool_)
+        numbers = np.full(len(keys), -1, dtype=np.int64)
+        first = len(self._keys)
+        numbers[entries[mine, groups.key_words] - 1] = first + np.arange(int(mine.sum()))
+        slots = self._keys.upsert_slots(self._moved_keys(keys[mine], other))
+        known = entries[mine, groups.key_words :]
+        known[:, 0] = first + 1 + np.arange(len(known))
+        self._keys.write_values(slots, known)
+        return numbers
+
+    def _adopt_windows(self, other: KeyedWindows, numbers: np.ndarray, low: np.ndarray) -> None:
+        """The windows of keys that have a new number."""
+        entries, at = other._windows.entries(), self._kind.number_at
+        entries = entries[numbers[entries[:, at]] >= 0]
+        if len(entries) or not self._kind.is_absolute:
+            # The checkpoint has them: no tuple is needed.
+            newest = entries[:, 2 + _LATEST] if len(entries) else np.zeros(1, dtype=np.int64)
+            self._causes.note(newest, low)
+        windows, records = np.ascontiguousarray(entries[:, :2]), entries[:, 2:]
+        windows[:, at] = numbers[windows[:, at]]
+        records[:, _BEGUN] += self._taken
+        keys = slice(_KEY_AT, self._values_at)
+        records[:, keys] = self._moved_keys(records[:, keys], other)
+        if self._strings is not None and other._strings is not None:
+            text_at = [self._values_at + word for word in self._groups.text_words]
+            references = records[:, text_at]
+            records[:, text_at] = moved(references, other._strings.pages, self._strings.pages)
+        self._windows.put(windows, np.ascontiguousarray(records))
+
+    def _moved_keys(self, keys: np.ndarray, other: KeyedWindows) -> np.ndarray:
+        """Words of keys of another instance as they are here."""
+        keys, at = np.array(keys, order="C"), self._groups.key_text_words
+        if self._key_strings is not None and other._key_strings is not None:
+            keys[:, at] = moved(keys[:, at], other._key_strings, self._key_strings)
+        return keys
 
     # -- taking rows in ---------------------------------------------------------------------
 
@@ -359,6 +410,10 @@ class KeyedWindowsWithTimeout(KeyedWindows, ArbitraryOperator):
         """When the window that has waited longest has waited long enough."""
         longest = self._idle.first()
         return None if longest is None else int(longest[0]) + self._timeout_us
+
+    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
+        """Not yet: the clock is the instance's own."""
+        Operator.adopt(self, others, owns, streams)
 
     def _last(self) -> tuple[int, int]:
         """Clock and boundary."""

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
-from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 from holdfast.core.model.schema import RecordPacking, column_of
 from holdfast.core.model.stable_hash import normal_float_words
 from holdfast.core.operators.accumulators import WINDOW_TIME
@@ -32,6 +32,7 @@ from holdfast.core.operators.base import (
     Operator,
     OperatorClass,
     Output,
+    Owns,
     Rows,
     has_rows,
 )
@@ -40,6 +41,7 @@ from holdfast.core.state.ordered_map import OrderedMap
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
+from holdfast.core.state.string_pages import moved
 
 TIME_NAME: Final = "time"
 POINTS_MAX: Final = 100_000
@@ -95,6 +97,8 @@ class Resample(Operator):
         self._key_packing = RecordPacking([field.type for field in key_fields], is_key=True)
         self._key_words = self._key_packing.width
         results = [pa.field(result, pa.float64()) for _, result in columns]
+        time = pa.field(TIME_NAME, WINDOW_TIME, nullable=False)
+        self._state_schema = pa.schema([time, *key_fields, *results])
         self._row_packing = None if every_us is not None else RecordPacking(schemas[1].types)
         packings = [self._key_packing, *([self._row_packing] if self._row_packing else [])]
         has_text = any(packing.has_text for packing in packings)
@@ -106,7 +110,7 @@ class Resample(Operator):
             self._asked = OrderedMap(self._manager, 2, words)
             first = list(schemas[1])
         else:
-            first = [pa.field(TIME_NAME, WINDOW_TIME, nullable=False), *key_fields]
+            first = [time, *key_fields]
         self._state = RawPage(self._manager)  # number of the next row, time put out up to
         self._causes = Causes(self._manager)
         self._created_us = 0
@@ -144,6 +148,52 @@ class Resample(Operator):
     def oldest_needed(self) -> np.ndarray | None:
         """The oldest of the tuples held."""
         return self._causes.oldest()
+
+    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
+        """Rows are numbered anew, in the order of the instances that held them.
+
+        Raises:
+            LocalProtocolError: They have not come equally far.
+        """
+        low = np.full(streams, NO_ID, dtype=np.int64)  # The checkpoint has it: nothing is needed.
+        number, done_us = 0, BEGINNING_US
+        for position, other in enumerate(others):
+            assert isinstance(other, Resample)
+            count, until_us = other._read_state()
+            if position and until_us != done_us:
+                raise LocalProtocolError(f"{self.name}: one is at {until_us}, one at {done_us}")
+            done_us = until_us
+            for held, own in ((other._values, self._values), (other._asked, self._asked)):
+                if held is None or own is None:
+                    continue
+                rows = held.entries()
+                rows = rows[self._are_own(rows, other, owns)]
+                if not len(rows):
+                    continue
+                rows[:, 1] += number
+                if self._strings is not None and other._strings is not None:
+                    at = self._text_at(is_asked=own is self._asked)
+                    rows[:, at] = moved(rows[:, at], other._strings.pages, self._strings.pages)
+                own.put(rows[:, :2], rows[:, 2:])
+                self._causes.note(rows[:, 0], low)
+            number += count
+        if others:
+            self._state.write(np.array([number, done_us], dtype=np.int64))
+
+    def _are_own(self, rows: np.ndarray, other: Resample, owns: Owns) -> np.ndarray:
+        """Which rows that another instance holds belong to this one. bool (n,)"""
+        if not self._keys[0]:
+            return np.ones(len(rows), dtype=np.bool_)
+        words = np.ascontiguousarray(rows[:, 2 : 2 + self._key_words])
+        strings = None if other._strings is None else other._strings.pages
+        return owns(self._key_packing.unpack(words, strings))
+
+    def _text_at(self, *, is_asked: bool) -> list[int]:
+        """Which words of a value, or of a row that asks, are references to strings."""
+        at = [2 + word for word in self._key_packing.text_words]
+        if is_asked and self._row_packing is not None:
+            at += [2 + self._key_words + word for word in self._row_packing.text_words]
+        return at
 
     # -- taking rows in ---------------------------------------------------------------------
 
@@ -269,12 +319,9 @@ class Resample(Operator):
         self._causes.forget(None if until_us == END_US else needed_us)
         if self._strings is None or not self._strings.is_due:
             return
-        key_at = [2 + word for word in self._key_packing.text_words]
-        values = self._values.entries()
-        parts = [(values, key_at)]
-        if self._asked is not None and self._row_packing is not None:
-            row_at = [2 + self._key_words + word for word in self._row_packing.text_words]
-            parts.append((self._asked.entries(), key_at + row_at))
+        parts = [(self._values.entries(), self._text_at(is_asked=False))]
+        if self._asked is not None:
+            parts.append((self._asked.entries(), self._text_at(is_asked=True)))
         live = self._strings.renew(np.concatenate([part[:, at].reshape(-1) for part, at in parts]))
         for held, (part, at) in zip((self._values, self._asked), parts, strict=False):
             part[:, at] = live[: part[:, at].size].reshape(part[:, at].shape)
@@ -302,6 +349,19 @@ class Resample(Operator):
         pages += 0 if self._asked is None else self._asked.page_count
         pages += 0 if self._strings is None else self._strings.page_count
         return pages * self._manager.page_bytes
+
+    def state_rows(self) -> pa.Table:
+        """The values held: time, key, columns under the names of their results."""
+        rows = self._values.entries()
+        words = np.ascontiguousarray(rows[:, 2 : 2 + self._key_words])
+        strings = None if self._strings is None else self._strings.pages
+        columns = [column_of(np.ascontiguousarray(rows[:, 0]), None, WINDOW_TIME)]
+        columns += self._key_packing.unpack(words, strings) if self._keys[0] else []
+        for i in range(len(self._columns)):
+            at = 2 + self._key_words + 2 * i
+            values = np.ascontiguousarray(rows[:, at + 1]).view(np.float64)
+            columns.append(pa.array(values, mask=rows[:, at] == 0, type=pa.float64()))
+        return pa.table(columns, schema=self._state_schema)
 
 
 def interpolate(

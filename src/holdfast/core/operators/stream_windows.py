@@ -20,7 +20,7 @@ import pyarrow as pa
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
 from holdfast.core.operators.aggregate import WindowAggregate
-from holdfast.core.operators.base import NOTHING, Evaluator, Output, Rows, has_rows
+from holdfast.core.operators.base import NOTHING, Evaluator, Operator, Output, Owns, Rows, has_rows
 from holdfast.core.state.page_manager import PageManager
 
 
@@ -45,6 +45,10 @@ class StreamWindowAggregate(WindowAggregate):
         super().__init__(
             name, schema, keys, aggregates, size_us=size, slide_us=advance, manager=manager
         )
+
+    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
+        """Never: its windows are those of a stream that begins anew."""
+        Operator.adopt(self, others, owns, streams)
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """Put the rows into windows; put out those that are full.

@@ -53,11 +53,13 @@ class WindowKind(abc.ABC):
         is_absolute: See the module.
         copies: Most windows that a tuple is in.
         closes_by_count: Whether its own tuples close a window, or else the boundary.
+        number_at: Which of a window's words is its key's number.
     """
 
     is_absolute: bool
     copies: int
     closes_by_count: bool
+    number_at: int
 
     def require_sane(self, name: str) -> None:
         """Raise `LocalProtocolError` if a tuple were in too many windows."""
@@ -98,6 +100,7 @@ class CountWindows(WindowKind):
     """Windows of `size` tuples of a key; a new one begins with every `advance`-th."""
 
     closes_by_count = True
+    number_at = 0
 
     def __init__(self, size: int, advance: int) -> None:
         """Raise `LocalProtocolError` unless 0 < advance <= size."""
@@ -143,6 +146,7 @@ class TimeWindows(WindowKind):
     """Windows of tuple time, a new one every slide; aligned to the epoch or to the first tuple."""
 
     closes_by_count = False
+    number_at = 1
 
     def __init__(self, size_us: int, slide_us: int, *, is_epoch: bool) -> None:
         """Raise `LocalProtocolError` unless 0 < slide <= size."""

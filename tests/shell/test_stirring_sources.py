@@ -40,6 +40,7 @@ def test_an_ingest_log_tells_of_every_commit_and_of_its_end(
     if is_made_before:
         ingest_log.prepare(root, META)
     reader = LogSourceSpec(root, "ingest").open()
+    assert stirs(reader) >= 0
     assert not reader.read(0, 10).batches
     if not is_made_before:
         ingest_log.prepare(root, META)

@@ -165,9 +165,9 @@ def test_what_cannot_be_divided_says_so() -> None:
         "t",
         SCHEMA,
         ["k"],
-        AGGREGATES,
+        AGGREGATES,  # type: ignore[arg-type]
         windows=CountWindows(3, 3),
-        timeout_us=5,  # type: ignore[arg-type]
+        timeout_us=5,
     )
     for operator in (counted, timed):
         with pytest.raises(LocalProtocolError, match=f"state of {operator.name} cannot be divided"):

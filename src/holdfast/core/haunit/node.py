@@ -109,10 +109,10 @@ from holdfast.core.state.change_sample import ChangeSample
 from holdfast.core.state.page_manager import PageManager
 
 _ROUNDS_POLL_MS = 5
+"""How often a secondary looks for rounds that the primary has logged."""
 _IDLE_ACKS_BEFORE_REST = 2 * ACK_INTERVALS_MAX
 """Without a round for so many M, the node looks only every `ACK_INTERVALS_MAX` M what is to be said
 of its state."""
-"""How often a secondary looks for rounds that the primary has logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,25 +343,23 @@ class Node:
             raise StreamRebased("a producer's stream is another one, and the output not at its end")
         self._outputs.rebase()
         if self._rounds is not None:
+            skipped = self._rounds.skip_recorded()
             if self.plan.loses_input:
-                self._run_without_input(self._rounds.all_recorded, effects)
-            self._rounds.skip_recorded()
+                self._run_without_input(skipped, effects)
         if self._is_silent:
             self._is_silent = False
             effects.append(ReportCaughtUp(self._replayed_tuples))
 
-    def _run_without_input(self, recorded: tuple[Round, ...], effects: list[Effect]) -> None:
-        """What rounds closed by their clock has been put out, and must not be once more.
+    def _run_without_input(self, skipped: tuple[Round, ...], effects: list[Effect]) -> None:
+        """Close what the clock of these rounds closed: it has been put out, and must not be again.
 
-        Where their input would come again under other ids, it might be lost so: never there.
+        Only for input that does not come again: what comes under other ids might be lost by it.
         """
         ports: list[Rows | None] = [None] * self.plan.port_count
         low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
         was_silent, self._is_silent = self._is_silent, True
-        for decided in recorded:
-            for operator in self._arbitrary:
-                operator.decide(decided.clock_us, decided.seed)
-            self._is_woken = True
+        for decided in skipped:
+            self._tell_operators(decided)
             self._process(ports, low, decided.boundary_us, effects)
         self._is_silent = was_silent
 
@@ -506,15 +504,19 @@ class Node:
         low = np.array(
             [batches[0].first_id if batches else NO_ID for batches in taken], dtype=np.int64
         )
-        for operator in self._arbitrary:
-            operator.decide(decided.clock_us, decided.seed)
-        self._is_woken = True  # A round that was decided on is run, whatever it holds.
+        self._tell_operators(decided)
         rounds.begun(decided)
         self._outputs.begin_round(decided, effects)
         self._process(self._ports_of(taken), low, decided.boundary_us, effects)
         self._outputs.end_round(decided.processed_before, effects)
         self._leave_silence_if_due(effects)
         return True
+
+    def _tell_operators(self, decided: Round) -> None:
+        """What they depend on beside their input; the round is run, whatever it holds."""
+        for operator in self._arbitrary:
+            operator.decide(decided.clock_us, decided.seed)
+        self._is_woken = True
 
     def _ports_of(self, taken: list[list[TupleBatch]]) -> list[Rows | None]:
         """Batches per input stream as rows per port, stream after stream."""

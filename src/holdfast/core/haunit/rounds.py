@@ -134,11 +134,6 @@ class Rounds:
         return self._recorded[0] if self._recorded else None
 
     @property
-    def all_recorded(self) -> tuple[Round, ...]:
-        """All that have been decided already."""
-        return tuple(self._recorded)
-
-    @property
     def known_before(self) -> int:
         """The first number of which no record is known."""
         return self.next_number + len(self._recorded)
@@ -150,11 +145,13 @@ class Rounds:
         self.clock_us = max(self.clock_us, *earlier, 0)
         self._recorded += [r for r in recorded if r.number >= known_before]
 
-    def skip_recorded(self) -> None:
-        """The input is not what it was: what was decided for it does not hold."""
+    def skip_recorded(self) -> tuple[Round, ...]:
+        """The input is not what it was: what was decided for it does not hold. What that was."""
+        skipped = tuple(self._recorded)
         self.next_number = self.known_before
-        self.clock_us = max(self.clock_us, *(r.clock_us for r in self._recorded), 0)
+        self.clock_us = max(self.clock_us, *(r.clock_us for r in skipped), 0)
         self._recorded.clear()
+        return skipped
 
     def decide(
         self, clock_us: int, seed: int, boundary_us: int, processed_before: tuple[int, ...]

@@ -68,12 +68,15 @@ class LogSourceReader:
         self._reader: Any = None
         self._next_id = -1
         self._boundary_us = BEGINNING_US
-        place, is_ingest = local_path(spec.path), spec.kind == "ingest"
-        folders = (place, f"{place}/{COMMITS}") if is_ingest else (place,)
-        self._watch = None if is_remote(place) else FolderWatch(*folders)
+        self._watch: FolderWatch | None = None  # until somebody listens
 
     def fileno(self) -> int:
         """See `StirringReader`."""
+        place = local_path(self._spec.path)
+        if self._watch is None and not is_remote(place):
+            has_commits = self._spec.kind == "ingest"
+            folders = (place, f"{place}/{COMMITS}") if has_commits else (place,)
+            self._watch = FolderWatch(*folders)
         return -1 if self._watch is None else self._watch.fileno()
 
     def read(self, from_id: int, max_tuples: int) -> SourceRows:

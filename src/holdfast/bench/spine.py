@@ -13,11 +13,11 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.errors import HoldfastError
 from holdfast.bench import frames, latency, recovery, throughput
 from holdfast.bench.frames import FramesSizes
 from holdfast.bench.latency import LatencySizes
 from holdfast.bench.recovery import RecoverySizes
-from holdfast.bench.running import BenchFailed
 from holdfast.bench.structured_streaming import Baseline
 from holdfast.bench.targets import judge
 from holdfast.bench.throughput import Say, Sizes
@@ -102,7 +102,7 @@ def run(wanted: tuple[str, ...], sizes: SpineSizes, say: Say) -> dict[str, Any]:
                     continue
                 try:
                     results[name] = _run_one(name, spark, baseline, sizes, say)
-                except BenchFailed as error:  # The others are worth having.
+                except HoldfastError as error:  # The others are worth having.
                     failed[name] = str(error)
                     say(f"{name}: {error}")
         finally:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.coordinator import Coordinator, CoordinatorLimits
 from holdfast.core.coordinator.instance import Replica
@@ -224,6 +226,15 @@ def test_an_unprotected_node_that_fails_fails_the_query() -> None:
     driver = Driver(plan(is_protected=False))
     driver.up("t1")
     assert "FailQuery" in kinds(driver.step(c.TaskEnded(A, 1, "killed")))
+
+
+@pytest.mark.parametrize(("is_protected", "limit_ms"), [(True, 300), (False, 2_400)])
+def test_silence_is_borne_longer_where_it_ends_the_query(is_protected: bool, limit_ms: int) -> None:
+    driver = Driver(plan(is_protected=is_protected))
+    driver.up("t1")
+    assert not {"FailQuery", "EndTask"} & set(kinds(driver.check_until(limit_ms)))
+    ends = {"EndTask"} if is_protected else {"FailQuery"}
+    assert ends <= set(kinds(driver.check_until(limit_ms + 400)))
 
 
 def test_a_recovery_is_reported_in_four_numbers() -> None:

@@ -296,7 +296,7 @@ class Coordinator:
 
     def _check(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
         limits = self._limits
-        limit_ms = limits.keep_alive_ms * limits.misses * instance.patience.factor
+        limit_ms = limits.keep_alive_ms * limits.misses * instance.patience_factor
         if replica.is_up and self._silence.is_lost(
             f"{instance.plan.node}#{replica.incarnation}", replica.heard_ms, limit_ms, now_ms
         ):

@@ -199,6 +199,11 @@ class Instance:
         return replica.incarnation
 
     @property
+    def patience_factor(self) -> int:
+        """How many times as long its silence is borne. A false alarm ends an unprotected query."""
+        return self.patience.factor if self.plan.is_protected else self.patience.most
+
+    @property
     def is_being_joined(self) -> bool:
         """Whether a secondary is on its way that starts from the point as it is now."""
         replica = self.secondary

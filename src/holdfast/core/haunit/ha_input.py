@@ -49,7 +49,7 @@ _PATIENCE = 20
 """A quiet source is asked again after so small a part of the time for which it has been quiet: its
 tuples wait for a twentieth of the pause before them, and for `_SOURCE_POLL_MAX_MS` at most."""
 _SOURCE_POLL_MAX_MS = 40
-_QUIET_MAX_MS = 100
+_QUIET_MAX_MS = 1_000
 _NEVER_MS = -(10**9)
 _FIRST = Incarnation(1)
 

@@ -112,7 +112,7 @@ _ROUNDS_POLL_MS = 5
 """How often a secondary looks for rounds that the primary has logged."""
 _IDLE_ACKS_BEFORE_REST = 2 * ACK_INTERVALS_MAX
 """Without a round for so many M, the node looks only every `ACK_INTERVALS_MAX` M what is to be said
-of its state."""
+of its state, and says it every `ACK_INTERVALS_MAX`th time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -717,7 +717,7 @@ class Node:
         rests = self._idle_acks > _IDLE_ACKS_BEFORE_REST
         intervals = ACK_INTERVALS_MAX if rests else 1
         effects.append(SetTimer("ack", now_ms + intervals * self.plan.limits.ack_interval_ms))
-        is_due = rests or self._is_ack_due()
+        is_due = self._idle_acks % ACK_INTERVALS_MAX == 0 if rests else self._is_ack_due()
         if self._chkpt_mngr is not None:
             self._chkpt_mngr.give_up_if_cancelled(now_ms, effects)
         elif is_due and self._may_note():

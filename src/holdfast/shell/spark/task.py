@@ -81,6 +81,8 @@ _SKIPPED_RECORDS = 1000
 _HELLO_INTERVAL_MS = 500
 _RESTORING_POLL_MS = 5
 _STATISTICS_INTERVAL_S = 0.5
+_TOGETHER_MS = 100
+"""Timers that wait for as long all fire at multiples of it."""
 
 
 _RECOVERABLE = (
@@ -650,7 +652,7 @@ class NodeTask:
             word = self._alive_word
             if word is not None and time.monotonic() - self._turned_s < self._spec.stall_s:
                 channel.send(word)
-            time.sleep(interval_s)
+            time.sleep(interval_s - time.monotonic() % interval_s)  # When the loop wakes up, too.
         channel.close(linger=0)
 
     def _alive(self, node: Node | StandbyReplica | None) -> bytes:
@@ -669,7 +671,8 @@ class NodeTask:
         node = self._node or self._standby
         if node is None or (now_ms < self._keep_alive_due_ms and not is_last):
             return
-        self._keep_alive_due_ms = now_ms + self._spec.plan.limits.keep_alive_ms
+        due_ms = now_ms + self._spec.plan.limits.keep_alive_ms
+        self._keep_alive_due_ms = _together(due_ms, now_ms)
         self._meter.look_at_changes(now_ms)
         now_s = time.monotonic()
         self._alive_word = self._alive(node)
@@ -720,7 +723,7 @@ class NodeTask:
             _PERFORMERS[type(effect)](self, effect)
 
     def _set_timer(self, effect: SetTimer) -> None:
-        self._timers[effect.name] = effect.at_ms
+        self._timers[effect.name] = _together(effect.at_ms, _now_ms())
 
     def _send_message(self, effect: messages.Down) -> None:
         identity = self._identity_of.get((effect.stream, effect.receiver))
@@ -944,6 +947,11 @@ def _append(writer: LogWriter | RoundLogWriter, batch: TupleBatch) -> None:
     writer.append(
         batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us
     )
+
+
+def _together(at_ms: int, now_ms: int) -> int:
+    """When a timer fires: with others, if it waits for long, so that the node wakes up once."""
+    return at_ms - at_ms % _TOGETHER_MS if at_ms - now_ms >= _TOGETHER_MS else at_ms
 
 
 def _now_ms() -> int:

@@ -24,7 +24,7 @@ _WAITING_MAX = 1_000
 """Frames of one connection that a server holds; what comes after them waits at the sender."""
 _EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_MONITOR_STOPPED
 _BACKLOG = 1_000
-_LOOK_MS = 200
+_LOOK_MS = 2_000
 MAX_FRAME_BYTES = 256 << 20
 """Of a frame from a server that has proved its key."""
 

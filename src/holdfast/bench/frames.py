@@ -21,6 +21,12 @@ RATE = 10_000
 _KEYS = 1_000
 _PARTITIONS = 1
 """Of the input: each is a Python worker of Spark that writes the log, in every micro-batch."""
+UNITS = {
+    "one": "source and counts in one unit",
+    "two": "the source in a unit of its own, as it is by default",
+}
+"""How the dataflow is divided: results take a channel more in two."""
+
 _UP_ROWS = 3 * RATE
 _WARM_BATCHES = 3
 _TIMEOUT_S = 60.0
@@ -43,29 +49,37 @@ def measure(spark: SparkSession, sizes: FramesSizes) -> dict[str, Any]:
     """Running counts per key at `RATE`; both ends are Structured Streaming's micro-batches.
 
     Returns:
-        `own_ms`: from the commit of a row to the ingest log to its result in the sink's log;
-        `whole_ms`: from the row's creation by Spark to the batch of the reading query that has
-        its result.
+        In `units`, for each of `UNITS`: `own_ms`, from the commit of a row to the ingest log to its
+        result in the sink's log; `whole_ms`, from the row's creation by Spark to the batch of the
+        reading query that has its result.
     """
-    runs = [_run(spark, sizes.seconds) for _ in range(sizes.repeats)]
+    runs: dict[str, list[dict[str, Any]]] = {units: [] for units in UNITS}
+    for _ in range(sizes.repeats):
+        for units, found in runs.items():
+            found.append(_run(spark, units, sizes.seconds))
     return {
         "tuples_per_s": RATE,
         "seconds": sizes.seconds,
-        **{
-            part: {name: median(run[part][name] for run in runs) for name in ("p50", "p99")}
-            for part in ("own_ms", "whole_ms")
-        },
-        "runs": runs,
+        "units": {units: _summary(found) for units, found in runs.items()},
     }
 
 
-def _run(spark: SparkSession, seconds: float) -> dict[str, Any]:
+def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    medians = {
+        part: {name: median(run[part][name] for run in runs) for name in ("p50", "p99")}
+        for part in ("own_ms", "whole_ms")
+    }
+    return {**medians, "runs": runs}
+
+
+def _run(spark: SparkSession, units: str, seconds: float) -> dict[str, Any]:
     rate = spark.readStream.format("rate").option("rowsPerSecond", RATE)
     rows = rate.option("numPartitions", _PARTITIONS).load()
     flow = Dataflow("frames")
     source = flow.source(
         rows.selectExpr("timestamp AS at", f"value % {_KEYS} AS k"), name="rows", time="at"
     )
+    source = source.unit("rows") if units == "one" else source
     counts = source.key_by("k").window(tumbling("10 seconds"))
     counts.aggregate("count(*) AS n", "max(at) AS at", emit="changes").sink("counts")
     whole_ms: list[np.ndarray] = []

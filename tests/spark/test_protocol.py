@@ -1,6 +1,7 @@
 """The protocol on real tasks: spilled replay, paused nodes, several at once, a killed driver."""
 
 import contextlib
+import gc
 import os
 import signal
 import time
@@ -48,6 +49,13 @@ def wait_for(query: Query, condition: Callable[[], bool]) -> None:
 
 def has_put_in(query: Query, tuples: int) -> Callable[[], bool]:
     return lambda: query.lastProgress["numInputRows"] >= tuples
+
+
+def test_what_a_node_is_forked_with_is_left_out_of_garbage_collections(
+    spark: SparkSession,
+) -> None:
+    frozen = spark.sparkContext.parallelize([0], 1).map(lambda _: gc.get_freeze_count())
+    assert frozen.first() > 100_000
 
 
 def test_a_replay_from_the_spill_log_is_precise(spark: SparkSession, tmp_path: Path) -> None:

@@ -178,6 +178,32 @@ def test_what_was_not_repeated_stays_with_the_peers_that_were_in_it() -> None:
     assert {"throughput", "recovery"} <= both.keys()
 
 
+def test_queries_that_were_not_repeated_stay() -> None:
+    former = results() | {"latency": {"q3": {"run": 1}, "q12": {"run": 1}}}
+    new = {"peers": {}, "experiments": {"latency": {}}, "latency": {"q12": {"run": 2}}}
+    assert report.merged(former, new)["latency"] == {"q3": {"run": 1}, "q12": {"run": 2}}
+
+
+def test_an_experiment_is_kept_query_by_query(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measured(_: Any, __: Any, sizes: Any, *more: Any) -> dict[str, Any]:
+        return {query: {"systems": {}} for query in sizes.queries}
+
+    monkeypatch.setattr(bench.latency, "measure", measured)
+    monkeypatch.setattr(bench, "use_cores", lambda: None)
+    kept: list[set[str]] = []
+    bench.run(
+        bench.FULL,
+        lambda text: None,
+        only=("latency",),
+        names=(),
+        cache=tmp_path,
+        keep=lambda found: kept.append(set(found["latency"])),
+    )
+    assert kept == [{"q3"}, {"q3", "q12"}]
+
+
 def test_every_peer_has_its_script_and_refuses_only_queries_there_are() -> None:
     jobs = Path(race.__file__).parent / "jobs"
     for peer in PEERS:

@@ -67,8 +67,7 @@ def results() -> dict[str, Any]:
     ]
     return {
         "machine": {"cores": 2},
-        "size": "quick",
-        "seconds": 60.0,
+        "experiments": {"throughput": {"size": "quick", "seconds": 60.0}},
         "targets": targets,
     } | measured
 

@@ -65,13 +65,21 @@ def write(results: dict[str, Any], folder: Path) -> Path:
 
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown; only what was measured is in it."""
-    machine = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
-    size = f"Size: {results['size']}, {results['seconds']:.0f} s in all."
-    parts = [_INTRODUCTION, f"Machine: {machine}. {size}\n", _targets(results["targets"])]
+    parts = [_INTRODUCTION, how_measured(results), _targets(results["targets"])]
     failed = results.get("failed", {})
     parts += [f"**Not measured**: {name}; {reason}\n" for name, reason in failed.items()]
     parts += [section(results[name]) for name, section in _SECTIONS.items() if name in results]
     return "".join(parts)
+
+
+def how_measured(results: dict[str, Any]) -> str:
+    """A line on the machine and on every experiment; each may have been repeated alone."""
+    machine = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    how = ", ".join(
+        f"{name} ({entry['size']}, {entry['seconds']:.0f} s)"
+        for name, entry in results["experiments"].items()
+    )
+    return f"Machine: {machine}. Experiments: {how}.\n"
 
 
 def write_page(name: str, results: dict[str, Any], text: str, folder: Path) -> Path:

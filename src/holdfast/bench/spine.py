@@ -36,6 +36,7 @@ class SpineSizes:
     """How long the experiments take.
 
     Attributes:
+        name: For the report.
         throughput: Input of the four queries.
         protection: Input of those whose protection is priced.
         latency: Length of the latency runs.
@@ -44,6 +45,7 @@ class SpineSizes:
         starts: How many queries are started.
     """
 
+    name: str
     throughput: Sizes
     protection: Sizes
     latency: LatencySizes
@@ -53,6 +55,7 @@ class SpineSizes:
 
 
 FULL = SpineSizes(
+    "full",
     Sizes({"q1": 10_000_000, "q3": 1_000_000, "q8": 500_000, "q12": 30_000_000}, 3),
     Sizes({"q12": 30_000_000, "q8": 2_000_000}, 5),
     LatencySizes(20, 2),
@@ -61,6 +64,7 @@ FULL = SpineSizes(
     6,
 )
 QUICK = SpineSizes(
+    "quick",
     Sizes({"q12": 2_000_000}, 1),
     Sizes({"q12": 8_000_000}, 3),
     LatencySizes(11, 1, changes_seconds=5),
@@ -84,15 +88,14 @@ def run(wanted: tuple[str, ...], sizes: SpineSizes, say: Say) -> dict[str, Any]:
     """Run experiments in a session of their own.
 
     Returns:
-        `machine`, `sizes`, `seconds`, `targets`, one entry per experiment, and in `failed` the
-        reasons of those that did not end in time, fit for JSON.
+        `machine`, `experiments` (how each was run), `targets`, one entry per experiment, and in
+        `failed` the reasons of those that did not end in time, fit for JSON.
     """
     from holdfast.api.session import session
 
     use_cores()
-    started_s = time.monotonic()
     failed: dict[str, str] = {}
-    results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes), "failed": failed}
+    results: dict[str, Any] = {"machine": machine(), "experiments": {}, "failed": failed}
     with Baseline() if "throughput" in wanted else nullcontext() as baseline:
         spark = session("holdfast-bench")
         spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
@@ -100,16 +103,27 @@ def run(wanted: tuple[str, ...], sizes: SpineSizes, say: Say) -> dict[str, Any]:
             for name in EXPERIMENTS:
                 if name not in wanted:
                     continue
+                began_s = time.monotonic()
                 try:
                     results[name] = _run_one(name, spark, baseline, sizes, say)
+                    seconds = round(time.monotonic() - began_s, 1)
+                    entry = {"size": sizes.name, "sizes": asdict(sizes), "seconds": seconds}
+                    results["experiments"][name] = entry
                 except HoldfastError as error:  # The others are worth having.
                     failed[name] = str(error)
                     say(f"{name}: {error}")
         finally:
             spark.stop()
-    results["seconds"] = round(time.monotonic() - started_s, 1)
     results["targets"] = [asdict(target) for target in judge(results)]
     return results
+
+
+def merged(former: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    """Results with those experiments of an earlier run that were not repeated."""
+    both = {name: former.get(name, {}) | results[name] for name in ("experiments", "failed")}
+    both["failed"] = {name: why for name, why in both["failed"].items() if name not in results}
+    found = former | results | both
+    return found | {"targets": [asdict(target) for target in judge(found)]}
 
 
 def _run_one(

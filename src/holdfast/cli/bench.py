@@ -52,7 +52,8 @@ def spine(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="throughput, latency, frames, recovery, protection or start; repeatable."
+            help="throughput, latency, frames, recovery, protection or start; repeatable. "
+            "The others stay in the report as they are."
         ),
     ] = None,
     report: Annotated[
@@ -61,7 +62,7 @@ def spine(
 ) -> None:
     """The main job: throughput beside Structured Streaming, latency, recovery, cost, start."""
     from holdfast.bench import report as reports
-    from holdfast.bench.spine import EXPERIMENTS, FULL, QUICK, QUICK_EXPERIMENTS, run
+    from holdfast.bench.spine import EXPERIMENTS, FULL, QUICK, QUICK_EXPERIMENTS, merged, run
 
     wanted = tuple(only or (QUICK_EXPERIMENTS if quick else EXPERIMENTS))
     for name in wanted:
@@ -69,7 +70,8 @@ def spine(
             raise typer.BadParameter(f"{name!r}; there are {', '.join(EXPERIMENTS)}")
     console = Console(stderr=True)
     results = run(wanted, QUICK if quick else FULL, lambda text: console.print(text, markup=False))
-    results["size"] = "quick" if quick else "full"
+    former = {} if report is None else reports.former_results("spine", report)
+    results = merged(former, results)
     _show(results, reports, report, as_json=as_json)
     has_wrong_output = any(
         target["is_correctness"] and not target["is_met"] for target in results["targets"]

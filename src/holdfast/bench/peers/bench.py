@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +42,18 @@ class Sizes:
         return replace(
             self, throughput=throughput, latency=replace(self.latency, queries=latency_queries)
         )
+
+    def parts(self, experiment: str) -> Iterator[Sizes]:
+        """The same query by query, as far as the experiment has several."""
+        queries = {
+            "throughput": tuple(self.throughput.tuples),
+            "latency": self.latency.queries,
+            "recovery": (),
+        }
+        for query in queries[experiment]:
+            yield self.of((query,))
+        if not queries[experiment]:
+            yield self
 
     def with_rounds(self, rounds: int) -> Sizes:
         """The same with so many rounds of the race."""
@@ -86,7 +98,7 @@ def run(
         cache: Folder of the peers' environments, made where they are missing.
         others: Results of an earlier run; latency takes each one's maximum from there if
             throughput is not measured again.
-        keep: Given the results so far after every experiment.
+        keep: Given the results so far after every experiment and query.
 
     Returns:
         `machine`, `experiments` (how each was run), `peers` and one entry per experiment, fit for
@@ -101,11 +113,13 @@ def run(
     for name in EXPERIMENTS:
         if name in only:
             began_s = time.monotonic()
-            results[name] = _run_one(name, peers, installed, sizes, others | results, say)
-            seconds = round(time.monotonic() - began_s, 1)
-            entry = {"size": sizes.name, "sizes": asdict(sizes), "seconds": seconds}
-            results["experiments"][name] = entry
-            keep(results)
+            results[name] = {}
+            for part in sizes.parts(name):
+                results[name] |= _run_one(name, peers, installed, part, others | results, say)
+                seconds = round(time.monotonic() - began_s, 1)
+                entry = {"size": sizes.name, "sizes": asdict(sizes), "seconds": seconds}
+                results["experiments"][name] = entry
+                keep(results)
     return results
 
 

@@ -18,8 +18,9 @@ from holdfast.bench.running import BenchFailed
 LOOK_S: Final = {"log": 0.001, "lines": 0.005, "parts": 0.02, "spark": 0.02}
 """How often an output is looked at: a look at folders costs more the more files they hold."""
 
-PRIMED_S: Final = {"q1": 1.0, "q3": 1.0, "q12": 10.5}
-"""Event time that is there before a script starts, enough for its first result."""
+PRIMED_S: Final = {"q1": 1.0, "q3": 1.0, "q12": 12.5}
+"""Event time that is there before a script starts, enough for its first result: a window, and what
+systems wait for stragglers."""
 
 _TIMEOUT_S = 300.0
 

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.bench.peers.peer import HOLDFAST, HOLDFAST_WHOLE
-from holdfast.bench.report import former_results, new_figure, save_figure, table, write_page
+from holdfast.bench.report import (
+    former_results,
+    how_measured,
+    new_figure,
+    save_figure,
+    table,
+    write_page,
+)
 
 _INTRODUCTION = """\
 # Holdfast beside other stream processors
@@ -64,20 +71,15 @@ def former(folder: Path) -> dict[str, Any]:
 
 
 def merged(former: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
-    """Results with those experiments of an earlier run that were not repeated."""
-    both = {name: former.get(name, {}) | results.get(name, {}) for name in ("experiments", "peers")}
+    """Results with those experiments and queries of an earlier run that were not repeated."""
+    parts = ("experiments", "peers", *_SECTIONS)
+    both = {n: former.get(n, {}) | results.get(n, {}) for n in parts if n in former or n in results}
     return former | results | both
 
 
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown."""
-    machine = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
-    how = ", ".join(
-        f"{name} ({entry['size']}, {entry['seconds']:.0f} s)"
-        for name, entry in results["experiments"].items()
-    )
-    head = f"Machine: {machine}. Experiments: {how}.\n"
-    parts = [_INTRODUCTION, head, _goals(results), _peers(results)]
+    parts = [_INTRODUCTION, how_measured(results), _goals(results), _peers(results)]
     parts += [section(results) for name, section in _SECTIONS.items() if name in results]
     return "".join(parts)
 

@@ -47,6 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,8 @@ from holdfast.core.state.page_manager import PageManager
 
 _ROUNDS_POLL_MS = 5
 """How often a secondary looks for rounds that the primary has logged."""
+_ROUND_SIZES = 8
+"""Powers of two between the sizes of rounds that are usual in one node, at most."""
 _IDLE_ACKS_BEFORE_REST = 2 * ACK_INTERVALS_MAX
 """Without a round for so many M, the node looks only every `ACK_INTERVALS_MAX` M what is to be said
 of its state, and says it every `ACK_INTERVALS_MAX`th time."""
@@ -526,7 +529,7 @@ class Node:
             if not batches:
                 continue
             rows = _rows(batches)
-            rows.order += position
+            rows.order = rows.order + position
             rows.batch_starts = None
             position += len(rows.time_us)
             before = ports[spec.port]
@@ -1065,10 +1068,22 @@ def _rows(batches: list[TupleBatch]) -> Rows:
     return Rows(
         _without_time(batch),
         time_us,
-        np.arange(len(time_us), dtype=np.int64),
+        _positions(len(time_us)),
         min(created, default=0),
         np.array([b.first_id - batches[0].first_id for b in batches], dtype=np.int64),
     )
+
+
+def _positions(count: int) -> np.ndarray:
+    """int64 (count,), 0, 1, and so on; read-only, as it is made once for many rounds."""
+    return _numbers(1 << count.bit_length())[:count]
+
+
+@lru_cache(maxsize=_ROUND_SIZES)
+def _numbers(count: int) -> np.ndarray:
+    numbers = np.arange(count, dtype=np.int64)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def _one_after_the_other(first: Rows, second: Rows) -> Rows:

@@ -82,6 +82,7 @@ class Accumulators:
         self.key_text_words = self._packing.text_words
         self.value_has_text = any(a.is_text for a in self._each)
         self._plan, self.value_words, self._argument_words = self._lay_out()
+        self.only_counts = bool((self._plan[:, 0] == kernels.COUNT_ALL).all())
         self.text_words = [int(self._plan[p, 1]) + 1 for p, a in enumerate(self._each) if a.is_text]
         self.fields = [*key_fields, *(pa.field(a.aggregate.name, a.result) for a in self._each)]
 
@@ -180,7 +181,7 @@ class Accumulators:
         """The accumulators of rows whose groups are numbered, outside of pages.
 
         Args:
-            group_of: int64 (n,), the group of each row.
+            group_of: int64 (n,), the group of each row; not looked at if there are `only_counts`.
             sizes: int64 (groups,), how many rows each group has.
             arguments: As from `arguments_of`.
             mask: As from `arguments_of`.
@@ -191,7 +192,7 @@ class Accumulators:
         Raises:
             ArithmeticOverflow: A sum does not fit its type.
         """
-        if bool((self._plan[:, 0] == kernels.COUNT_ALL).all()):
+        if self.only_counts:
             return np.repeat(sizes[:, np.newaxis], self.value_words, axis=1)
         values = np.zeros((len(sizes), self.value_words), dtype=np.int64)
         flat = values.reshape(-1)

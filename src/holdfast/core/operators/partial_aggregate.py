@@ -30,7 +30,7 @@ from holdfast.core.operators.base import (
     Rows,
     has_rows,
 )
-from holdfast.core.state.grouping_kernels import number_groups
+from holdfast.core.state.grouping_kernels import GROUP_WORDS, SIZE, number_groups
 
 _ROWS_MIN: Final = 1 << 10
 
@@ -87,6 +87,7 @@ class PartialAggregate(Operator):
         scratch.table.fill(-1)
         arguments, mask = self._groups.arguments_of(self._groups.evaluate(rows.batch), count, None)
         keys, words = self._key_words(rows.batch)
+        group_of = scratch.group_of[: 0 if self._groups.only_counts else count]
         found = first = 0
         for stop in [*_ends(rows), count]:
             found = number_groups(
@@ -98,16 +99,14 @@ class PartialAggregate(Operator):
                 stop,
                 found,
                 scratch.table,
-                scratch.group_of,
+                group_of,
                 scratch.firsts,
-                scratch.sizes,
-                scratch.panes,
-                scratch.keys,
+                scratch.groups,
             )
             first = stop
-        values = self._groups.update_groups(
-            scratch.group_of[:count], scratch.sizes[:found], arguments, mask
-        )
+        words_each = GROUP_WORDS + words
+        sizes = scratch.groups[: found * words_each].reshape(found, words_each)[:, SIZE]
+        values = self._groups.update_groups(group_of, sizes, arguments, mask)
         firsts = scratch.firsts[:found].copy()
         taken = pa.array(firsts)
         columns = [rows.batch.column(key).take(taken) for key in self._keys]
@@ -145,9 +144,7 @@ class _Scratch:
         self.table = np.empty(1 << rows.bit_length(), dtype=np.int32)
         self.group_of = np.empty(rows, dtype=np.int64)
         self.firsts = np.empty(rows, dtype=np.int64)
-        self.sizes = np.empty(rows, dtype=np.int64)
-        self.panes = np.empty(rows, dtype=np.int64)
-        self.keys = np.empty(rows * key_words, dtype=np.int64)
+        self.groups = np.empty(rows * (GROUP_WORDS + key_words), dtype=np.int64)
 
 
 def _coded(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:

@@ -8,10 +8,17 @@ No pages: what it finds does not outlive the round. Conventions as in `kernels.p
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from holdfast.core.state.hash_kernels import hash_words
 from holdfast.core.state.kernels import inlined, kernel
+
+SIZE: Final = 0
+_PANE: Final = 1
+GROUP_WORDS: Final = 2
+"""Words of a group before its key: how many rows it has, and the number of its pane."""
 
 
 @inlined
@@ -22,53 +29,56 @@ def _number_rows(
     pane_us: int,
     first: int,
     stop: int,
-    groups: int,
+    count: int,
     table: np.ndarray,
     group_of: np.ndarray,
     firsts: np.ndarray,
-    sizes: np.ndarray,
-    panes: np.ndarray,
-    group_keys: np.ndarray,
+    groups: np.ndarray,
 ) -> int:
     """See `number_groups`."""
-    oldest = groups  # Numbers below it in the table are of earlier rows: free places.
+    oldest = count  # Numbers below it in the table are of earlier rows: free places.
     mask = np.uint64(table.shape[0] - 1)
+    width = GROUP_WORDS + k
+    is_wanted = group_of.shape[0] > 0
     begin_us = np.int64(0)
     end_us = np.int64(0)
-    number = np.int64(0)
+    pane = np.int64(0)
     for i in range(first, stop):
         at_us = time_us[i]
         if not begin_us <= at_us < end_us:  # Division is dear, and times are close to each other.
-            number = at_us // pane_us
-            begin_us = number * pane_us
+            pane = at_us // pane_us
+            begin_us = pane * pane_us
             end_us = begin_us + pane_us
-        slot = (hash_words(keys, i * k, k) + np.uint64(number)) & mask
+        slot = (hash_words(keys, i * k, k) + np.uint64(pane)) & mask
         while True:
             group = np.int64(table[slot])
+            at = group * width
             if group < oldest:
-                group = groups
-                groups += 1
+                group = count
+                count += 1
+                at = group * width
                 table[slot] = group
                 firsts[group] = i
-                sizes[group] = 1
-                panes[group] = number
+                groups[at + SIZE] = 1
+                groups[at + _PANE] = pane
                 for j in range(k):
-                    group_keys[group * k + j] = keys[i * k + j]
+                    groups[at + GROUP_WORDS + j] = keys[i * k + j]
                 break
-            same = panes[group] == number
+            same = groups[at + _PANE] == pane
             for j in range(k):
-                same &= group_keys[group * k + j] == keys[i * k + j]
+                same &= groups[at + GROUP_WORDS + j] == keys[i * k + j]
             if same:
-                sizes[group] += 1
+                groups[at + SIZE] += 1
                 break
             slot = (slot + np.uint64(1)) & mask
-        group_of[i] = group
-    return groups
+        if is_wanted:
+            group_of[i] = group
+    return count
 
 
 @kernel(
     "int64(Array(int64, 1, 'C', readonly=True), int64, Array(int64, 1, 'C', readonly=True), int64,"
-    " int64, int64, int64, int32[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"
+    " int64, int64, int64, int32[::1], int64[::1], int64[::1], int64[::1])"
 )
 def number_groups(
     keys: np.ndarray,
@@ -77,13 +87,11 @@ def number_groups(
     pane_us: int,
     first: int,
     stop: int,
-    groups: int,
+    count: int,
     table: np.ndarray,
     group_of: np.ndarray,
     firsts: np.ndarray,
-    sizes: np.ndarray,
-    panes: np.ndarray,
-    group_keys: np.ndarray,
+    groups: np.ndarray,
 ) -> int:
     """Number the groups of rows [first, stop): those with one key in one pane, by first row.
 
@@ -92,61 +100,25 @@ def number_groups(
         k: Words of a key.
         time_us: int64 (n,), all rows.
         pane_us: Length of a pane; panes begin at its multiples.
-        groups: How many groups earlier rows have; they are not looked at.
-        table: int32, a power of two and more than the rows; -1 or numbers below `groups`.
-        group_of: int64 (n,), receives per row its group.
+        count: How many groups earlier rows have; they are not looked at.
+        table: int32, a power of two and more than the rows; -1 or numbers below `count`.
+        group_of: int64 (n,), receives per row its group; or empty, if nobody wants to know.
         firsts: int64 (n,), receives per group its first row.
-        sizes: int64 (n,), receives per group how many rows it has.
-        panes: int64 (n,), receives per group the number of its pane.
-        group_keys: int64 (n * k,), receives per group its key.
+        groups: int64 (n * (GROUP_WORDS + k),), receives per group `SIZE`, the number of its pane,
+            and its key; what is looked at together lies together.
 
     Returns:
         How many groups there are now.
     """
-    if k == 1:  # With a fixed number of words there is no loop over them: a third less time.
+    # With a fixed number of words there is no loop over them: a third less time.
+    if k == 1:
         return _number_rows(
-            keys,
-            1,
-            time_us,
-            pane_us,
-            first,
-            stop,
-            groups,
-            table,
-            group_of,
-            firsts,
-            sizes,
-            panes,
-            group_keys,
+            keys, 1, time_us, pane_us, first, stop, count, table, group_of, firsts, groups
         )
     if k == 2:
         return _number_rows(
-            keys,
-            2,
-            time_us,
-            pane_us,
-            first,
-            stop,
-            groups,
-            table,
-            group_of,
-            firsts,
-            sizes,
-            panes,
-            group_keys,
+            keys, 2, time_us, pane_us, first, stop, count, table, group_of, firsts, groups
         )
     return _number_rows(
-        keys,
-        k,
-        time_us,
-        pane_us,
-        first,
-        stop,
-        groups,
-        table,
-        group_of,
-        firsts,
-        sizes,
-        panes,
-        group_keys,
+        keys, k, time_us, pane_us, first, stop, count, table, group_of, firsts, groups
     )

@@ -1,12 +1,13 @@
 """What the race says of a peer that is wrong, fails, never ends, or cannot be had."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from holdfast.bench.peers import bench, race, report
+from holdfast.bench.peers import bench, race, recovery, report
 from holdfast.bench.peers.environment import NoPeer, environment
 from holdfast.bench.peers.events import Events
 from holdfast.bench.peers.peer import HOLDFAST, PEERS, QUERIES, Peer
@@ -202,6 +203,17 @@ def test_an_experiment_is_kept_query_by_query(
         keep=lambda found: kept.append(set(found["latency"])),
     )
     assert kept == [{"q3"}, {"q3", "q12"}]
+
+
+def test_who_cannot_keep_up_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_expected", lambda sizes, folder: pa.table({}))
+    slow = next(peer for peer in PEERS if peer.name == "bytewax")
+    maxima = {"q3": {"systems": {"bytewax": {"tuples_per_s": 9_999}}}}
+    sizes = bench.FULL.recovery
+    installed = SimpleNamespace(python=lambda peer: Path("/nowhere"))
+    found = recovery.measure((slow,), installed, sizes, maxima, lambda text: None)  # type: ignore[arg-type]
+    assert found["q3"]["failures"] == {"bytewax": "its maximum is 9,999 tuples/s"}
+    assert not found["q3"]["systems"]
 
 
 def test_every_peer_has_its_script_and_refuses_only_queries_there_are() -> None:

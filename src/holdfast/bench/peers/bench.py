@@ -96,8 +96,8 @@ def run(
         only: Which experiments.
         names: Which peers.
         cache: Folder of the peers' environments, made where they are missing.
-        others: Results of an earlier run; latency takes each one's maximum from there if
-            throughput is not measured again.
+        others: Results of an earlier run; latency and recovery take each one's maximum from there
+            if throughput is not measured again.
         keep: Given the results so far after every experiment and query.
 
     Returns:
@@ -133,10 +133,10 @@ def _run_one(
 ) -> dict[str, Any]:
     if name == "throughput":
         return race.compare(peers, installed, sizes.throughput, say)
+    maxima = known.get("throughput", {})
     if name == "latency":
-        maxima = known.get("throughput", {})
         return latency.measure(peers, installed, sizes.latency, maxima, say)
-    return recovery.measure(peers, installed, sizes.recovery, say)
+    return recovery.measure(peers, installed, sizes.recovery, maxima, say)
 
 
 def _described(peer: Peer, installed: Installed) -> dict[str, Any]:

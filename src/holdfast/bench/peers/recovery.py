@@ -46,9 +46,21 @@ class RecoverySizes:
 
 
 def measure(
-    peers: tuple[Peer, ...], installed: Installed, sizes: RecoverySizes, say: Say
+    peers: tuple[Peer, ...],
+    installed: Installed,
+    sizes: RecoverySizes,
+    throughput: dict[str, Any],
+    say: Say,
 ) -> dict[str, Any]:
-    """Per system: milliseconds of every kill, and whether the output is right after all of them."""
+    """Per system: milliseconds of every kill, and whether the output is right after all of them.
+
+    Who could not keep up with the input, by its throughput in the race if that is known, is left
+    out.
+    """
+    maxima = {
+        name: found["tuples_per_s"]
+        for name, found in throughput.get(QUERY, {"systems": {}})["systems"].items()
+    }
     systems: dict[str, Any] = {}
     failures: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-peers-") as folder:
@@ -58,6 +70,8 @@ def measure(
             try:
                 if why := peer.why_not(QUERY):
                     raise BenchFailed(why)
+                if (most := maxima.get(peer.name, sizes.rate)) < sizes.rate:
+                    raise BenchFailed(f"its maximum is {most:,} tuples/s")
                 where = Path(folder) / peer.name
                 python = installed.python(HOLDFAST if peer is HOLDFAST_WHOLE else peer)
                 systems[peer.name] = _run(peer, python, sizes, expected, where)

@@ -685,7 +685,7 @@ class Query:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"the secondary of {node} has not taken over")
                 self._cluster.hand_over(node, pid)
-                time.sleep(0.005)
+                time.sleep(0.005)  # A handover pauses the output for some 20 ms.
 
     @property
     def lastProgress(self) -> Progress:
@@ -733,7 +733,7 @@ class Query:
         while not (pid := self._cluster.reports[NodeId(node)].pid):
             if not self.isActive:
                 raise QueryFailedError(f"{node} never had a process")
-            time.sleep(0.01)
+            time.sleep(0.01)  # A process comes up in some 50 ms.
         return pid
 
     def kill(self, node: str) -> None:

@@ -14,7 +14,7 @@ from holdfast.bench.peers.events import recorded
 from holdfast.bench.peers.following import PRIMED_S, Following
 from holdfast.bench.peers.paced import TICK_S, stage
 from holdfast.bench.peers.peer import Peer
-from holdfast.bench.peers.race import Installed
+from holdfast.bench.peers.race import Installed, maxima_of
 from holdfast.bench.running import BenchFailed
 from holdfast.bench.throughput import Say
 
@@ -61,10 +61,7 @@ def measure(
     for query in sizes.queries:
         systems: dict[str, Any] = {}
         failures: dict[str, str] = {}
-        maxima = {
-            n: e["tuples_per_s"]
-            for n, e in throughput.get(query, {"systems": {}})["systems"].items()
-        }
+        maxima = maxima_of(throughput, query)
         for share in sizes.shares:
             for peer in peers:
                 say(f"{query} at {share:.0%}: {peer.title}")

@@ -75,6 +75,12 @@ def compare(
     return results
 
 
+def maxima_of(throughput: dict[str, Any], query: str) -> dict[str, int]:
+    """Per system its tuples per second in the race, as far as that is known."""
+    systems = throughput.get(query, {}).get("systems", {})
+    return {name: found["tuples_per_s"] for name, found in systems.items()}
+
+
 def _compare(
     peers: tuple[Peer, ...],
     installed: Installed,

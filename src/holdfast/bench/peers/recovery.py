@@ -15,7 +15,7 @@ from holdfast.bench.peers.following import Following
 from holdfast.bench.peers.paced import TICK_S, Staged, stage
 from holdfast.bench.peers.peer import HOLDFAST, HOLDFAST_WHOLE, Peer
 from holdfast.bench.peers.process import JobRun, kill
-from holdfast.bench.peers.race import Installed
+from holdfast.bench.peers.race import Installed, maxima_of
 from holdfast.bench.running import BenchFailed, median
 from holdfast.bench.structured_streaming import Baseline
 from holdfast.bench.throughput import Say
@@ -57,10 +57,7 @@ def measure(
     Who could not keep up with the input, by its throughput in the race if that is known, is left
     out.
     """
-    maxima = {
-        name: found["tuples_per_s"]
-        for name, found in throughput.get(QUERY, {"systems": {}})["systems"].items()
-    }
+    maxima = maxima_of(throughput, QUERY)
     systems: dict[str, Any] = {}
     failures: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-peers-") as folder:

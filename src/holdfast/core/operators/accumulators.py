@@ -52,6 +52,7 @@ class Accumulators:
         key_has_text: Whether keys refer to strings.
         key_text_words: Which words of a key do.
         value_has_text: Whether accumulators do.
+        only_counts: Whether all of them count rows, whatever these hold.
         text_words: Which words of a group's accumulators are references to strings.
         fields: Output fields: the keys, then the aggregates.
     """

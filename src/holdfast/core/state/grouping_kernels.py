@@ -52,7 +52,6 @@ def _number_rows(
         slot = (hash_words(keys, i * k, k) + np.uint64(pane)) & mask
         while True:
             group = np.int64(table[slot])
-            at = group * width
             if group < oldest:
                 group = count
                 count += 1
@@ -64,6 +63,7 @@ def _number_rows(
                 for j in range(k):
                     groups[at + GROUP_WORDS + j] = keys[i * k + j]
                 break
+            at = group * width
             same = groups[at + _PANE] == pane
             for j in range(k):
                 same &= groups[at + GROUP_WORDS + j] == keys[i * k + j]

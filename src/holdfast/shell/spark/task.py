@@ -82,7 +82,9 @@ _HELLO_INTERVAL_MS = 500
 _RESTORING_POLL_MS = 5
 _STATISTICS_INTERVAL_S = 0.5
 _TOGETHER_MS = 100
-"""Timers that wait for as long all fire at multiples of it."""
+"""Loose timers that wait for as long all fire at multiples of it."""
+_LOOSE_TIMERS = frozenset({"ack", "keep-alive", "read"})
+"""Those that do no harm when they fire early; checkpoints and deltas keep their intervals."""
 
 
 _RECOVERABLE = (
@@ -723,7 +725,8 @@ class NodeTask:
             _PERFORMERS[type(effect)](self, effect)
 
     def _set_timer(self, effect: SetTimer) -> None:
-        self._timers[effect.name] = _together(effect.at_ms, _now_ms())
+        is_loose = effect.name in _LOOSE_TIMERS
+        self._timers[effect.name] = _together(effect.at_ms, _now_ms()) if is_loose else effect.at_ms
 
     def _send_message(self, effect: messages.Down) -> None:
         identity = self._identity_of.get((effect.stream, effect.receiver))

@@ -54,10 +54,11 @@ class MapAndListMachine(RuleBasedStateMachine):
         self.list.replace_all(self.list.scan()[:keep])
         del self.list_model[keep:]
 
-    @rule()
-    def start_again(self) -> None:
+    @rule(expected=st.integers(0, 400))
+    def start_again(self, expected: int) -> None:
         self.map.destroy()
         self.map = UnorderedMap(self.manager, 2, 1)
+        self.map.reserve(expected)
         self.dict_model = {}
 
     @invariant()
@@ -72,6 +73,29 @@ class MapAndListMachine(RuleBasedStateMachine):
 
 TestMapAndList = MapAndListMachine.TestCase
 TestMapAndList.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+
+
+@given(entries=st.integers(1, 3_000))
+@settings(max_examples=40, deadline=None)
+def test_a_map_does_not_grow_before_it_has_what_was_reserved(entries: int) -> None:
+    reserved = UnorderedMap(PageManager(page_bytes=512), 2, 1)
+    reserved.reserve(entries)
+    pages = reserved.page_count
+    for part in np.array_split(np.arange(2 * entries, dtype=np.int64).reshape(entries, 2), 3):
+        reserved.upsert_slots(part)
+    assert len(reserved) == entries
+    assert reserved.page_count == pages or entries <= 16
+    reserved.check_invariants()
+
+
+def test_what_cannot_be_had_is_not_reserved() -> None:
+    manager = PageManager(page_bytes=512, state_bytes_max=20 * 512)
+    for entries in (400, 1 << 40):
+        whole = UnorderedMap(manager, 2, 1)
+        before = whole.page_count
+        whole.reserve(entries)
+        assert whole.page_count == before
+
 
 texts = st.one_of(st.none(), st.text(max_size=12), st.text(min_size=50).map(lambda s: s * 30))
 

@@ -18,6 +18,7 @@ from holdfast.api.windows import sliding, tumbling
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource, now_us
+from holdfast.shell.spark.launch import Cluster
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +70,19 @@ def test_a_replay_from_the_spill_log_is_precise(spark: SparkSession, tmp_path: P
     assert query.recoveries
     retained = [n["retained_bytes"] for n in query.status["nodes"].values()]
     assert max(retained) <= 20_000 * 4, "memory stays near its bound"
+
+
+def test_all_counts_are_known_when_a_query_has_finished(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_time_is_left(cluster: Cluster) -> None:
+        pass
+
+    monkeypatch.setattr(Cluster, "_collect_last_words", no_time_is_left)
+    query = nexmark("q12", origin_us=0).start(spark, checkpointLocation=str(tmp_path))
+    assert query.awaitTermination(60)
+    assert query.lastProgress["numInputRows"] == EVENTS
+    assert query.lastProgress["numOutputRows"] == query.to_dataframe().count() > 0
 
 
 def test_a_paused_node_is_replaced_and_does_no_harm(spark: SparkSession, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def render(results: dict[str, Any]) -> str:
     """The page as Markdown; only what was measured is in it."""
     parts = [_INTRODUCTION, how_measured(results), _targets(results["targets"])]
     failed = results.get("failed", {})
-    parts += [f"**Not measured**: {name}; {reason}\n" for name, reason in failed.items()]
+    parts += [f"\n**Not measured**: {name}; {reason}\n" for name, reason in failed.items()]
     parts += [section(results[name]) for name, section in _SECTIONS.items() if name in results]
     return "".join(parts)
 

@@ -109,6 +109,7 @@ class WindowAggregate(Operator):
         self._spec = WindowSpec(size_us, slide_us, self._earliest_us)
         self._is_changes = emit == "changes"
         self._groups = Accumulators(name, schema, keys, aggregates)
+        self._groups_expected = 0  # As many as the largest of the windows closed last had.
         self._needs_strings = self._groups.key_has_text or self._groups.value_has_text
         self._directory: WindowDirectory[_Window] = WindowDirectory(
             self._manager, self._spec, 4 if self._needs_strings else 2, self._attach
@@ -132,6 +133,7 @@ class WindowAggregate(Operator):
         closed = self._directory.close(boundary_us)
         if not closed:
             return changes
+        self._groups_expected = max(len(window.state.groups) for window in closed)
         final = NOTHING if self._is_changes else self._emit(closed)
         for window in closed:
             window.state.destroy()
@@ -237,6 +239,7 @@ class WindowAggregate(Operator):
         self, window: _Window, keys: np.ndarray, arguments: np.ndarray, mask: np.ndarray
     ) -> np.ndarray:
         """One compiled pass; returns the running accumulators if they are wanted."""
+        window.groups.reserve(min(len(keys), self._groups_expected))
         count = len(keys) if self._is_changes else 0
         running = np.empty((count, self._groups.value_words), dtype=np.int64)
         self._groups.update(

@@ -6,6 +6,7 @@ what makes aggregates and windowed joins convergent-capable. [HA §3.2]
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
@@ -18,6 +19,7 @@ from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.paged_list import PagedList
 from holdfast.core.state.raw_page import RawPage
 
+_FEW_PANES: Final = 1 << 15
 _CREATED: Final = 1
 _PAGE_SETS_AT: Final = 2
 """Words of a window's record: start, creation time, page sets, low watermarks."""
@@ -63,10 +65,16 @@ class WindowSpec:
         starts = [start for start in starts if start >= self.earliest_us]
         if len(starts) == 1 and starts[0] <= first and last < starts[0] + size:
             return [(starts[0], None)]
-        is_sorted = bool((time_us[1:] >= time_us[:-1]).all())
-        permutation = None if is_sorted else np.argsort(time_us, kind="stable")
-        ordered = time_us if permutation is None else time_us[permutation]
-        edges = np.searchsorted(ordered, np.array([(s, s + size) for s in starts]))
+        edges = np.array([(start, start + size) for start in starts])
+        permutation, ordered = None, time_us
+        if not bool((time_us[1:] >= time_us[:-1]).all()):
+            pane = math.gcd(size, slide)  # Windows begin and end with panes.
+            panes = time_us // pane - first // pane
+            if (last - first) // pane < _FEW_PANES:
+                panes = panes.astype(np.uint16)  # These are sorted in linear time.
+            permutation = np.argsort(panes, kind="stable")
+            ordered, edges = panes[permutation], edges // pane - first // pane
+        edges = np.searchsorted(ordered, edges)
         result: list[tuple[int, np.ndarray | None]] = []
         for start, (begin, end) in zip(starts, edges.tolist(), strict=True):
             if begin == end:

@@ -160,6 +160,24 @@ class UnorderedMap:
         )
         return out
 
+    def reserve(self, entries: int) -> None:
+        """Make an empty map as large as so many entries need: it need not grow on the way there.
+
+        It stays as it is if that took more than half of the pages that are left.
+        """
+        manager = self._manager
+        buckets = 1 << max(0, entries - 1).bit_length()
+        bucket_pages = 1 + -(-buckets // manager.page_words)
+        record_pages = -(-entries // (manager.page_words // self.width))
+        more = bucket_pages - len(self.bucket_pages), record_pages - len(self.record_pages)
+        if len(self) or buckets <= _BUCKETS_FIRST or 2 * sum(more) > manager.pages_left:
+            return
+        for page_set, pages in zip(self.page_sets, more, strict=True):
+            if pages > 0:
+                manager.allocate(page_set, pages)
+        header = manager.writable(self._bucket_set, 0)
+        header[hash_kernels.BUCKETS] = header[hash_kernels.LOW_POWER] = buckets
+
     def grow(self) -> None:
         """Allocate what the next insertion lacks in tables, half as many pages again as there are.
 

@@ -917,6 +917,7 @@ class NodeTask:
         self._tell("first-output")
 
     def _finished(self, effect: events.ReportFinished) -> None:
+        self._report(_now_ms(), is_last=True)  # Whoever hears of the end knows all that was done.
         self._tell("finished")
 
     def close(self) -> None:

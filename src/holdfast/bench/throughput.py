@@ -24,7 +24,6 @@ PARALLELISM = {"q1": 1, "q3": 1, "q8": 1, "q12": 1}
 """Instances of every unit, as is best for Holdfast on two cores."""
 
 _TIMEOUT_S = 300.0
-_WARM_UP_TUPLES = 40_000
 
 Say = Callable[[str], None]
 """Tells people what is going on."""
@@ -128,11 +127,10 @@ def _compare(
     """
     peers = {"triggers": FILES_PER_TRIGGER, "at_once": None}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ("holdfast", *peers)}
-    small = recordings(query, _WARM_UP_TUPLES, folder / "small")
-    inputs = recordings(query, sizes.tuples[query], folder / "large")
+    inputs = recordings(query, sizes.tuples[query], folder)
     # The JVM compiles what it meets often: only a run of full size warms it up.
     baseline.run(query, _parquet(inputs), timeout_s=_TIMEOUT_S)
-    run_holdfast(spark, query, small, UpstreamBackup())
+    run_holdfast(spark, query, inputs, UpstreamBackup())
     for repeat in range(sizes.repeats):
         is_last = repeat + 1 == sizes.repeats
         ours = run_holdfast(spark, query, inputs, UpstreamBackup(), with_digest=is_last)

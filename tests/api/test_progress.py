@@ -22,7 +22,7 @@ def node(name: str, inputs: list[tuple[str, str | None]], *, sink: str | None = 
         node=NodeId(name),
         unit=name.partition("[")[0],
         inputs=[SimpleNamespace(stream=s, producer=p) for s, p in inputs],
-        outputs=[SimpleNamespace(is_sink=sink is not None)],
+        outputs=[SimpleNamespace(is_sink=sink is not None, streams=(f"{sink}[0]",))],
     )
 
 
@@ -80,6 +80,27 @@ def test_a_report_has_sparks_names_and_is_json() -> None:
     assert progress["units"]["counts"]["recovery"] == progress["recovery"]
     with pytest.raises(AttributeError, match="nothing"):
         _ = progress.nothing
+
+
+def test_rows_are_counted_from_the_very_first_whoever_has_processed_them() -> None:
+    maker = ProgressMaker(plan(), "name", "id", "run")
+
+    def counted(read: int, new: int, written: int, at_s: float) -> tuple[int, int, float]:
+        rows = report({"rows[0]": read}, {"edge": read}, input_tuples=new)
+        counts = report({"edge": read}, {"counts[0]": written}, output_tuples=2)
+        said = heard({"rows[0]": rows, "counts[0]": counts}, {})
+        found = maker.make(said, now_s=at_s)
+        assert found["sources"][0]["numInputRows"] == found["numInputRows"]
+        assert found["sink"]["numOutputRows"] == found["numOutputRows"]
+        return found["numInputRows"], found["numOutputRows"], found["inputRowsPerSecond"]
+
+    unknown = heard({"rows[0]": NodeReport(), "counts[0]": NodeReport()}, {})
+    assert maker.make(unknown, now_s=0.0)["numInputRows"] == 0
+    assert counted(1_000, 100, 42, 1.0) == (1_000, 42, 100.0), "an earlier run read 900"
+    assert counted(1_300, 400, 45, 2.0) == (1_300, 45, 200.0)
+    assert maker.make(unknown, now_s=2.5)["numInputRows"] == 1_300, "they have been replaced"
+    assert counted(1_200, 10, 44, 3.0)[:2] == (1_300, 45), "they replay"
+    assert counted(1_400, 210, 46, 4.0)[:2] == (1_400, 46)
 
 
 def test_what_nobody_knows_of_a_source_is_null() -> None:

@@ -20,7 +20,7 @@ from holdfast.shell.telemetry import LatencyHistogram
 if TYPE_CHECKING:
     from holdfast.api.planning import Plan
     from holdfast.core.haunit.plan import NodePlan
-    from holdfast.core.model.ids import NodeId
+    from holdfast.core.model.ids import NodeId, StreamId
     from holdfast.shell.spark.launch import NodeReport
 
 _RATE_SPAN_S: Final = 2.0
@@ -95,6 +95,55 @@ class Heard:
     committed: Mapping[str, int | None]
 
 
+class _Rows:
+    """Rows that sources have given and sinks have got, from the very first ones.
+
+    Streams' positions say it, whoever has brought them there. A node that has just been put in
+    another's place says less for a while: what was heard before holds.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        """Nothing heard yet."""
+        self.sources = {
+            spec.stream: node.node
+            for node in plan.nodes
+            for spec in node.inputs
+            if spec.producer is None
+        }
+        self.sinks = {
+            stream: node.node
+            for node in plan.nodes
+            for output in node.outputs
+            if output.is_sink
+            for stream in output.streams
+        }
+        self._begun: dict[str, int] = {}
+        self._reached: dict[str, int] = {}
+
+    def hear(self, reports: Mapping[NodeId, NodeReport]) -> None:
+        """Take in what nodes say now."""
+        for stream, node in self.sources.items():
+            self._hear(stream, reports[node].processed, reports[node], "input_tuples")
+        for stream, node in self.sinks.items():
+            self._hear(stream, reports[node].next_ids, reports[node], "output_tuples")
+
+    def _hear(
+        self, stream: str, positions: Mapping[str, int], report: NodeReport, count: str
+    ) -> None:
+        if stream in positions:
+            position = positions[stream]
+            self._begun.setdefault(stream, max(0, position - report.statistics.get(count, 0)))
+            self._reached[stream] = max(position, self._reached.get(stream, 0))
+
+    def all_of(self, streams: Iterable[str]) -> int:
+        """From the very first one."""
+        return sum(self._reached.get(stream, 0) for stream in streams)
+
+    def new_of(self, streams: Iterable[str]) -> int:
+        """Since this query has begun."""
+        return self.all_of(streams) - sum(self._begun.get(stream, 0) for stream in streams)
+
+
 class ProgressMaker:
     """Puts reports together; remembers what rates need."""
 
@@ -103,21 +152,26 @@ class ProgressMaker:
         self._plan = plan
         self._who = {"id": query_id, "runId": run_id, "name": name}
         self._rates = Rates()
+        self._rows = _Rows(plan)
         self._reports = 0
         self._units: dict[str, list[NodePlan]] = {}
         for node in plan.nodes:
             self._units.setdefault(node.unit, []).append(node)
+        self._sources: dict[str, list[StreamId]] = {}
+        for stream in self._rows.sources:
+            self._sources.setdefault(stream.rpartition("[")[0], []).append(stream)
 
     def make(self, heard: Heard, *, now_s: float | None = None) -> Progress:
         """The report of this moment."""
         now_s = time.monotonic() if now_s is None else now_s
-        read, written = self._totals(heard)
-        counts = {"": read, "out": written}
+        rows = self._rows
+        rows.hear(heard.reports)
+        counts = {"": rows.new_of(rows.sources), "out": rows.new_of(rows.sinks)}
         for unit, nodes in self._units.items():
             counts[f"in {unit}"] = _sum(heard, nodes, "input_tuples")
             counts[f"out {unit}"] = _sum(heard, nodes, "output_tuples")
-        for source, rows in self._source_rows(heard).items():
-            counts[f"source {source}"] = rows
+        for source, streams in self._sources.items():
+            counts[f"source {source}"] = rows.new_of(streams)
         rates = self._rates.of(counts, now_s)
         units = {
             unit: _unit(nodes, heard, rates[f"in {unit}"], rates[f"out {unit}"])
@@ -126,12 +180,15 @@ class ProgressMaker:
         sources = [
             {
                 "description": source,
-                "numInputRows": rows,
+                "numInputRows": rows.all_of(streams),
                 "inputRowsPerSecond": rates[f"source {source}"],
-                "backlogRows": _backlog(_streams(heard, self._plan, source), heard),
+                "backlogRows": _backlog(
+                    [(heard.reports[rows.sources[stream]], stream) for stream in streams], heard
+                ),
             }
-            for source, rows in self._source_rows(heard).items()
+            for source, streams in self._sources.items()
         ]
+        written = rows.all_of(rows.sinks)
         self._reports += 1
         reports = heard.reports.values()
         return Progress(
@@ -139,7 +196,7 @@ class ProgressMaker:
                 **self._who,
                 "timestamp": _timestamp(),
                 "batchId": self._reports - 1,
-                "numInputRows": read,
+                "numInputRows": rows.all_of(rows.sources),
                 "numOutputRows": written,
                 "inputRowsPerSecond": rates[""],
                 "processedRowsPerSecond": rates[""],
@@ -161,28 +218,6 @@ class ProgressMaker:
                 "recovery": recovery_block(heard.recoveries),
             }
         )
-
-    def _totals(self, heard: Heard) -> tuple[int, int]:
-        """Rows read from sources and written to sinks, replayed ones left out."""
-        read = written = 0
-        for plan in self._plan.nodes:
-            statistics = heard.reports[plan.node].statistics
-            if any(spec.producer is None for spec in plan.inputs):
-                read += statistics.get("input_tuples", 0) - statistics.get("replayed_tuples", 0)
-            if any(output.is_sink for output in plan.outputs):
-                written += statistics.get("output_tuples", 0)
-        return read, written
-
-    def _source_rows(self, heard: Heard) -> dict[str, int]:
-        """Per source the rows that its nodes have processed, from its very first one."""
-        rows: dict[str, int] = {}
-        for plan in self._plan.nodes:
-            processed = heard.reports[plan.node].processed
-            for spec in plan.inputs:
-                if spec.producer is None:
-                    source = spec.stream.rpartition("[")[0]
-                    rows[source] = rows.get(source, 0) + processed.get(spec.stream, 0)
-        return rows
 
     def _sinks(self) -> list[str]:
         return list(dict.fromkeys(s.rpartition("[")[0] for s in self._plan.sink_paths))
@@ -271,16 +306,6 @@ def _checkpoint_block(written: list[dict[str, Any]]) -> dict[str, Any]:
         "writtenBytes": last["written_bytes"],
         "ageMs": max(0, round(1000 * (time.time() - last["at_unix_s"]))),
     }
-
-
-def _streams(heard: Heard, plan: Plan, source: str) -> list[tuple[NodeReport, str]]:
-    """The streams of a source, each with the report of the node that reads it."""
-    return [
-        (heard.reports[node.node], spec.stream)
-        for node in plan.nodes
-        for spec in node.inputs
-        if spec.producer is None and spec.stream.rpartition("[")[0] == source
-    ]
 
 
 def _backlog(streams: Sequence[tuple[NodeReport, str]], heard: Heard) -> int | None:

@@ -48,6 +48,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("outputQueueBytes", 256 << 20, 1 << 10, 1 << 40, "retained bytes before spilling"),
     Option("roundTuples", 1 << 16, 1, 1 << 24, "tuples a node processes at a time"),
     Option("partialAggregates", 1, 0, 1, "0 sends every tuple of a recorded source to aggregates"),
+    Option(
+        "niceness",
+        0,
+        -20,
+        19,
+        "scheduling priority of nodes beside other sessions of their machine; a negative one needs "
+        "the privilege, and has no effect without",
+    ),
     Option("pageBytes", 8 << 10, 512, 1 << 20, "size of a page of state; a power of two"),
     Option("stateBytesMax", 4 << 30, 1 << 20, 1 << 44, "pages of one node, clones included; bytes"),
     Option("portMin", 49_152, 1_024, 65_535, "least port where the driver and nodes listen"),

@@ -296,6 +296,7 @@ def _cluster(
             store,
             _ports(values),
             plan.kafka_sinks,
+            values["niceness"],
         ),
         executors,
     )

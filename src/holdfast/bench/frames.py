@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +21,29 @@ RATE = 10_000
 _KEYS = 1_000
 _PARTITIONS = 1
 """Of the input: each is a Python worker of Spark that writes the log, in every micro-batch."""
-UNITS = {
-    "one": "source and counts in one unit",
-    "two": "the source in a unit of its own, as it is by default",
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A dataflow and how it is run.
+
+    Attributes:
+        title: For people.
+        units: One, or two with the source in a unit of its own, as it is by default.
+        options: Of the query.
+    """
+
+    title: str
+    units: int
+    options: dict[str, str] = field(default_factory=dict)
+
+
+_NICENESS = {"spark.holdfast.niceness": "-10"}
+VARIANTS = {
+    "one": Variant("source and counts in one unit", 1),
+    "first": Variant(f"the same, {'='.join(*_NICENESS.items())}", 1, _NICENESS),
+    "two": Variant("the source in a unit of its own", 2),
 }
-"""How the dataflow is divided: results take a channel more in two."""
 
 _UP_ROWS = 3 * RATE
 _WARM_BATCHES = 3
@@ -49,18 +67,18 @@ def measure(spark: SparkSession, sizes: FramesSizes) -> dict[str, Any]:
     """Running counts per key at `RATE`; both ends are Structured Streaming's micro-batches.
 
     Returns:
-        In `units`, for each of `UNITS`: `own_ms`, from the commit of a row to the ingest log to its
-        result in the sink's log; `whole_ms`, from the row's creation by Spark to the batch of the
-        reading query that has its result.
+        In `variants`, for each of `VARIANTS`: `own_ms`, from the commit of a row to the ingest log
+        to its result in the sink's log; `whole_ms`, from the row's creation by Spark to the batch
+        of the reading query that has its result.
     """
-    runs: dict[str, list[dict[str, Any]]] = {units: [] for units in UNITS}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in VARIANTS}
     for _ in range(sizes.repeats):
-        for units, found in runs.items():
-            found.append(_run(spark, units, sizes.seconds))
+        for name, found in runs.items():
+            found.append(_run(spark, VARIANTS[name], sizes.seconds))
     return {
         "tuples_per_s": RATE,
         "seconds": sizes.seconds,
-        "units": {units: _summary(found) for units, found in runs.items()},
+        "variants": {name: _summary(found) for name, found in runs.items()},
     }
 
 
@@ -72,14 +90,14 @@ def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {**medians, "runs": runs}
 
 
-def _run(spark: SparkSession, units: str, seconds: float) -> dict[str, Any]:
+def _run(spark: SparkSession, variant: Variant, seconds: float) -> dict[str, Any]:
     rate = spark.readStream.format("rate").option("rowsPerSecond", RATE)
     rows = rate.option("numPartitions", _PARTITIONS).load()
     flow = Dataflow("frames")
     source = flow.source(
         rows.selectExpr("timestamp AS at", f"value % {_KEYS} AS k"), name="rows", time="at"
     )
-    source = source.unit("rows") if units == "one" else source
+    source = source.unit("rows") if variant.units == 1 else source
     counts = source.key_by("k").window(tumbling("10 seconds"))
     counts.aggregate("count(*) AS n", "max(at) AS at", emit="changes").sink("counts")
     whole_ms: list[np.ndarray] = []
@@ -92,7 +110,12 @@ def _run(spark: SparkSession, units: str, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(
         prefix="holdfast-bench-", ignore_cleanup_errors=True
     ) as folder:
-        query = flow.start(spark, checkpointLocation=f"{folder}/query", protection=UpstreamBackup())
+        query = flow.start(
+            spark,
+            checkpointLocation=f"{folder}/query",
+            protection=UpstreamBackup(),
+            options=variant.options,
+        )
         try:
             wait_until(
                 query,

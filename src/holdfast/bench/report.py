@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.frames import UNITS
+from holdfast.bench.frames import VARIANTS
 from holdfast.bench.inputs import TRIGGERS
 from holdfast.bench.targets import RECOVERY_MEDIAN_MS
 
@@ -191,11 +191,11 @@ def _latency(results: dict[str, Any]) -> str:
 def _frames(results: dict[str, Any]) -> str:
     parts = {"own_ms": "log to log", "whole_ms": "whole way"}
     rows = [
-        (UNITS[units], name, found[part]["p50"], found[part]["p99"])
-        for units, found in results["units"].items()
+        (VARIANTS[variant].title, name, found[part]["p50"], found[part]["p99"])
+        for variant, found in results["variants"].items()
         for part, name in parts.items()
     ]
-    repeats = len(results["units"]["one"]["runs"])
+    repeats = len(results["variants"]["one"]["runs"])
     return (
         "\n## DataFrame to DataFrame\n\n"
         + table(("dataflow", "part", "p50 ms", "p99 ms"), rows)
@@ -203,7 +203,9 @@ def _frames(results: dict[str, Any]) -> str:
         f"median of {repeats} runs of {results['seconds']:g} s. The whole way goes from a row's "
         "creation to the micro-batch of the query that reads the results; what lies outside the "
         "logs is Structured Streaming's. Its micro-batches bring a second's rows at once, and need "
-        "the cores at the same time: the p99 of a run is that of its slowest batch.\n"
+        "the cores at the same time: the p99 of a run is that of its slowest batch. Nodes with a "
+        "higher [priority](../settings.md) than the JVM's session, which is a privilege, need not "
+        "wait for it.\n"
     )
 
 

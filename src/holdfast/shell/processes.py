@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG: Final = 1
+_AUTOGROUP: Final = Path("/proc/self/autogroup")
 
 
 def die_with_parent() -> None:
@@ -17,6 +20,21 @@ def die_with_parent() -> None:
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def begin_session(niceness: int) -> None:
+    """Leave the parent's session, and be as nice to others as asked; with 0 all are alike.
+
+    Linux shares the cores out among sessions first (sched_autogroup), so that many threads of
+    one do not crowd out the few of another; then the session is what has a niceness. A negative one
+    is a privilege: without it, this has no effect.
+    """
+    os.setsid()
+    if niceness:
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, niceness)
+        with suppress(OSError):
+            _AUTOGROUP.write_text(str(niceness))
 
 
 def is_alive(pid: int) -> bool:

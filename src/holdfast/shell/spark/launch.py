@@ -83,6 +83,7 @@ class LaunchSpec:
         store: Where checkpoints are kept; None: there are none.
         ports: Where the driver and nodes may listen.
         kafka_sinks: The sink streams that are written to Kafka.
+        niceness: Of nodes, see `begin_session`.
     """
 
     name: str
@@ -94,6 +95,7 @@ class LaunchSpec:
     store: StoreSpec | None = None
     ports: Ports = field(default_factory=Ports)
     kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
+    niceness: int = 0
 
 
 class Cluster:
@@ -565,6 +567,7 @@ class Cluster:
             is_local=self._is_local,
             ports=self._spec.ports,
             kafka_sinks=tuple(s for s in self._spec.kafka_sinks if s.stream in sinks),
+            niceness=self._spec.niceness,
         )
 
     def _on_task_ended(self, ended: c.TaskEnded) -> None:

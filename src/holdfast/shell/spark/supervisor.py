@@ -67,8 +67,6 @@ def _run(body: Body, former: str, writer: int) -> None:
     status = 1
     try:
         die_with_parent()
-        # The cores are shared out among sessions first: those of Spark's JVM have many threads.
-        os.setsid()
         _close_sockets()
         body(former, came_up)
         status = 0

@@ -52,7 +52,7 @@ from holdfast.core.wire.gate import Gate
 from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, decode_from_coordinator
 from holdfast.shell.io_service import IOService
 from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, SinkOpening, Waits
-from holdfast.shell.processes import die_with_parent
+from holdfast.shell.processes import begin_session, die_with_parent
 from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id, stirs
 from holdfast.shell.spark.meter import Meter
 from holdfast.shell.spark.supervisor import supervise
@@ -124,6 +124,7 @@ class TaskSpec:
         ports: Where it may listen otherwise.
         lease_s: Without word from the coordinator for so long, the node ends.
         stall_s: A node whose loop has not turned for so long no longer says that it lives.
+        niceness: See `begin_session`.
     """
 
     plan: NodePlan
@@ -140,6 +141,7 @@ class TaskSpec:
     kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
     lease_s: float = 10.0
     stall_s: float = 10.0
+    niceness: int = 0
 
 
 def warm_up() -> None:
@@ -165,6 +167,7 @@ def run_node(spec: TaskSpec) -> Iterator[str]:
 
 
 def _run_process(spec: TaskSpec, former: str, came_up: Callable[[], None]) -> None:
+    begin_session(spec.niceness)  # Spark's own session has many threads.
     task = NodeTask(spec, former, came_up)
     try:
         task.run()

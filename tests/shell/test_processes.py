@@ -1,0 +1,53 @@
+"""What a process asks of the kernel, in children of the test."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.shell.processes import begin_session
+
+_AUTOGROUP = Path("/proc/self/autogroup")
+
+
+def said_in_a_session(niceness: int) -> tuple[bool, int, str]:
+    """Whether the child has a session of its own, its niceness, and that of the session."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        begin_session(niceness)
+        group = _AUTOGROUP.read_text().split()[-1] if _AUTOGROUP.exists() else ""
+        has_own = os.getsid(0) == os.getpid()
+        os.write(writer, f"{has_own:d} {os.getpriority(os.PRIO_PROCESS, 0)} {group}".encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        has_own, niceness, *group = pipe.read().decode().split()
+    os.waitpid(child, 0)
+    return bool(int(has_own)), int(niceness), "".join(group)
+
+
+def test_a_session_of_its_own_is_as_nice_as_asked() -> None:
+    has_own, niceness, group = said_in_a_session(7)
+    assert has_own
+    assert niceness == 7
+    assert group in ("7", "")
+
+
+def test_with_zero_nothing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "setpriority", lambda *_: os._exit(1))
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    has_own, niceness, group = said_in_a_session(0)
+    assert (has_own, niceness) == (True, before)
+    assert group in ("0", "")
+
+
+def test_a_privilege_that_is_not_had_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", refused)
+    monkeypatch.setattr(Path, "write_text", refused)
+    assert said_in_a_session(-5)[0]

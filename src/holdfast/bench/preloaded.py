@@ -7,6 +7,7 @@ many bids of its bidder came so far.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +78,8 @@ class PreloadedBids:
         end = Path(self.end_path)
         if end.exists():
             return int(end.read_text()), True
-        elapsed_s = max(0.0, time.time() - self.origin_us / 1e6)
-        return self.keys + int(elapsed_s * self.rate), False
+        elapsed_s = time.time() - self.origin_us / 1e6
+        return self.keys + max(0, 1 + math.floor(elapsed_s * self.rate)), False
 
 
 class PreloadedReader:

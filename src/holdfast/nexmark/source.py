@@ -7,6 +7,7 @@ when the node that should have made the event was dead or late.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,7 @@ class NexmarkReader:
                 break
             batches.append(generate(source.kind, index, rows, source.config))
             if created_us == 0 and source.rate is not None:
-                created_us = source.origin_us + int(index / source.rate * 1e6)
+                created_us = int(self._due_us(index))
             next_id += rows
         quiet_ms = 0 if batches else self._due_in_ms(self._index(next_id))
         return SourceRows(*self._result(batches, from_id, next_id, created_us), quiet_ms=quiet_ms)
@@ -109,15 +110,19 @@ class NexmarkReader:
         if source.rate is None:
             return source.count
         elapsed_us = time.time() * 1e6 - source.origin_us
-        return min(source.count, max(0, int(elapsed_us * source.rate / 1e6)))
+        return min(source.count, max(0, 1 + math.floor(elapsed_us * source.rate / 1e6)))
 
     def _due_in_ms(self, index: int) -> int:
         """How long it takes until this event exists, at least 1; 0: it never will, or does."""
         source = self._spec.source
         if source.rate is None or index >= source.count:
             return 0
-        due_us = source.origin_us + (index + 1) / source.rate * 1e6
-        return max(1, int((due_us - time.time() * 1e6) / 1000))
+        return max(1, int((self._due_us(index) - time.time() * 1e6) / 1000))
+
+    def _due_us(self, index: int) -> float:
+        """When an event begins to exist, where there is a rate."""
+        source = self._spec.source
+        return source.origin_us + index / (source.rate or 1.0) * 1e6
 
     def _index(self, tuple_id: int) -> int:
         """The index of an event among all of its kind."""

@@ -1,0 +1,42 @@
+"""Events at a rate: each exists from its time on, which is when its latency begins."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from holdfast.bench.preloaded import PreloadedBids
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.source import NexmarkSource
+
+ORIGIN_US = 1_700_000_000_000_000
+
+
+def test_an_event_exists_from_its_time_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at(after_us: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: (ORIGIN_US + after_us) / 1e6)
+
+    source = NexmarkSource("bid", 100, NexmarkConfig(), 100.0, ORIGIN_US)
+    reader = source.spec(0, 1).open()
+    at(-5_500)
+    before = reader.read(0, 10)
+    assert (before.batches, before.quiet_ms) == ((), 5)
+    at(0)
+    (first,) = reader.read(0, 10).batches
+    assert (first.count, first.created_us) == (1, ORIGIN_US)
+    at(6_000)
+    between = reader.read(1, 10)
+    assert (between.batches, between.quiet_ms) == ((), 4)
+    at(30_000)
+    (more,) = reader.read(1, 10).batches
+    assert (more.count, more.created_us) == (3, ORIGIN_US + 10_000)
+    at(1e9)
+    assert sum(b.count for b in reader.read(4, 1_000).batches) == 96
+
+
+def test_so_do_those_after_the_preloaded_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = PreloadedBids(5, 100, ORIGIN_US, "/nowhere")
+    for after_us, events in ((-1, 5), (0, 6), (9_990, 6), (10_010, 7)):
+        monkeypatch.setattr(time, "time", lambda us=after_us: (ORIGIN_US + us) / 1e6)
+        assert source.due() == (events, False)

@@ -1,14 +1,17 @@
-"""Events at a rate: each exists from its time on, which is when its latency begins."""
+"""A generator's events exist from their time on, and partitions share them out."""
 
 from __future__ import annotations
 
 import time
 
+import pyarrow as pa
 import pytest
 
 from holdfast.bench.preloaded import PreloadedBids
-from holdfast.nexmark.generator import NexmarkConfig
-from holdfast.nexmark.source import NexmarkSource
+from holdfast.core.model.ids import END_US
+from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.nexmark.generator import NexmarkConfig, generate
+from holdfast.nexmark.source import BLOCK, NexmarkSource
 
 ORIGIN_US = 1_700_000_000_000_000
 
@@ -40,3 +43,22 @@ def test_so_do_those_after_the_preloaded_ones(monkeypatch: pytest.MonkeyPatch) -
     for after_us, events in ((-1, 5), (0, 6), (9_990, 6), (10_010, 7)):
         monkeypatch.setattr(time, "time", lambda us=after_us: (ORIGIN_US + us) / 1e6)
         assert source.due() == (events, False)
+
+
+@pytest.mark.parametrize("kind", ["bid", "auction", "person"])
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_partitions_share_the_events_out(kind: str, partitions: int) -> None:
+    count = 3 * BLOCK + 100
+    source = NexmarkSource(kind, count, NexmarkConfig())
+    found = []
+    for partition in range(partitions):
+        reader, next_id = source.spec(partition, partitions).open(), 0
+        while (rows := reader.read(next_id, 150)).batches:
+            (batch,) = rows.batches
+            assert rows.boundary_us > batch.time_us.max()
+            found.append(batch.batch.drop_columns([TIME_COLUMN]))
+            next_id = batch.next_id
+        assert rows.boundary_us == END_US
+    whole = generate(kind, 0, count, NexmarkConfig())
+    key = [("date_time", "ascending")]
+    assert pa.Table.from_batches(found).sort_by(key).equals(pa.Table.from_batches([whole]))

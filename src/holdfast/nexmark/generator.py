@@ -112,27 +112,27 @@ def _mix(seed: Any, counter: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
-@numba.njit("uint64[:](uint64, uint64, int64, int64)", cache=True, nogil=True)
-def _draws(seed: Any, stream: Any, first: Any, count: Any) -> Any:
+@numba.njit("uint64[:](uint64, uint64, int64[:])", cache=True, nogil=True)
+def _draws(seed: Any, stream: Any, index: Any) -> Any:
     """One 64-bit draw per event."""
-    drawn = np.empty(count, dtype=np.uint64)
-    for i in range(count):
-        drawn[i] = _mix(seed, stream + np.uint64(first + i))
+    drawn = np.empty(len(index), dtype=np.uint64)
+    for i in range(len(index)):
+        drawn[i] = _mix(seed, stream + np.uint64(index[i]))
     return drawn
 
 
 @numba.njit(
-    "void(uint64, uint64, int64, int64, int64, int64, int64, "
+    "void(uint64, uint64, int64[:], int64, int64, int64, int64, "
     "int64[:], int64[:], int64[:], int64[:])",
     cache=True,
     nogil=True,
 )
 def _bids(  # type: ignore[no-untyped-def]
-    seed, stream, first, base, rate, hot, prices, auction, bidder, price, time_us
+    seed, stream, index, base, rate, hot, prices, auction, bidder, price, time_us
 ) -> None:
     """Fill the columns of bids; `hot` is the probability times 2^20."""
     for i in range(len(auction)):
-        k = first + i
+        k = index[i]
         number = k // 46 * 50 + 4 + k % 46
         group = k // 46
         a = _mix(seed, stream + np.uint64(2 * k))
@@ -157,10 +157,14 @@ def _bids(  # type: ignore[no-untyped-def]
 
 def generate(kind: str, first: int, count: int, config: NexmarkConfig) -> pa.RecordBatch:
     """Events [first, first + count) of a kind."""
+    return events_at(kind, np.arange(first, first + count, dtype=np.int64), config)
+
+
+def events_at(kind: str, index: np.ndarray, config: NexmarkConfig) -> pa.RecordBatch:
+    """The events of a kind with these indexes, int64 (n,)."""
     if kind == "bid":
-        return _bid_batch(first, count, config)
-    drawn = _draws(np.uint64(config.seed), np.uint64(_STREAM[kind]), first, count)
-    index = np.arange(first, first + count, dtype=np.int64)
+        return _bid_batch(index, config)
+    drawn = _draws(np.uint64(config.seed), np.uint64(_STREAM[kind]), index)
     per_group = PER_GROUP[kind]
     number = index // per_group * _GROUP + _OFFSET[kind] + index % per_group
     time_us = config.base_time_us + number * 1_000_000 // config.events_per_second
@@ -169,12 +173,12 @@ def generate(kind: str, first: int, count: int, config: NexmarkConfig) -> pa.Rec
     return _auction_batch(index, drawn, time_us, config)
 
 
-def _bid_batch(first: int, count: int, config: NexmarkConfig) -> pa.RecordBatch:
-    columns = [np.empty(count, dtype=np.int64) for _ in range(4)]
+def _bid_batch(index: np.ndarray, config: NexmarkConfig) -> pa.RecordBatch:
+    columns = [np.empty(len(index), dtype=np.int64) for _ in range(4)]
     _bids(
         np.uint64(config.seed),
         np.uint64(_STREAM["bid"]),
-        first,
+        index,
         config.base_time_us,
         config.events_per_second,
         int(config.hot_ratio * (1 << 20)),

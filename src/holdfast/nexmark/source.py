@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch, with_time
-from holdfast.nexmark.generator import NexmarkConfig, event_time_us, generate, schema_of
+from holdfast.nexmark.generator import NexmarkConfig, event_time_us, events_at, schema_of
 from holdfast.nexmark.generator import to_dataframe as generate_dataframe
 from holdfast.shell.sources.base import SourceReader, SourceRows
 
@@ -86,23 +86,20 @@ class NexmarkReader:
     def read(self, from_id: int, max_tuples: int) -> SourceRows:
         """See `SourceReader.read`."""
         source = self._spec.source
-        batches: list[pa.RecordBatch] = []
-        next_id, created_us = from_id, 0
-        limit = self._due()
-        while next_id - from_id < max_tuples:
-            index = self._index(next_id)
-            in_block = min(BLOCK - next_id % BLOCK, max_tuples - (next_id - from_id))
-            if self._spec.partitions == 1:
-                in_block = max_tuples - (next_id - from_id)
-            rows = min(in_block, limit - index)
-            if rows <= 0:
-                break
-            batches.append(generate(source.kind, index, rows, source.config))
-            if created_us == 0 and source.rate is not None:
-                created_us = int(self._due_us(index))
-            next_id += rows
-        quiet_ms = 0 if batches else self._due_in_ms(self._index(next_id))
-        return SourceRows(*self._result(batches, from_id, next_id, created_us), quiet_ms=quiet_ms)
+        limit, first = self._due(), self._index(from_id)
+        most = max(0, min(max_tuples, limit - first))
+        index = self._indexes(np.arange(from_id, from_id + most, dtype=np.int64))
+        index = index[: int(np.searchsorted(index, limit))]
+        following = self._index(from_id + len(index))
+        is_over = following >= source.count
+        boundary_us = END_US if is_over else event_time_us(source.kind, following, source.config)
+        if not len(index):
+            return SourceRows((), boundary_us, quiet_ms=self._due_in_ms(first))
+        batch = events_at(source.kind, index, source.config)
+        time_us = batch.column("date_time").cast(pa.int64())
+        timed = pa.RecordBatch.from_arrays([*batch.columns, time_us], schema=self._schema)
+        created_us = 0 if source.rate is None else int(self._due_us(first))
+        return SourceRows((TupleBatch(from_id, timed, boundary_us, created_us),), boundary_us)
 
     def _due(self) -> int:
         """Events before this index exist by now."""
@@ -126,24 +123,15 @@ class NexmarkReader:
 
     def _index(self, tuple_id: int) -> int:
         """The index of an event among all of its kind."""
-        if self._spec.partitions == 1:
-            return tuple_id
-        block = tuple_id // BLOCK * self._spec.partitions + self._spec.partition
-        return block * BLOCK + tuple_id % BLOCK
+        return int(self._indexes(np.array([tuple_id], dtype=np.int64))[0])
 
-    def _result(
-        self, batches: list[pa.RecordBatch], from_id: int, next_id: int, created_us: int
-    ) -> tuple[tuple[TupleBatch, ...], int]:
-        source = self._spec.source
-        following = self._index(next_id)
-        is_over = following >= source.count
-        boundary_us = END_US if is_over else event_time_us(source.kind, following, source.config)
-        if not batches:
-            return (), boundary_us
-        batch: Any = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        time_us = batch.column("date_time").cast(pa.int64())
-        timed = pa.RecordBatch.from_arrays([*batch.columns, time_us], schema=self._schema)
-        return (TupleBatch(from_id, timed, boundary_us, created_us),), boundary_us
+    def _indexes(self, ids: np.ndarray) -> np.ndarray:
+        """Those of ascending ids, ascending."""
+        if self._spec.partitions == 1:
+            return ids
+        block = ids // BLOCK * self._spec.partitions + self._spec.partition
+        indexes: np.ndarray = block * BLOCK + ids % BLOCK
+        return indexes
 
     def close(self) -> None:
         """See `SourceReader.close`."""

@@ -39,7 +39,7 @@ RATE: Final = 10_000
 
 _TIMEOUT_S = 600.0
 _ALLOWANCE_US = 2_000_000
-_MORE = 1_000_000
+_MORE = 10_000_000
 """Bids after those that bring the keys."""
 
 

@@ -184,8 +184,9 @@ class ChunkMaster:
             return self._translated(self._placement.step(timer, now_ms), now_ms)
         effects: list[Effect] = [SetTimer(_CHECK, now_ms + self._settings.keep_alive_ms)]
         limit_ms = self._settings.keep_alive_ms * self._settings.misses
-        self._silence.check(now_ms)
-        for node in list(self._directory.live()):
+        live = list(self._directory.live())
+        self._silence.check(now_ms, [node.heard_ms for node in live], limit_ms)
+        for node in live:
             if self._silence.is_lost(node.name, node.heard_ms, limit_ms, now_ms):
                 effects += self._lose(node, now_ms)
         for upload in list(self._uploads.values()):

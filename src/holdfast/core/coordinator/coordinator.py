@@ -288,7 +288,9 @@ class Coordinator:
         if timer.name != "check":
             return [] if self._admission is None else self._admission.timer_fired(timer, now_ms)
         effects: list[Effect] = [SetTimer("check", now_ms + _CHECK_INTERVAL_MS)]
-        self._silence.check(now_ms)
+        replicas = [r for one in self._instances.values() for r in one.replicas() if r.is_up]
+        limit_ms = self._limits.keep_alive_ms * self._limits.misses
+        self._silence.check(now_ms, [replica.heard_ms for replica in replicas], limit_ms)
         for instance in self._instances.values():
             for replica in list(instance.replicas()):
                 effects += self._check(instance, replica, now_ms)

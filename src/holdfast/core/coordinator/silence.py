@@ -3,9 +3,19 @@
 Words that came in while the waiting process was stopped, starved or held up by a disk are handled
 only after it goes on, and its check may be due before them. So a check that comes late takes nobody
 for lost yet who was not missed at the check before: one more turn, and such words are in.
+
+Nor do all peers die in one moment: when all of them fall silent together, the machine that they
+share stands still, or who waits is cut off from them. What is borne then is three times as long,
+and once one of them is heard the others have all their time again.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+_COMMON_FACTOR: Final = 2
+"""So many limits of a silence that all share do not count."""
 
 
 class SilenceWatch:
@@ -19,20 +29,31 @@ class SilenceWatch:
         """
         self._late_ms = late_ms
         self._checked_ms: int | None = None
+        self._common_ms: int | None = None  # until then, all were silent together
         self._is_late = False
         self._missed: dict[str, int] = {}  # at this check, with when it was last heard
         self._missed_before: dict[str, int] = {}
 
-    def check(self, now_ms: int) -> None:
-        """A check begins."""
+    def check(self, now_ms: int, heard_ms: Sequence[int], limit_ms: int) -> None:
+        """A check begins.
+
+        Args:
+            now_ms: The time.
+            heard_ms: When each of the peers was last heard.
+            limit_ms: So long a silence is nothing.
+        """
         before_ms = self._checked_ms
         self._is_late = before_ms is not None and now_ms - before_ms > self._late_ms
         self._checked_ms = now_ms
         self._missed_before, self._missed = self._missed, {}
+        silent_ms = now_ms - max(heard_ms, default=now_ms)
+        if len(heard_ms) > 1 and limit_ms < silent_ms <= _COMMON_FACTOR * limit_ms:
+            self._common_ms = now_ms
 
     def is_lost(self, peer: str, heard_ms: int, limit_ms: int, now_ms: int) -> bool:
         """Whether a peer that was last heard at `heard_ms` is missed for more than `limit_ms`."""
-        if now_ms - heard_ms <= limit_ms:
+        since_ms = heard_ms if self._common_ms is None else max(heard_ms, self._common_ms)
+        if now_ms - since_ms <= limit_ms:
             return False
         self._missed[peer] = heard_ms
         return not self._is_late or self._missed_before.get(peer) == heard_ms

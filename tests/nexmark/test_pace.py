@@ -10,8 +10,8 @@ import pytest
 from holdfast.bench.preloaded import PreloadedBids
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
-from holdfast.nexmark.generator import NexmarkConfig, generate
-from holdfast.nexmark.source import BLOCK, NexmarkSource
+from holdfast.nexmark.generator import BLOCK, NexmarkConfig, generate
+from holdfast.nexmark.source import NexmarkSource
 
 ORIGIN_US = 1_700_000_000_000_000
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PER_GROUP: Final = {"person": 1, "auction": 3, "bid": 46}
 _OFFSET: Final = {"person": 0, "auction": 1, "bid": 4}
 _GROUP: Final = 50
+_BLOCK_SHIFT: Final = 8
+BLOCK: Final = 1 << _BLOCK_SHIFT
 _STREAM: Final = {"person": 1 << 56, "auction": 2 << 56, "bid": 3 << 56}
 _TIME: Final = pa.timestamp("us", tz="UTC")
 ACTIVE_PERSONS: Final = 1_000
@@ -86,6 +88,33 @@ class NexmarkConfig:
     base_time_us: int = 1_436_918_400_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One partition's events of a kind: every so many blocks of `BLOCK`.
+
+    So partitions advance together in event time.
+
+    Attributes:
+        partition: Which.
+        partitions: Of how many.
+    """
+
+    partition: int
+    partitions: int
+
+    def index(self, number: int) -> int:
+        """Which event of its kind is the one with this number in the share."""
+        return int(_index(number, self.partition, self.partitions))
+
+    def count_before(self, index: int) -> int:
+        """How many events of the share there are among the first `index` of their kind."""
+        rounds, rest = divmod(index, BLOCK * self.partitions)
+        return rounds * BLOCK + min(BLOCK, max(0, rest - self.partition * BLOCK))
+
+
+ALL: Final = Share(0, 1)
+
+
 def schema_of(kind: str) -> pa.Schema:
     """The attributes of a kind of event."""
     return SCHEMAS[kind]
@@ -112,6 +141,13 @@ def _mix(seed: Any, counter: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
+@numba.njit("int64(int64, int64, int64)", cache=True, nogil=True, inline="always")
+def _index(number: Any, partition: Any, partitions: Any) -> Any:
+    """Which event of its kind is the one with this number in a partition."""
+    block = (number >> _BLOCK_SHIFT) * partitions + partition
+    return (block << _BLOCK_SHIFT) + (number & (BLOCK - 1))
+
+
 @numba.njit("uint64[:](uint64, uint64, int64[:])", cache=True, nogil=True)
 def _draws(seed: Any, stream: Any, index: Any) -> Any:
     """One 64-bit draw per event."""
@@ -122,17 +158,29 @@ def _draws(seed: Any, stream: Any, index: Any) -> Any:
 
 
 @numba.njit(
-    "void(uint64, uint64, int64[:], int64, int64, int64, int64, "
+    "void(uint64, uint64, int64, int64, int64, int64, int64, int64, int64, "
     "int64[:], int64[:], int64[:], int64[:])",
     cache=True,
     nogil=True,
 )
 def _bids(  # type: ignore[no-untyped-def]
-    seed, stream, index, base, rate, hot, prices, auction, bidder, price, time_us
+    seed,
+    stream,
+    first,
+    partition,
+    partitions,
+    base,
+    rate,
+    hot,
+    prices,
+    auction,
+    bidder,
+    price,
+    time_us,
 ) -> None:
     """Fill the columns of bids; `hot` is the probability times 2^20."""
     for i in range(len(auction)):
-        k = index[i]
+        k = _index(first + i, partition, partitions)
         number = k // 46 * 50 + 4 + k % 46
         group = k // 46
         a = _mix(seed, stream + np.uint64(2 * k))
@@ -155,15 +203,15 @@ def _bids(  # type: ignore[no-untyped-def]
         time_us[i] = base + number * 1000000 // rate
 
 
-def generate(kind: str, first: int, count: int, config: NexmarkConfig) -> pa.RecordBatch:
-    """Events [first, first + count) of a kind."""
-    return events_at(kind, np.arange(first, first + count, dtype=np.int64), config)
-
-
-def events_at(kind: str, index: np.ndarray, config: NexmarkConfig) -> pa.RecordBatch:
-    """The events of a kind with these indexes, int64 (n,)."""
+def generate(
+    kind: str, first: int, count: int, config: NexmarkConfig, share: Share = ALL
+) -> pa.RecordBatch:
+    """Events [first, first + count) of a kind, or of a share of them."""
     if kind == "bid":
-        return _bid_batch(index, config)
+        return _bid_batch(first, count, config, share)
+    index = _index.py_func(
+        np.arange(first, first + count, dtype=np.int64), share.partition, share.partitions
+    )
     drawn = _draws(np.uint64(config.seed), np.uint64(_STREAM[kind]), index)
     per_group = PER_GROUP[kind]
     number = index // per_group * _GROUP + _OFFSET[kind] + index % per_group
@@ -173,12 +221,14 @@ def events_at(kind: str, index: np.ndarray, config: NexmarkConfig) -> pa.RecordB
     return _auction_batch(index, drawn, time_us, config)
 
 
-def _bid_batch(index: np.ndarray, config: NexmarkConfig) -> pa.RecordBatch:
-    columns = [np.empty(len(index), dtype=np.int64) for _ in range(4)]
+def _bid_batch(first: int, count: int, config: NexmarkConfig, share: Share) -> pa.RecordBatch:
+    columns = [np.empty(count, dtype=np.int64) for _ in range(4)]
     _bids(
         np.uint64(config.seed),
         np.uint64(_STREAM["bid"]),
-        index,
+        first,
+        share.partition,
+        share.partitions,
         config.base_time_us,
         config.events_per_second,
         int(config.hot_ratio * (1 << 20)),

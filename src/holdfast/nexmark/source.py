@@ -12,19 +12,16 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch, with_time
-from holdfast.nexmark.generator import NexmarkConfig, event_time_us, events_at, schema_of
+from holdfast.nexmark.generator import NexmarkConfig, Share, event_time_us, generate, schema_of
 from holdfast.nexmark.generator import to_dataframe as generate_dataframe
 from holdfast.shell.sources.base import SourceReader, SourceRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +78,19 @@ class NexmarkReader:
     def __init__(self, spec: NexmarkSourceSpec) -> None:
         """Nothing is kept between reads."""
         self._spec = spec
+        self._share = Share(spec.partition, spec.partitions)
         self._schema = with_time(spec.source.schema)
 
     def read(self, from_id: int, max_tuples: int) -> SourceRows:
         """See `SourceReader.read`."""
-        source = self._spec.source
-        limit, first = self._due(), self._index(from_id)
-        most = max(0, min(max_tuples, limit - first))
-        index = self._indexes(np.arange(from_id, from_id + most, dtype=np.int64))
-        index = index[: int(np.searchsorted(index, limit))]
-        following = self._index(from_id + len(index))
+        source, share = self._spec.source, self._share
+        count = max(0, min(max_tuples, share.count_before(self._due()) - from_id))
+        first, following = share.index(from_id), share.index(from_id + count)
         is_over = following >= source.count
         boundary_us = END_US if is_over else event_time_us(source.kind, following, source.config)
-        if not len(index):
+        if not count:
             return SourceRows((), boundary_us, quiet_ms=self._due_in_ms(first))
-        batch = events_at(source.kind, index, source.config)
+        batch = generate(source.kind, from_id, count, source.config, share)
         time_us = batch.column("date_time").cast(pa.int64())
         timed = pa.RecordBatch.from_arrays([*batch.columns, time_us], schema=self._schema)
         created_us = 0 if source.rate is None else int(self._due_us(first))
@@ -121,18 +116,6 @@ class NexmarkReader:
         source = self._spec.source
         return source.origin_us + index / (source.rate or 1.0) * 1e6
 
-    def _index(self, tuple_id: int) -> int:
-        """The index of an event among all of its kind."""
-        return int(self._indexes(np.array([tuple_id], dtype=np.int64))[0])
-
-    def _indexes(self, ids: np.ndarray) -> np.ndarray:
-        """Those of ascending ids, ascending."""
-        if self._spec.partitions == 1:
-            return ids
-        block = ids // BLOCK * self._spec.partitions + self._spec.partition
-        indexes: np.ndarray = block * BLOCK + ids % BLOCK
-        return indexes
-
     def close(self) -> None:
         """See `SourceReader.close`."""
 
@@ -144,4 +127,4 @@ def counts_of(events: int) -> dict[str, int]:
 
 def now_us() -> int:
     """Wall-clock time in microseconds since the epoch."""
-    return int(np.int64(time.time() * 1e6))
+    return int(time.time() * 1e6)

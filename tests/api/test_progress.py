@@ -14,6 +14,7 @@ from holdfast.api.listeners import Listeners, QueryManager
 from holdfast.api.planning import Plan
 from holdfast.api.progress import Heard, Progress, ProgressMaker, Rates, recovery_block
 from holdfast.core.model.ids import NodeId
+from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.shell.spark.launch import NodeReport
 
 
@@ -46,6 +47,7 @@ def heard(reports: dict[str, NodeReport], committed: dict[str, int | None], **mo
         name: [] for name in ("checkpoints", "recoveries", "failures", "gaps", "damages")
     }
     empty["refused"] = {"coordinator": {"frames": 2, "handshakes": 1}}
+    empty["begun"] = {}
     return Heard(reports=made, committed=committed, **(empty | more))
 
 
@@ -82,25 +84,29 @@ def test_a_report_has_sparks_names_and_is_json() -> None:
         _ = progress.nothing
 
 
-def test_rows_are_counted_from_the_very_first_whoever_has_processed_them() -> None:
+def test_rows_are_counted_by_positions_whoever_has_brought_the_streams_there() -> None:
     maker = ProgressMaker(plan(), "name", "id", "run")
+    begun = {
+        NodeId("rows[0]"): RestartPoint(processed_before={"rows[0]": 900}),
+        NodeId("counts[0]"): RestartPoint(next_ids={"counts[0]": 40}),
+    }
 
-    def counted(read: int, new: int, written: int, at_s: float) -> tuple[int, int, float]:
-        rows = report({"rows[0]": read}, {"edge": read}, input_tuples=new)
-        counts = report({"edge": read}, {"counts[0]": written}, output_tuples=2)
-        said = heard({"rows[0]": rows, "counts[0]": counts}, {})
+    def counted(read: int, written: int, at_s: float) -> tuple[int, int, int, float]:
+        rows = report({"rows[0]": read}, {"edge": read})
+        counts = report({"edge": read}, {"counts[0]": written})
+        said = heard({"rows[0]": rows, "counts[0]": counts}, {}, begun=begun)
         found = maker.make(said, now_s=at_s)
-        assert found["sources"][0]["numInputRows"] == found["numInputRows"]
         assert found["sink"]["numOutputRows"] == found["numOutputRows"]
-        return found["numInputRows"], found["numOutputRows"], found["inputRowsPerSecond"]
+        of_source = found["sources"][0]["numInputRows"]
+        return found["numInputRows"], found["numOutputRows"], of_source, found["inputRowsPerSecond"]
 
-    unknown = heard({"rows[0]": NodeReport(), "counts[0]": NodeReport()}, {})
+    unknown = heard({"rows[0]": NodeReport(), "counts[0]": NodeReport()}, {}, begun=begun)
     assert maker.make(unknown, now_s=0.0)["numInputRows"] == 0
-    assert counted(1_000, 100, 42, 1.0) == (1_000, 42, 100.0), "an earlier run read 900"
-    assert counted(1_300, 400, 45, 2.0) == (1_300, 45, 200.0)
-    assert maker.make(unknown, now_s=2.5)["numInputRows"] == 1_300, "they have been replaced"
-    assert counted(1_200, 10, 44, 3.0)[:2] == (1_300, 45), "they replay"
-    assert counted(1_400, 210, 46, 4.0)[:2] == (1_400, 46)
+    assert counted(1_000, 42, 1.0) == (100, 2, 1_000, 100.0)
+    assert counted(1_300, 45, 2.0) == (400, 5, 1_300, 200.0)
+    assert maker.make(unknown, now_s=2.5)["numInputRows"] == 400, "they have been replaced"
+    assert counted(1_200, 44, 3.0)[:3] == (400, 5, 1_300), "they replay"
+    assert counted(1_400, 46, 4.0)[:3] == (500, 6, 1_400)
 
 
 def test_what_nobody_knows_of_a_source_is_null() -> None:

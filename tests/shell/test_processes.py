@@ -36,6 +36,18 @@ def test_a_session_of_its_own_is_as_nice_as_asked() -> None:
     assert group in ("7", "")
 
 
+def test_a_wish_that_comes_too_soon_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    write, refusals = Path.write_text, [BlockingIOError(), BlockingIOError()]
+
+    def busy(path: Path, text: str) -> int:
+        if refusals:
+            raise refusals.pop()
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", busy)
+    assert said_in_a_session(3)[2] in ("3", "")
+
+
 def test_with_zero_nothing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "setpriority", lambda *_: os._exit(1))
     before = os.getpriority(os.PRIO_PROCESS, 0)

@@ -44,7 +44,7 @@ def grow(root: str, step: int) -> None:
 
 
 def rows_read(query: hf.Query) -> int:
-    """Up to where the source is read: falls back with a node's death, and comes again."""
+    """Up to where the source is read, by whichever node."""
     return sum(source["numInputRows"] for source in query.lastProgress["sources"])
 
 

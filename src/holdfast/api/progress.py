@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _RATE_SPAN_S: Final = 2.0
 _RATE_STEP_S: Final = 0.1
 _CHECKPOINTS_SHOWN: Final = 20
+_BEGINNING: Final = RestartPoint()
 
 
 class Progress(dict[str, Any]):
@@ -83,6 +85,7 @@ class Heard:
         damages: Checkpoints that could not be read.
         refused: As `Query.refused()`.
         committed: Per source stream the rows that its log holds; None: nobody knows.
+        begun: Where each node was when this query started it first.
     """
 
     reports: Mapping[NodeId, NodeReport]
@@ -93,10 +96,11 @@ class Heard:
     damages: list[dict[str, Any]]
     refused: Mapping[str, Mapping[str, int]]
     committed: Mapping[str, int | None]
+    begun: Mapping[NodeId, RestartPoint]
 
 
 class _Rows:
-    """Rows that sources have given and sinks have got, from the very first ones.
+    """Rows that sources have given and sinks have got.
 
     Streams' positions say it, whoever has brought them there. A node that has just been put in
     another's place says less for a while: what was heard before holds.
@@ -117,31 +121,29 @@ class _Rows:
             if output.is_sink
             for stream in output.streams
         }
-        self._begun: dict[str, int] = {}
-        self._reached: dict[str, int] = {}
+        self._begun: dict[StreamId, int] = {}
+        self._reached: dict[StreamId, int] = {}
 
-    def hear(self, reports: Mapping[NodeId, NodeReport]) -> None:
+    def hear(self, heard: Heard) -> None:
         """Take in what nodes say now."""
         for stream, node in self.sources.items():
-            self._hear(stream, reports[node].processed, reports[node], "input_tuples")
+            begun = heard.begun.get(node, _BEGINNING).processed_before
+            self._hear(stream, begun, heard.reports[node].processed)
         for stream, node in self.sinks.items():
-            self._hear(stream, reports[node].next_ids, reports[node], "output_tuples")
+            begun = heard.begun.get(node, _BEGINNING).next_ids
+            self._hear(stream, begun, heard.reports[node].next_ids)
 
-    def _hear(
-        self, stream: str, positions: Mapping[str, int], report: NodeReport, count: str
-    ) -> None:
-        if stream in positions:
-            position = positions[stream]
-            self._begun.setdefault(stream, max(0, position - report.statistics.get(count, 0)))
-            self._reached[stream] = max(position, self._reached.get(stream, 0))
+    def _hear(self, stream: StreamId, begun: Mapping[str, int], reached: Mapping[str, int]) -> None:
+        first = self._begun[stream] = begun.get(stream, 0)
+        self._reached[stream] = max(first, reached.get(stream, 0), self._reached.get(stream, 0))
 
-    def all_of(self, streams: Iterable[str]) -> int:
+    def all_of(self, streams: Iterable[StreamId]) -> int:
         """From the very first one."""
-        return sum(self._reached.get(stream, 0) for stream in streams)
+        return sum(self._reached[stream] for stream in streams)
 
-    def new_of(self, streams: Iterable[str]) -> int:
-        """Since this query has begun."""
-        return self.all_of(streams) - sum(self._begun.get(stream, 0) for stream in streams)
+    def new_of(self, streams: Iterable[StreamId]) -> int:
+        """Since this query was started; what it has processed again from its restart points too."""
+        return sum(self._reached[stream] - self._begun[stream] for stream in streams)
 
 
 class ProgressMaker:
@@ -165,8 +167,9 @@ class ProgressMaker:
         """The report of this moment."""
         now_s = time.monotonic() if now_s is None else now_s
         rows = self._rows
-        rows.hear(heard.reports)
-        counts = {"": rows.new_of(rows.sources), "out": rows.new_of(rows.sinks)}
+        rows.hear(heard)
+        read, written = rows.new_of(rows.sources), rows.new_of(rows.sinks)
+        counts = {"": read, "out": written}
         for unit, nodes in self._units.items():
             counts[f"in {unit}"] = _sum(heard, nodes, "input_tuples")
             counts[f"out {unit}"] = _sum(heard, nodes, "output_tuples")
@@ -188,7 +191,6 @@ class ProgressMaker:
             }
             for source, streams in self._sources.items()
         ]
-        written = rows.all_of(rows.sinks)
         self._reports += 1
         reports = heard.reports.values()
         return Progress(
@@ -196,7 +198,7 @@ class ProgressMaker:
                 **self._who,
                 "timestamp": _timestamp(),
                 "batchId": self._reports - 1,
-                "numInputRows": rows.all_of(rows.sources),
+                "numInputRows": read,
                 "numOutputRows": written,
                 "inputRowsPerSecond": rates[""],
                 "processedRowsPerSecond": rates[""],

@@ -702,6 +702,7 @@ class Query:
                 list(cluster.damages),
                 self.refused(),
                 self._rows_committed(),
+                dict(cluster.begun),
             )
         )
 

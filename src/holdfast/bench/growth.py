@@ -1,6 +1,6 @@
 """Throughput and latency as the work grows: keys and state, parallelism, units in a chain, rate.
 
-Every point is two runs of a counting dataflow over generated bids: one as fast as it goes, one at a
+Every point is runs of a counting dataflow over generated bids, some as fast as they go, one at a
 steady rate. What a point changes is all that differs.
 """
 
@@ -284,9 +284,9 @@ def _fast(
     return _median(sizes.repeats, lambda: _measured(spark, make, options, instances, None))
 
 
-def _median(repeats: int, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _median(repeats: int, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The run with the median throughput."""
-    return sorted((run() for _ in range(repeats)), key=lambda r: r["seconds"])[repeats // 2]
+    return sorted((measure() for _ in range(repeats)), key=lambda r: r["seconds"])[repeats // 2]
 
 
 def _steady(
@@ -320,9 +320,9 @@ _INTRODUCTION = """\
 # Cost as work grows
 
 `holdfast bench growth` made this page. Counts per bidder over generated bids with upstream backup;
-every point has runs as fast as they go, of which the median counts, and one at {rate:,} tuples/s
-with a result per event, whose latency runs from an event's creation to its result in the sink's
-log.
+every point has runs as fast as they go, of which the median counts (with more than a million keys
+there is one), and one at {rate:,} tuples/s with a result per event, whose latency runs from an
+event's creation to its result in the sink's log.
 
 """
 _ABOUT: Final = {
@@ -333,8 +333,8 @@ _ABOUT: Final = {
         "most that the counting node reported. Up to 100,000 keys the tables lie in the core's own "
         "cache. Beyond, a bid waits for its bucket and its record to come from memory, some 70 ns "
         "instead of 20; and a new key, which also splits a bucket and is written out when the "
-        "window closes, takes half a microsecond. That is the knee behind a million: from ten "
-        "million on most bids are a key's first.",
+        "window closes, takes half a microsecond. That is the knee behind a million: with ten "
+        "million keys half of the bids are a key's first, and with 80 million most of them.",
     ),
     "parallelism": (
         "Parallelism",

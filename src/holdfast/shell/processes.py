@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _AUTOGROUP: Final = Path("/proc/self/autogroup")
+_WISHES: Final = 20
+_WISH_INTERVAL_S: Final = 0.02
 
 
 def die_with_parent() -> None:
@@ -33,8 +36,20 @@ def begin_session(niceness: int) -> None:
     if niceness:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, niceness)
-        with suppress(OSError):
+        _set_of_session(niceness)
+
+
+def _set_of_session(niceness: int) -> None:
+    """Linux takes one such wish in 100 ms, of all processes, from those without privileges."""
+    for _ in range(_WISHES):
+        try:
             _AUTOGROUP.write_text(str(niceness))
+        except BlockingIOError:
+            time.sleep(_WISH_INTERVAL_S)
+        except OSError:
+            return
+        else:
+            return
 
 
 def is_alive(pid: int) -> bool:

@@ -29,19 +29,30 @@ def test_who_was_missed_long_ago_and_heard_since_is_no_suspect() -> None:
         assert not watch.is_lost("a", heard_ms, limit_ms=50, now_ms=now_ms)
 
 
-def test_when_all_fall_silent_together_the_first_word_gives_all_their_time_again() -> None:
+def test_time_in_which_all_are_silent_does_not_count() -> None:
     watch = SilenceWatch(late_ms=100)
 
     def lost(now_ms: int, **heard_ms: int) -> list[str]:
         watch.check(now_ms, list(heard_ms.values()), 50)
         return [name for name, at_ms in heard_ms.items() if watch.is_lost(name, at_ms, 50, now_ms)]
 
-    assert not lost(50, a=0, b=10, c=10)
-    assert not lost(70, a=0, b=10, c=10)
-    assert not lost(105, a=0, b=10, c=10)
-    assert not lost(130, a=0, b=120, c=10), "b is there again"
-    assert not lost(155, a=0, b=120, c=150)
-    assert lost(160, a=0, b=140, c=150) == ["a"]
+    assert not lost(55, a=5, b=10, c=10)
+    assert not lost(70, a=5, b=10, c=10)
+    assert not lost(90, a=5, b=10, c=10), "all of them"
+    assert not lost(130, a=5, b=120, c=10), "b is there again"
+    assert not lost(140, a=5, b=120, c=135)
+    assert lost(145, a=5, b=120, c=135) == ["a"]
+
+
+def test_who_is_dead_is_lost_though_a_slow_one_falls_silent_again_and_again() -> None:
+    watch = SilenceWatch(late_ms=100)
+    slow_ms = 0
+    for now_ms in range(0, 1_000, 10):
+        slow_ms = now_ms if now_ms % 70 == 0 else slow_ms
+        watch.check(now_ms, [0, slow_ms], 50)
+        if watch.is_lost("dead", 0, 50, now_ms):
+            break
+    assert 60 < now_ms <= 160
 
 
 def test_those_that_stay_silent_together_are_lost_all_the_same() -> None:

@@ -5,8 +5,8 @@ only after it goes on, and its check may be due before them. So a check that com
 for lost yet who was not missed at the check before: one more turn, and such words are in.
 
 Nor do all peers die in one moment: when all of them fall silent together, the machine that they
-share stands still, or who waits is cut off from them. What is borne then is three times as long,
-and once one of them is heard the others have all their time again.
+share stands still, or who waits is cut off from them. Such a time does not count, up to twice the
+limit: what is missed for three times the limit is lost, whatever the others do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _COMMON_FACTOR: Final = 2
-"""So many limits of a silence that all share do not count."""
+"""So many limits of silence that all share do not count."""
 
 
 class SilenceWatch:
@@ -52,7 +52,8 @@ class SilenceWatch:
 
     def is_lost(self, peer: str, heard_ms: int, limit_ms: int, now_ms: int) -> bool:
         """Whether a peer that was last heard at `heard_ms` is missed for more than `limit_ms`."""
-        since_ms = heard_ms if self._common_ms is None else max(heard_ms, self._common_ms)
+        common_ms = heard_ms if self._common_ms is None else self._common_ms
+        since_ms = max(heard_ms, min(common_ms, heard_ms + _COMMON_FACTOR * limit_ms))
         if now_ms - since_ms <= limit_ms:
             return False
         self._missed[peer] = heard_ms

@@ -140,6 +140,7 @@ class Cluster:
         self._on_end: Callable[[], None] = lambda: None
         self._loop = threading.Thread(target=self._run, name="holdfast-coordinator", daemon=True)
         self.reports = {plan.node: NodeReport() for plan in spec.plans}  # of primaries
+        self.begun: dict[NodeId, RestartPoint] = {}  # where each node was at first
         self._reports_of: dict[str, NodeReport] = {}  # by task
         self.failures: list[dict[str, Any]] = []
         self.recoveries: list[dict[str, Any]] = []
@@ -516,6 +517,7 @@ class Cluster:
 
     def _send_assignment(self, effect: c.SendAssignment) -> None:
         point = effect.assignment.restart_point
+        self.begun.setdefault(effect.node, point or RestartPoint())
         word = {
             "kind": "assign",
             "epoch": effect.assignment.epoch,

@@ -40,6 +40,7 @@ RATE: Final = 10_000
 
 _TIMEOUT_S = 600.0
 _ALLOWANCE_US = 2_000_000
+_MUCH_STATE: Final = {"spark.holdfast.stateBytesMax": str(8 << 30)}
 _MANY_KEYS: Final = 1_000_000
 _MORE = 10_000_000
 """Bids after those that bring the keys."""
@@ -242,7 +243,7 @@ def _preloaded(spark: SparkSession, keys: int, rate: int | None, sizes: Sizes) -
         emit = "final" if rate is None else "changes"
         counted.aggregate("count(*) AS bids", name="counts", emit=emit).sink("q12")
         began_s = time.time()
-        query = _start(spark, flow, f"{folder}/run", {})
+        query = _start(spark, flow, f"{folder}/run", _MUCH_STATE)
         state_bytes = 0
         try:
             while query.isActive:
@@ -254,6 +255,8 @@ def _preloaded(spark: SparkSession, keys: int, rate: int | None, sizes: Sizes) -
                 if time.time() - began_s > _TIMEOUT_S:
                     raise BenchFailed(f"{keys} keys: no end within {_TIMEOUT_S:.0f} s")
                 time.sleep(0.05)
+            if query.exception() is not None:
+                raise BenchFailed(f"{keys} keys: {query.exception()}")
             found = _result(query, folder, total, rate)
         finally:
             query.stop()

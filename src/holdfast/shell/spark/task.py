@@ -82,6 +82,7 @@ _HELLO_INTERVAL_MS = 500
 _RESTORING_POLL_MS = 5
 _STATISTICS_INTERVAL_S = 0.5
 _TOGETHER_MS = 100
+_RECORD_BYTES_MAX = 64 << 20
 """Loose timers that wait for as long all fire at multiples of it."""
 _LOOSE_TIMERS = frozenset({"ack", "keep-alive", "read"})
 """Those that do no harm when they fire early; checkpoints and deltas keep their intervals."""
@@ -951,6 +952,11 @@ def _known(node: Node | StandbyReplica | None) -> dict[str, Any]:
 
 
 def _append(writer: LogWriter | RoundLogWriter, batch: TupleBatch) -> None:
+    """In records that readers take whole: what a window of many groups puts out is many of them."""
+    while batch.nbytes > _RECORD_BYTES_MAX and batch.count > 1:
+        cut = batch.first_id + max(1, batch.count * _RECORD_BYTES_MAX // batch.nbytes)
+        _append(writer, batch.before(cut))
+        batch = batch.starting_at(cut)
     writer.append(
         batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us
     )

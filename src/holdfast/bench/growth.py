@@ -337,7 +337,7 @@ _ABOUT: Final = {
         "cache. Beyond, a bid waits for its bucket and its record to come from memory, some 70 ns "
         "instead of 20; and a new key, which also splits a bucket and is written out when the "
         "window closes, takes half a microsecond. That is the knee behind a million: with ten "
-        "million keys half of the bids are a key's first, and with 80 million most of them.",
+        "million keys half of the bids are a key's first.",
     ),
     "parallelism": (
         "Parallelism",

@@ -164,8 +164,12 @@ def _summary(
 
 def _timeline(recoveries: list[dict[str, Any]], killed_at_s: float | None) -> list[dict[str, Any]]:
     """What happened when, in milliseconds since the kill; empty if nothing was killed."""
-    mine = [recovery for recovery in recoveries if recovery["node"] == KILLED]
-    if killed_at_s is None or not mine:
+    if killed_at_s is None:
+        return []
+    of_node = [recovery for recovery in recoveries if recovery["node"] == KILLED]
+    # It may have been taken for dead before, on a machine that stood still.
+    mine = [recovery for recovery in of_node if recovery["recovered_unix_s"] >= killed_at_s]
+    if not mine:
         return []
     recovery = mine[0]
     last_sign_s = recovery["recovered_unix_s"] - recovery["recovered_ms"] / 1e3

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.api.batch_twin import Verification
-from holdfast.flights.demo import Demo, _summary
+from holdfast.flights.demo import KILLED, Demo, _summary
 from holdfast.flights.load import airlines, flights, weather
 
 pytestmark = pytest.mark.slow
@@ -93,3 +93,14 @@ def test_one_tuple_too_few_is_not_identical() -> None:
     progress = {"numInputRows": 10, "lateRows": 0, "latencyMs": {}, "recoveries": []}
     assert _summary(progress, [good, good], 1.0, None)["identical"]
     assert not _summary(progress, [good, bad], 1.0, None)["identical"]
+
+
+def test_the_timeline_is_that_of_the_kill_not_of_an_earlier_false_alarm() -> None:
+    times = {"detected_ms": 1, "restarted_ms": 50, "replayed_ms": 5, "recovered_ms": 60}
+    recovery = {"node": KILLED, "replayed_tuples": 7, **times}
+    early, late = recovery | {"recovered_unix_s": 90.0}, recovery | {"recovered_unix_s": 100.06}
+    progress = {"numInputRows": 10, "lateRows": 0, "latencyMs": {}}
+    timeline = _summary(progress | {"recoveries": [early, late]}, [], 1.0, 100.0)["timeline"]
+    assert [event["ms"] for event in timeline] == [0, 1, 51, 56, 60]
+    assert not _summary(progress | {"recoveries": [early]}, [], 1.0, 100.0)["timeline"]
+    assert not _summary(progress | {"recoveries": [late]}, [], 1.0, None)["timeline"]

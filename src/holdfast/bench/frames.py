@@ -146,7 +146,7 @@ def _run(spark: SparkSession, variant: Variant, seconds: float) -> dict[str, Any
             what = "frames: the first micro-batches of the reading query"
             wait_until(query, is_warm, what, _TIMEOUT_S)
             former = query.latency()  # What had waited while Spark's queries came up.
-            time.sleep(seconds)
+            time.sleep(seconds)  # The time that is measured.
             reading.stop()
             own, progress = query.latency().since(former), query.lastProgress
         finally:

@@ -254,7 +254,7 @@ def _preloaded(spark: SparkSession, keys: int, rate: int | None, sizes: Sizes) -
                     end.with_suffix(".draft").rename(end)
                 if time.time() - began_s > _TIMEOUT_S:
                     raise BenchFailed(f"{keys} keys: no end within {_TIMEOUT_S:.0f} s")
-                time.sleep(0.05)
+                time.sleep(0.05)  # Nodes report their state twice a second.
             if query.exception() is not None:
                 raise BenchFailed(f"{keys} keys: {query.exception()}")
             found = _result(query, folder, total, rate)

@@ -166,12 +166,11 @@ def _timeline(recoveries: list[dict[str, Any]], killed_at_s: float | None) -> li
     """What happened when, in milliseconds since the kill; empty if nothing was killed."""
     if killed_at_s is None:
         return []
-    of_node = [recovery for recovery in recoveries if recovery["node"] == KILLED]
+    of_node = (recovery for recovery in recoveries if recovery["node"] == KILLED)
     # It may have been taken for dead before, on a machine that stood still.
-    mine = [recovery for recovery in of_node if recovery["recovered_unix_s"] >= killed_at_s]
-    if not mine:
+    recovery = next((r for r in of_node if r["recovered_unix_s"] >= killed_at_s), None)
+    if recovery is None:
         return []
-    recovery = mine[0]
     last_sign_s = recovery["recovered_unix_s"] - recovery["recovered_ms"] / 1e3
     detected = (last_sign_s - killed_at_s) * 1e3 + recovery["detected_ms"]
     started = detected + recovery["restarted_ms"]

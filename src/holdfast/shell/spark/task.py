@@ -81,8 +81,9 @@ _SKIPPED_RECORDS = 1000
 _HELLO_INTERVAL_MS = 500
 _RESTORING_POLL_MS = 5
 _STATISTICS_INTERVAL_S = 0.5
-_TOGETHER_MS = 100
 _RECORD_BYTES_MAX = 64 << 20
+"""A log's readers take records whole, and refuse those of a gigabyte or of very many rows."""
+_TOGETHER_MS = 100
 """Loose timers that wait for as long all fire at multiples of it."""
 _LOOSE_TIMERS = frozenset({"ack", "keep-alive", "read"})
 """Those that do no harm when they fire early; checkpoints and deltas keep their intervals."""

@@ -248,7 +248,7 @@ class Waker(ArbitraryOperator):
         self.wanted = None
         batch_ = pa.RecordBatch.from_arrays([pa.array([clock_us])], schema=SCHEMA)
         times = np.array([clock_us], dtype=np.int64)
-        return Output(Rows(batch_, times, np.array([AT_CLOSE]), 0), low)
+        return Output((Rows(batch_, times, np.array([AT_CLOSE]), 0),), low)
 
     def promises_us(self, boundary_us: int) -> int:
         return min(boundary_us, 33)
@@ -337,3 +337,32 @@ def test_a_node_stops_working_while_too_much_of_a_sink_that_holds_it_up_is_not_d
         machine.step(events.SinkSynced(sink, 1), 2)
         written += of_kind(proceed(machine), events.WriteSink)
         assert [w.batch.first_id for w in written] == [4]
+
+
+@pytest.mark.parametrize("is_sink", [True, False])
+def test_much_output_is_cut_into_what_readers_and_receivers_take_whole(
+    is_sink: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.core.model.tuples.PART_BYTES", 1_000)
+    limits = replace(LIMITS, input_queue_tuples=1_000, round_tuples=1_000)
+    inputs = (InputSpec(A, 0, SCHEMA, NodeId("a"), ()),)
+    receivers = () if is_sink else (NodeId("c"),)
+    output = OutputSpec(("port", 0), SCHEMA, (OUT,), receivers, is_sink=is_sink)
+    plan = NodePlan(NodeId("n"), "n", 0, inputs, 1, (), (output,), limits=limits)
+    machine = Node(plan, Assignment(1, ONE, None, {OUT: 0} if is_sink else {}), 0)
+    machine.step(events.PeerIncarnationLearned(NodeId("a"), ONE), 0)
+    if not is_sink:
+        machine.step(events.PeerIncarnationLearned(NodeId("c"), ONE), 0)
+        machine.step(events.SubscribeReceived(OUT, ONE, ONE, 0, 0, 1_000), 0)
+    whole = batch(0, list(range(300)), 400)
+    effects = receive(machine, A, whole)
+    kind = events.WriteSink if is_sink else events.SendBatch
+    sent = [effect.batch for effect in of_kind(effects, kind)]
+    assert len(sent) > 4
+    assert max(part.nbytes for part in sent) < 1_100
+    assert pa.Table.from_batches([part.batch for part in sent]).equals(
+        pa.Table.from_batches([whole.batch])
+    )
+    assert [part.first_id for part in sent[1:]] == [part.next_id for part in sent[:-1]]
+    assert {part.boundary_us for part in sent[:-1]} == {BEGINNING_US}
+    assert sent[-1].boundary_us == 400

@@ -40,12 +40,12 @@ from holdfast.core.haunit.events import (
 from holdfast.core.haunit.prepared import OutputTuples
 from holdfast.core.model.ids import BEGINNING_US, NO_ID, NOBODY, Incarnation, NodeId, StreamId
 from holdfast.core.model.stable_hash import partition_of
-from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.core.model.tuples import TupleBatch, in_parts, with_time
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
 from holdfast.core.recovery.guarantee import Guarantee, StreamRebased
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from holdfast.core.haunit.events import (
         AckReceived,
@@ -268,9 +268,20 @@ class HAOutput:
         )
 
     def put_out(
+        self, spec: OutputSpec, pieces: Sequence[Rows], boundary_us: int, effects: list[Effect]
+    ) -> None:
+        """Number rows and append them to their queues, or write them to their sink.
+
+        Only the last of them brings the boundary.
+        """
+        pieces = [piece for piece in pieces if len(piece.time_us)]
+        for number, piece in enumerate(pieces, 1):
+            is_last = number == len(pieces)
+            self._put_out(spec, piece, boundary_us if is_last else BEGINNING_US, effects)
+
+    def _put_out(
         self, spec: OutputSpec, rows: Rows, boundary_us: int, effects: list[Effect]
     ) -> None:
-        """Number rows and append them to their queues, or write them to their sink."""
         kept = rows.batch if spec.columns is None else rows.batch.select(list(spec.columns))
         batch = pa.RecordBatch.from_arrays(
             [*kept.columns, pa.array(rows.time_us)], schema=with_time(spec.schema)
@@ -280,18 +291,20 @@ class HAOutput:
             sink = self._sinks[spec.streams[0]]
             tuples = TupleBatch(sink.next_id, batch, boundary_us, rows.created_us)
             sink.next_id = tuples.next_id
-            if self._is_secondary or self._gates:
-                sink.held.append(tuples)
-            else:
-                self._write(spec.streams[0], tuples, effects)
+            for part in in_parts(tuples):
+                if self._is_secondary or self._gates:
+                    sink.held.append(part)
+                else:
+                    self._write(spec.streams[0], part, effects)
             return
         for stream, part in zip(spec.streams, _partition(batch, spec), strict=True):
             output = self._streams[stream]
             if output.rebased_at >= 0:
                 part = self._not_before(part, output.has_before_us)
             if part.num_rows:
-                queue = output.queue
-                queue.append(TupleBatch(queue.next_id, part, boundary_us, rows.created_us))
+                tuples = TupleBatch(output.queue.next_id, part, boundary_us, rows.created_us)
+                for tuples_part in in_parts(tuples):
+                    output.queue.append(tuples_part)
 
     def _not_before(self, batch: pa.RecordBatch, time_us: int) -> pa.RecordBatch:
         """What a receiver has not got that has everything older: it was promised no more of that.

@@ -102,7 +102,7 @@ from holdfast.core.haunit.rounds import Round, Rounds
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch
-from holdfast.core.operators.base import ArbitraryOperator, Rows
+from holdfast.core.operators.base import NOTHING, ArbitraryOperator, Output, Rows
 from holdfast.core.recovery.guarantee import Guarantee, StreamRebased
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
@@ -626,28 +626,27 @@ class Node:
         self._is_woken = False
         self._boundary_us = max(self._boundary_us, boundary_us)
         none = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
-        results: list[tuple[Rows | None, np.ndarray]] = []
+        arrived = [NOTHING if rows is None else Output((rows,), low) for rows in ports]
+        results: list[Output] = []
         promised: list[int] = []
         for spec, operator in zip(self.plan.operators, self._operators, strict=True):
             inputs: list[Rows | None] = []
             operator_low = none
             for kind, number in spec.inputs:
-                rows, rows_low = (ports[number], low) if kind == "port" else results[number]
-                inputs.append(rows)
-                if rows is not None:
-                    operator_low = np.minimum(operator_low, rows_low)
+                given = (arrived if kind == "port" else results)[number]
+                inputs.append(given.rows)
+                if given.low is not None:
+                    operator_low = np.minimum(operator_low, given.low)
             before_us = self._promised_to(spec, promised)
-            output = operator.process(inputs, operator_low, before_us)
-            results.append((output.rows, none if output.low is None else output.low))
+            results.append(operator.process(inputs, operator_low, before_us))
             promised.append(operator.promises_us(before_us))
         if self._is_silent:
             return
         for wanted in self.plan.outputs:
             kind, number = wanted.source
-            rows = ports[number] if kind == "port" else results[number][0]
+            given = (arrived if kind == "port" else results)[number]
             before_us = self._boundary_us if kind == "port" else promised[number]
-            if rows is not None and len(rows.time_us):
-                self._outputs.put_out(wanted, rows, before_us, effects)
+            self._outputs.put_out(wanted, given.pieces, before_us, effects)
         self._promise(promised)
 
     def _promised(self) -> list[int]:

@@ -15,11 +15,13 @@ import pyarrow as pa
 from holdfast.core.model.ids import BEGINNING_US
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
 
 TIME_COLUMN: Final = "__time_us"
+PART_BYTES: Final = 4 << 20
+"""What is sent in one frame and written in one record: receivers and readers take those whole."""
 
 
 class TupleType(enum.IntEnum):
@@ -93,6 +95,15 @@ class TupleBatch:
             return self
         rows = self.batch.slice(0, tuple_id - self.first_id)
         return replace(self, batch=rows, boundary_us=BEGINNING_US)
+
+
+def in_parts(batch: TupleBatch) -> Iterator[TupleBatch]:
+    """The same tuples in batches of about `PART_BYTES` at most; only the last has the boundary."""
+    while batch.nbytes > PART_BYTES and batch.count > 1:
+        cut = batch.first_id + max(1, batch.count * PART_BYTES // batch.nbytes)
+        yield batch.before(cut)
+        batch = batch.starting_at(cut)
+    yield batch
 
 
 def between(batches: Iterable[TupleBatch], from_id: int, to_id: int) -> tuple[TupleBatch, ...]:

@@ -11,7 +11,7 @@ window start).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +29,7 @@ from holdfast.core.operators.accumulators import (
 from holdfast.core.operators.base import (
     AT_CLOSE,
     NOTHING,
+    PIECE_ROWS,
     Evaluator,
     Operator,
     OperatorClass,
@@ -36,6 +37,7 @@ from holdfast.core.operators.base import (
     Owns,
     Rows,
     has_rows,
+    in_pieces,
 )
 from holdfast.core.operators.windows import ClosedWindow, WindowDirectory, WindowSpec
 from holdfast.core.state.page_manager import PageManager, PageSetId
@@ -203,8 +205,8 @@ class WindowAggregate(Operator):
             if self._is_changes:
                 if numbers is None:
                     numbers = np.arange(len(rows.time_us), dtype=np.int64)
-                starts = np.full(len(keys), start, dtype=np.int64)
-                parts.append((0, numbers, self._batch(starts, keys, running, window.strings)))
+                edges = self._edges(start, len(keys))
+                parts.append((0, numbers, self._batch(edges, keys, running, window.strings)))
         if not self._is_changes:
             return NOTHING
         numbers = np.concatenate([numbers for _, numbers, _ in parts])
@@ -213,9 +215,8 @@ class WindowAggregate(Operator):
             permutation = np.argsort(numbers, kind="stable")
             numbers = numbers[permutation]
             batch = pa.concat_batches([part for _, _, part in parts]).take(pa.array(permutation))
-        return Output(
-            Rows(batch, rows.time_us[numbers], rows.order[numbers], rows.created_us), cause
-        )
+        changed = Rows(batch, rows.time_us[numbers], rows.order[numbers], rows.created_us)
+        return Output((changed,), cause)
 
     def _attach(self, page_sets: tuple[PageSetId, ...] | None) -> _Window:
         """A window's structures, new or over these page sets."""
@@ -250,46 +251,52 @@ class WindowAggregate(Operator):
     # -- emitting ---------------------------------------------------------------------------
 
     def _emit(self, closed: list[ClosedWindow[_Window]]) -> Output:
-        batches: list[pa.RecordBatch] = []
-        ends: list[np.ndarray] = []
-        cause = closed[0].low.copy()
-        for window in closed:
-            batch = self._rows_of(window.start, window.state)
-            batches.append(batch)
-            ends.append(
-                np.full(batch.num_rows, window.start + self._spec.size_us - 1, dtype=np.int64)
-            )
-            np.minimum(cause, window.low, out=cause)
-        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        order = np.full(batch.num_rows, AT_CLOSE, dtype=np.int64)
+        cause = np.minimum.reduce([window.low for window in closed])
         created_us = max(window.created_us for window in closed)
-        return Output(Rows(batch, np.concatenate(ends), order, created_us), cause)
+        return Output(in_pieces(self._parts_of(closed, created_us)), cause)
 
-    def _rows_of(self, start: int, window: _Window) -> pa.RecordBatch:
+    def _parts_of(self, closed: list[ClosedWindow[_Window]], created_us: int) -> Iterator[Rows]:
+        for window in closed:
+            batches = self._rows_of(window.start, window.state)
+            rows = min(len(window.state.groups), PIECE_ROWS)
+            last_us = np.full(rows, window.start + self._spec.size_us - 1, dtype=np.int64)
+            order = np.full(rows, AT_CLOSE, dtype=np.int64)
+            for batch in batches:
+                n = batch.num_rows
+                yield Rows(batch, last_us[:n], order[:n], created_us)
+
+    def _rows_of(self, start: int, window: _Window) -> Iterator[pa.RecordBatch]:
         """The results of a window, one row per group in order of first arrival."""
-        entries = window.groups.entries()
-        starts = np.full(len(entries), start, dtype=np.int64)
-        key_words = self._groups.key_words
-        keys, values = entries[:, :key_words], entries[:, key_words:]
-        return self._batch(starts, keys, values, window.strings)
+        count, key_words = len(window.groups), self._groups.key_words
+        edges = self._edges(start, min(count, PIECE_ROWS))
+        for first in range(0, count, PIECE_ROWS):
+            entries = window.groups.entries(first, min(PIECE_ROWS, count - first))
+            keys, values = entries[:, :key_words], entries[:, key_words:]
+            yield self._batch(edges, keys, values, window.strings)
 
     def state_rows(self) -> pa.Table:
         """The groups of the open windows with their results so far."""
-        batches = [self._rows_of(start, window) for start, window in self._directory.states()]
+        states = self._directory.states()
+        batches = [batch for start, window in states for batch in self._rows_of(start, window)]
         return pa.Table.from_batches(batches, schema=self.output_schema)
+
+    def _edges(self, start: int, count: int) -> list[pa.Array]:
+        """The columns that say which window it is, for so many rows."""
+        return [
+            column_of(np.full(count, edge, dtype=np.int64), None, kind)
+            for edge, (_, kind) in zip(
+                (start, start + self._spec.size_us), self._window_fields, strict=True
+            )
+        ]
 
     def _batch(
         self,
-        starts: np.ndarray,
+        edges: list[pa.Array],
         keys: np.ndarray,
         values: np.ndarray,
         strings: StringPages | None,
     ) -> pa.RecordBatch:
-        edges = (starts, starts + self._spec.size_us)
-        columns = [
-            column_of(edge, None, kind)
-            for edge, (_, kind) in zip(edges, self._window_fields, strict=True)
-        ]
+        columns = [edge.slice(0, len(keys)) for edge in edges]
         columns += self._groups.key_columns(keys, strings)
         columns += self._groups.result_columns(values, strings)
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)

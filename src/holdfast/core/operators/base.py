@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -29,6 +29,9 @@ from holdfast.core.errors import LocalProtocolError
 
 AT_CLOSE: Final = 2**62
 """The order of rows that a boundary caused: after every input row of the round."""
+
+PIECE_ROWS: Final = 1 << 16
+"""Of a window's results so many are made at once: their columns stay in a core's caches."""
 
 
 class OperatorClass(enum.IntEnum):
@@ -91,16 +94,22 @@ class Output:
     """What one round produced.
 
     Attributes:
-        rows: The rows, or None.
+        pieces: The rows, one piece after the other: what a window of many groups gives is never in
+            one place, as fresh memory and writing past the caches cost more than the rows do.
         low: int64 per node-wide input stream: the oldest tuple id that contributed to these rows
             (or an older one), which is cause() of HA; None without rows. [HA §5.2]
     """
 
-    rows: Rows | None
+    pieces: tuple[Rows, ...]
     low: np.ndarray | None
 
+    @property
+    def rows(self) -> Rows | None:
+        """All rows in one piece, copied if there are several; None without rows."""
+        return joined(self.pieces) if self.pieces else None
 
-NOTHING: Final = Output(None, None)
+
+NOTHING: Final = Output((), None)
 
 
 Owns: TypeAlias = Callable[[Sequence[pa.Array]], np.ndarray]
@@ -191,6 +200,35 @@ class ArbitraryOperator(Operator):
 def has_rows(rows: Rows | None) -> bool:
     """Whether there is at least one row."""
     return rows is not None and len(rows.time_us) > 0
+
+
+def joined(pieces: Sequence[Rows]) -> Rows:
+    """The rows of one piece after the other; there must be one at least."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return Rows(
+        pa.concat_batches([piece.batch for piece in pieces]),
+        np.concatenate([piece.time_us for piece in pieces]),
+        np.concatenate([piece.order for piece in pieces]),
+        max(piece.created_us for piece in pieces),
+    )
+
+
+def in_pieces(parts: Iterable[Rows]) -> tuple[Rows, ...]:
+    """The same rows with small parts joined, up to `PIECE_ROWS` of them."""
+    pieces: list[Rows] = []
+    small: list[Rows] = []
+    room = PIECE_ROWS
+    for part in parts:
+        count = len(part.time_us)
+        if small and count > room:
+            pieces.append(joined(small))
+            small, room = [], PIECE_ROWS
+        small.append(part)
+        room -= count
+    if small:
+        pieces.append(joined(small))
+    return tuple(pieces)
 
 
 def merge_permutation(parts: Sequence[Rows]) -> np.ndarray:

@@ -120,7 +120,7 @@ class BSort(Operator):
         batch = self._batch(records)
         time_us = np.ascontiguousarray(records[:, self._key_words])
         self._renew()
-        return Output(Rows(batch, time_us, np.concatenate(orders), self._created_us), cause)
+        return Output((Rows(batch, time_us, np.concatenate(orders), self._created_us),), cause)
 
     def promises_us(self, boundary_us: int) -> int:
         """Not beyond the oldest row held."""

@@ -47,7 +47,8 @@ class Filter(Operator):
         if kept == 0:
             return NOTHING
         if kept == len(keep):
-            return Output(rows, low)
+            return Output((rows,), low)
         times, order = rows.time_us[keep], rows.order[keep]
         batch = rows.batch.filter(mask)
-        return Output(Rows(batch, times, order, rows.created_us, rows.batch_starts), low)
+        kept_rows = Rows(batch, times, order, rows.created_us, rows.batch_starts)
+        return Output((kept_rows,), low)

@@ -120,7 +120,7 @@ class IncrementalJoin(Operator):
         columns, time_us = self._rows.columns_of(pairs[:, 1], pairs[:, 2])
         batch = pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
         created_us = max(rows.created_us for _, rows in present)
-        return Output(Rows(batch, time_us, order[pairs[:, 0]], created_us), cause)
+        return Output((Rows(batch, time_us, order[pairs[:, 0]], created_us),), cause)
 
     def oldest_needed(self) -> np.ndarray | None:
         """The first tuple ever seen per stream; it never moves."""

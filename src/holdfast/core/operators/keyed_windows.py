@@ -136,7 +136,7 @@ class KeyedWindows(Operator):
         batch = self._batch(windows, records)
         self._renew()
         time_us, order = np.ascontiguousarray(places[:, 1]), np.ascontiguousarray(places[:, 0])
-        return Output(Rows(batch, time_us, order, self._created_us), cause)
+        return Output((Rows(batch, time_us, order, self._created_us),), cause)
 
     def oldest_needed(self) -> np.ndarray | None:
         """The oldest tuple of an open window; where the alignment is by the first, that of all."""

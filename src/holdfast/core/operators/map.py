@@ -41,4 +41,4 @@ class Map(Operator):
         except ArithmeticError:
             raise explained(self.name, self._expressions, rows) from None
         batch = pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
-        return Output(replace(rows, batch=batch), low)
+        return Output((replace(rows, batch=batch),), low)

@@ -113,7 +113,7 @@ class PartialAggregate(Operator):
         columns += self._groups.result_columns(values, None)
         batch = pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
         times, order = rows.time_us[firsts], rows.order[firsts]
-        return Output(Rows(batch, times, order, rows.created_us), low)
+        return Output((Rows(batch, times, order, rows.created_us),), low)
 
     def _key_words(self, batch: pa.RecordBatch) -> tuple[np.ndarray, int]:
         """The words of all keys, one after the other, and how many a key has."""

@@ -139,7 +139,7 @@ class Resample(Operator):
             return NOTHING
         batch, time_us = found
         order = np.full(len(time_us), AT_CLOSE, dtype=np.int64)
-        return Output(Rows(batch, time_us, order, self._created_us), cause)
+        return Output((Rows(batch, time_us, order, self._created_us),), cause)
 
     def promises_us(self, boundary_us: int) -> int:
         """Behind the input's by what has to be known after a row's time."""

@@ -53,7 +53,7 @@ class Sampler(ArbitraryOperator):
         if not bool(keep.any()):
             return NOTHING
         batch = rows.batch.filter(pa.array(keep))
-        return Output(Rows(batch, rows.time_us[keep], rows.order[keep], rows.created_us), low)
+        return Output((Rows(batch, rows.time_us[keep], rows.order[keep], rows.created_us),), low)
 
 
 @kernel("void(uint64, int64, boolean[::1])")

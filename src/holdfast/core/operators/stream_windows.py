@@ -66,8 +66,9 @@ class StreamWindowAggregate(WindowAggregate):
         first = int(low[0])
         ids = np.arange(first, first + len(rows.time_us), dtype=np.int64)
         output = super().process([replace(rows, time_us=ids)], low, first + len(ids))
-        if output.rows is None:
-            return NOTHING
-        last = output.rows.time_us - first
-        placed = replace(output.rows, time_us=rows.time_us[last], order=rows.order[last])
-        return Output(placed, output.low)
+        pieces: list[Rows] = []
+        for piece in output.pieces:
+            last = piece.time_us - first
+            placed = replace(piece, time_us=rows.time_us[last], order=rows.order[last])
+            pieces.append(placed)
+        return Output(tuple(pieces), output.low)

@@ -52,4 +52,4 @@ class Union(Operator):
         if len(parts) > 1:
             batch = batch.take(pa.array(permutation))
             time_us, order = time_us[permutation], order[permutation]
-        return Output(Rows(batch, time_us, order, created_us), low)
+        return Output((Rows(batch, time_us, order, created_us),), low)

@@ -25,6 +25,7 @@ from holdfast.core.operators.base import (
     Owns,
     Rows,
     has_rows,
+    in_pieces,
 )
 from holdfast.core.operators.join import (
     JOIN_PAGE_SETS,
@@ -106,27 +107,20 @@ class WindowedJoin(Operator):
         closed = self._directory.close(boundary_us)
         if not closed:
             return NOTHING
-        batches: list[pa.RecordBatch] = []
-        ends: list[np.ndarray] = []
+        parts: list[Rows] = []
         cause = closed[0].low.copy()
-        created_us = 0
         for window in closed:
             batch = self._join(window.start, window.state)
             window.state.destroy()
             if batch.num_rows == 0:
                 continue
-            if not batches:
+            if not parts:
                 cause = window.low.copy()
             np.minimum(cause, window.low, out=cause)
-            created_us = max(created_us, window.created_us)
-            batches.append(batch)
-            end_us = window.start + self._spec.size_us
-            ends.append(np.full(batch.num_rows, end_us - 1, dtype=np.int64))
-        if not batches:
-            return NOTHING
-        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        order = np.full(batch.num_rows, AT_CLOSE, dtype=np.int64)
-        return Output(Rows(batch, np.concatenate(ends), order, created_us), cause)
+            last_us = np.full(batch.num_rows, window.start + self._spec.size_us - 1, dtype=np.int64)
+            order = np.full(batch.num_rows, AT_CLOSE, dtype=np.int64)
+            parts.append(Rows(batch, last_us, order, window.created_us))
+        return Output(in_pieces(parts), cause) if parts else NOTHING
 
     def oldest_needed(self) -> np.ndarray | None:
         """The oldest tuple of any open window."""

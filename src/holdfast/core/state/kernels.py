@@ -199,11 +199,17 @@ def read_records(
     """Records `first..` of fixed `width`, without their `skip` leading words, into out[n, w]."""
     per_page = (1 << shift) // width
     n, w = out.shape
-    for i in range(n):
-        r = first + i
-        address = (pages[r // per_page] << shift) + (r % per_page) * width + skip
-        for j in range(w):
-            out[i, j] = arena[address + j]
+    page, at = first // per_page, first % per_page
+    i = 0
+    while i < n:
+        address = (pages[page] << shift) + at * width + skip
+        stop = min(n, i + per_page - at)
+        while i < stop:
+            for j in range(w):
+                out[i, j] = arena[address + j]
+            address += width
+            i += 1
+        page, at = page + 1, 0
 
 
 @kernel("int64(int64[::1], uint8[::1], int64[::1], int64, int64[::1], int64, int64[:,::1], int64)")

@@ -152,11 +152,12 @@ class UnorderedMap:
                 done,
             )
 
-    def entries(self) -> np.ndarray:
-        """Keys and values in insertion order, int64 (entries, k + v)."""
-        out = np.empty((len(self), self.width - 1), dtype=np.int64)
+    def entries(self, first: int = 0, count: int | None = None) -> np.ndarray:
+        """Keys and values in insertion order, int64 (n, k + v): from `first` on, all or `count`."""
+        count = len(self) - first if count is None else count
+        out = np.empty((count, self.width - 1), dtype=np.int64)
         kernels.read_records(
-            self._manager.arena, self._manager.shift, self.record_pages, 0, self.width, 1, out
+            self._manager.arena, self._manager.shift, self.record_pages, first, self.width, 1, out
         )
         return out
 

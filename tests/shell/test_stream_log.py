@@ -97,6 +97,25 @@ def test_a_log_is_read_while_it_is_written_over_many_segments(tmp_path: Path) ->
     assert reader.ended
 
 
+def test_a_segment_goes_on_until_little_of_it_is_not_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.shell.storage.stream_log._UNSYNCED_BYTES", 3_000)
+    monkeypatch.setattr("holdfast.shell.storage.stream_log._OVERDUE_BYTES", 20_000)
+    log = writer(tmp_path, segment_bytes=2_000)
+    put(log, 500)
+    put(log, 1)
+    put(log, 1)
+    assert len(segments(tmp_path)) == 1, "a burst goes on"
+    log.sync()
+    put(log, 1)
+    assert [s.first_id for s in segments(tmp_path)] == [0, 502]
+    put(log, 2_000)
+    put(log, 1)
+    assert [s.first_id for s in segments(tmp_path)] == [0, 502, 2_503], "but not for ever"
+    assert values(tmp_path) == list(range(2_504))
+
+
 def test_a_finished_log_is_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.shell.storage.stream_log._READ_BYTES", 5_000)
     log = writer(tmp_path, segment_bytes=30_000)

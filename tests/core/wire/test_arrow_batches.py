@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from holdfast.core.wire.arrow_batches import BatchRefused, read_batch
+from holdfast.core.wire.arrow_batches import BatchRefused, message_parts, read_batch
 
 SCHEMA = pa.schema(
     [("name", pa.string()), ("n", pa.int64()), ("tags", pa.list_(pa.string())), ("d", pa.binary())]
@@ -67,3 +67,22 @@ def test_every_flipped_bit_and_every_cut_is_refused_or_harmless() -> None:
         except BatchRefused:
             continue
         got.to_pylist()
+
+
+@pytest.mark.parametrize("rows", [1, 4_095, 4_096, 9_000])
+@pytest.mark.parametrize("repeats", [1, 40])
+def test_a_message_in_parts_is_the_same_message(rows: int, repeats: int) -> None:
+    values = pa.array([None if i % 3 == 0 else i for i in range(rows + 7)])
+    texts = pa.array([str(i) for i in range(rows + 7)])
+    columns = [values, texts, pa.array([[i] for i in range(rows + 7)])] * repeats
+    names = [f"c{i}" for i in range(len(columns))]
+    batch = pa.RecordBatch.from_arrays(columns, names).slice(5, rows)
+    parts = message_parts(batch)
+    assert b"".join(bytes(part) for part in parts) == batch.serialize().to_pybytes()
+    assert len(parts) < 1_024, "as many as one write takes"
+
+
+def test_the_columns_of_many_rows_are_not_copied() -> None:
+    values = pa.array(range(10_000))
+    parts = message_parts(pa.RecordBatch.from_arrays([values], ["v"]))
+    assert values.buffers()[1].address in {p.address for p in parts if isinstance(p, pa.Buffer)}

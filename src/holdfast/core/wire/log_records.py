@@ -19,17 +19,19 @@ import xxhash
 
 from holdfast.core.model.ids import NO_ID, Incarnation
 from holdfast.core.model.tuples import TupleType
-from holdfast.core.wire.arrow_batches import BatchRefused, read_batch
+from holdfast.core.wire.arrow_batches import BatchRefused, message_parts
+from holdfast.core.wire.constant_columns import read_with, take_out
 
 SEGMENT_MAGIC: Final = b"HFSEG\x00\x00\x01"
-RECORD_MAGIC: Final = b"HFR\x01"
+RECORD_MAGICS: Final = (b"HFR\x01", b"HFR\x02")
+"""Of a record; of one with constant columns."""
 ALIGNMENT: Final = 64
 MAX_PAYLOAD_BYTES: Final = 1 << 30
 MAX_NAME_BYTES: Final = 512
 # magic, name bytes, schema bytes, incarnation, first id, checksum
 _SEGMENT: Final = struct.Struct("<8sIIIxxxxqQ")
-# magic, kind, tuple type, incarnation, first id, boundary, created, rows, payload bytes
-_RECORD: Final = struct.Struct("<4sBBxxIqqqIIQ")
+# magic, kind, tuple type, constants, incarnation, first id, boundary, created, rows, payload bytes
+_RECORD: Final = struct.Struct("<4sBBHIqqqIIQ")
 _CHECKED: Final = _RECORD.size - 8  # the checksum itself is the last field
 RECORD_HEADER_BYTES: Final = ALIGNMENT
 
@@ -148,13 +150,19 @@ def encode_record(
     batch: pa.RecordBatch | None,
 ) -> list[bytes | pa.Buffer]:
     """A record as parts to be written one after the other."""
-    payload = b"" if batch is None else batch.serialize()
-    rows = 0 if batch is None else batch.num_rows
-    size = len(payload)
+    payload: list[bytes | pa.Buffer] = []
+    constants: list[bytes] = []
+    rows = 0
+    if batch is not None:
+        rows = batch.num_rows
+        rest, constants = take_out(batch)
+        payload = [*message_parts(rest), *constants]
+    size = sum(len(part) for part in payload)
     head = _RECORD.pack(
-        RECORD_MAGIC,
+        RECORD_MAGICS[bool(constants)],
         kind,
         tuple_type,
+        len(constants),
         incarnation,
         first_id,
         boundary_us,
@@ -163,10 +171,10 @@ def encode_record(
         size,
         0,
     )[:_CHECKED]
-    header = _padded(head + struct.pack("<Q", _checksum(head, payload)))
+    header = _padded(head + struct.pack("<Q", _checksum(head, *payload)))
     if not size:
         return [header]
-    return [header, payload, bytes(_aligned(size) - size)]
+    return [header, *payload, bytes(_aligned(size) - size)]
 
 
 def decode_record(
@@ -178,10 +186,10 @@ def decode_record(
     """
     if len(data) < RECORD_HEADER_BYTES:
         return Incomplete(RECORD_HEADER_BYTES)
-    (magic, kind, tuple_type, incarnation, first_id, boundary, created, rows, size, checksum) = (
-        _RECORD.unpack_from(data)
-    )
-    if magic != RECORD_MAGIC:
+    head = _RECORD.unpack_from(data)
+    magic, kind, tuple_type, constants, incarnation = head[:5]
+    first_id, boundary, created, rows, size, checksum = head[5:]
+    if magic != RECORD_MAGICS[bool(constants)]:
         return CorruptRecord("no record begins here")
     if size > MAX_PAYLOAD_BYTES:
         return CorruptRecord(f"payload of {size} bytes")
@@ -196,7 +204,7 @@ def decode_record(
     batch = None
     if kind == RecordKind.DATA and schema is not None:
         try:
-            batch = read_batch(payload, schema, rows)
+            batch = read_with(payload, constants, schema, rows)
         except BatchRefused as error:
             return CorruptRecord(str(error))
     return LogRecord(
@@ -239,15 +247,16 @@ def has_record_beyond(data: memoryview, offset: int, schema: pa.Schema) -> bool:
     good records behind it is something else.
     """
     return any(
-        bytes(data[at : at + len(RECORD_MAGIC)]) == RECORD_MAGIC
+        bytes(data[at : at + len(RECORD_MAGICS[0])]) in RECORD_MAGICS
         and isinstance(decode_record(data[at:], schema), LogRecord)
         for at in range(offset + ALIGNMENT, len(data), ALIGNMENT)
     )
 
 
-def _checksum(head: bytes | memoryview, body: bytes | memoryview | pa.Buffer) -> int:
-    digest = xxhash.xxh3_64(head)
-    digest.update(body)
+def _checksum(*parts: bytes | memoryview | pa.Buffer) -> int:
+    digest = xxhash.xxh3_64()
+    for part in parts:
+        digest.update(part)
     return digest.intdigest()
 
 

@@ -32,6 +32,10 @@ from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.paths import sync_path
 
 SEGMENT_BYTES = 256 << 20
+_UNSYNCED_BYTES = 8 << 20
+_OVERDUE_BYTES = 128 << 20
+"""A segment is durable before the next one begins. That waits for little where it can, so that a
+burst does not stand still in its middle; but a segment does not grow for ever."""
 _READ_BYTES = 4 << 20
 
 
@@ -323,6 +327,7 @@ class StreamLogWriter:
         self._find_end(tail)
         self._file = -1
         self._size = 0
+        self._synced_bytes = 0  # of the segment; another thread may sync
         self._begin_segment()
         if self.has_ended:  # Said again, for readers that start here.
             self._write(RecordKind.END, TupleType.BOUNDARY, 2**63 - 1, 0, None)
@@ -366,6 +371,7 @@ class StreamLogWriter:
         os.write(self._file, header)
         sync_path(self._folder)
         self._size = len(header)
+        self._synced_bytes = 0
 
     def append(
         self,
@@ -378,10 +384,16 @@ class StreamLogWriter:
         """Append tuples. Raises `StorageError` unless `first_id` continues the log."""
         if first_id != self.next_id:
             raise StorageError(f"{self._stream}: tuple {first_id}, expected {self.next_id}")
-        if self._size > self._segment_bytes:
+        if self._is_segment_full():
             self._begin_segment()
         self._write(RecordKind.DATA, tuple_type, boundary_us, created_us, batch)
         self.next_id += batch.num_rows
+
+    def _is_segment_full(self) -> bool:
+        too_much = self._size - self._segment_bytes
+        if too_much <= 0:
+            return False
+        return self._size - self._synced_bytes < _UNSYNCED_BYTES or too_much > _OVERDUE_BYTES
 
     def end(self) -> None:
         """The stream has ended; nothing follows."""
@@ -420,7 +432,9 @@ class StreamLogWriter:
 
     def sync(self) -> None:
         """Make everything appended so far durable."""
+        size = self._size
         os.fdatasync(self._file)
+        self._synced_bytes = size
 
     def publish(self) -> None:
         """Let readers see everything appended so far: they do."""

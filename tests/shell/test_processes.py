@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
+import resource
 from pathlib import Path
 
 import pytest
 
-from holdfast.shell.processes import begin_session
+from holdfast.shell.processes import begin_session, keep_freed_memory
 
 _AUTOGROUP = Path("/proc/self/autogroup")
 
@@ -63,3 +65,31 @@ def test_a_privilege_that_is_not_had_is_done_without(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "setpriority", refused)
     monkeypatch.setattr(Path, "write_text", refused)
     assert said_in_a_session(-5)[0]
+
+
+def faults_of_second_use(megabytes: int) -> int:
+    """Pages that the kernel brings when a child of the test needs so much memory again."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        keep_freed_memory()
+        faults = 0
+        for _ in range(2):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            pieces = [bytearray(1 << 20) for _ in range(megabytes)]
+            del pieces
+            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        os.write(writer, str(faults).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        faults = int(pipe.read())
+    os.waitpid(child, 0)
+    return faults
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's allocator")
+def test_freed_memory_is_kept_up_to_a_bound() -> None:
+    pages = (64 << 20) // resource.getpagesize()
+    assert faults_of_second_use(64) < pages / 10
+    assert faults_of_second_use(512) > pages

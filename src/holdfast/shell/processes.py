@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_MAPPED_BYTES_MIN: Final = 32 << 20
+_FREED_BYTES_KEPT: Final = 256 << 20
 _AUTOGROUP: Final = Path("/proc/self/autogroup")
 _WISHES: Final = 20
 _WISH_INTERVAL_S: Final = 0.02
@@ -23,6 +27,18 @@ def die_with_parent() -> None:
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def keep_freed_memory() -> None:
+    """Ask glibc's allocator to give nothing back below 256 MiB; other allocators are left alone.
+
+    A node frees and needs again as much with every batch and every window. A page that the kernel
+    has to bring costs several times what filling it does, most of all in a virtual machine.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES_MIN)
+        mallopt(_M_TRIM_THRESHOLD, _FREED_BYTES_KEPT)
 
 
 def begin_session(niceness: int) -> None:

@@ -16,7 +16,8 @@ from holdfast.bench.peers.process import JobRun
 from holdfast.bench.running import BenchFailed
 
 LOOK_S: Final = {"log": 0.001, "lines": 0.005, "parts": 0.02, "spark": 0.02}
-"""How often an output is looked at: a look at folders costs more the more files they hold."""
+"""How often an output is looked at while nothing comes; a look at folders costs more the more files
+they hold."""
 
 PRIMED_S: Final = {"q1": 1.0, "q3": 1.0, "q12": 12.5}
 """Event time that is there before a script starts, enough for its first result: a window, and what
@@ -70,8 +71,8 @@ class Following:
             if time.monotonic() > deadline_s:
                 words = run.last_words()
                 raise BenchFailed(f"{self.what}: {what} not within {_TIMEOUT_S:.0f} s: {words}")
-            self.follower.poll()
-            time.sleep(LOOK_S[self.peer.output])
+            if not self.follower.poll():
+                time.sleep(LOOK_S[self.peer.output])
 
     def begin(self, run: JobRun) -> None:
         """Wait for the first result, then let the input flow."""

@@ -52,7 +52,7 @@ from holdfast.core.wire.gate import Gate
 from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, decode_from_coordinator
 from holdfast.shell.io_service import IOService
 from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, SinkOpening, Waits
-from holdfast.shell.processes import begin_session, die_with_parent
+from holdfast.shell.processes import begin_session, die_with_parent, keep_freed_memory
 from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id, stirs
 from holdfast.shell.spark.meter import Meter
 from holdfast.shell.spark.supervisor import supervise
@@ -81,8 +81,6 @@ _SKIPPED_RECORDS = 1000
 _HELLO_INTERVAL_MS = 500
 _RESTORING_POLL_MS = 5
 _STATISTICS_INTERVAL_S = 0.5
-_RECORD_BYTES_MAX = 64 << 20
-"""A log's readers take records whole, and refuse those of a gigabyte or of very many rows."""
 _TOGETHER_MS = 100
 """Loose timers that wait for as long all fire at multiples of it."""
 _LOOSE_TIMERS = frozenset({"ack", "keep-alive", "read"})
@@ -170,6 +168,7 @@ def run_node(spec: TaskSpec) -> Iterator[str]:
 
 def _run_process(spec: TaskSpec, former: str, came_up: Callable[[], None]) -> None:
     begin_session(spec.niceness)  # Spark's own session has many threads.
+    keep_freed_memory()
     task = NodeTask(spec, former, came_up)
     try:
         task.run()
@@ -953,11 +952,6 @@ def _known(node: Node | StandbyReplica | None) -> dict[str, Any]:
 
 
 def _append(writer: LogWriter | RoundLogWriter, batch: TupleBatch) -> None:
-    """In records that readers take whole: what a window of many groups puts out is many of them."""
-    while batch.nbytes > _RECORD_BYTES_MAX and batch.count > 1:
-        cut = batch.first_id + max(1, batch.count * _RECORD_BYTES_MAX // batch.nbytes)
-        _append(writer, batch.before(cut))
-        batch = batch.starting_at(cut)
     writer.append(
         batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us
     )

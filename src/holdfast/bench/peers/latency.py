@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from dataclasses import dataclass
@@ -90,6 +91,7 @@ def _run(peer: Peer, python: Path, query: str, rate: float, sizes: LatencySizes)
         if peer.needs_warm_up:
             events = recorded(query, sizes.warm_up_tuples, folder / "warm-up")
             warm_up = events.folders[peer.input]
+        os.sync()  # What was staged is not on its way to the disk while it is read.
         following = Following(peer, python, staged, folder / "run", warm_up)
         first_chunk = following.first_chunk + int(sizes.skipped_s / TICK_S)
         with following.start() as run:

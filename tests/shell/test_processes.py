@@ -6,10 +6,13 @@ import os
 import platform
 import resource
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from holdfast.shell.processes import begin_session, keep_freed_memory
+from holdfast.shell.processes import Niceness, begin_session, keep_freed_memory
+from holdfast.shell.spark import task
 
 _AUTOGROUP = Path("/proc/self/autogroup")
 
@@ -93,3 +96,26 @@ def test_freed_memory_is_kept_up_to_a_bound() -> None:
     pages = (64 << 20) // resource.getpagesize()
     assert faults_of_second_use(64) < pages / 10
     assert faults_of_second_use(512) > pages
+
+
+def test_spark_gives_way_as_long_as_a_node_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def supervised(_: object) -> None:
+        said.append(_AUTOGROUP.read_text().split()[-1] if _AUTOGROUP.exists() else "")
+
+    monkeypatch.setattr(task, "supervise", supervised)
+    plan = SimpleNamespace(node="n[0]")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        for niceness in (Niceness(spark=10), Niceness(nodes=5)):
+            list(task.run_node(cast(task.TaskSpec, SimpleNamespace(plan=plan, niceness=niceness))))
+            supervised(None)
+        os.write(writer, " ".join(said).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        assert pipe.read().decode().split() in (["10", "0", "0", "0"], [])
+    os.waitpid(child, 0)

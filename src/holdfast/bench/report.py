@@ -203,9 +203,9 @@ def _frames(results: dict[str, Any]) -> str:
         f"median of {repeats} runs of {results['seconds']:g} s. The whole way goes from a row's "
         "creation to the micro-batch of the query that reads the results; what lies outside the "
         "logs is Structured Streaming's. Its micro-batches bring a second's rows at once, and need "
-        "the cores at the same time: the p99 of a run is that of its slowest batch. Nodes with a "
-        "higher [priority](../settings.md) than the JVM's session, which is a privilege, need not "
-        "wait for it.\n"
+        "the cores at the same time: the p99 of a run is that of its slowest batch. Nodes need not "
+        "wait for Spark's threads if they come first: by a [priority](../settings.md) of their "
+        "own, which is a privilege, or by one that Spark's session gives up, which is none.\n"
     )
 
 

@@ -15,6 +15,11 @@ RECOVERY_MEDIAN_MS = 500
 PROTECTION_RATIO = 0.95
 START_S = 5
 FRAMES_OWN_P99_MS = 10
+_FRAMES = {
+    "one": "",
+    "spark_last": ", nodes before Spark's session",
+    "first": ", nodes before all sessions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ def _start(results: dict[str, Any]) -> Iterator[Target]:
 
 def _frames(results: dict[str, Any]) -> Iterator[Target]:
     what = "DataFrame to DataFrame through one unit, Holdfast's own part, p99"
-    for variant, how in (("one", ""), ("first", ", at a higher priority")):
+    for variant, how in _FRAMES.items():
         if variant in results["variants"]:
             p99 = results["variants"][variant]["own_ms"]["p99"]
             yield _at_most(what + how, FRAMES_OWN_P99_MS, p99, "ms")

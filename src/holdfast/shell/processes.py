@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -41,22 +42,37 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, _FREED_BYTES_KEPT)
 
 
-def begin_session(niceness: int) -> None:
-    """Leave the parent's session, and be as nice to others as asked; with 0 all are alike.
+@dataclass(frozen=True, slots=True)
+class Niceness:
+    """Who gives way to whom where cores are short, from -20 (to nobody) to 19.
 
     Linux shares the cores out among sessions first (sched_autogroup), so that many threads of
-    one do not crowd out the few of another; then the session is what has a niceness. A negative one
-    is a privilege: without it, this has no effect.
+    one do not crowd out the few of another; then the session is what has a niceness. Where it does
+    not, in a container for one, only that of nodes counts.
+
+    Attributes:
+        nodes: Of every node's session. A negative one is a privilege: without it, it has no effect.
+        spark: Of the session that Spark's own threads on the machine are in; not negative.
     """
+
+    nodes: int = 0
+    spark: int = 0
+
+
+def begin_session(niceness: int) -> None:
+    """Leave the parent's session, and be as nice to others as asked; with 0 all are alike."""
     os.setsid()
     if niceness:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, niceness)
-        _set_of_session(niceness)
+        set_of_session(niceness)
 
 
-def _set_of_session(niceness: int) -> None:
-    """Linux takes one such wish in 100 ms, of all processes, from those without privileges."""
+def set_of_session(niceness: int) -> None:
+    """Be as nice as asked with all that is in this process's session.
+
+    Linux takes one such wish in 100 ms, of all processes, from those without privileges.
+    """
     for _ in range(_WISHES):
         try:
             _AUTOGROUP.write_text(str(niceness))

@@ -29,6 +29,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.node_words import WORD_BYTES_MAX, Task, decode_from_node, task_of
 from holdfast.shell.kafka.sink import KafkaSinkSpec
+from holdfast.shell.processes import Niceness
 from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.jobs import NodeJobs
@@ -83,7 +84,7 @@ class LaunchSpec:
         store: Where checkpoints are kept; None: there are none.
         ports: Where the driver and nodes may listen.
         kafka_sinks: The sink streams that are written to Kafka.
-        niceness: Of nodes, see `begin_session`.
+        niceness: Of nodes and of Spark.
     """
 
     name: str
@@ -95,7 +96,7 @@ class LaunchSpec:
     store: StoreSpec | None = None
     ports: Ports = field(default_factory=Ports)
     kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
-    niceness: int = 0
+    niceness: Niceness = field(default_factory=Niceness)
 
 
 class Cluster:

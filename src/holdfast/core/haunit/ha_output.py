@@ -862,7 +862,8 @@ def _partition(batch: pa.RecordBatch, spec: OutputSpec) -> list[pa.RecordBatch]:
     if receivers == 1:
         return [batch]
     part = partition_of([batch.column(key) for key in spec.keys], receivers)
-    order = np.argsort(part, kind="stable")
+    small = np.min_scalar_type(receivers - 1)  # Up to 16 bits are sorted in linear time.
+    order = np.argsort(part.astype(small), kind="stable")
     counts = np.bincount(part, minlength=receivers)
     sorted_batch = batch.take(pa.array(order))
     starts = np.concatenate([[0], np.cumsum(counts)])

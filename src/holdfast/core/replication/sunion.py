@@ -186,34 +186,39 @@ def _merge(pieces: list[tuple[int, _Piece]], port_count: int, low: np.ndarray) -
     ports: list[MergedPort | None] = [None] * port_count
     if not pieces:
         return Release(ports, low, 0)
-    times = (
-        np.concatenate([piece.time_us for _, piece in pieces])
-        if len(pieces) > 1
-        else pieces[0][1].time_us
-    )
-    total = len(times)
-    if bool((times[1:] >= times[:-1]).all()):
-        rank = np.arange(total, dtype=np.int64)
-    else:
-        rank = np.empty(total, dtype=np.int64)
-        rank[np.argsort(times, kind="stable")] = np.arange(total, dtype=np.int64)
+    times = pieces[0][1].time_us
+    if len(pieces) > 1:
+        times = np.concatenate([piece.time_us for _, piece in pieces])
+    rank = np.arange(len(times), dtype=np.int64)
+    by_time = None if _is_ascending(times) else np.argsort(times, kind="stable")
+    if len({port for port, _ in pieces}) == 1:
+        ports[pieces[0][0]] = _merged([piece for _, piece in pieces], rank, by_time)
+        return Release(ports, low, len(times))
+    if by_time is not None:
+        rank[by_time] = rank.copy()
     starts = np.cumsum([0, *(len(piece.time_us) for _, piece in pieces)])
     for port in range(port_count):
         members = [i for i, (target, _) in enumerate(pieces) if target == port]
         if not members:
             continue
         order = np.concatenate([rank[starts[i] : starts[i + 1]] for i in members])
-        batches = [pieces[i][1].batch for i in members]
-        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        if not bool((order[1:] > order[:-1]).all()):
-            permutation = np.argsort(order, kind="stable")
-            order = order[permutation]
-            batch = batch.take(pa.array(permutation))
-        created = [c for i in members if (c := pieces[i][1].created_us)]
-        ports[port] = MergedPort(
-            batch,
-            batch.column(batch.num_columns - 1).to_numpy(),
-            order,
-            min(created, default=0),
-        )
-    return Release(ports, low, total)
+        permutation = None if _is_ascending(order) else np.argsort(order, kind="stable")
+        order = order if permutation is None else order[permutation]
+        ports[port] = _merged([pieces[i][1] for i in members], order, permutation)
+    return Release(ports, low, len(times))
+
+
+def _merged(pieces: list[_Piece], order: np.ndarray, permutation: np.ndarray | None) -> MergedPort:
+    """The pieces of a port in one, their rows permuted; `order` is theirs after that."""
+    batch = pieces[0].batch
+    if len(pieces) > 1:
+        batch = pa.concat_batches([piece.batch for piece in pieces])
+    if permutation is not None:
+        batch = batch.take(pa.array(permutation))
+    times = batch.column(batch.num_columns - 1).to_numpy()
+    created = [piece.created_us for piece in pieces if piece.created_us]
+    return MergedPort(batch, times, order, min(created, default=0))
+
+
+def _is_ascending(values: np.ndarray) -> bool:
+    return bool((values[1:] >= values[:-1]).all())

@@ -337,7 +337,8 @@ _ABOUT: Final = {
         "cache. Beyond, a bid waits for its bucket and its record to come from memory, some 70 ns "
         "instead of 20; and a new key, which also splits a bucket and is written out when the "
         "window closes, takes half a microsecond. That is the knee behind a million: with ten "
-        "million keys half of the bids are a key's first.",
+        "million keys half of the bids are a key's first. With eighty million, 4.6 GB, nine in ten "
+        "are, and what is kept for replay goes to disk.",
     ),
     "parallelism": (
         "Parallelism",

@@ -62,7 +62,7 @@ OPTIONS: tuple[Option, ...] = (
         0,
         19,
         "scheduling priority of the session of Spark's own threads as long as nodes run; "
-        "10 lets nodes come before Spark's batches without a privilege",
+        "above 0 nodes come before Spark's batches, without a privilege",
     ),
     Option("pageBytes", 8 << 10, 512, 1 << 20, "size of a page of state; a power of two"),
     Option("stateBytesMax", 4 << 30, 1 << 20, 1 << 44, "pages of one node, clones included; bytes"),

@@ -70,7 +70,7 @@ def test_every_flipped_bit_and_every_cut_is_refused_or_harmless() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 4_095, 4_096, 9_000])
-@pytest.mark.parametrize("repeats", [1, 40])
+@pytest.mark.parametrize("repeats", [1, 40, 200])
 def test_a_message_in_parts_is_the_same_message(rows: int, repeats: int) -> None:
     values = pa.array([None if i % 3 == 0 else i for i in range(rows + 7)])
     texts = pa.array([str(i) for i in range(rows + 7)])
@@ -80,6 +80,12 @@ def test_a_message_in_parts_is_the_same_message(rows: int, repeats: int) -> None
     parts = message_parts(batch)
     assert b"".join(bytes(part) for part in parts) == batch.serialize().to_pybytes()
     assert len(parts) < 1_024, "as many as one write takes"
+
+
+def test_a_column_of_very_many_fields_is_one_part() -> None:
+    fields = {f"f{i}": i for i in range(1_000)}
+    batch = pa.RecordBatch.from_arrays([pa.array([fields] * 4_096)], ["s"])
+    assert message_parts(batch) == [batch.serialize()]
 
 
 def test_the_columns_of_many_rows_are_not_copied() -> None:

@@ -303,8 +303,8 @@ class HAOutput:
                 part = self._not_before(part, output.has_before_us)
             if part.num_rows:
                 tuples = TupleBatch(output.queue.next_id, part, boundary_us, rows.created_us)
-                for tuples_part in in_parts(tuples):
-                    output.queue.append(tuples_part)
+                for piece in in_parts(tuples):
+                    output.queue.append(piece)
 
     def _not_before(self, batch: pa.RecordBatch, time_us: int) -> pa.RecordBatch:
         """What a receiver has not got that has everything older: it was promised no more of that.

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 MAX_ROWS: Final = 1 << 24
 _COPIED_ROWS: Final = 4096
-_LISTED_COLUMNS: Final = 100
-"""So few rows are copied sooner than their columns are listed; and systems take so many parts in
-one write (1,024 on Linux)."""
+"""So few rows are copied sooner than their columns are listed."""
+_PARTS_MAX: Final = 900
+"""Systems take so many parts in one write, and a few more (1,024 on Linux)."""
 _HEADER_SLOT: Final = 2  # of a Message [Arrow, Message.fbs]
 _COMPRESSION_SLOT: Final = 3  # of a RecordBatch
 
@@ -26,14 +26,15 @@ def message_parts(batch: pa.RecordBatch) -> list[bytes | pa.Buffer]:
 
     Those of large batches are the columns' own memory: they are not copied.
     """
-    if batch.num_rows < _COPIED_ROWS or batch.num_columns > _LISTED_COLUMNS:
+    if batch.num_rows < _COPIED_ROWS:
         return [batch.serialize()]
     parts = _Parts()
     with pa.ipc.new_stream(parts, batch.schema) as stream:
         stream.write_batch(batch.slice(0, 0))  # The schema goes before it.
         parts.taken.clear()
         stream.write_batch(batch)
-        return list(parts.taken)
+        taken = list(parts.taken)
+    return taken if len(taken) <= _PARTS_MAX else [batch.serialize()]
 
 
 class _Parts:

@@ -53,8 +53,8 @@ def test_all_nodes_may_fail_at_once_between_checkpoints(
         spark, checkpointLocation=str(tmp_path), protection=one_by_one, parallelism=2
     )
     wait_for(query, lambda: min(stored(query, f"join[{i}]") for i in (0, 1)) >= 2)
-    for pid in query.nodes.values():
-        os.kill(pid, signal.SIGKILL)
+    for node in query.nodes:
+        query.kill(node)
     assert query.awaitTermination(90)
     assert query.verify().is_identical
 

@@ -100,8 +100,8 @@ def test_a_paused_node_is_replaced_and_does_no_harm(spark: SparkSession, tmp_pat
 def test_all_nodes_may_fail_at_once(spark: SparkSession, tmp_path: Path) -> None:
     query = nexmark("q8").start(spark, checkpointLocation=str(tmp_path), parallelism=2)
     wait_for(query, has_put_in(query, 10_000))
-    for pid in query.nodes.values():
-        os.kill(pid, signal.SIGKILL)
+    for node in query.nodes:
+        query.kill(node)
     assert query.awaitTermination(90)
     assert query.verify().is_identical
     assert len({r["node"] for r in query.recoveries}) == 4

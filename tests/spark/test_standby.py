@@ -202,10 +202,11 @@ def test_every_unit_may_be_protected_in_its_own_way(spark: SparkSession, tmp_pat
     for node in ("persons[0]", "auctions[0]"):
         wait_for_secondary(query, node)
     wait_for(query, has_put_in(query, 8_000))
-    for node_pid in query.nodes.values():
-        os.kill(node_pid, signal.SIGKILL)
+    for node in query.nodes:
+        query.kill(node)
     assert query.awaitTermination(90)
     assert query.verify().is_identical
+    assert {r["node"] for r in query.recoveries} == set(query.nodes)
 
 
 def test_rollback_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:

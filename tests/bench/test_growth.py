@@ -15,7 +15,7 @@ def results(*, share: float, memory: int) -> dict[str, Any]:
         "cpu_share": {"counts[0]": share, "driver": 0.5, "jvm": 0.5},
         "memory": {"counts[0]": {"pss": memory, "rss": 2 * memory}},
     }
-    point = {"tuples_per_s": 5_000_000, "p50_ms": 1.5, "p99_ms": 4.0}
+    point = {"tuples_per_s": 5_000_000, "p50_ms": 1.5, "p99_ms": 4.0, "stolen": 0.07}
     return {
         "machine": {"cores": 2},
         "size": "quick",
@@ -39,8 +39,8 @@ def test_an_idle_node_beyond_its_goals_misses_them() -> None:
 
 def test_points_without_a_rate_or_a_latency_have_empty_cells() -> None:
     page = growth.render(results(share=0.004, memory=90_000_000))
-    assert "| 100 |  | 1.0 | 2.0 |  |" in page
-    assert "| 1,000 | 5,000,000 | 1.5 | 4.0 | 0.1 |" in page
+    assert "| 100 |  | 1.0 | 2.0 |  |  |" in page
+    assert "| 1,000 | 5,000,000 | 1.5 | 4.0 | 0.1 | 7% |" in page
 
 
 def test_the_report_keeps_the_experiments_that_were_not_repeated(tmp_path: Path) -> None:

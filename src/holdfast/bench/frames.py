@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import UpstreamBackup
 from holdfast.api.windows import tumbling
+from holdfast.bench.disturbance import undisturbed
 from holdfast.bench.running import BenchFailed, median, wait_until
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def measure(spark: SparkSession, sizes: FramesSizes) -> dict[str, Any]:
     }
     for _ in range(sizes.repeats):
         for name, found in runs.items():
-            found.append(_run(spark, VARIANTS[name], sizes.seconds))
+            found.append(undisturbed(partial(_run, spark, VARIANTS[name], sizes.seconds)))
     return {
         "tuples_per_s": RATE,
         "seconds": sizes.seconds,

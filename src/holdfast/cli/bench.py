@@ -254,7 +254,12 @@ def peers(
     peer: Annotated[list[str] | None, typer.Option(help="A peer; repeatable.")] = None,
     query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8 or q12; repeatable.")] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds of the race; by default three, quick one.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rounds of the race, and of latencies at half of the maximum; by default three, "
+            "quick one.",
+        ),
     ] = None,
     cache: Annotated[
         Path, typer.Option(help="Where the peers' environments are kept; pip fills them once.")

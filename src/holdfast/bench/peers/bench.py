@@ -56,20 +56,24 @@ class Sizes:
             yield self
 
     def with_rounds(self, rounds: int) -> Sizes:
-        """The same with so many rounds of the race."""
-        return replace(self, throughput=replace(self.throughput, repeats=rounds))
+        """The same with so many rounds of the race, and of latencies at half of the maximum."""
+        return replace(
+            self,
+            throughput=replace(self.throughput, repeats=rounds),
+            latency=replace(self.latency, rounds=rounds),
+        )
 
 
 FULL: Final = Sizes(
     "full",
     RaceSizes({"q1": 10_000_000, "q3": 1_000_000, "q8": 1_000_000, "q12": 10_000_000}, 3, 600.0),
-    LatencySizes(("q3", "q12"), (0.1, 0.5, 0.8), 20.0, 5.0, 1_000_000),
+    LatencySizes(("q3", "q12"), (0.1, 0.5, 0.8), 3, 20.0, 5.0, 1_000_000),
     RecoverySizes(5, 10_000.0, 3.0, 240.0),
 )
 QUICK: Final = Sizes(
     "quick",
     RaceSizes({"q12": 300_000, "q3": 150_000}, 1, 600.0),
-    LatencySizes(("q3",), (0.5,), 5.0, 3.0, 100_000),
+    LatencySizes(("q3",), (0.5,), 1, 5.0, 3.0, 100_000),
     RecoverySizes(1, 5_000.0, 2.0, 90.0),
 )
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from holdfast.bench.disturbance import counted
 from holdfast.bench.peers.events import recorded
 from holdfast.bench.peers.following import PRIMED_S, Following
 from holdfast.bench.peers.paced import TICK_S, stage
@@ -19,7 +22,8 @@ from holdfast.bench.peers.race import Installed, maxima_of
 from holdfast.bench.running import BenchFailed
 from holdfast.bench.throughput import Say
 
-SHARES: Final = (0.1, 0.5, 0.8)
+AIMED_AT: Final = 0.5
+"""The share whose latencies are compared: its runs are repeated."""
 _DRAIN_S = 5.0
 
 
@@ -30,6 +34,7 @@ class LatencySizes:
     Attributes:
         queries: Which.
         shares: Of each system's own maximum.
+        rounds: How often all run at the share `AIMED_AT`; the run with the median p99 counts.
         seconds: Length of the part that counts.
         skipped_s: What goes before it.
         warm_up_tuples: Read before by engines that compile while they run.
@@ -37,6 +42,7 @@ class LatencySizes:
 
     queries: tuple[str, ...]
     shares: tuple[float, ...]
+    rounds: int
     seconds: float
     skipped_s: float
     warm_up_tuples: int
@@ -58,13 +64,28 @@ def measure(
         throughput: Results of the race: where each one's maximum comes from.
         say: Told of every run.
     """
-    results: dict[str, Any] = {}
-    for query in sizes.queries:
-        systems: dict[str, Any] = {}
-        failures: dict[str, str] = {}
-        maxima = maxima_of(throughput, query)
-        for share in sizes.shares:
+    return {
+        query: _measure(query, peers, installed, sizes, maxima_of(throughput, query), say)
+        for query in sizes.queries
+    }
+
+
+def _measure(
+    query: str,
+    peers: tuple[Peer, ...],
+    installed: Installed,
+    sizes: LatencySizes,
+    maxima: Mapping[str, float],
+    say: Say,
+) -> dict[str, Any]:
+    runs: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    failures: dict[str, str] = {}
+    for share in sizes.shares:
+        for _ in range(sizes.rounds if share == AIMED_AT else 1):
             for peer in peers:
+                key = f"{peer.name} at {share:.0%}"
+                if key in failures:
+                    continue
                 say(f"{query} at {share:.0%}: {peer.title}")
                 try:
                     if why := peer.why_not(query):
@@ -72,14 +93,22 @@ def measure(
                     if peer.name not in maxima:
                         raise BenchFailed("its maximum was not measured")
                     rate = maxima[peer.name] * share
-                    run = _run(peer, installed.python(peer), query, rate, sizes)
-                    systems.setdefault(peer.name, {})[f"{share:.0%}"] = run
+                    run = counted(partial(_run, peer, installed.python(peer), query, rate, sizes))
+                    runs.setdefault(peer.name, {}).setdefault(f"{share:.0%}", []).append(run)
                     say(f"  {run}")
                 except BenchFailed as failed:
-                    failures[f"{peer.name} at {share:.0%}"] = str(failed)
+                    failures[key] = str(failed)
                     say(f"  {failed}")
-        results[query] = {"systems": systems, "failures": failures}
-    return results
+    systems = {
+        name: {share: _median(repeated) for share, repeated in by_share.items()}
+        for name, by_share in runs.items()
+    }
+    return {"systems": systems, "failures": failures}
+
+
+def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run with the median p99, the higher one of two; with `runs`, all of them in order."""
+    return sorted(runs, key=lambda run: run["p99_ms"])[len(runs) // 2] | {"runs": runs}
 
 
 def _run(peer: Peer, python: Path, query: str, rate: float, sizes: LatencySizes) -> dict[str, Any]:

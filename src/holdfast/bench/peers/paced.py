@@ -192,7 +192,8 @@ class Follower:
     def __init__(self, output: Any, staged: Staged) -> None:
         """Nothing has been read yet."""
         self._output, self._staged = output, staged
-        self._seen: list[tuple[pa.Table, float]] = []
+        self.seen: list[tuple[pa.Table, float]] = []
+        """All that has come, in order, and when: seconds since the epoch."""
         self._newest, self._looked_at = -1, 0
         self.count = 0
 
@@ -200,16 +201,16 @@ class Follower:
         """Take what is visible now."""
         tables: list[pa.Table] = self._output.poll()
         now_s = time.time()
-        self._seen += [(table, now_s) for table in tables]
+        self.seen += [(table, now_s) for table in tables]
         self.count += sum(table.num_rows for table in tables)
         return tables
 
     @property
     def newest_chunk(self) -> int:
         """The newest cause of all that has come; -1: nothing has."""
-        for table, _ in self._seen[self._looked_at :]:
+        for table, _ in self.seen[self._looked_at :]:
             self._newest = max(self._newest, int(self._chunks_of(table).max(initial=-1)))
-        self._looked_at = len(self._seen)
+        self._looked_at = len(self.seen)
         return self._newest
 
     def _chunks_of(self, table: pa.Table) -> np.ndarray:
@@ -217,10 +218,10 @@ class Follower:
 
     def latencies_s(self, first_chunk: int) -> np.ndarray:
         """Of all results whose cause is in that chunk or a later one that has been released."""
-        if not self._seen:
+        if not self.seen:
             return np.empty(0)
-        chunks = np.concatenate([self._chunks_of(table) for table, _ in self._seen])
-        seen = np.concatenate([np.full(table.num_rows, at_s) for table, at_s in self._seen])
+        chunks = np.concatenate([self._chunks_of(table) for table, _ in self.seen])
+        seen = np.concatenate([np.full(table.num_rows, at_s) for table, at_s in self.seen])
         released_s = np.array(self._staged.released_at_s)
         is_meant = (chunks >= first_chunk) & (chunks < len(released_s))
         return np.asarray(seen[is_meant] - released_s[chunks[is_meant]])

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from holdfast.api.session import session
 from holdfast.chaos.kafka_broker import KafkaBroker, NoBroker, kafka_broker
 
+settings.register_profile("untimed", deadline=None)  # How long an example takes, is no matter.
+settings.load_profile("untimed")
 sys.path.insert(0, str(Path(__file__).parent / "simulation"))
 sys.path.insert(0, str(Path(__file__).parent / "shell"))
 

@@ -551,7 +551,7 @@ def test_no_request_is_passed_over_at_all_if_so_set() -> None:
 sizes = st.tuples(st.integers(0, 5), st.integers(1, 3), st.integers(1, 5))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(sizes, max_size=6),
     sizes,
@@ -800,10 +800,10 @@ class PeaceMachine(RuleBasedStateMachine):
 
 
 TestPeaceMachine = PeaceMachine.TestCase
-TestPeaceMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestPeaceMachine.settings = settings(max_examples=100, stateful_step_count=30)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 4),
     st.integers(1, 4),
@@ -837,7 +837,7 @@ def chains_of(seed: int) -> list[Effect]:
     return driver.effects
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 9), st.integers(0, 9))
 def test_the_same_chance_gives_the_same_effects(one: int, other: int) -> None:
     assert chains_of(one) == chains_of(one)

@@ -62,7 +62,7 @@ def test_the_seal_of_these_tests_is_that_of_frames() -> None:
     assert sealed(frame[: HEAD.size], STREAM.encode(), []) == [frame]
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(
     st.integers(0, 12),
     st.integers(0, 9),
@@ -101,7 +101,7 @@ DELTA = {
 }
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.sampled_from(sorted(DELTA)), JSON)
 def test_deltas_with_one_wrong_field(field: str, value: object) -> None:
     text = json.dumps({**DELTA, field: value}).encode()
@@ -151,7 +151,7 @@ def test_every_cut_and_every_order_of_parts_is_refused(frame: list[bytes]) -> No
         assert isinstance(decoded(frame[::-1]), CorruptFrame)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.sampled_from(sorted(chunk_words._KINDS)),
     st.lists(JSON, max_size=9),
@@ -163,13 +163,13 @@ def test_the_chunk_stores_words_with_any_fields(kind: str, values: list[object])
         assert isinstance(got, CorruptFrame | m.Message)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.binary(max_size=90), min_size=1, max_size=4))
 def test_the_chunk_stores_words_from_any_bytes(parts: list[bytes]) -> None:
     assert isinstance(chunk_words.decode(parts, chunk_words.DOWN_THE_CHAIN), CorruptFrame)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.integers(0, 9),
     st.integers(0, 9),
@@ -192,7 +192,7 @@ def test_records_with_a_right_checksum_and_any_content(
     log_parts.decode_part(memoryview(header + record))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=300))
 def test_logs_journals_and_manifests_from_any_bytes(data: bytes) -> None:
     log_records.decode_segment_header(data)
@@ -201,7 +201,7 @@ def test_logs_journals_and_manifests_from_any_bytes(data: bytes) -> None:
     assert isinstance(manifests.decode_manifest(data), CorruptRecord)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     JSON, st.integers(0, 2**64 - 1) | st.integers(0, 3), st.integers(0, 2**64 - 1), st.booleans()
 )
@@ -222,7 +222,7 @@ def test_manifests_with_a_right_checksum_and_any_content(
     manifests.decode_manifest(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(JSON, max_size=3))
 def test_journals_with_right_checksums_and_any_content(values: list[object]) -> None:
     lines = b""

@@ -311,11 +311,11 @@ class RingsMachine(CheckpointedMachine):
 
 
 TestOrderedMap = OrderedMapMachine.TestCase
-TestOrderedMap.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestOrderedMap.settings = settings(max_examples=80, stateful_step_count=40)
 TestWideOrderedMap = WideOrderedMapMachine.TestCase
-TestWideOrderedMap.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestWideOrderedMap.settings = settings(max_examples=80, stateful_step_count=40)
 TestRings = RingsMachine.TestCase
-TestRings.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestRings.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 def plain(module: types.ModuleType) -> types.SimpleNamespace:

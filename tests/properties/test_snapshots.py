@@ -213,7 +213,7 @@ class SnapshotMachine(RuleBasedStateMachine):
 
 
 TestSnapshots = SnapshotMachine.TestCase
-TestSnapshots.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSnapshots.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 class RegionMachine(SnapshotMachine):
@@ -223,7 +223,7 @@ class RegionMachine(SnapshotMachine):
 
 
 TestSnapshotsInRegions = RegionMachine.TestCase
-TestSnapshotsInRegions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSnapshotsInRegions.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def count(groups: UnorderedMap, manager: PageManager, keys: np.ndarray) -> None:
@@ -263,7 +263,7 @@ def count(groups: UnorderedMap, manager: PageManager, keys: np.ndarray) -> None:
     ),
     pooled_bytes=st.sampled_from([1024, 64 << 10]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_aggregate_counts_right_while_pages_are_frozen_cloned_and_brought_home(
     rounds: list[tuple[int, str]], pooled_bytes: int
 ) -> None:
@@ -451,7 +451,7 @@ def test_the_checksum_is_the_documented_one(page_words: int) -> None:
 
 
 @given(page=st.integers(0, 3), word=st.integers(0, 1023), bit=st.integers(0, 63))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_every_flipped_bit_of_a_page_changes_its_checksum(page: int, word: int, bit: int) -> None:
     arena = np.arange(4 * 1024, dtype=np.int64) * 7919
     before = checksums_of(arena, 1024)

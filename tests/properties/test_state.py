@@ -72,11 +72,11 @@ class MapAndListMachine(RuleBasedStateMachine):
 
 
 TestMapAndList = MapAndListMachine.TestCase
-TestMapAndList.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestMapAndList.settings = settings(max_examples=25, stateful_step_count=20)
 
 
 @given(entries=st.integers(1, 3_000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_map_does_not_grow_before_it_has_what_was_reserved(entries: int) -> None:
     reserved = UnorderedMap(PageManager(page_bytes=512), 2, 1)
     reserved.reserve(entries)
@@ -101,7 +101,7 @@ texts = st.one_of(st.none(), st.text(max_size=12), st.text(min_size=50).map(lamb
 
 
 @given(batches=st.lists(st.lists(texts, max_size=30), max_size=5), cut=st.integers(0, 10))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_strings_come_back_and_are_stored_once(batches: list[list[str | None]], cut: int) -> None:
     strings = StringPages(PageManager(page_bytes=512))
     seen: dict[str | None, int] = {}
@@ -131,7 +131,7 @@ TYPES = [
 
 
 @given(draw=st.data(), rows=st.integers(0, 20), cut=st.integers(0, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_packing_loses_nothing(draw: st.DataObject, rows: int, cut: int) -> None:
     columns = [
         pa.array(

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -114,6 +115,50 @@ def test_a_segment_goes_on_until_little_of_it_is_not_durable(
     put(log, 1)
     assert [s.first_id for s in segments(tmp_path)] == [0, 502, 2_503], "but not for ever"
     assert values(tmp_path) == list(range(2_504))
+
+
+def test_what_need_not_last_is_never_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(os, "fsync", asked.append)
+    monkeypatch.setattr(os, "fdatasync", asked.append)
+    log = open_writer(str(tmp_path), SCHEMA, "s", 1, is_lasting=False)
+    assert isinstance(log, StreamLogWriter)
+    log._segment_bytes = 2_000
+    put(log, 2_000_000)
+    put(log)
+    log.skip_to(2_000_005)
+    assert not asked
+    assert len(segments(tmp_path)) == 1, "a segment ends by its size alone, and is trimmed"
+
+
+def test_a_segment_does_not_end_while_another_thread_makes_it_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = writer(tmp_path, segment_bytes=2_000)
+    put(log, 500)
+    syncing, may_end = threading.Event(), threading.Event()
+    synced: list[os.stat_result] = []
+
+    def slowly(file: int) -> None:
+        syncing.set()
+        may_end.wait(10)
+        synced.append(os.fstat(file))
+
+    monkeypatch.setattr(os, "fdatasync", slowly)
+    disk = threading.Thread(target=log.sync)
+    disk.start()
+    assert syncing.wait(10)
+    stream = threading.Thread(target=lambda: put(log))
+    stream.start()
+    first = newest(tmp_path)
+    may_end.set()
+    disk.join()
+    stream.join()
+    assert synced[0].st_ino == first.stat().st_ino
+    assert len(segments(tmp_path)) == 2
+    assert values(tmp_path) == list(range(501))
 
 
 def test_a_finished_log_is_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

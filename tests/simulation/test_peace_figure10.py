@@ -56,7 +56,7 @@ def test_all_that_crosses_between_the_racks_shares_one_link_per_direction() -> N
 servers = st.sampled_from(sim._SERVERS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.lists(servers, min_size=2, max_size=4, unique=True).map(

@@ -95,7 +95,7 @@ def where(row: Row, keys: Sequence[str], count: int) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     before=rows_strategy,
     after=rows_strategy,

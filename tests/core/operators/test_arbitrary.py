@@ -87,7 +87,7 @@ def test_they_state_their_class(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", BUILDS)
 @given(rows=rows_strategy, cuts=ids, at=st.integers(0, 40))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_the_same_rounds_told_the_same_give_the_same_after_a_restoration_too(
     kind: str, rows: list[Row], cuts: list[int], at: int
 ) -> None:
@@ -103,7 +103,7 @@ def test_the_same_rounds_told_the_same_give_the_same_after_a_restoration_too(
 
 @pytest.mark.parametrize("kind", ["tuples", "from the first", "from the epoch", "processing time"])
 @given(rows=rows_strategy, cuts=ids)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_no_tuple_is_lost_or_counted_more_often_than_its_windows(
     kind: str, rows: list[Row], cuts: list[int]
 ) -> None:

@@ -82,7 +82,7 @@ OPERATORS: dict[str, tuple[Callable[[], Operator], int]] = {
 
 @pytest.mark.parametrize("kind", OPERATORS)
 @given(rows=rows_strategy, cuts=st.lists(st.integers(0, 40), max_size=6), is_sorted=st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_output_does_not_depend_on_the_cuts(
     kind: str, rows: list[Row], cuts: list[int], is_sorted: bool
 ) -> None:
@@ -99,7 +99,7 @@ def _group(value: object) -> object:
 
 
 @given(rows=rows_strategy, slide=st.sampled_from([10, 4, 3]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_aggregate_equals_the_plain_model(rows: list[Row], slide: int) -> None:
     _, output = run(aggregate(slide), rows, [7, 20], 1)
     groups: dict[tuple[object, ...], list[dict[str, object]]] = {}
@@ -132,7 +132,7 @@ def test_an_aggregate_equals_the_plain_model(rows: list[Row], slide: int) -> Non
 
 
 @given(rows=rows_strategy, how=st.sampled_from(["inner", "left"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_windowed_join_equals_nested_loops(rows: list[Row], how: str) -> None:
     _, output = run(windowed(how), rows, [5, 9], 2)
     expected: list[tuple[object, ...]] = []
@@ -151,7 +151,7 @@ def test_a_windowed_join_equals_nested_loops(rows: list[Row], how: str) -> None:
 
 
 @given(rows=rows_strategy)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_an_incremental_join_emits_each_pair_when_its_later_row_arrives(rows: list[Row]) -> None:
     _, output = run(incremental(), rows, [3, 11], 2)
     expected: list[tuple[object, ...]] = []

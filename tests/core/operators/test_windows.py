@@ -18,7 +18,7 @@ shapes = st.tuples(st.integers(1, 40), st.integers(1, 40)).map(lambda s: (max(s)
 @given(times, shapes, st.sampled_from([BEGINNING_US, 0, 7]))
 @example([10**9, 0, 5], (2, 1), BEGINNING_US)  # More panes than 16 bits can number.
 @example([40_000, 0, 70_000], (1, 1), BEGINNING_US)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_rows_are_in_the_windows_that_cover_them(
     rows: list[int], shape: tuple[int, int], earliest: int
 ) -> None:

@@ -76,7 +76,7 @@ def fresh(build: Build) -> Operator:
 
 @pytest.mark.parametrize("kind", BUILDS)
 @given(rows=rows_strategy, cuts=ids, lazy=ids, is_sorted=st.booleans())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_output_does_not_depend_on_the_cuts(
     kind: str, rows: list[Row], cuts: list[int], lazy: list[int], is_sorted: bool
 ) -> None:
@@ -90,7 +90,7 @@ def test_output_does_not_depend_on_the_cuts(
 
 @pytest.mark.parametrize("kind", BUILDS)
 @given(rows=rows_strategy, cuts=ids, other_cuts=ids, at=st.integers(0, 40))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_replay_from_the_oldest_needed_tuple_rebuilds_the_state(
     kind: str, rows: list[Row], cuts: list[int], other_cuts: list[int], at: int
 ) -> None:
@@ -110,7 +110,7 @@ def test_replay_from_the_oldest_needed_tuple_rebuilds_the_state(
 
 @pytest.mark.parametrize("kind", BUILDS)
 @given(rows=rows_strategy, cuts=ids, at=st.integers(0, 40))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_a_restored_operator_goes_on_as_if_nothing_had_happened(
     kind: str, rows: list[Row], cuts: list[int], at: int
 ) -> None:
@@ -154,7 +154,7 @@ def without(row: dict[str, object], *names: str) -> dict[str, object]:
 
 
 @given(rows=rows_strategy, size=st.integers(1, 5), advance=st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_count_windows_equal_the_plain_model(rows: list[Row], size: int, advance: int) -> None:
     advance = min(advance, size)
     life = Lifetime(fresh(keyed(CountWindows(size, advance), "k")), rows, 1)
@@ -181,7 +181,7 @@ def _micros(time: object) -> int:
 
 
 @given(rows=rows_strategy, slide=st.sampled_from([10, 5, 4, 3]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_windows_from_the_first_tuple_equal_the_plain_model(rows: list[Row], slide: int) -> None:
     _, output = run(fresh(keyed(TimeWindows(10, slide, is_epoch=False), "k")), rows, [7, 20], 1)
     origins: dict[object, int] = {}
@@ -204,7 +204,7 @@ def test_windows_from_the_first_tuple_equal_the_plain_model(rows: list[Row], sli
 
 
 @given(rows=rows_strategy, slack=st.integers(1, 6), by=st.sampled_from([None, "i", "x", "d"]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_bsort_equals_a_heap_that_holds_so_many(
     rows: list[Row], slack: int, by: str | None
 ) -> None:
@@ -255,7 +255,7 @@ def _text(value: float | None) -> str:
 
 
 @given(rows=rows_strategy, within=st.sampled_from([1, 5, 16, 90]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_resample_at_other_times_equals_the_plain_model(rows: list[Row], within: int) -> None:
     rows = sorted(rows, key=lambda row: row[1])  # So that the boundary moves with every round.
     _, output = run(fresh(resample("k", within_us=within)), rows, range(0, 40, 2), 2)
@@ -271,7 +271,7 @@ def test_resample_at_other_times_equals_the_plain_model(rows: list[Row], within:
 
 
 @given(rows=rows_strategy, within=st.sampled_from([1, 5, 16, 90]), every=st.sampled_from([1, 7]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_resample_at_multiples_equals_the_plain_model(
     rows: list[Row], within: int, every: int
 ) -> None:

@@ -137,7 +137,7 @@ def test_small_batches_that_were_sent_are_merged_and_replayed_as_one() -> None:
     output.check_invariants()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from("asgkrp"), st.integers(0, 40)), max_size=60))
 def test_the_queue_agrees_with_a_list(steps: list[tuple[str, int]]) -> None:
     """Whatever happens, what is sent after a subscription is a gap-free run of ids from there."""

@@ -51,7 +51,7 @@ def test_ports_share_one_numbering() -> None:
     assert [port.order.tolist() for port in release.ports if port is not None] == [[0, 2], [1, 3]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=2, max_size=3),
     st.lists(st.integers(0, 31), max_size=6),

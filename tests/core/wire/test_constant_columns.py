@@ -110,10 +110,39 @@ def test_constants_that_cannot_be_are_refused(columns: list[int], count: int) ->
         read_with(payload_of(rest, entries), count, SCHEMA, ROWS)
 
 
+@pytest.mark.parametrize(
+    ("kind", "word"), [(pa.time64("us"), -5), (pa.time64("ns"), 1 << 62), (pa.date64(), 12_345)]
+)
+def test_a_constant_that_is_no_value_of_its_type_is_refused(kind: pa.DataType, word: int) -> None:
+    schema = pa.schema([("n", pa.int64()), ("at", kind)])
+    rest = pa.RecordBatch.from_arrays([pa.array(range(ROWS))], ["n"])
+    assert read_with(payload_of(rest, [ENTRY.pack(1, 0)]), 1, schema, ROWS).num_rows == ROWS
+    with pytest.raises(BatchRefused, match="constant column"):
+        read_with(payload_of(rest, [ENTRY.pack(1, word)]), 1, schema, ROWS)
+
+
+def test_few_bytes_cannot_ask_for_much_memory() -> None:
+    nothing = pa.nulls(1 << 20)
+    names = [f"c{i}" for i in range(63)]
+    schema = pa.schema([("n", pa.null()), *((name, pa.int64()) for name in names)])
+    rest = pa.RecordBatch.from_arrays([nothing], ["n"])
+    entries = [ENTRY.pack(1 + i, 7) for i in range(63)]
+    with pytest.raises(BatchRefused, match="63 constant columns of 64, 1048576 rows"):
+        read_with(payload_of(rest, entries), 63, schema, 1 << 20)
+    few = payload_of(rest, entries[:30])
+    assert read_with(few, 30, schema_of_first(schema, 31), 1 << 20).num_columns == 31
+    wide = pa.RecordBatch.from_arrays([pa.array([1] * ROWS)] * 65, [f"c{i}" for i in range(65)])
+    assert take_out(wide) == (wide, [])
+
+
+def schema_of_first(schema: pa.Schema, columns: int) -> pa.Schema:
+    return pa.schema([schema.field(i) for i in range(columns)])
+
+
 def test_many_rows_have_to_be_brought() -> None:
     rest, entries = take_out(rows_of(ROWS))
     with pytest.raises(BatchRefused, match="announced"):
-        read_with(payload_of(rest, entries), len(entries), SCHEMA, 1 << 24)
+        read_with(payload_of(rest, entries), len(entries), SCHEMA, 1 << 20)
 
 
 @given(st.integers(ROWS, ROWS + 99), st.integers(0, 2))

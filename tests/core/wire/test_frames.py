@@ -101,7 +101,7 @@ def test_a_batch_of_another_schema_is_refused() -> None:
     assert isinstance(decode(frame, {}, 3), CorruptFrame)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.binary(max_size=200), max_size=3))
 def test_any_bytes_are_safe(frame: list[bytes]) -> None:
     decode(list(frame), {STREAM: SCHEMA}, 3)

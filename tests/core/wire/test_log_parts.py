@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from holdfast.core.model.ids import NO_ID, Incarnation
+from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.core.wire import log_parts, log_records
 from holdfast.core.wire.log_parts import Owner, Part, PartName, StoredPart
@@ -112,6 +112,22 @@ def test_where_a_log_ends_depends_on_who_goes_on_from_where() -> None:
     assert log_parts.end_of(torn, NO_ID) == (8, 5, False)
     empty = part(7, [])
     assert log_parts.end_of(decoded(empty[: -log_records.RECORD_HEADER_BYTES]), NO_ID) is None
+
+
+def test_a_log_does_not_end_before_what_it_has_promised() -> None:
+    rows = [0, 100, BEGINNING_US]
+    ids = pa.array([1, 2])
+    batch = pa.RecordBatch.from_arrays([ids, ids], schema=SCHEMA)
+    body = [
+        part
+        for n, boundary in enumerate(rows)
+        for part in log_records.encode_record(
+            RecordKind.DATA, TupleType.STABLE, 1, 2 * n, boundary, 0, batch
+        )
+    ]
+    encoded = log_parts.encode_part("s", 1, SCHEMA, 0, body, 6, BEGINNING_US, has_ended=False)
+    whole = decoded(b"".join(bytes(one) for one in encoded))
+    assert log_parts.end_of(whole, NO_ID) == (6, 100, False)
 
 
 def test_sixteen_parts_of_a_rank_become_one_of_the_next() -> None:

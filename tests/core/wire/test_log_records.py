@@ -86,6 +86,21 @@ def test_a_segment_header_comes_back_as_it_was_and_a_changed_one_does_not() -> N
         assert not isinstance(decode_segment_header(bytes(broken)), SegmentHeader), position
 
 
+def test_a_segment_of_the_first_version_is_read() -> None:
+    schema, name = SCHEMA.serialize().to_pybytes(), b"counts[0]"
+    magic = b"HFSEG\x00\x00\x01"
+    head = struct.pack("<8sIIIxxxxq", magic, len(name), len(schema), 3, 12)
+    digest = xxhash.xxh3_64(head)
+    digest.update(name + schema)
+    data = head + struct.pack("<Q", digest.intdigest()) + name + schema
+    header = decode_segment_header(data.ljust(-(-len(data) // 64) * 64, b"\0"))
+    assert isinstance(header, SegmentHeader)
+    assert (header.stream, header.first_id) == ("counts[0]", 12)
+    assert encode_segment_header("counts[0]", 3, 12, SCHEMA)[:8] == b"HFSEG\x00\x00\x02", (
+        "older readers know that they cannot read what follows"
+    )
+
+
 def test_a_record_made_by_hand_from_the_documented_layout_is_read() -> None:
     payload = batch(2).serialize().to_pybytes()
     head = struct.pack("<4sBBxxIqqqIIQ", b"HFR\x01", 1, 0, 4, 100, 77, 55, 2, len(payload), 0)[:-8]

@@ -149,7 +149,7 @@ def test_both_threads_of_a_task_are_the_task() -> None:
     assert task_of(TASK.name.encode() + b"|alive") == TASK
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.lists(st.binary(max_size=100), max_size=3))
 def test_any_bytes_are_safe(parts: list[bytes]) -> None:
     assert isinstance(decode_from_node(parts, TASK), CorruptFrame)
@@ -165,7 +165,7 @@ def test_nested_and_huge_json_is_safe() -> None:
         assert isinstance(decode_from_node([deep % inner], TASK), CorruptFrame)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(sorted(TO_COORDINATOR)), st.data())
 def test_a_flipped_bit_gives_a_word_or_a_refusal(kind: str, data: st.DataObject) -> None:
     text = bytearray(up(kind))

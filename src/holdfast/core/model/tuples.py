@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 TIME_COLUMN: Final = "__time_us"
 PART_BYTES: Final = 4 << 20
 """What is sent in one frame and written in one record: receivers and readers take those whole."""
+_SHARED: Final = 1.5
+"""Halves that have so many times the bytes of the whole share them."""
 
 
 class TupleType(enum.IntEnum):
@@ -98,12 +100,20 @@ class TupleBatch:
 
 
 def in_parts(batch: TupleBatch) -> Iterator[TupleBatch]:
-    """The same tuples in batches of about `PART_BYTES` at most; only the last has the boundary."""
-    while batch.nbytes > PART_BYTES and batch.count > 1:
-        cut = batch.first_id + max(1, batch.count * PART_BYTES // batch.nbytes)
-        yield batch.before(cut)
-        batch = batch.starting_at(cut)
-    yield batch
+    """The same tuples in batches of `PART_BYTES` at most; only the last has the boundary.
+
+    A single row may have more, and so may rows that share their bytes, which no cut makes fewer.
+    """
+    if batch.nbytes <= PART_BYTES or batch.count <= 1:
+        yield batch
+        return
+    middle = batch.first_id + batch.count // 2
+    halves = (batch.before(middle), batch.starting_at(middle))
+    if sum(half.nbytes for half in halves) > _SHARED * batch.nbytes:
+        yield batch
+        return
+    for half in halves:
+        yield from in_parts(half)
 
 
 def between(batches: Iterable[TupleBatch], from_id: int, to_id: int) -> tuple[TupleBatch, ...]:
@@ -131,7 +141,7 @@ def _merged_run(run: list[TupleBatch]) -> TupleBatch:
     return TupleBatch(
         run[0].first_id,
         pa.concat_batches([batch.batch for batch in run]),
-        run[-1].boundary_us,
+        max(batch.boundary_us for batch in run),
         min((batch.created_us for batch in run if batch.created_us), default=0),
         run[0].tuple_type,
     )

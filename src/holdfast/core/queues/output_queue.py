@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
 from holdfast.core.model.ids import BEGINNING_US, StreamId
-from holdfast.core.model.tuples import TupleBatch, merged
+from holdfast.core.model.tuples import PART_BYTES, TupleBatch, merged
 
 _MERGED_TUPLES = 1 << 14
 _MERGED_BATCHES_MIN = 16
@@ -146,8 +146,11 @@ class OutputQueue:
         while self._batches and self._batches[-1].next_id > self.primary.next_to_send:
             unsent.append(self._batches.pop())
         small: list[TupleBatch] = []
-        room = _MERGED_TUPLES
+        room, room_bytes = _MERGED_TUPLES, PART_BYTES
         while self._batches and self._batches[-1].count <= room:
+            room_bytes -= self._batches[-1].nbytes
+            if room_bytes < 0:
+                break
             room -= self._batches[-1].count
             small.append(self._batches.pop())
         small.reverse()

@@ -1,7 +1,7 @@
 """Columns that hold one value all through a batch, as a window's edges do: kept as that value.
 
-They are columns of 64-bit words without nulls. One column at least stays as it is, so that bytes
-which announce many rows have to bring them.
+They are columns of 64-bit words without nulls. One column at least stays as it is. How much memory
+few bytes can ask for so has a bound.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from holdfast.core.wire.arrow_batches import BatchRefused, read_batch
 _ROWS_MIN: Final = 4096
 """Of fewer rows the search costs more than it saves."""
 _COLUMNS_MAX: Final = 64
+_BYTES_MAX: Final = 256 << 20
+"""Of the columns that are made again."""
 _ENTRY: Final = struct.Struct("<Hxxxxxxq")
 """Number of the column in the schema, its word."""
 
 
 def take_out(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[bytes]]:
     """The batch without these columns, and an entry of 16 bytes for each of them."""
-    if batch.num_rows < _ROWS_MIN or batch.num_columns > _COLUMNS_MAX:
+    if batch.num_rows < _ROWS_MIN or not _are_few(batch.num_columns, batch.num_rows):
         return batch, []
     words = [_word_of(column) for column in batch.columns]
     kept = [i for i, word in enumerate(words) if word is None] or [0]
@@ -48,8 +50,8 @@ def read_with(payload: memoryview, count: int, schema: pa.Schema, rows: int) -> 
     if not count:
         return read_batch(payload, schema, rows)
     end = len(payload) - count * _ENTRY.size
-    if end < 0 or count >= len(schema):
-        raise BatchRefused(f"{count} constant columns of {len(schema)}")
+    if end < 0 or count >= len(schema) or not _are_few(count, rows):
+        raise BatchRefused(f"{count} constant columns of {len(schema)}, {rows} rows")
     constants = dict(_ENTRY.iter_unpack(payload[end:]))
     can_be = all(i < len(schema) and _is_word(schema.types[i]) for i in constants)
     if len(constants) < count or not can_be:
@@ -62,6 +64,10 @@ def read_with(payload: memoryview, count: int, schema: pa.Schema, rows: int) -> 
         for i, field in enumerate(schema)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _are_few(columns: int, rows: int) -> bool:
+    return columns <= _COLUMNS_MAX and columns * rows * 8 <= _BYTES_MAX
 
 
 def _is_word(kind: pa.DataType) -> bool:
@@ -79,5 +85,10 @@ def _word_of(column: pa.Array) -> int | None:
 
 
 def _column(kind: pa.DataType, word: int, rows: int) -> pa.Array:
-    words = np.full(rows, word, dtype=np.int64)
-    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(words)], null_count=0)
+    words = np.full(max(rows, 1), word, dtype=np.int64)
+    column = pa.Array.from_buffers(kind, len(words), [None, pa.py_buffer(words)], null_count=0)
+    try:
+        column[:1].validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise BatchRefused(f"a constant column: {error}") from error
+    return column[:rows]

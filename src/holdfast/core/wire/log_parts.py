@@ -222,7 +222,8 @@ def end_of(part: Part, superseded_from: int) -> tuple[int, int, bool] | None:
     for record in part.records:
         if record.first_id + record.count > superseded_from:
             return superseded_from, boundary_us, False
-        next_id, boundary_us = record.first_id + record.count, record.boundary_us
+        next_id = record.first_id + record.count
+        boundary_us = max(boundary_us, record.boundary_us)
     if part.end is None:
         return (next_id, boundary_us, False) if part.records else None
     boundary_us = max(boundary_us, part.end.boundary_us)

@@ -22,7 +22,9 @@ from holdfast.core.model.tuples import TupleType
 from holdfast.core.wire.arrow_batches import BatchRefused, message_parts
 from holdfast.core.wire.constant_columns import read_with, take_out
 
-SEGMENT_MAGIC: Final = b"HFSEG\x00\x00\x01"
+SEGMENT_MAGICS: Final = (b"HFSEG\x00\x00\x01", b"HFSEG\x00\x00\x02")
+"""Of segments without records that have constant columns, as they once were; as they are written.
+Whoever knows the first alone must not take such records for a torn end."""
 RECORD_MAGICS: Final = (b"HFR\x01", b"HFR\x02")
 """Of a record; of one with constant columns."""
 ALIGNMENT: Final = 64
@@ -111,7 +113,7 @@ class LogRecord:
 def encode_segment_header(stream: str, incarnation: int, first_id: int, schema: pa.Schema) -> bytes:
     """The beginning of a segment, padded."""
     name, schema_bytes = stream.encode(), schema.serialize().to_pybytes()
-    fields = (SEGMENT_MAGIC, len(name), len(schema_bytes), incarnation, first_id)
+    fields = (SEGMENT_MAGICS[-1], len(name), len(schema_bytes), incarnation, first_id)
     head = _SEGMENT.pack(*fields, 0)[:-8]
     checksum = _checksum(head, name + schema_bytes)
     return _padded(head + struct.pack("<Q", checksum) + name + schema_bytes)
@@ -122,7 +124,7 @@ def decode_segment_header(data: bytes) -> SegmentHeader | CorruptRecord | Incomp
     if len(data) < _SEGMENT.size:
         return Incomplete(_SEGMENT.size)
     magic, name_size, schema_size, incarnation, first_id, checksum = _SEGMENT.unpack_from(data)
-    if magic != SEGMENT_MAGIC:
+    if magic not in SEGMENT_MAGICS:
         return CorruptRecord(f"no segment of this format: begins with {magic!r}")
     if name_size > MAX_NAME_BYTES or schema_size > MAX_PAYLOAD_BYTES:
         return CorruptRecord("sizes out of bounds")

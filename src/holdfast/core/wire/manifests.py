@@ -22,7 +22,8 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.state.page_manager import PageSetId
 from holdfast.core.wire.log_records import CorruptRecord
 
-_MAGIC: Final = b"HFCKP\x00\x00\x02"
+_MAGICS: Final = (b"HFCKP\x00\x00\x02", b"HFCKP\x00\x00\x03")
+"""As they once were, with outputs that have no constant columns; as they are written."""
 _HEAD: Final = struct.Struct("<8sQQQ")  # magic, bytes of JSON, page sets, pages
 _ARRAYS: Final[tuple[np.dtype[Any], ...]] = (np.dtype("<i4"), np.dtype("<i8"), np.dtype("<u8"))
 """Of file, position and checksum."""
@@ -111,7 +112,7 @@ def encode_manifest(manifest: Manifest) -> tuple[bytes, int]:
     columns: tuple[np.ndarray, ...] = (image.file, image.position, image.checksum)
     body = b"".join(
         [
-            _HEAD.pack(_MAGIC, len(text), len(image.page_sets), len(image.file)),
+            _HEAD.pack(_MAGICS[-1], len(text), len(image.page_sets), len(image.file)),
             text,
             sets.tobytes(),
             *(c.astype(kind).tobytes() for c, kind in zip(columns, _ARRAYS, strict=True)),
@@ -136,7 +137,7 @@ def decode_manifest(data: bytes, checksum: int | None = None) -> Manifest | Corr
     if xxhash.xxh3_64_intdigest(body) != stated:
         return CorruptRecord("the manifest fails its checksum")
     magic, text_bytes, set_count, page_count = _HEAD.unpack_from(body)
-    if magic != _MAGIC:
+    if magic not in _MAGICS:
         return CorruptRecord("the manifest has another format version")
     try:
         return _decoded(body, text_bytes, set_count, page_count)

@@ -833,6 +833,7 @@ class NodeTask:
                 effect.stream,
                 self._born,
                 first_id=effect.batches[0].first_id,
+                is_lasting=False,
             )
             self._spills[effect.stream] = writer
         if effect.batches[0].first_id > writer.next_id:  # Trimmed before it was spilled.

@@ -69,6 +69,7 @@ def open_writer(
     *,
     first_id: int | None = None,
     is_sole: bool = False,
+    is_lasting: bool = True,
     tail: StreamLogReader | None = None,
 ) -> LogWriter:
     """Go on writing a log.
@@ -80,6 +81,7 @@ def open_writer(
         incarnation: Of the writer; must exceed that of every earlier one.
         first_id: For an empty log, the id of its first tuple; otherwise the log says.
         is_sole: The log has a unique name, and nobody else ever opens it to write.
+        is_lasting: False: whoever writes it is the only one who reads it; nothing need be durable.
         tail: What `open_tail` gave for the log.
 
     Raises:
@@ -89,7 +91,13 @@ def open_writer(
     if is_remote(place):
         return PartLogWriter(place, schema, stream, incarnation, first_id=first_id, is_sole=is_sole)
     return StreamLogWriter(
-        local_path(place), schema, stream, incarnation, first_id=first_id, tail=tail
+        local_path(place),
+        schema,
+        stream,
+        incarnation,
+        first_id=first_id,
+        is_lasting=is_lasting,
+        tail=tail,
     )
 
 

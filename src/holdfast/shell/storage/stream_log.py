@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -298,6 +299,7 @@ class StreamLogWriter:
         *,
         first_id: int | None = None,
         segment_bytes: int = SEGMENT_BYTES,
+        is_lasting: bool = True,
         tail: StreamLogReader | None = None,
     ) -> None:
         """Find the end of the log and begin a segment there.
@@ -309,6 +311,7 @@ class StreamLogWriter:
             incarnation: Of the writer; must exceed that of every earlier one.
             first_id: For an empty log, the id of its first tuple; otherwise the log says.
             segment_bytes: Size at which the next segment begins.
+            is_lasting: Whether what a segment holds is made durable when the next one begins.
             tail: Has followed the log so far, and need not begin anew; it skips, and is used up.
 
         Raises:
@@ -321,13 +324,15 @@ class StreamLogWriter:
         self._stream = stream
         self._incarnation = incarnation
         self._segment_bytes = segment_bytes
+        self._is_lasting = is_lasting
         self.boundary_us = BEGINNING_US
         self.has_ended = False
         self.next_id = first_id or 0
         self._find_end(tail)
         self._file = -1
         self._size = 0
-        self._synced_bytes = 0  # of the segment; another thread may sync
+        self._synced_bytes = 0  # of the segment
+        self._switching = threading.Lock()  # Another thread may sync.
         self._begin_segment()
         if self.has_ended:  # Said again, for readers that start here.
             self._write(RecordKind.END, TupleType.BOUNDARY, 2**63 - 1, 0, None)
@@ -361,17 +366,21 @@ class StreamLogWriter:
 
     def _begin_segment(self) -> None:
         path = self._folder / f"{self.next_id:020d}-{self._incarnation:010d}.seg"
-        if self._file >= 0:
-            os.fsync(self._file)
-            os.close(self._file)
-        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o644)
         header = records.encode_segment_header(
             self._stream, self._incarnation, self.next_id, self._schema
         )
-        os.write(self._file, header)
-        sync_path(self._folder)
-        self._size = len(header)
-        self._synced_bytes = 0
+        with self._switching:
+            if self._file >= 0:
+                if self._is_lasting:
+                    os.fsync(self._file)
+                os.close(self._file)
+                self._file = -1
+            self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o644)
+            os.write(self._file, header)
+            self._size = len(header)
+            self._synced_bytes = 0
+        if self._is_lasting:
+            sync_path(self._folder)
 
     def append(
         self,
@@ -393,6 +402,8 @@ class StreamLogWriter:
         too_much = self._size - self._segment_bytes
         if too_much <= 0:
             return False
+        if not self._is_lasting:
+            return True
         return self._size - self._synced_bytes < _UNSYNCED_BYTES or too_much > _OVERDUE_BYTES
 
     def end(self) -> None:
@@ -432,9 +443,10 @@ class StreamLogWriter:
 
     def sync(self) -> None:
         """Make everything appended so far durable."""
-        size = self._size
-        os.fdatasync(self._file)
-        self._synced_bytes = size
+        with self._switching:
+            size = self._size
+            os.fdatasync(self._file)
+            self._synced_bytes = size
 
     def publish(self) -> None:
         """Let readers see everything appended so far: they do."""

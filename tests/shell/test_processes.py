@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from holdfast.shell.processes import Niceness, begin_session, keep_freed_memory
-from holdfast.shell.spark import task
+from holdfast.shell.processes import begin_session, keep_freed_memory
 
 _AUTOGROUP = Path("/proc/self/autogroup")
 
@@ -23,6 +21,9 @@ def said_in_a_session(niceness: int) -> tuple[bool, int, str]:
     child = os.fork()
     if child == 0:
         begin_session(niceness)
+        for thread in threading.enumerate():
+            if thread.name == "niceness":
+                thread.join()
         group = _AUTOGROUP.read_text().split()[-1] if _AUTOGROUP.exists() else ""
         has_own = os.getsid(0) == os.getpid()
         os.write(writer, f"{has_own:d} {os.getpriority(os.PRIO_PROCESS, 0)} {group}".encode())
@@ -96,26 +97,3 @@ def test_freed_memory_is_kept_up_to_a_bound() -> None:
     pages = (64 << 20) // resource.getpagesize()
     assert faults_of_second_use(64) < pages / 10
     assert faults_of_second_use(512) > pages
-
-
-def test_spark_gives_way_as_long_as_a_node_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-
-    def supervised(_: object) -> None:
-        said.append(_AUTOGROUP.read_text().split()[-1] if _AUTOGROUP.exists() else "")
-
-    monkeypatch.setattr(task, "supervise", supervised)
-    plan = SimpleNamespace(node="n[0]")
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        for niceness in (Niceness(spark=10), Niceness(nodes=5)):
-            list(task.run_node(cast(task.TaskSpec, SimpleNamespace(plan=plan, niceness=niceness))))
-            supervised(None)
-        os.write(writer, " ".join(said).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        assert pipe.read().decode().split() in (["10", "0", "0", "0"], [])
-    os.waitpid(child, 0)

@@ -56,14 +56,6 @@ OPTIONS: tuple[Option, ...] = (
         "scheduling priority of nodes beside other sessions of their machine; a negative one needs "
         "the privilege, and has no effect without",
     ),
-    Option(
-        "sparkNiceness",
-        0,
-        0,
-        19,
-        "scheduling priority of the session of Spark's own threads as long as nodes run; "
-        "above 0 nodes come before Spark's batches, without a privilege",
-    ),
     Option("pageBytes", 8 << 10, 512, 1 << 20, "size of a page of state; a power of two"),
     Option("stateBytesMax", 4 << 30, 1 << 20, 1 << 44, "pages of one node, clones included; bytes"),
     Option("portMin", 49_152, 1_024, 65_535, "least port where the driver and nodes listen"),

@@ -47,7 +47,6 @@ from holdfast.api.security import (
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
-from holdfast.shell.processes import Niceness
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.data_source import reader
@@ -297,7 +296,7 @@ def _cluster(
             store,
             _ports(values),
             plan.kafka_sinks,
-            Niceness(values["niceness"], values["sparkNiceness"]),
+            values["niceness"],
         ),
         executors,
     )

@@ -35,13 +35,11 @@ class Variant:
         title: For people.
         units: One, or two with the source in a unit of its own, as it is by default.
         niceness: Of its nodes; a negative one is a privilege.
-        spark_niceness: Of Spark's session meanwhile.
     """
 
     title: str
     units: int
     niceness: int = 0
-    spark_niceness: int = 0
 
     @property
     def is_permitted(self) -> bool:
@@ -54,7 +52,6 @@ class Variant:
 VARIANTS = {
     "one": Variant("source and counts in one unit", 1),
     "first": Variant("the same, spark.holdfast.niceness=-10", 1, niceness=-10),
-    "spark_last": Variant("the same, spark.holdfast.sparkNiceness=10", 1, spark_niceness=10),
     "two": Variant("the source in a unit of its own", 2),
 }
 
@@ -129,10 +126,7 @@ def _run(spark: SparkSession, variant: Variant, seconds: float) -> dict[str, Any
             spark,
             checkpointLocation=f"{folder}/query",
             protection=UpstreamBackup(),
-            options={
-                "spark.holdfast.niceness": str(variant.niceness),
-                "spark.holdfast.sparkNiceness": str(variant.spark_niceness),
-            },
+            options={"spark.holdfast.niceness": str(variant.niceness)},
         )
         try:
             wait_until(

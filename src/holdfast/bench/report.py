@@ -205,7 +205,7 @@ def _frames(results: dict[str, Any]) -> str:
         "logs is Structured Streaming's. Its micro-batches bring a second's rows at once, and need "
         "the cores at the same time: the p99 of a run is that of its slowest batch. Nodes need not "
         "wait for Spark's threads if they come first: by a [priority](../settings.md) of their "
-        "own, which is a privilege, or by one that Spark's session gives up, which is none.\n"
+        "own, which is a privilege.\n"
     )
 
 

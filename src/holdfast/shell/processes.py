@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ _M_MMAP_THRESHOLD: Final = -3
 _MAPPED_BYTES_MIN: Final = 32 << 20
 _FREED_BYTES_KEPT: Final = 256 << 20
 _AUTOGROUP: Final = Path("/proc/self/autogroup")
-_WISHES: Final = 20
+_WISHES: Final = 500
 _WISH_INTERVAL_S: Final = 0.02
 
 
@@ -31,7 +31,9 @@ def die_with_parent() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Ask glibc's allocator to give nothing back below 256 MiB; other allocators are left alone.
+    """Ask glibc's allocator to keep what is freed, up to 256 MiB; other allocators are left alone.
+
+    Blocks from 32 MiB on are given back at once: it lets nobody keep those.
 
     A node frees and needs again as much with every batch and every window. A page that the kernel
     has to bring costs several times what filling it does, most of all in a virtual machine.
@@ -42,37 +44,25 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, _FREED_BYTES_KEPT)
 
 
-@dataclass(frozen=True, slots=True)
-class Niceness:
-    """Who gives way to whom where cores are short, from -20 (to nobody) to 19.
-
-    Linux shares the cores out among sessions first (sched_autogroup), so that many threads of
-    one do not crowd out the few of another; then the session is what has a niceness. Where it does
-    not, in a container for one, only that of nodes counts.
-
-    Attributes:
-        nodes: Of every node's session. A negative one is a privilege: without it, it has no effect.
-        spark: Of the session that Spark's own threads on the machine are in; not negative.
-    """
-
-    nodes: int = 0
-    spark: int = 0
-
-
 def begin_session(niceness: int) -> None:
-    """Leave the parent's session, and be as nice to others as asked; with 0 all are alike."""
+    """Leave the parent's session, and be as nice to others as asked; with 0 all are alike.
+
+    Linux shares the cores out among sessions first (sched_autogroup), so that the many threads of
+    one do not crowd out the few of another; then the session is what has a niceness. Where it does
+    not, in a container for one, only that of the process counts. A negative one is a privilege:
+    without it, it has no effect.
+    """
     os.setsid()
     if niceness:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, niceness)
-        set_of_session(niceness)
+        wish = threading.Thread(target=_make_session, args=(niceness,), name="niceness")
+        wish.daemon = True  # It may take as many tenths of a second as there are nodes.
+        wish.start()
 
 
-def set_of_session(niceness: int) -> None:
-    """Be as nice as asked with all that is in this process's session.
-
-    Linux takes one such wish in 100 ms, of all processes, from those without privileges.
-    """
+def _make_session(niceness: int) -> None:
+    """Linux takes one such wish in 100 ms, of all processes, from those without privileges."""
     for _ in range(_WISHES):
         try:
             _AUTOGROUP.write_text(str(niceness))

@@ -108,7 +108,9 @@ class RecordPacking:
         """Column `c` of packed rows."""
         kind = self._types[c]
         start = self._starts[c]
-        is_null = (rows[:, c // 64] >> (c % 64)) & 1 != 0
+        nulls = rows[:, c // 64]
+        is_any = int(np.bitwise_or.reduce(nulls)) >> (c % 64) & 1
+        is_null = (nulls >> (c % 64)) & 1 != 0 if is_any else None
         if is_text(kind):
             assert strings is not None
             return strings.gather(np.ascontiguousarray(rows[:, start]), kind)
@@ -139,7 +141,7 @@ class RecordPacking:
 def column_of(
     words: np.ndarray, is_null: np.ndarray | None, kind: pa.DataType, high: np.ndarray | None = None
 ) -> pa.Array:
-    """An Arrow array of a fixed-width type from its words.
+    """An Arrow array of a fixed-width type from its words, which it may share.
 
     Args:
         words: int64 (n,), as `fixed_words` gives them.
@@ -163,7 +165,7 @@ def column_of(
         content[0::2] = words
         content[1::2] = high
     else:
-        content = np.ascontiguousarray(words.astype(word_dtype(kind)))
+        content = np.ascontiguousarray(words.astype(word_dtype(kind), copy=False))
     return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(content)])
 
 

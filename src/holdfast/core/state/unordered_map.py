@@ -153,13 +153,16 @@ class UnorderedMap:
             )
 
     def entries(self, first: int = 0, count: int | None = None) -> np.ndarray:
-        """Keys and values in insertion order, int64 (n, k + v): from `first` on, all or `count`."""
+        """Keys and values in insertion order, int64 (n, k + v): from `first` on, all or `count`.
+
+        In Fortran order: who makes columns of them need not gather.
+        """
         count = len(self) - first if count is None else count
-        out = np.empty((count, self.width - 1), dtype=np.int64)
-        kernels.read_records(
-            self._manager.arena, self._manager.shift, self.record_pages, first, self.width, 1, out
+        words = np.empty((self.width - 1, count), dtype=np.int64)
+        kernels.read_columns(
+            self._manager.arena, self._manager.shift, self.record_pages, first, self.width, 1, words
         )
-        return out
+        return words.T
 
     def reserve(self, entries: int) -> None:
         """Make an empty map as large as so many entries need: it need not grow on the way there.

@@ -29,7 +29,6 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.node_words import WORD_BYTES_MAX, Task, decode_from_node, task_of
 from holdfast.shell.kafka.sink import KafkaSinkSpec
-from holdfast.shell.processes import Niceness
 from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.jobs import NodeJobs
@@ -84,7 +83,7 @@ class LaunchSpec:
         store: Where checkpoints are kept; None: there are none.
         ports: Where the driver and nodes may listen.
         kafka_sinks: The sink streams that are written to Kafka.
-        niceness: Of nodes and of Spark.
+        niceness: Of nodes, beside other sessions of their machine.
     """
 
     name: str
@@ -96,7 +95,7 @@ class LaunchSpec:
     store: StoreSpec | None = None
     ports: Ports = field(default_factory=Ports)
     kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
-    niceness: Niceness = field(default_factory=Niceness)
+    niceness: int = 0
 
 
 class Cluster:

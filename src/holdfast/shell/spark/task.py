@@ -53,11 +53,9 @@ from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, decode_from_coordin
 from holdfast.shell.io_service import IOService
 from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, SinkOpening, Waits
 from holdfast.shell.processes import (
-    Niceness,
     begin_session,
     die_with_parent,
     keep_freed_memory,
-    set_of_session,
 )
 from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id, stirs
 from holdfast.shell.spark.meter import Meter
@@ -130,7 +128,7 @@ class TaskSpec:
         ports: Where it may listen otherwise.
         lease_s: Without word from the coordinator for so long, the node ends.
         stall_s: A node whose loop has not turned for so long no longer says that it lives.
-        niceness: Of nodes and of Spark.
+        niceness: Of nodes, beside other sessions of their machine.
     """
 
     plan: NodePlan
@@ -147,7 +145,7 @@ class TaskSpec:
     kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
     lease_s: float = 10.0
     stall_s: float = 10.0
-    niceness: Niceness = field(default_factory=Niceness)
+    niceness: int = 0
 
 
 def warm_up() -> None:
@@ -168,18 +166,12 @@ def warm_up() -> None:
 def run_node(spec: TaskSpec) -> Iterator[str]:
     """The body of a node's Spark task. Ends when told; raises when it must die."""
     die_with_parent()
-    if spec.niceness.spark:
-        set_of_session(spec.niceness.spark)
-    try:
-        supervise(lambda former, came_up: _run_process(spec, former, came_up))
-    finally:
-        if spec.niceness.spark:
-            set_of_session(0)
+    supervise(lambda former, came_up: _run_process(spec, former, came_up))
     yield spec.plan.node
 
 
 def _run_process(spec: TaskSpec, former: str, came_up: Callable[[], None]) -> None:
-    begin_session(spec.niceness.nodes)  # Spark's own session has many threads.
+    begin_session(spec.niceness)  # Spark's own session has many threads.
     keep_freed_memory()
     task = NodeTask(spec, former, came_up)
     try:

@@ -67,3 +67,17 @@ def test_latency_counts_from_the_release_of_the_cause(tmp_path: Path) -> None:
     (latency_s,) = follower.latencies_s(first_chunk=1)
     assert 5.0 <= latency_s < 6.0
     assert follower.newest_chunk == 30
+    assert not follower.glance(), "an output that cannot be glanced at is read at once"
+
+
+def test_what_was_glanced_at_counts_from_then(tmp_path: Path) -> None:
+    paced = staged(tmp_path)
+    paced.release()
+    paced.released_at_s[0] = 1_000.0
+    given = Given()
+    given.glance = lambda: True  # type: ignore[attr-defined]
+    table = pa.table({"window_end": [paced.config.base_time_us]})
+    given.glanced_at = lambda: [(table, 1_003.0)]  # type: ignore[attr-defined]
+    follower = Follower(given, paced)
+    assert follower.glance()
+    assert follower.latencies_s(first_chunk=0).tolist() == [3.0]

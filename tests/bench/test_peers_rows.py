@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from holdfast.bench.peers import rows
+from holdfast.core.model.tuples import TupleType, with_time
+from holdfast.shell.storage.paths import stream_path
+from holdfast.shell.storage.stream_log import StreamLogWriter
 
 
 def counts(*found: tuple[int, int]) -> pa.Table:
@@ -94,3 +98,31 @@ def test_a_file_of_spark_counts_once_its_log_has_it(tmp_path: Path) -> None:
     assert [table.num_rows for table in output.poll()] == [1]
     (log / "9.compact").write_text(f"v1\n{entry}")
     assert output.poll() == []
+
+
+def test_a_log_that_was_only_glanced_at_says_when_each_record_became_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("holdfast.bench.peers.rows.time.time", lambda: now_s)
+    output = rows.Log(str(tmp_path), "q12")
+    assert not output.glance(), "there is no log yet"
+    schema = with_time(counts((10, 1)).schema)
+    place = stream_path(str(tmp_path), "q12", 0)
+    with StreamLogWriter(place, schema, "q12", 1, segment_bytes=1_000) as log:
+        seen_s = []
+        for bids in range(6):
+            table = counts((10, bids), (20, bids))
+            batch = table.append_column(schema.field(4), table.column(1)).to_batches()[0]
+            log.append(TupleType.STABLE, log.next_id, batch, 0, 0)
+            if bids % 2:  # Two records become visible at once.
+                now_s += 1
+                assert output.glance()
+                assert not output.glance()
+                seen_s += [now_s, now_s]
+        log.append(TupleType.STABLE, log.next_id, batch, 0, 0)
+    assert len(list(Path(place).glob("*.seg"))) > 1
+    found = output.glanced_at()
+    assert [at_s for _, at_s in found] == seen_s, "the last one was never seen"
+    assert [table.column("bids").to_pylist() for table, _ in found] == [[n, n] for n in range(6)]
+    assert found[0][0].column_names == list(rows.COLUMNS["q12"])

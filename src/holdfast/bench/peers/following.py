@@ -59,8 +59,16 @@ class Following:
         """Start the script, for the first time or after a kill."""
         return JobRun(self._python, self.peer.job, self.job, self._folder)
 
-    def wait(self, run: JobRun, is_so: Callable[[], bool], what: str) -> None:
+    def wait(
+        self, run: JobRun, is_so: Callable[[], bool], what: str, *, glances: bool = False
+    ) -> None:
         """Follow the output until something holds.
+
+        Args:
+            run: The script that runs.
+            is_so: Whether it holds.
+            what: It, for people.
+            glances: Whether it is enough to know when results came, and to read them later.
 
         Raises:
             BenchFailed: It does not in time, or the script has failed.
@@ -71,7 +79,7 @@ class Following:
             if time.monotonic() > deadline_s:
                 words = run.last_words()
                 raise BenchFailed(f"{self.what}: {what} not within {_TIMEOUT_S:.0f} s: {words}")
-            if not self.follower.poll():
+            if not (self.follower.glance() if glances else self.follower.poll()):
                 time.sleep(LOOK_S[self.peer.output])
 
     def begin(self, run: JobRun) -> None:

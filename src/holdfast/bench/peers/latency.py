@@ -126,10 +126,11 @@ def _run(peer: Peer, python: Path, query: str, rate: float, sizes: LatencySizes)
         with following.start() as run:
             following.begin(run)
             end_s = time.monotonic() + seconds
-            following.wait(run, lambda: time.monotonic() > end_s, "the end")
+            following.wait(run, lambda: time.monotonic() > end_s, "the end", glances=True)
             following.feeder.stop()
             drained_s = time.monotonic() + _DRAIN_S
-            following.wait(run, lambda: time.monotonic() > drained_s, "the last results")
+            last = "the last results"
+            following.wait(run, lambda: time.monotonic() > drained_s, last, glances=True)
         found_ms = following.follower.latencies_s(first_chunk) * 1000
     if not len(found_ms):
         raise BenchFailed(f"{following.what}: no result while it was measured")

@@ -195,7 +195,16 @@ class Follower:
         self.seen: list[tuple[pa.Table, float]] = []
         """All that has come, in order, and when: seconds since the epoch."""
         self._newest, self._looked_at = -1, 0
+        self._has_glanced = False
         self.count = 0
+
+    def glance(self) -> bool:
+        """Note that something is visible now, and take it later where that is possible."""
+        glance = getattr(self._output, "glance", None)
+        if glance is None:
+            return bool(self.poll())
+        self._has_glanced = True
+        return bool(glance())
 
     def poll(self) -> list[pa.Table]:
         """Take what is visible now."""
@@ -218,6 +227,8 @@ class Follower:
 
     def latencies_s(self, first_chunk: int) -> np.ndarray:
         """Of all results whose cause is in that chunk or a later one that has been released."""
+        if self._has_glanced:
+            self.seen = self._output.glanced_at()
         if not self.seen:
             return np.empty(0)
         chunks = np.concatenate([self._chunks_of(table) for table, _ in self.seen])

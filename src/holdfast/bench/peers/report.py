@@ -42,9 +42,10 @@ At shares of each one's own maximum above. Events become visible in small files,
 the newest event it depends on became visible (Q12: the first event beyond its window) until the
 result is visible where the system puts its output. Outputs are looked at every millisecond
 (Holdfast), 5 ms (files that grow) or 20 ms (files that appear), so that the latter's figures are up
-to that much too high. At half of the maximum all run in alternating rounds, and the run with the
-median p99 counts; the last column has the p99 of each round, and what share of the cores' time the
-host gave to others meanwhile.
+to that much too high; Holdfast's log only at its size, and it is read afterwards, as it has twenty
+times as many results or more. At half of the maximum all run in alternating rounds, and the run
+with the median p99 counts; the last column has the p99 of each round, and what share of the cores'
+time the host gave to others meanwhile.
 """
 _RECOVERY_NOTE = """
 Q3 at {rate:,.0f} tuples/s, files as for latency. All processes of a system are killed with SIGKILL

@@ -7,6 +7,8 @@ them as timestamps, integers, decimals or floats.
 from __future__ import annotations
 
 import json
+import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -18,9 +20,16 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from holdfast.core.wire.log_records import (
+    LogRecord,
+    SegmentHeader,
+    decode_record,
+    decode_segment_header,
+)
 from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
 
+_HEADER_BYTES_MAX: Final = 1 << 16
 TIMES: Final = frozenset({"date_time", "window_start", "window_end"})
 PRICE: Final = "price"
 COLUMNS: Final = {
@@ -130,12 +139,53 @@ class Log:
 
     def __init__(self, location: str, query: str) -> None:
         """The log need not exist yet."""
-        self._reader, self._query = StreamLogReader(stream_path(location, query, 0)), query
+        self._folder = Path(stream_path(location, query, 0))
+        self._reader, self._query = StreamLogReader(str(self._folder)), query
+        self._sizes: list[int] = []
+        self._seen_at_s: list[float] = []
 
     def poll(self) -> list[pa.Table]:
         """See `Output`."""
-        batches = [logged.batch for logged in self._reader.poll()]
-        return [canonical(pa.Table.from_batches([batch]), self._query) for batch in batches]
+        return [self._table(logged.batch) for logged in self._reader.poll()]
+
+    def glance(self) -> bool:
+        """Note that there is more, whatever it is; whether there is.
+
+        What reading costs, millions of results at once, is taken neither from the cores nor from
+        the times.
+        """
+        size = sum(segment.stat().st_size for segment in self._folder.glob("*.seg"))
+        if size <= (self._sizes[-1] if self._sizes else 0):
+            return False
+        self._sizes.append(size)
+        self._seen_at_s.append(time.time())
+        return True
+
+    def glanced_at(self) -> list[tuple[pa.Table, float]]:
+        """All there is, and when the glance was that first showed it."""
+        found = []
+        for end, batch in self._records():
+            glance = bisect_left(self._sizes, end)
+            if glance < len(self._sizes):
+                found.append((self._table(batch), self._seen_at_s[glance]))
+        return found
+
+    def _records(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The batches of a log that one writer has written, and the log's size after each."""
+        before = 0
+        for path in sorted(self._folder.glob("*.seg")):
+            data = memoryview(path.read_bytes())
+            header = decode_segment_header(bytes(data[:_HEADER_BYTES_MAX]))
+            assert isinstance(header, SegmentHeader)
+            at = header.size
+            while isinstance(record := decode_record(data[at:], header.schema), LogRecord):
+                at += record.size
+                if record.batch is not None:
+                    yield before + at, record.batch
+            before += len(data)
+
+    def _table(self, batch: pa.RecordBatch) -> pa.Table:
+        return canonical(pa.Table.from_batches([batch]), self._query)
 
 
 OUTPUTS: Final[dict[str, Callable[[str, str], Output]]] = {

@@ -55,6 +55,18 @@ def test_a_batch_counts_once_however_often_it_is_committed(tmp_path: Path) -> No
     assert read(tmp_path) == ([0, 1, 2], [])
 
 
+def test_many_rows_are_had_before_it_is_looked_whether_there_are_more(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    for number, count in enumerate((10, 20, 5_000, 30, 4_096)):
+        times = [number * 10_000 + n for n in range(count)]
+        assert ingest_log.commit(str(tmp_path), number, [file(tmp_path, times)], by="query a")
+    reader = IngestLogReader(str(tmp_path), 0, 1)
+    polls = []
+    while batches := reader.poll():
+        polls.append([logged.count for logged in batches])
+    assert polls == [[10, 20, 5_000], [30, 4_096]]
+
+
 def test_files_without_a_commit_do_not_count(tmp_path: Path) -> None:
     ingest_log.prepare(str(tmp_path), META)
     file(tmp_path, [1])

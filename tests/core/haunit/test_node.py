@@ -157,6 +157,17 @@ def test_a_source_that_stirs_is_read_before_its_time_but_once_at_a_time() -> Non
     assert not of_kind(machine.step(stirred, 60_003), events.ReadSource), "it has ended"
 
 
+def test_what_has_come_is_processed_before_more_is_read() -> None:
+    machine = node((A, None))
+    machine.start(0)
+    came = machine.step(events.SourceRead(A, (batch(0, [1, 2], 2),), 2), 5)
+    assert not of_kind(came, events.ReadSource)
+    (more,) = of_kind(proceed(machine, 5), events.ReadSource)
+    assert more.from_id == 2
+    nothing = machine.step(events.SourceRead(A, (), 2), 5)
+    assert of_kind(nothing, SetTimer), "a source that has nothing is read again at its time"
+
+
 def test_a_node_without_rounds_looks_at_its_positions_less_often_until_the_next() -> None:
     machine = node((A, "a"))
 

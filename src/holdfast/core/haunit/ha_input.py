@@ -218,7 +218,6 @@ class HAInput:
         else:
             patience_ms = (now_ms - source.fed_ms) // _PATIENCE
             source.read_at_ms = now_ms + max(1, min(patience_ms, _SOURCE_POLL_MAX_MS))
-        self.read_sources(now_ms, effects)
 
     def source_stirred(self, got: SourceStirred, now_ms: int, effects: list[Effect]) -> None:
         """A source is worth a look before its time."""

@@ -368,6 +368,8 @@ class Node:
 
     def _on_source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.source_read(got, now_ms, effects)
+        if not (got.batches and self.has_work):  # Else what has come goes first.
+            self._inputs.read_sources(now_ms, effects)
 
     def _on_source_stirred(self, got: SourceStirred, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.source_stirred(got, now_ms, effects)

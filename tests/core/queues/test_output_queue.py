@@ -171,3 +171,22 @@ def test_the_queue_agrees_with_a_list(steps: list[tuple[str, int]]) -> None:
             assert batch.batch.column(0).to_pylist() == list(range(batch.first_id, batch.next_id))
             expected = batch.next_id
         output.check_invariants()
+
+
+def test_many_small_batches_between_two_acknowledgements_are_all_merged() -> None:
+    output = queue(1 << 30)
+    output.primary.subscribe(0)
+    output.primary.reset_credit(1 << 30)
+    for _ in range(3):
+        for _ in range(300):
+            output.append(tuples(output.next_id, 400))
+            output.primary.take_sendable()
+        output.append(tuples(output.next_id, 5))  # Not sent yet.
+        output.primary.acknowledge(output.primary.next_to_send, 0)
+    held = output.held_from(0)
+    assert [batch.first_id for batch in held] == [0, *(batch.next_id for batch in held[:-1])]
+    assert len(held) < 900 * 400 // (1 << 14) + 3 * 16
+    assert held[-1].count == 5
+    values = np.concatenate([batch.batch.column(0).to_numpy() for batch in held])
+    assert np.array_equal(values, np.arange(output.next_id))
+    assert output.statistics().retained_bytes == sum(batch.nbytes for batch in held)

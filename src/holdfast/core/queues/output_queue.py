@@ -138,13 +138,23 @@ class OutputQueue:
             self.trim(needed_from)
 
     def merge_small(self) -> None:
-        """Merge the newest batches that have been sent if they are many and small.
+        """Merge the newest batches that have been sent where they are many and small.
 
-        Cost: O(_MERGED_TUPLES), and nothing when few batches were added since the last time.
+        So what is kept for long is few batches, each of which costs some microseconds when it is
+        let go. Cost: O(batches added since the last time).
         """
-        unsent: list[TupleBatch] = []
+        newer: list[TupleBatch] = []
         while self._batches and self._batches[-1].next_id > self.primary.next_to_send:
-            unsent.append(self._batches.pop())
+            newer.append(self._batches.pop())
+        while len(small := self._take_small()) >= _MERGED_BATCHES_MIN:
+            self._bytes -= sum(batch.nbytes for batch in small)
+            together = merged(small)
+            self._bytes += sum(batch.nbytes for batch in together)
+            newer += reversed(together)
+        self._batches.extend([*small, *reversed(newer)])
+
+    def _take_small(self) -> list[TupleBatch]:
+        """Some of the newest batches that are no more together than one should be."""
         small: list[TupleBatch] = []
         room, room_bytes = _MERGED_TUPLES, PART_BYTES
         while self._batches and self._batches[-1].count <= room:
@@ -154,11 +164,7 @@ class OutputQueue:
             room -= self._batches[-1].count
             small.append(self._batches.pop())
         small.reverse()
-        if len(small) >= _MERGED_BATCHES_MIN:
-            self._bytes -= sum(batch.nbytes for batch in small)
-            small = merged(small)
-            self._bytes += sum(batch.nbytes for batch in small)
-        self._batches.extend([*small, *reversed(unsent)])
+        return small
 
     def trim(self, before: int) -> None:
         while self._batches and self._batches[0].next_id <= before:

@@ -360,7 +360,7 @@ _ABOUT: Final = {
         "instances of every unit",
         "On two cores, which one instance of each unit keeps busy. With more, every bid is sent "
         "by its bidder's hash to one of the counting instances, and each of those puts what comes "
-        "from all the others into one order of time: that costs more than the counting. Four "
+        "from all the others into one order of time: that is what throughput falls by. Four "
         "instances share the same cores, eight processes in all, so that at a steady rate each "
         "waits for its turn; every one has small rounds of its own.",
     ),

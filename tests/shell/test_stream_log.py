@@ -358,6 +358,29 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.M
     assert values(tmp_path) == list(range(7))
 
 
+def test_a_full_disk_leaves_no_half_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = writer(tmp_path, segment_bytes=500)
+    put(log)
+    log.sync()
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if len(data) < 100:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[:-50])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(StorageError, match="make room"):
+        put(log)
+    assert len(segments(tmp_path)) == 1
+    monkeypatch.undo()
+    put(log)
+    log.close()
+    assert values(tmp_path) == [0, 1]
+
+
 def test_tuples_must_continue_the_log(tmp_path: Path) -> None:
     log = writer(tmp_path)
     rows = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([1])], schema=SCHEMA)

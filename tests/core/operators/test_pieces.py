@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from rounds import Column
 
 from holdfast.core.operators import aggregate, base
 from holdfast.core.operators.aggregate import WindowAggregate
@@ -83,3 +85,22 @@ def test_windows_of_tuples_take_their_place_piece_by_piece(
 def test_nothing_is_no_piece() -> None:
     assert in_pieces([]) == ()
     assert Output((), None).rows is None
+
+
+def test_who_keeps_one_column_keeps_no_other() -> None:
+    schema = pa.schema([SCHEMA.field("k")])
+    sums = [("sum", Column("k", schema), f"s{i}") for i in range(20)]
+    operator = WindowAggregate("a", schema, ["k"], sums, size_us=10)
+    keys = pa.RecordBatch.from_arrays([pa.array(range(30_000))], schema=schema)
+    zeros = np.zeros(30_000, dtype=np.int64)
+    operator.process([Rows(keys, zeros, zeros, 9)], LOW, 0)
+    tracemalloc.start()
+    try:
+        (piece,) = operator.process([None], LOW, 1_000).pieces
+        kept = piece.batch.select(["k", "s7"])
+        del piece
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept.nbytes > 400_000
+    assert held < 2 * kept.nbytes

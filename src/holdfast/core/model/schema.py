@@ -141,7 +141,9 @@ class RecordPacking:
 def column_of(
     words: np.ndarray, is_null: np.ndarray | None, kind: pa.DataType, high: np.ndarray | None = None
 ) -> pa.Array:
-    """An Arrow array of a fixed-width type from its words, which it may share.
+    """An Arrow array of a fixed-width type from its words.
+
+    Its memory is its own: whoever keeps one column does not keep the words of all others with it.
 
     Args:
         words: int64 (n,), as `fixed_words` gives them.
@@ -165,7 +167,7 @@ def column_of(
         content[0::2] = words
         content[1::2] = high
     else:
-        content = np.ascontiguousarray(words.astype(word_dtype(kind), copy=False))
+        content = words.astype(word_dtype(kind), order="C")
     return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(content)])
 
 

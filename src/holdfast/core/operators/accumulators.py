@@ -304,7 +304,7 @@ class _Accumulator:
     def finish(self, words: np.ndarray, strings: StringPages | None) -> pa.Array:
         """The results from accumulators, int64 (groups, words)."""
         if self.aggregate.function == "count":
-            return pa.array(np.ascontiguousarray(words[:, 0]))
+            return pa.array(words[:, 0].copy())
         is_null = words[:, 0] == 0
         if self.is_text:
             assert strings is not None
@@ -316,7 +316,7 @@ class _Accumulator:
             values = np.ascontiguousarray(bits).view(np.float64)
             return pa.array(values, mask=is_null, type=pa.float64()).cast(self.result, safe=False)
         if self.operation == kernels.SUM_FLOAT:
-            values = np.ascontiguousarray(words[:, 1]).view(np.float64)
+            values = words[:, 1].copy().view(np.float64)
             if self.aggregate.function == "avg":
                 values = values / np.where(is_null, 1, words[:, 0])
             return pa.array(values, mask=is_null, from_pandas=False)

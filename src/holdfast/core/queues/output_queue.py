@@ -141,14 +141,16 @@ class OutputQueue:
         """Merge the newest batches that have been sent where they are many and small.
 
         So what is kept for long is few batches, each of which costs some microseconds when it is
-        let go. Cost: O(batches added since the last time).
+        let go. Cost: O(batches added since the last time, and _MERGED_TUPLES).
         """
         newer: list[TupleBatch] = []
         while self._batches and self._batches[-1].next_id > self.primary.next_to_send:
             newer.append(self._batches.pop())
         while len(small := self._take_small()) >= _MERGED_BATCHES_MIN:
-            self._bytes -= sum(batch.nbytes for batch in small)
             together = merged(small)
+            if 2 * len(together) > len(small):  # Of ever other types: older ones are no better.
+                break
+            self._bytes -= sum(batch.nbytes for batch in small)
             self._bytes += sum(batch.nbytes for batch in together)
             newer += reversed(together)
         self._batches.extend([*small, *reversed(newer)])

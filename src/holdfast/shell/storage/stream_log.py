@@ -287,6 +287,20 @@ class StreamLogReader(LogFollower):
             self._reader = None
 
 
+def _new_segment(path: Path, header: bytes) -> int:
+    """A segment with its header, open to be appended to; none at all if that fails."""
+    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o644)
+    try:
+        written = 0
+        while written < len(header):
+            written += os.write(file, header[written:])
+    except OSError:
+        os.close(file)
+        path.unlink()
+        raise
+    return file
+
+
 class StreamLogWriter:
     """Appends to a log as one incarnation."""
 
@@ -375,8 +389,12 @@ class StreamLogWriter:
                     os.fsync(self._file)
                 os.close(self._file)
                 self._file = -1
-            self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o644)
-            os.write(self._file, header)
+            try:
+                self._file = _new_segment(path, header)
+            except FileExistsError:
+                raise
+            except OSError as error:
+                raise self._no_room(error) from error
             self._size = len(header)
             self._synced_bytes = 0
         if self._is_lasting:
@@ -434,12 +452,15 @@ class StreamLogWriter:
                 written += os.write(self._file, rest)
         except OSError as error:
             os.ftruncate(self._file, self._size)  # No half record: what follows stays readable.
-            raise StorageError(
-                f"{self._stream}: writing tuple {self.next_id} to {self._folder} failed: "
-                f"{error.strerror}; make room, then start again"
-            ) from error
+            raise self._no_room(error) from error
         self._size += wanted
         self.boundary_us = max(self.boundary_us, boundary_us)
+
+    def _no_room(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"{self._stream}: writing tuple {self.next_id} to {self._folder} failed: "
+            f"{error.strerror}; make room, then start again"
+        )
 
     def sync(self) -> None:
         """Make everything appended so far durable."""

@@ -34,6 +34,7 @@ _INTRODUCTION: Final = """\
 
 """
 _COUNTED_S: Final = 60.0
+_SETTLED_S: Final = 5.0
 _END_S: Final = 300.0
 _OPTIONS: Final = {"spark.holdfast.keepAliveMisses": "100"}
 _SLOW: Final = ("half open", "slow")
@@ -115,6 +116,8 @@ def attack(query: Query, sizes: Sizes, say: Callable[[str], None]) -> dict[str, 
     if not wait_until(lambda: bool(query.checkpoints) or not query.isActive, _COUNTED_S):
         raise BenchFailed("no checkpoint came")
     targets = targets_of(query)
+    # Genuine connections that are still at their handshake are among the refused ones.
+    wait_until(lambda: not any(of["handshakes"] for of in query.refused().values()), _SETTLED_S)
     before = query.refused()
     memory = _Memory(query)
     attacker = Attacker(targets, seed=1)

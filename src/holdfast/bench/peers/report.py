@@ -233,7 +233,8 @@ def _latency(results: dict[str, Any]) -> str:
             f"{run['tuples_per_s']:,}",
             *(f"{run[part]:,.1f}" for part in ("p50_ms", "p99_ms", "max_ms")),
             f"{run['results']:,}",
-            ", ".join(f"{each['p99_ms']:,.0f} ({each['stolen']:.0%})" for each in _runs(run)),
+            # A report of before there were rounds has none.
+            ", ".join(f"{r['p99_ms']:,.0f} ({r['stolen']:.0%})" for r in run.get("runs", [])),
         )
         for query, found in results["latency"].items()
         for name, runs in found["systems"].items()
@@ -246,12 +247,6 @@ def _latency(results: dict[str, Any]) -> str:
     plot = "\n![Latency of all](peers-latency.png)\n"
     shown = table(header, rows)
     return "\n## Latency\n\n" + shown + _failures(results, "latency") + _LATENCY_NOTE + plot
-
-
-def _runs(run: dict[str, Any]) -> list[dict[str, Any]]:
-    """All rounds; a report of before there were several has none."""
-    runs: list[dict[str, Any]] = run.get("runs", [])
-    return runs
 
 
 def _recovery(results: dict[str, Any]) -> str:

@@ -20,16 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from holdfast.core.wire.log_records import (
-    LogRecord,
-    SegmentHeader,
-    decode_record,
-    decode_segment_header,
-)
+from holdfast.core.wire.log_records import records_of
 from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
 
-_HEADER_BYTES_MAX: Final = 1 << 16
 TIMES: Final = frozenset({"date_time", "window_start", "window_end"})
 PRICE: Final = "price"
 COLUMNS: Final = {
@@ -175,13 +169,9 @@ class Log:
         before = 0
         for path in sorted(self._folder.glob("*.seg")):
             data = memoryview(path.read_bytes())
-            header = decode_segment_header(bytes(data[:_HEADER_BYTES_MAX]))
-            assert isinstance(header, SegmentHeader)
-            at = header.size
-            while isinstance(record := decode_record(data[at:], header.schema), LogRecord):
-                at += record.size
+            for record, end in records_of(data):
                 if record.batch is not None:
-                    yield before + at, record.batch
+                    yield before + end, record.batch
             before += len(data)
 
     def _table(self, batch: pa.RecordBatch) -> pa.Table:

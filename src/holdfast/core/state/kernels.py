@@ -186,7 +186,7 @@ def write_words(
     return len(slots)
 
 
-@kernel("void(int64[::1], int64, int64[::1], int64, int64, int64, int64[:,::1])")
+@kernel("void(int64[::1], int64, int64[::1], int64, int64, int64, int64[:,:])")
 def read_records(
     arena: np.ndarray,
     shift: int,
@@ -196,35 +196,12 @@ def read_records(
     skip: int,
     out: np.ndarray,
 ) -> None:
-    """Records `first..` of fixed `width`, without their `skip` leading words, into out[n, w]."""
+    """Records `first..` of fixed `width`, without their `skip` leading words, into out[n, w].
+
+    Page by page and word by word: whatever the layout of `out`, a page stays in the cache.
+    """
     per_page = (1 << shift) // width
     n, w = out.shape
-    page, at = first // per_page, first % per_page
-    i = 0
-    while i < n:
-        address = (pages[page] << shift) + at * width + skip
-        stop = min(n, i + per_page - at)
-        while i < stop:
-            for j in range(w):
-                out[i, j] = arena[address + j]
-            address += width
-            i += 1
-        page, at = page + 1, 0
-
-
-@kernel("void(int64[::1], int64, int64[::1], int64, int64, int64, int64[:,::1])")
-def read_columns(
-    arena: np.ndarray,
-    shift: int,
-    pages: np.ndarray,
-    first: int,
-    width: int,
-    skip: int,
-    out: np.ndarray,
-) -> None:
-    """As `read_records`, into out[w, n]: word by word."""
-    per_page = (1 << shift) // width
-    w, n = out.shape
     page, at = first // per_page, first % per_page
     i = 0
     while i < n:
@@ -233,7 +210,7 @@ def read_columns(
         for j in range(w):
             address = begin + j
             for k in range(i, i + count):
-                out[j, k] = arena[address]
+                out[k, j] = arena[address]
                 address += width
         i += count
         page, at = page + 1, 0

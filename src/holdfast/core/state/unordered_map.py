@@ -158,11 +158,11 @@ class UnorderedMap:
         In Fortran order: who makes columns of them need not gather.
         """
         count = len(self) - first if count is None else count
-        words = np.empty((self.width - 1, count), dtype=np.int64)
-        kernels.read_columns(
-            self._manager.arena, self._manager.shift, self.record_pages, first, self.width, 1, words
+        out = np.empty((count, self.width - 1), dtype=np.int64, order="F")
+        kernels.read_records(
+            self._manager.arena, self._manager.shift, self.record_pages, first, self.width, 1, out
         )
-        return words.T
+        return out
 
     def reserve(self, entries: int) -> None:
         """Make an empty map as large as so many entries need: it need not grow on the way there.

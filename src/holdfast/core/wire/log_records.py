@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,6 +36,8 @@ _SEGMENT: Final = struct.Struct("<8sIIIxxxxqQ")
 _RECORD: Final = struct.Struct("<4sBBHIqqqIIQ")
 _CHECKED: Final = _RECORD.size - 8  # the checksum itself is the last field
 RECORD_HEADER_BYTES: Final = ALIGNMENT
+_HEADER_READ: Final = 4096
+"""Few schemas need more."""
 
 
 class RecordKind(enum.IntEnum):
@@ -220,6 +222,23 @@ def decode_record(
         batch,
         whole,
     )
+
+
+def records_of(segment: memoryview) -> Iterator[tuple[LogRecord, int]]:
+    """The whole records of a segment with the offset behind each, up to its end or a torn one.
+
+    Raises:
+        ValueError: It has no whole header.
+    """
+    header = decode_segment_header(bytes(segment[:_HEADER_READ]))
+    if isinstance(header, Incomplete):
+        header = decode_segment_header(bytes(segment[: header.needed]))
+    if not isinstance(header, SegmentHeader):
+        raise ValueError(str(header))
+    at = header.size
+    while isinstance(record := decode_record(segment[at:], header.schema), LogRecord):
+        at += record.size
+        yield record, at
 
 
 def live_segments(

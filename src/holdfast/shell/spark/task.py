@@ -52,11 +52,7 @@ from holdfast.core.wire.gate import Gate
 from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, decode_from_coordinator
 from holdfast.shell.io_service import IOService
 from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, SinkOpening, Waits
-from holdfast.shell.processes import (
-    begin_session,
-    die_with_parent,
-    keep_freed_memory,
-)
+from holdfast.shell.processes import begin_session, die_with_parent, keep_freed_memory
 from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id, stirs
 from holdfast.shell.spark.meter import Meter
 from holdfast.shell.spark.supervisor import supervise

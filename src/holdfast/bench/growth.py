@@ -116,7 +116,8 @@ def run(
     use_cores()
     began_s = time.monotonic()
     results: dict[str, Any] = {"machine": machine(), "size": sizes.name, "sizes": asdict(sizes)}
-    spark = session("holdfast-bench-growth")
+    slots = 1 + max(*sizes.units, *(2 * instances for instances in sizes.parallelism))
+    spark = session("holdfast-bench-growth", slots)
     spark.sparkContext.setLogLevel("OFF")
     try:
         _measured(spark, _counting(100_000, None, 1), {}, 1, None)  # The first starts processes.

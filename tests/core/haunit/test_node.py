@@ -160,12 +160,22 @@ def test_a_source_that_stirs_is_read_before_its_time_but_once_at_a_time() -> Non
 def test_what_has_come_is_processed_before_more_is_read() -> None:
     machine = node((A, None))
     machine.start(0)
-    came = machine.step(events.SourceRead(A, (batch(0, [1, 2], 2),), 2), 5)
+    came = machine.step(events.SourceRead(A, (batch(0, list(range(10)), 10),), 10), 5)
     assert not of_kind(came, events.ReadSource)
     (more,) = of_kind(proceed(machine, 5), events.ReadSource)
-    assert more.from_id == 2
-    nothing = machine.step(events.SourceRead(A, (), 2), 5)
+    assert more.from_id == 10
+    nothing = machine.step(events.SourceRead(A, (), 10), 5)
     assert of_kind(nothing, SetTimer), "a source that has nothing is read again at its time"
+
+
+def test_a_source_that_brought_less_than_was_asked_for_is_given_time() -> None:
+    machine = node((A, None))
+    machine.start(0)
+    effects = machine.step(events.SourceRead(A, (batch(0, [1, 2], 2),), 2), 5)
+    effects += proceed(machine, 5)
+    assert not of_kind(effects, events.ReadSource), "what it has by now is not worth a round"
+    assert SetTimer("read", 6) in effects
+    assert of_kind(machine.step(TimerFired("read"), 6), events.ReadSource)
 
 
 def test_a_node_without_rounds_looks_at_its_positions_less_often_until_the_next() -> None:

@@ -49,6 +49,8 @@ _PATIENCE = 20
 """A quiet source is asked again after so small a part of the time for which it has been quiet: its
 tuples wait for a twentieth of the pause before them, and for `_SOURCE_POLL_MAX_MS` at most."""
 _SOURCE_POLL_MAX_MS = 40
+_ENOUGH_TUPLES = 1 << 12
+"""A read that brought fewer, and fewer than it asked for, has met the source's end for now."""
 _QUIET_MAX_MS = 1_000
 _NEVER_MS = -(10**9)
 _FIRST = Incarnation(1)
@@ -69,6 +71,7 @@ class Input:
     is_reading: bool = False  # a ReadSource is under way
     read_at_ms: int = 0  # earliest time of the next ReadSource
     fed_ms: int = 0  # when a source last gave something
+    asked: int = 0  # tuples that the last ReadSource asked for
     rebased_by: Incarnation = NOBODY  # the producer that has rebased it, and been followed
 
 
@@ -212,7 +215,9 @@ class HAInput:
         source.queue.promise(source.queue.next_id, got.boundary_us)
         self._note_fresh(source)
         if got.batches:
-            source.fed_ms = source.read_at_ms = now_ms
+            source.fed_ms = now_ms
+        if sum(batch.count for batch in got.batches) >= min(source.asked, _ENOUGH_TUPLES):
+            source.read_at_ms = now_ms
         elif got.quiet_ms:
             source.read_at_ms = now_ms + min(got.quiet_ms, _QUIET_MAX_MS)
         else:
@@ -349,9 +354,9 @@ class HAInput:
             room = limits.input_queue_tuples - self._held(source) - source.queue.pending_tuples
             if room >= limits.input_queue_tuples // 2:
                 source.is_reading = True
-                wanted = min(room, limits.round_tuples)
+                source.asked = min(room, limits.round_tuples)
                 from_id = NO_ID if source.queue.adopts else source.queue.next_id
-                effects.append(ReadSource(source.spec.stream, from_id, wanted))
+                effects.append(ReadSource(source.spec.stream, from_id, source.asked))
         if next_read_ms is not None and next_read_ms != self._read_timer_ms:
             self._read_timer_ms = next_read_ms
             effects.append(SetTimer("read", next_read_ms))

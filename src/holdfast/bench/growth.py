@@ -376,7 +376,7 @@ _ABOUT: Final = {
         "Size of batches",
         "tuples a node processes at a time at most",
         "A round takes some 0.3 ms whatever is in it, so small ones cost in proportion; from 4,096 "
-        "on the tuples themselves cost as much, and beyond 65,536 rounds leave the core's cache. "
+        "on the tuples themselves cost as much, and beyond 65,536 larger ones gain nothing. "
         "At a steady rate rounds have the tuples of a millisecond or two, whatever is allowed.",
     ),
     "rate": (
@@ -492,7 +492,12 @@ def _plot(name: str, points: list[dict[str, Any]], path: Path) -> None:
         late.plot([p[0] for p in slow], values, style, marker=".", color="#c0392b", label=label)
     late.set_ylabel("ms")
     late.set_yscale("log")
+    late.yaxis.set_major_formatter("{x:g}")
+    late.yaxis.set_minor_formatter("{x:g}")
     axes.set_xscale("log")
+    at = [point["at"] for point in points if not isinstance(point["at"], str)]
+    axes.set_xticks(at, [f"{value:,}" for value in at])
+    axes.minorticks_off()
     axes.set_xlabel(what)
     axes.set_title(title)
     figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=3)

@@ -258,12 +258,12 @@ def _say(answer: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def spark_session(warehouse: str) -> SparkSession:
-    """A session with the baseline's settings."""
+def spark_session(warehouse: str, more: dict[str, str] | None = None) -> SparkSession:
+    """A session with the baseline's settings, and some more."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("holdfast-baseline").master(_MASTER)
-    for key, value in SETTINGS.items():
+    for key, value in (SETTINGS | (more or {})).items():
         builder = builder.config(key, value)
     return builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
 

@@ -27,12 +27,11 @@ VERSION = "4.1.0"
 _CLUSTER = "aG9sZGZhc3QtdGVzdHMtMQ"
 _UP_S = 90.0
 _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
-  <groupId>holdfast</groupId><artifactId>broker</artifactId><version>1</version>
+  <groupId>holdfast</groupId><artifactId>fetched</artifactId><version>1</version>
   <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-    <version>{VERSION}</version>
+    <groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
   </dependency></dependencies>
 </project>
 """
@@ -43,12 +42,23 @@ class NoBroker(Exception):
 
 
 def jars(cache: Path) -> Path:
-    """The folder with the broker's jars, under `cache`; fetched with `mvn` if it is not there.
+    """The folder with the broker's jars, under `cache`. Raises `NoBroker` as `fetched` does."""
+    return fetched(cache, "kafka", f"org.apache.kafka:kafka_2.13:{VERSION}")
+
+
+def fetched(cache: Path, name: str, artifact: str) -> Path:
+    """The folder with an artifact and all that it needs, fetched with `mvn` if it is not there.
+
+    Args:
+        cache: Where such folders are.
+        name: Of the folder; the version is added.
+        artifact: `group:artifact:version`.
 
     Raises:
         NoBroker: There is no `mvn` or no Java, or the jars cannot be fetched.
     """
-    folder = cache / f"kafka-{VERSION}"
+    group, artifact_id, version = artifact.split(":")
+    folder = cache / f"{name}-{version}"
     if folder.is_dir():
         return folder
     for command, package in (("mvn", "maven"), ("java", "openjdk-17-jre-headless")):
@@ -57,14 +67,15 @@ def jars(cache: Path) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as made:
         pom = Path(made, "pom.xml")
-        pom.write_text(_POM)
+        pom.write_text(_POM.format(group=group, artifact=artifact_id, version=version))
         target = Path(made, "jars")
         copy = ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+        copy.append("-DincludeScope=runtime")
         run = subprocess.run(
             ["mvn", "-q", "-B", "-f", str(pom), *copy], capture_output=True, text=True, timeout=600
         )
         if run.returncode != 0:
-            raise NoBroker(f"mvn cannot fetch kafka_2.13 {VERSION}: {run.stdout[-500:]}")
+            raise NoBroker(f"mvn cannot fetch {artifact}: {run.stdout[-500:]}")
         with suppress(OSError):  # Somebody else has just done the same.
             target.rename(folder)
     return folder

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.bench.peers import latency, race, recovery
+from holdfast.bench.peers import latency, race, recovery, topics
 from holdfast.bench.peers.latency import LatencySizes
 from holdfast.bench.peers.peer import HOLDFAST, PEERS, QUERIES, Peer
 from holdfast.bench.peers.race import Installed, RaceSizes
 from holdfast.bench.peers.recovery import RecoverySizes
+from holdfast.bench.peers.topics import TopicsSizes
 from holdfast.bench.spine import machine, use_cores
 from holdfast.bench.throughput import Say
 
@@ -26,21 +27,25 @@ class Sizes:
         throughput: Of the race.
         latency: At shares of each one's maximum.
         recovery: Kills.
+        topics: From topic to topic of Kafka.
     """
 
     name: str
     throughput: RaceSizes
     latency: LatencySizes
     recovery: RecoverySizes
+    topics: TopicsSizes
 
     def of(self, queries: tuple[str, ...]) -> Sizes:
         """The same for some queries; recovery has its own."""
         tuples = {query: FULL.throughput.tuples[query] for query in queries}
         tuples |= {q: n for q, n in self.throughput.tuples.items() if q in queries}
         throughput = replace(self.throughput, tuples=tuples)
-        latency_queries = tuple(q for q in queries if q in FULL.latency.queries)
         return replace(
-            self, throughput=throughput, latency=replace(self.latency, queries=latency_queries)
+            self,
+            throughput=throughput,
+            latency=replace(self.latency, queries=_both(FULL.latency.queries, queries)),
+            topics=replace(self.topics, queries=_both(FULL.topics.queries, queries)),
         )
 
     def parts(self, experiment: str) -> Iterator[Sizes]:
@@ -49,10 +54,11 @@ class Sizes:
             "throughput": tuple(self.throughput.tuples),
             "latency": self.latency.queries,
             "recovery": (),
+            "topics": self.topics.queries,
         }
         for query in queries[experiment]:
             yield self.of((query,))
-        if not queries[experiment]:
+        if experiment == "recovery":
             yield self
 
     def with_rounds(self, rounds: int) -> Sizes:
@@ -61,7 +67,12 @@ class Sizes:
             self,
             throughput=replace(self.throughput, repeats=rounds),
             latency=replace(self.latency, rounds=rounds),
+            topics=replace(self.topics, rounds=rounds),
         )
+
+
+def _both(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(query for query in some if query in others)
 
 
 FULL: Final = Sizes(
@@ -69,16 +80,18 @@ FULL: Final = Sizes(
     RaceSizes({"q1": 10_000_000, "q3": 1_000_000, "q8": 1_000_000, "q12": 10_000_000}, 3, 600.0),
     LatencySizes(("q3", "q12"), (0.1, 0.5, 0.8), 3, 20.0, 5.0, 1_000_000),
     RecoverySizes(5, 10_000.0, 3.0, 240.0),
+    TopicsSizes(("q1", "q12"), 10_000, 3, 10.0, 15.0),
 )
 QUICK: Final = Sizes(
     "quick",
     RaceSizes({"q12": 300_000, "q3": 150_000}, 1, 600.0),
     LatencySizes(("q3",), (0.5,), 1, 5.0, 3.0, 100_000),
     RecoverySizes(1, 5_000.0, 2.0, 90.0),
+    TopicsSizes(("q12",), 5_000, 1, 5.0, 3.0),
 )
 
 __all__ = ["EXPERIMENTS", "FULL", "NAMES", "QUERIES", "QUICK", "run"]
-EXPERIMENTS: Final = ("throughput", "latency", "recovery")
+EXPERIMENTS: Final = ("throughput", "latency", "recovery", "topics")
 NAMES: Final = tuple(peer.name for peer in PEERS if peer is not HOLDFAST)
 
 
@@ -99,7 +112,8 @@ def run(
         say: Told what is going on.
         only: Which experiments.
         names: Which peers.
-        cache: Folder of the peers' environments, made where they are missing.
+        cache: Folder of the peers' environments, of Kafka's broker and Spark's connector to it,
+            made where they are missing.
         others: Results of an earlier run; latency and recovery take each one's maximum from there
             if throughput is not measured again.
         keep: Given the results so far after every experiment and query.
@@ -112,14 +126,16 @@ def run(
     others = others or {}
     peers = tuple(peer for peer in PEERS if peer is HOLDFAST or peer.name in names)
     results: dict[str, Any] = {"machine": machine(), "experiments": {}}
-    installed = Installed(peers, cache, say)
+    # From topic to topic all run in the package's own environment.
+    installed = Installed(peers if set(only) - {"topics"} else (), cache, say)
     results["peers"] = {peer.name: _described(peer, installed) for peer in peers}
     for name in EXPERIMENTS:
         if name in only:
             began_s = time.monotonic()
             results[name] = {}
             for part in sizes.parts(name):
-                results[name] |= _run_one(name, peers, installed, part, others | results, say)
+                known = others | results
+                results[name] |= _run_one(name, peers, installed, part, known, cache, say)
                 seconds = round(time.monotonic() - began_s, 1)
                 entry = {"size": sizes.name, "sizes": asdict(sizes), "seconds": seconds}
                 results["experiments"][name] = entry
@@ -133,8 +149,11 @@ def _run_one(
     installed: Installed,
     sizes: Sizes,
     known: dict[str, Any],
+    cache: Path,
     say: Say,
 ) -> dict[str, Any]:
+    if name == "topics":
+        return topics.measure(sizes.topics, cache, say)
     if name == "throughput":
         return race.compare(peers, installed, sizes.throughput, say)
     maxima = known.get("throughput", {})

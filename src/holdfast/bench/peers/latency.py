@@ -100,13 +100,13 @@ def _measure(
                     failures[key] = str(failed)
                     say(f"  {failed}")
     systems = {
-        name: {share: _median(repeated) for share, repeated in by_share.items()}
+        name: {share: median_run(repeated) for share, repeated in by_share.items()}
         for name, by_share in runs.items()
     }
     return {"systems": systems, "failures": failures}
 
 
-def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def median_run(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """The run with the median p99, the higher one of two; with `runs`, all of them in order."""
     return sorted(runs, key=lambda run: run["p99_ms"])[len(runs) // 2] | {"runs": runs}
 

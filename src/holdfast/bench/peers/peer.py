@@ -22,6 +22,7 @@ class Peer:
         needs_warm_up: Whether it compiles while it runs.
         tuples_max: In the race it reads no more than the first so many events, as more would take
             it many minutes.
+        tuples_max_of: The same for single queries.
         restarts_itself: Whether it is fault-tolerant by the process: only those that its script
             names are killed, and nobody starts it again.
         ends: Whether it ends when its input does; others are ended when their output is whole.
@@ -38,11 +39,16 @@ class Peer:
     requirements: tuple[str, ...] = ()
     needs_warm_up: bool = False
     tuples_max: int = 1 << 40
+    tuples_max_of: dict[str, int] = field(default_factory=dict)
     restarts_itself: bool = False
     ends: bool = True
     refuses: dict[str, str] = field(default_factory=dict)
     absence: str = ""
     quirks: tuple[str, ...] = ()
+
+    def most_tuples(self, query: str) -> int:
+        """How many events it reads in the race at most."""
+        return self.tuples_max_of.get(query, self.tuples_max)
 
     def why_not(self, query: str) -> str:
         """Why it does not run a query; empty if it does."""
@@ -64,6 +70,11 @@ HOLDFAST_WHOLE: Final = replace(
     HOLDFAST, name="holdfast-whole", title="Holdfast, driver and all", restarts_itself=False
 )
 """Holdfast killed as the peers are, with everything that belongs to it, and started again."""
+
+HOLDFAST_SOON: Final = replace(
+    HOLDFAST, name="holdfast-soon", title="Holdfast, spark.holdfast.ackIntervalMs=5"
+)
+"""Holdfast with a transaction of Kafka every 5 ms."""
 
 PEERS: Final = (
     HOLDFAST,
@@ -137,8 +148,8 @@ PEERS: Final = (
         quirks=(
             "Its documentation (Structured Streaming Programming Guide, Real-time Mode) names "
             "Kafka as source, Kafka and foreach as sinks, update as its only output mode, and "
-            "neither stream-stream joins nor Python state. Here it is asked for files like the "
-            "others.",
+            "neither stream-stream joins nor Python state. It is asked for files like the others, "
+            "and runs from topic to topic, below.",
         ),
     ),
     Peer(
@@ -149,3 +160,8 @@ PEERS: Final = (
         quirks=("It needs a Kafka broker for its input, its output and the log of its state.",),
     ),
 )
+
+
+def named(name: str) -> Peer:
+    """The peer of a name. Raises `KeyError` if there is none."""
+    return {peer.name: peer for peer in PEERS}[name]

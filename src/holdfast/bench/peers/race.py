@@ -101,7 +101,7 @@ def _compare(
                 if why := peer.why_not(query):
                     raise BenchFailed(why)
                 python = installed.python(peer)
-                tuples = min(sizes.tuples[query], peer.tuples_max)
+                tuples = min(sizes.tuples[query], peer.most_tuples(query))
                 if tuples not in courses:
                     courses[tuples] = course(query, tuples, folder / f"{tuples}")
                 where = folder / f"{peer.name}-{repeat}"

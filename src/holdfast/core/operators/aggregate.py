@@ -181,7 +181,7 @@ class WindowAggregate(Operator):
 
     def _update(self, rows: Rows, low: np.ndarray) -> Output:
         columns = self._groups.evaluate(rows.batch)
-        parts: list[tuple[int, np.ndarray, pa.RecordBatch]] = []
+        parts: list[tuple[np.ndarray, pa.RecordBatch]] = []
         cause = low.copy()
         shared: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
         for start, numbers in self._spec.assign(rows.time_us):
@@ -206,15 +206,16 @@ class WindowAggregate(Operator):
                 if numbers is None:
                     numbers = np.arange(len(rows.time_us), dtype=np.int64)
                 edges = self._edges(start, len(keys))
-                parts.append((0, numbers, self._batch(edges, keys, running, window.strings)))
+                parts.append((numbers, self._batch(edges, keys, running, window.strings)))
         if not self._is_changes:
             return NOTHING
-        numbers = np.concatenate([numbers for _, numbers, _ in parts])
-        batch = parts[0][2]
+        numbers = np.concatenate([numbers for numbers, _ in parts])
+        batch = parts[0][1]
         if len(parts) > 1:
-            permutation = np.argsort(numbers, kind="stable")
-            numbers = numbers[permutation]
-            batch = pa.concat_batches([part for _, _, part in parts]).take(pa.array(permutation))
+            batch = pa.concat_batches([part for _, part in parts])
+            if bool((numbers[1:] < numbers[:-1]).any()):
+                permutation = np.argsort(numbers, kind="stable")
+                numbers, batch = numbers[permutation], batch.take(pa.array(permutation))
         changed = Rows(batch, rows.time_us[numbers], rows.order[numbers], rows.created_us)
         return Output((changed,), cause)
 

@@ -16,6 +16,8 @@ import sys
 from dataclasses import dataclass
 
 MARK = "@"
+BID_COLUMNS = "auction BIGINT, bidder BIGINT, price BIGINT, made_us BIGINT"
+"""Of a bid in a topic, an object of JSON; results have the newest `made_us` they depend on."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Job:
         files_at_once: For engines that take their input in micro-batches, how many files of each
             kind one should have, unless the job follows.
         scratch: Folder for what nobody needs later.
+        servers: Kafka's brokers, if `inputs` and `output` are topics rather than folders.
+        jars: What a JVM needs for them, separated by commas.
     """
 
     query: str
@@ -42,6 +46,8 @@ class Job:
     warm_up: dict[str, str] | None
     files_at_once: int
     scratch: str
+    servers: str = ""
+    jars: str = ""
 
 
 def read(path: str | None = None) -> Job:

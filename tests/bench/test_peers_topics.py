@@ -1,0 +1,61 @@
+"""From topic to topic: what is measured, what is said of it, and that it runs at all."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.bench.peers import report, topics
+from holdfast.bench.peers.peer import PEERS
+from holdfast.bench.peers.topics import TopicsSizes
+from holdfast.bench.running import BenchFailed
+from holdfast.chaos.kafka_broker import KafkaBroker
+
+SIZES = TopicsSizes(("q12",), 1_000, 3, 2.0, 1.0)
+
+
+def found(p99_ms: float) -> dict[str, Any]:
+    run = {"tuples_per_s": 1_000, "p50_ms": 1.0, "p99_ms": p99_ms, "max_ms": 99.0, "results": 5}
+    return run | {"latest_release_ms": 0.1, "peak_bytes": 1}
+
+
+def test_systems_alternate_and_one_that_fails_does_not_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    order: list[str] = []
+
+    def run(system: Any, *_: Any) -> dict[str, Any]:
+        order.append(system.name)
+        if system.name == "spark":
+            raise BenchFailed("no result")
+        return found(float(len(order)))
+
+    monkeypatch.setattr(topics, "_run", run)
+    measured = topics._measure("q12", None, "", SIZES, lambda _: None)  # type: ignore[arg-type]
+    assert order[:5] == ["holdfast", "holdfast-soon", "spark", "spark-realtime", "holdfast"]
+    assert order.count("spark") == 1
+    assert measured["failures"] == {"spark": "no result"}
+    assert measured["systems"]["holdfast"]["p99_ms"] == 5.0, "the middle one of 1, 5 and 8"
+
+
+def test_the_page_compares_with_real_time_mode() -> None:
+    systems = {"holdfast": 30.0, "holdfast-soon": 10.0, "spark": 900.0, "spark-realtime": 20.0}
+    measured = {name: found(p99) | {"runs": []} for name, p99 in systems.items()}
+    about = {"requirements": (), "quirks": (), "refuses": {}, "absent": ""}
+    results = {
+        "machine": {},
+        "experiments": {},
+        "peers": {peer.name: about | {"title": peer.title} for peer in PEERS},
+        "topics": {"q12": {"systems": measured, "failures": {}}},
+    }
+    page = report.render(results)
+    assert "| q12 | Holdfast, spark.holdfast.ackIntervalMs=5 | 1,000 | 1.0 | 10.0 |" in page
+    assert "| q12 | Structured Streaming, real-time mode | 1,000 | 1.0 | 20.0 |" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("query", ["q1", "q12"])
+def test_every_bid_from_a_topic_has_a_result_in_another(query: str, kafka: KafkaBroker) -> None:
+    course = topics._Course(kafka, query, f"once-{query}", SIZES)
+    run = topics._run(topics.SYSTEMS[1], "", course)
+    assert run["results"] == pytest.approx(SIZES.rate * SIZES.seconds, rel=0.05)
+    assert 0 < run["p50_ms"] <= run["p99_ms"] <= run["max_ms"]

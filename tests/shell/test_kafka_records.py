@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import json
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ pytest.importorskip("confluent_kafka")
 
 from holdfast.shell.kafka.client import KafkaCluster, KafkaError
 from holdfast.shell.kafka.decoding import Decoder, Records, attributes_of
-from holdfast.shell.kafka.encoding import Encoder
+from holdfast.shell.kafka.encoding import Encoder, _plain
 
 AT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", AT)])
@@ -212,6 +213,32 @@ def test_json_keeps_every_digit() -> None:
         "inf": "-Infinity",
         "bin": "AA==",
     }
+
+
+def test_whole_columns_are_written_as_their_values_would_be() -> None:
+    columns = {
+        "i": pa.array([1, -(2**63), None]),
+        "u": pa.array([2**64 - 1, 0, None], pa.uint64()),
+        "f": pa.array([1.0, -0.0, 5e-324]),
+        "g": pa.array([0.1, 1e22, None]),
+        "h": pa.array([math.nan, math.inf, 1e16]),
+        "single": pa.array([0.1, 3e38, None], pa.float32()),
+        "b": pa.array([True, None, False]),
+        "plain": pa.array(["a", "ü€😀", None]),
+        "odd": pa.array(['"', "\\", "\x00\x1f\x7f"]),
+        "at": pa.array([0, -1, None], pa.timestamp("us", tz="Europe/Berlin")),
+        "local": pa.array([-62135596800000000, 253402300799999999, None], pa.timestamp("us")),
+        "milli": pa.array([0, -1, None], pa.timestamp("ms")),
+        "none": pa.array([None] * 3, pa.null()),
+        'a "name"': pa.array([1, 2, 3]),
+    }
+    rows = pa.RecordBatch.from_pydict(columns)
+    found = [json.loads(value or b"") for _, value in Encoder("json").records(timed(columns))]
+    for row, wanted in zip(found, rows.to_pylist(), strict=True):
+        for name, value in wanted.items():
+            expected = json.loads(json.dumps(_plain(value)))
+            assert (row[name], type(row[name])) == (expected, type(expected)), name
+    assert math.copysign(1, found[1]["f"]) == -1
 
 
 def test_keys_are_text_or_a_list() -> None:

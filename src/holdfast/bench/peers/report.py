@@ -59,9 +59,10 @@ JSON from one topic of Kafka to another, each of one partition, the broker on th
 this is where real-time mode runs. Q12 gives a running count for every bid. A result's latency runs
 from when the newest bid it depends on was made until a reader of committed records has the result,
 and counts from {skipped:.0f} s after the first result, when engines have compiled what they run.
-Holdfast makes what it reads durable in a log of its own first, and writes each result once, by a
-transaction every 50 ms unless told otherwise: that is where its time goes. Structured Streaming, in
-either mode, writes without transactions, so that a failure may double results. Its connector is
+Holdfast makes what it reads durable in a log of its own first (13 ms after it came to the topic, in
+the median of a run looked into), and writes each result once, by a transaction (13 ms) every 50 ms
+unless told otherwise; and all of them share two cores. Structured Streaming, in either mode, writes
+without transactions, so that a failure may double results. Its connector is
 `{connector}`, the newest that Maven has. Rounds as above.
 """
 _RECOVERY_RATIO = 10

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -150,7 +151,7 @@ def _run(system: Peer, connector: str, course: _Course) -> dict[str, Any]:
     }
 
 
-def _until(is_so: Any, run: JobRun, what: str, waiting_for: str) -> None:
+def _until(is_so: Callable[[], bool], run: JobRun, what: str, waiting_for: str) -> None:
     deadline_s = time.monotonic() + _TIMEOUT_S
     while not is_so():
         run.require(what)

@@ -1,5 +1,6 @@
 """From topic to topic: what is measured, what is said of it, and that it runs at all."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from holdfast.bench.peers import report, topics
 from holdfast.bench.peers.peer import PEERS
 from holdfast.bench.peers.topics import TopicsSizes
 from holdfast.bench.running import BenchFailed
-from holdfast.chaos.kafka_broker import KafkaBroker
+from holdfast.chaos.kafka_broker import KafkaBroker, NoBroker
 
 SIZES = TopicsSizes(("q12",), 1_000, 3, 2.0, 1.0)
 
@@ -50,6 +51,19 @@ def test_the_page_compares_with_real_time_mode() -> None:
     page = report.render(results)
     assert "| q12 | Holdfast, spark.holdfast.ackIntervalMs=5 | 1,000 | 1.0 | 10.0 |" in page
     assert "| q12 | Structured Streaming, real-time mode | 1,000 | 1.0 | 20.0 |" in page
+
+
+def test_without_a_broker_the_page_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fetched(*_: Any) -> Path:
+        raise NoBroker("no mvn")
+
+    monkeypatch.setattr(topics, "fetched", fetched)
+    measured = topics.measure(SIZES, tmp_path, lambda _: None)
+    assert measured == {"q12": {"systems": {}, "failures": {"holdfast": "no mvn"}}}
+    page = report.render({"machine": {}, "experiments": {}, "peers": {}, "topics": measured})
+    assert "- Holdfast, q12: no mvn" in page
 
 
 @pytest.mark.slow

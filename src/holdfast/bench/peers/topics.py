@@ -59,7 +59,7 @@ class TopicsSizes:
 
 
 def measure(sizes: TopicsSizes, cache: Path, say: Say) -> dict[str, Any]:
-    """Per query and system: percentiles in milliseconds; empty where there can be no broker.
+    """Per query and system: percentiles in milliseconds, or why there can be no broker.
 
     Args:
         sizes: How much.
@@ -74,7 +74,8 @@ def measure(sizes: TopicsSizes, cache: Path, say: Say) -> dict[str, Any]:
             }
     except NoBroker as missing:
         say(str(missing))
-        return {}
+        failures = {HOLDFAST.name: str(missing)}
+        return {query: {"systems": {}, "failures": failures} for query in sizes.queries}
 
 
 def _measure(

@@ -10,7 +10,6 @@ until that one is found, and the others are decoded as if it had not been there.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -253,7 +252,7 @@ def _json_line(value: bytes | None) -> bytes | None:
 def _read_json(lines: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
     text = b"\n".join(lines) + b"\n"
     table = arrow_json.read_json(
-        io.BytesIO(text),
+        pa.BufferReader(text),  # A file of Python's would be read by a thread that needs the GIL.
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
         parse_options=arrow_json.ParseOptions(
             explicit_schema=schema, unexpected_field_behavior="ignore"

@@ -22,7 +22,6 @@ class Peer:
         needs_warm_up: Whether it compiles while it runs.
         tuples_max: In the race it reads no more than the first so many events, as more would take
             it many minutes.
-        tuples_max_of: The same for single queries.
         restarts_itself: Whether it is fault-tolerant by the process: only those that its script
             names are killed, and nobody starts it again.
         ends: Whether it ends when its input does; others are ended when their output is whole.
@@ -39,16 +38,11 @@ class Peer:
     requirements: tuple[str, ...] = ()
     needs_warm_up: bool = False
     tuples_max: int = 1 << 40
-    tuples_max_of: dict[str, int] = field(default_factory=dict)
     restarts_itself: bool = False
     ends: bool = True
     refuses: dict[str, str] = field(default_factory=dict)
     absence: str = ""
     quirks: tuple[str, ...] = ()
-
-    def most_tuples(self, query: str) -> int:
-        """How many events it reads in the race at most."""
-        return self.tuples_max_of.get(query, self.tuples_max)
 
     def why_not(self, query: str) -> str:
         """Why it does not run a query; empty if it does."""

@@ -101,7 +101,7 @@ def _compare(
                 if why := peer.why_not(query):
                     raise BenchFailed(why)
                 python = installed.python(peer)
-                tuples = min(sizes.tuples[query], peer.most_tuples(query))
+                tuples = min(sizes.tuples[query], peer.tuples_max)
                 if tuples not in courses:
                     courses[tuples] = course(query, tuples, folder / f"{tuples}")
                 where = folder / f"{peer.name}-{repeat}"

@@ -1,5 +1,6 @@
 """From topic to topic: what is measured, what is said of it, and that it runs at all."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from holdfast.bench.running import BenchFailed
 from holdfast.chaos.kafka_broker import KafkaBroker, NoBroker
 
 SIZES = TopicsSizes(("q12",), 1_000, 3, 2.0, 1.0)
+EXPERIMENTS = {"topics": {"size": "quick", "sizes": {"topics": asdict(SIZES)}, "seconds": 1.0}}
 
 
 def found(p99_ms: float) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def test_the_page_compares_with_real_time_mode() -> None:
     about = {"requirements": (), "quirks": (), "refuses": {}, "absent": ""}
     results = {
         "machine": {},
-        "experiments": {},
+        "experiments": EXPERIMENTS,
         "peers": {peer.name: about | {"title": peer.title} for peer in PEERS},
         "topics": {"q12": {"systems": measured, "failures": {}}},
     }
@@ -62,7 +64,9 @@ def test_without_a_broker_the_page_says_why(
     monkeypatch.setattr(topics, "fetched", fetched)
     measured = topics.measure(SIZES, tmp_path, lambda _: None)
     assert measured == {"q12": {"systems": {}, "failures": {"holdfast": "no mvn"}}}
-    page = report.render({"machine": {}, "experiments": {}, "peers": {}, "topics": measured})
+    page = report.render(
+        {"machine": {}, "experiments": EXPERIMENTS, "peers": {}, "topics": measured}
+    )
     assert "- Holdfast, q12: no mvn" in page
 
 

@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from holdfast.bench.disturbance import counted
 from holdfast.bench.peers.events import recorded
 from holdfast.bench.peers.following import PRIMED_S, Following
 from holdfast.bench.peers.paced import TICK_S, stage
 from holdfast.bench.peers.peer import Peer
 from holdfast.bench.peers.race import Installed, maxima_of
+from holdfast.bench.peers.rounds import alternate, median_run, summary
 from holdfast.bench.running import BenchFailed
 from holdfast.bench.throughput import Say
 
@@ -78,37 +77,24 @@ def _measure(
     maxima: Mapping[str, float],
     say: Say,
 ) -> dict[str, Any]:
-    runs: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    systems: dict[str, dict[str, Any]] = {}
     failures: dict[str, str] = {}
     for share in sizes.shares:
-        for _ in range(sizes.rounds if share == AIMED_AT else 1):
-            for peer in peers:
-                key = f"{peer.name} at {share:.0%}"
-                if key in failures:
-                    continue
-                say(f"{query} at {share:.0%}: {peer.title}")
-                try:
-                    if why := peer.why_not(query):
-                        raise BenchFailed(why)
-                    if peer.name not in maxima:
-                        raise BenchFailed("its maximum was not measured")
-                    rate = maxima[peer.name] * share
-                    run = counted(partial(_run, peer, installed.python(peer), query, rate, sizes))
-                    runs.setdefault(peer.name, {}).setdefault(f"{share:.0%}", []).append(run)
-                    say(f"  {run}")
-                except BenchFailed as failed:
-                    failures[key] = str(failed)
-                    say(f"  {failed}")
-    systems = {
-        name: {share: median_run(repeated) for share, repeated in by_share.items()}
-        for name, by_share in runs.items()
-    }
+
+        def once(peer: Peer, _: int, share: float = share) -> dict[str, Any]:
+            if why := peer.why_not(query):
+                raise BenchFailed(why)
+            if peer.name not in maxima:
+                raise BenchFailed("its maximum was not measured")
+            rate = maxima[peer.name] * share
+            return counted(partial(_run, peer, installed.python(peer), query, rate, sizes))
+
+        rounds = sizes.rounds if share == AIMED_AT else 1
+        runs, failed = alternate(f"{query} at {share:.0%}", rounds, peers, once, say)
+        for name, found in runs.items():
+            systems.setdefault(name, {})[f"{share:.0%}"] = median_run(found)
+        failures |= {f"{name} at {share:.0%}": why for name, why in failed.items()}
     return {"systems": systems, "failures": failures}
-
-
-def median_run(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The run with the median p99, the higher one of two; with `runs`, all of them in order."""
-    return sorted(runs, key=lambda run: run["p99_ms"])[len(runs) // 2] | {"runs": runs}
 
 
 def _run(peer: Peer, python: Path, query: str, rate: float, sizes: LatencySizes) -> dict[str, Any]:
@@ -134,12 +120,7 @@ def _run(peer: Peer, python: Path, query: str, rate: float, sizes: LatencySizes)
         found_ms = following.follower.latencies_s(first_chunk) * 1000
     if not len(found_ms):
         raise BenchFailed(f"{following.what}: no result while it was measured")
-    p50, p99, most = np.percentile(found_ms, (50, 99, 100))
-    return {
+    return summary(found_ms) | {
         "tuples_per_s": round(staged.rate),
-        "p50_ms": round(float(p50), 1),
-        "p99_ms": round(float(p99), 1),
-        "max_ms": round(float(most), 1),
-        "results": len(found_ms),
         "latest_release_ms": round(following.feeder.latest_s * 1000, 1),
     }

@@ -17,6 +17,7 @@ from holdfast.bench.peers.events import Events, recorded
 from holdfast.bench.peers.jobs.contract import Job
 from holdfast.bench.peers.peer import Peer
 from holdfast.bench.peers.process import JobRun
+from holdfast.bench.peers.rounds import alternate
 from holdfast.bench.running import BenchFailed, median
 from holdfast.bench.structured_streaming import Baseline
 from holdfast.bench.throughput import Say
@@ -90,27 +91,18 @@ def _compare(
     folder: Path,
 ) -> dict[str, Any]:
     courses: dict[int, Course] = {}
-    runs: dict[str, list[dict[str, Any]]] = {}
-    failures: dict[str, str] = {}
-    for repeat in range(sizes.repeats):
-        for peer in peers:
-            if peer.name in failures:
-                continue
-            say(f"{query}, round {repeat + 1} of {sizes.repeats}: {peer.title}")
-            try:
-                if why := peer.why_not(query):
-                    raise BenchFailed(why)
-                python = installed.python(peer)
-                tuples = min(sizes.tuples[query], peer.tuples_max)
-                if tuples not in courses:
-                    courses[tuples] = course(query, tuples, folder / f"{tuples}")
-                where = folder / f"{peer.name}-{repeat}"
-                run = run_once(peer, python, courses[tuples], sizes.timeout_s, where)
-                runs.setdefault(peer.name, []).append(run)
-                say(f"  {run}")
-            except BenchFailed as failed:
-                failures[peer.name] = str(failed)
-                say(f"  {failed}")
+
+    def once(peer: Peer, number: int) -> dict[str, Any]:
+        if why := peer.why_not(query):
+            raise BenchFailed(why)
+        python = installed.python(peer)
+        tuples = min(sizes.tuples[query], peer.tuples_max)
+        if tuples not in courses:
+            courses[tuples] = course(query, tuples, folder / f"{tuples}")
+        where = folder / f"{peer.name}-{number}"
+        return run_once(peer, python, courses[tuples], sizes.timeout_s, where)
+
+    runs, failures = alternate(query, sizes.repeats, peers, once, say)
     return {
         "tuples": sizes.tuples[query],
         "systems": {name: _summary(found) for name, found in runs.items()},

@@ -18,9 +18,9 @@ import numpy as np
 import holdfast.nexmark.generator as nexmark
 from holdfast.bench.disturbance import counted
 from holdfast.bench.peers.jobs.contract import Job
-from holdfast.bench.peers.latency import median_run
 from holdfast.bench.peers.peer import HOLDFAST, HOLDFAST_SOON, Peer, named
 from holdfast.bench.peers.process import JobRun
+from holdfast.bench.peers.rounds import alternate, median_run, summary
 from holdfast.bench.running import BenchFailed
 from holdfast.bench.throughput import Say
 from holdfast.chaos.kafka_broker import KafkaBroker, NoBroker, fetched, kafka_broker
@@ -81,21 +81,12 @@ def measure(sizes: TopicsSizes, cache: Path, say: Say) -> dict[str, Any]:
 def _measure(
     query: str, broker: KafkaBroker, connector: str, sizes: TopicsSizes, say: Say
 ) -> dict[str, Any]:
-    runs: dict[str, list[dict[str, Any]]] = {}
-    failures: dict[str, str] = {}
-    for number in range(sizes.rounds):
-        for system in SYSTEMS:
-            if system.name in failures:
-                continue
-            say(f"{query} from topic to topic: {system.title}")
-            course = _Course(broker, query, f"{query}-{system.name}-{number}", sizes)
-            try:
-                run = counted(partial(_run, system, connector, course))
-                runs.setdefault(system.name, []).append(run)
-                say(f"  {run}")
-            except BenchFailed as failed:
-                failures[system.name] = str(failed)
-                say(f"  {failed}")
+    def once(system: Peer, number: int) -> dict[str, Any]:
+        course = _Course(broker, query, f"{query}-{system.name}-{number}", sizes)
+        return counted(partial(_run, system, connector, course))
+
+    what = f"{query} from topic to topic"
+    runs, failures = alternate(what, sizes.rounds, SYSTEMS, once, say)
     systems = {name: median_run(found) for name, found in runs.items()}
     return {"systems": systems, "failures": failures}
 
@@ -140,13 +131,8 @@ def _run(system: Peer, connector: str, course: _Course) -> dict[str, Any]:
     counts = (made_s >= begin_s) & (made_s < end_s)
     if not counts.any():
         raise BenchFailed(f"{what}: no result while it was measured")
-    p50, p99, most = np.percentile(latencies_ms[counts], (50, 99, 100))
-    return {
+    return summary(latencies_ms[counts]) | {
         "tuples_per_s": sizes.rate,
-        "p50_ms": round(float(p50), 1),
-        "p99_ms": round(float(p99), 1),
-        "max_ms": round(float(most), 1),
-        "results": int(counts.sum()),
         "latest_release_ms": round(bidding.latest_s * 1000, 1),
         "peak_bytes": run.peak_bytes,
     }

@@ -99,12 +99,12 @@ def _objects(rows: pa.RecordBatch) -> list[bytes]:
 def _texts(column: pa.Array) -> pa.Array:
     """Each value as it stands in JSON; those of a column in which none is odd all at once."""
     kind = column.type
-    if pa.types.is_floating(kind) and not bool(pc.any(_is_odd(column), min_count=0).as_py()):
+    if pa.types.is_floating(kind) and not _any(pc.invert(pc.is_finite(column))):
         plain = column.cast(pa.float64()).cast(pa.string())
         texts = pc.replace_substring_regex(plain, r"^(-?\d+)$", r"\1.0")  # Else it is an integer.
     elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         texts = column.cast(pa.string())
-    elif kind == pa.string() and not bool(pc.any(_is_odd(column), min_count=0).as_py()):
+    elif kind == pa.string() and not _any(pc.match_substring_regex(column, _ESCAPED)):
         texts = pc.binary_join_element_wise('"', column, '"', "")
     elif pa.types.is_timestamp(kind) and kind.unit == "us":
         utc = column.cast(pa.timestamp("us"))
@@ -115,11 +115,8 @@ def _texts(column: pa.Array) -> pa.Array:
     return texts.fill_null("null")
 
 
-def _is_odd(column: pa.Array) -> pa.Array:
-    """Where JSON needs more than the plain text: escapes, and what is no number."""
-    if pa.types.is_floating(column.type):
-        return pc.invert(pc.is_finite(column))
-    return pc.match_substring_regex(column, _ESCAPED)
+def _any(flags: pa.Array) -> bool:
+    return bool(pc.any(flags, min_count=0).as_py())
 
 
 def _json(value: Any) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.model.ids import (
@@ -372,6 +372,11 @@ class SendAck(Effect):
     needed_from: int
     credit_until: int
     is_secondary: bool = False
+
+
+ENOUGH_TUPLES: Final = 1 << 12
+"""A source that has brought so many need not look for more: they are worth a round. If it brings
+fewer, and fewer than it was asked for, it has no more for now."""
 
 
 @dataclass(frozen=True, slots=True)

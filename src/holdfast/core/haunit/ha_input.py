@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import RemoteProtocolError
-from holdfast.core.haunit.events import ReadSource, ReportGap, SendAck, SendSubscribe
+from holdfast.core.haunit.events import (
+    ENOUGH_TUPLES,
+    ReadSource,
+    ReportGap,
+    SendAck,
+    SendSubscribe,
+)
 from holdfast.core.machine import SetTimer
 from holdfast.core.model.ids import (
     BEGINNING_US,
@@ -49,8 +55,6 @@ _PATIENCE = 20
 """A quiet source is asked again after so small a part of the time for which it has been quiet: its
 tuples wait for a twentieth of the pause before them, and for `_SOURCE_POLL_MAX_MS` at most."""
 _SOURCE_POLL_MAX_MS = 40
-_ENOUGH_TUPLES = 1 << 12
-"""A read that brought fewer, and fewer than it asked for, has met the source's end for now."""
 _QUIET_MAX_MS = 1_000
 _NEVER_MS = -(10**9)
 _FIRST = Incarnation(1)
@@ -216,7 +220,7 @@ class HAInput:
         self._note_fresh(source)
         if got.batches:
             source.fed_ms = now_ms
-        if sum(batch.count for batch in got.batches) >= min(source.asked, _ENOUGH_TUPLES):
+        if sum(batch.count for batch in got.batches) >= min(source.asked, ENOUGH_TUPLES):
             source.read_at_ms = now_ms
         elif got.quiet_ms:
             source.read_at_ms = now_ms + min(got.quiet_ms, _QUIET_MAX_MS)

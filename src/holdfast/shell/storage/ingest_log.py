@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.haunit.events import ENOUGH_TUPLES
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.core.queues.lateness import Lateness
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 _RECORD_ROWS = 1 << 17
 _RECORD_BYTES = 4 << 20
 """A record has so many rows, or so many bytes: a reader takes it whole."""
-_ENOUGH_ROWS = 1 << 12
-"""With so many, it is not looked whether there are more: they are worth a round."""
 _REMOTE_LOOK_INTERVAL_S = 0.1
 COMMITS = "commits"
 _META = "meta.json"
@@ -321,7 +320,7 @@ class IngestLogReader:
         """
         taken: list[LoggedBatch] = []
         rows = size = 0
-        while rows < min(max_rows, _ENOUGH_ROWS) and size < max_bytes:
+        while rows < min(max_rows, ENOUGH_TUPLES) and size < max_bytes:
             record = self._next_record()
             if record is None:
                 break

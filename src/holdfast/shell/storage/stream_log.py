@@ -66,6 +66,14 @@ def segments(folder: Path) -> list[Segment]:
 _LIMIT_INTERVAL_S = 0.05
 
 
+def _changed_ns(folder: Path) -> int:
+    """When a file came to a folder or left it, by its file system's clock; 0: there is none."""
+    try:
+        return os.stat(folder).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 class _SegmentReader:
     """Reads the records of one segment from its start.
 
@@ -133,7 +141,7 @@ class _SegmentReader:
         if self._is_finished:
             self._buffer_at = self.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
             self._buffer = self._mapped(self.offset - self._buffer_at + max(needed, _READ_BYTES))
-        else:
+        elif os.fstat(self._file).st_size > self._buffer_at + len(self._buffer):
             self._buffer = os.pread(self._file, max(needed, _READ_BYTES), self.offset)
             self._buffer_at = self.offset
         return len(self._buffer) - (self.offset - self._buffer_at) >= needed
@@ -178,6 +186,9 @@ class StreamLogReader(LogFollower):
         self._reader: _SegmentReader | None = None
         self._limit = NO_ID
         self._limit_at_s = 0.0
+        self._live: list[Segment] = []
+        self._listed_at_s = 0.0
+        self._changed_ns = 0  # the folder, before it was listed
 
     def _next(self) -> LogRecord | None:
         for _ in range(2):
@@ -190,7 +201,7 @@ class StreamLogReader(LogFollower):
             # may continue what the second one finds.
             record = reader.next()
             if record is None:
-                live = segments(self._folder)
+                live = self._listed()
                 record = reader.next()
                 if record is None:
                     if not self._move_on(reader, live):
@@ -198,6 +209,17 @@ class StreamLogReader(LogFollower):
                     continue
             return record
         return None
+
+    def _listed(self) -> list[Segment]:
+        """All segments; listed anew if the folder has changed, and now and then in any case.
+
+        A file system's clock may stand still between two changes.
+        """
+        now_s, changed_ns = time.monotonic(), _changed_ns(self._folder)
+        if changed_ns != self._changed_ns or now_s - self._listed_at_s > _LIMIT_INTERVAL_S:
+            self._live = segments(self._folder)
+            self._listed_at_s, self._changed_ns = now_s, changed_ns
+        return self._live
 
     def _open(self) -> bool:
         """Open the segment that holds the next id."""
@@ -238,7 +260,7 @@ class StreamLogReader(LogFollower):
             return False
         reader.close()
         self._reader = self._opened(successor)
-        self._limit, self._limit_at_s = successor.superseded_from, time.monotonic()
+        self._limit, self._limit_at_s = successor.superseded_from, self._listed_at_s
         return True
 
     def require_end(self) -> None:

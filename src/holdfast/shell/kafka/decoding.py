@@ -22,6 +22,7 @@ from pyarrow import json as arrow_json
 
 from holdfast.core.model.tuples import with_time
 from holdfast.shell.kafka.client import KafkaError
+from holdfast.shell.kafka.few_records import read_few
 
 FORMATS = ("bytes", "string", "json", "arrow")
 PARTITION, OFFSET, ERROR = "kafka_partition", "kafka_offset", "kafka_error"
@@ -250,6 +251,9 @@ def _json_line(value: bytes | None) -> bytes | None:
 
 
 def _read_json(lines: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
+    few = read_few(lines, schema)
+    if few is not None:
+        return few
     text = b"\n".join(lines) + b"\n"
     table = arrow_json.read_json(
         pa.BufferReader(text),  # A file of Python's would be read by a thread that needs the GIL.

@@ -25,7 +25,6 @@ HEADER = "holdfast"
 """Of every record: `<stream>/<tuple id>`, e.g. `counts[0]/17`."""
 
 _UTC = datetime.UTC
-_ESCAPED = r'["\\\x00-\x1f]'
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
@@ -70,7 +69,7 @@ class Encoder:
 
     def _values(self, attributes: pa.RecordBatch) -> Iterator[bytes | None]:
         if self.kind == "json":
-            return iter(_objects(attributes))
+            return _objects(attributes)
         values = attributes.column("value").to_pylist()
         if self.kind == "bytes":
             return iter(values)
@@ -86,45 +85,39 @@ def _key(row: Sequence[Any]) -> bytes | None:
     return value.encode() if isinstance(value, str) else _json(value)
 
 
-def _objects(rows: pa.RecordBatch) -> list[bytes]:
-    """Every row as an object, put together column by column."""
-    parts: list[Any] = []
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        parts += [("," if parts else "{") + f"{_text(name)}:", _texts(column)]
-    joined = pc.binary_join_element_wise(*parts, "}", "")
-    objects: list[bytes] = joined.cast(pa.binary()).to_pylist()
-    return objects
+def _objects(rows: pa.RecordBatch) -> Iterator[bytes]:
+    """Every row as an object."""
+    names = [_text(name).replace("%", "%%") for name in rows.schema.names]
+    template = "{" + ",".join(f"{name}:%s" for name in names) + "}"
+    columns = (_texts(column) for column in rows.columns)
+    return (text.encode() for text in map(template.__mod__, zip(*columns, strict=True)))
 
 
-def _texts(column: pa.Array) -> pa.Array:
-    """Each value as it stands in JSON; those of a column in which none is odd all at once."""
+def _texts(column: pa.Array) -> list[Any]:
+    """Each value as it stands in JSON, or what `%s` makes into that."""
     kind = column.type
-    if pa.types.is_floating(kind) and not _any(pc.invert(pc.is_finite(column))):
-        plain = column.cast(pa.float64()).cast(pa.string())
-        texts = pc.replace_substring_regex(plain, r"^(-?\d+)$", r"\1.0")  # Else it is an integer.
-    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        texts = column.cast(pa.string())
-    elif kind == pa.string() and not _any(pc.match_substring_regex(column, _ESCAPED)):
-        texts = pc.binary_join_element_wise('"', column, '"', "")
-    elif pa.types.is_timestamp(kind) and kind.unit == "us":
-        utc = column.cast(pa.timestamp("us"))
-        moments = pc.strftime(utc, format="%Y-%m-%dT%H:%M:%S")
-        texts = pc.binary_join_element_wise('"', moments, 'Z"' if kind.tz else '"', "")
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        moments = pc.strftime(column.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%S")
+        column = pc.binary_join_element_wise('"', moments, 'Z"' if kind.tz else '"', "")
+        texts = column.to_pylist()
+    elif pa.types.is_integer(kind) or (pa.types.is_floating(kind) and _all_finite(column)):
+        texts = column.to_pylist()
+    elif kind == pa.string():
+        return [_text(value) for value in column.to_pylist()]
     else:
-        texts = pa.array([_text(_plain(value)) for value in column.to_pylist()], pa.string())
-    return texts.fill_null("null")
+        return [_text(_plain(value)) for value in column.to_pylist()]
+    return ["null" if text is None else text for text in texts] if column.null_count else texts
 
 
-def _any(flags: pa.Array) -> bool:
-    return bool(pc.any(flags, min_count=0).as_py())
+def _all_finite(column: pa.Array) -> bool:
+    return bool(pc.all(pc.is_finite(column), min_count=0).as_py())
 
 
 def _json(value: Any) -> bytes:
     return _text(value).encode()
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _plain(value: Any) -> Any:

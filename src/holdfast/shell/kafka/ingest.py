@@ -353,33 +353,36 @@ class _Following:
         first = client.poll(_POLL_S)
         messages = [] if first is None else [first]
         while messages:
-            for message in messages:
-                size += self._add(message, records)
+            size += self._add(messages, records)
             if len(records.offsets) >= _RECORDS_MAX or size >= _BYTES_MAX:
                 break
             messages = client.consume(1024, timeout=0)
         return records
 
-    def _add(self, message: Any, records: Records) -> int:
-        """Take one message; its size."""
-        error = message.error()
-        partition, offset = message.partition(), message.offset()
-        if error is not None:
-            self._on_message_error(error, partition, offset)
-            return 0
-        self._end_if_due(partition, offset)
-        if self._is_bounded and partition not in self._wanted_before:
-            return 0
-        kind, stamp_ms = message.timestamp()
-        records.partitions.append(partition)
-        records.offsets.append(offset)
-        records.timestamps_us.append(stamp_ms * 1000 if kind and stamp_ms > 0 else 0)
-        records.keys.append(message.key())
-        value = message.value()
-        records.values.append(value)
-        self._positions.advance(partition, offset + 1)
-        self._end_if_due(partition, offset + 1)
-        return 64 + len(value or b"")
+    def _add(self, messages: list[Any], records: Records) -> int:
+        """Take messages; their size."""
+        good = [message for message in messages if message.error() is None]
+        others = [message for message in messages if message.error() is not None]
+        if self._is_bounded:
+            good = [message for message in good if self._is_wanted(message)]
+        partitions, offsets = [m.partition() for m in good], [m.offset() for m in good]
+        values, stamps = [m.value() for m in good], [m.timestamp() for m in good]
+        records.partitions += partitions
+        records.offsets += offsets
+        records.timestamps_us += [ms * 1000 if kind and ms > 0 else 0 for kind, ms in stamps]
+        records.keys += [m.key() for m in good]
+        records.values += values
+        for partition, offset in dict(zip(partitions, offsets, strict=True)).items():
+            self._positions.advance(partition, offset + 1)
+            self._end_if_due(partition, offset + 1)
+        for message in others:  # Behind the records: a partition's end comes after all of them.
+            self._on_message_error(message.error(), message.partition(), message.offset())
+        return 64 * len(good) + sum(len(value) for value in values if value)
+
+    def _is_wanted(self, message: Any) -> bool:
+        """Whether the message lies before the end of its partition, if that has one."""
+        self._end_if_due(message.partition(), message.offset())
+        return message.partition() in self._wanted_before
 
     def _on_message_error(self, error: Any, partition: int, offset: int) -> None:
         kafka = library().KafkaError

@@ -219,10 +219,20 @@ def batch(first: int, count: int) -> pa.RecordBatch:
 
 
 def sink(
-    broker: KafkaBroker, topic: str, place: Path, incarnation: int, waits: Waits | None = None
+    broker: KafkaBroker,
+    topic: str,
+    place: Path,
+    incarnation: int,
+    waits: Waits | None = None,
+    *,
+    is_exactly_once: bool = True,
+    options: dict[str, str] | None = None,
 ) -> KafkaSinkWriter:
-    cluster = KafkaCluster(broker.servers)
-    spec = KafkaSinkSpec("out[0]", cluster, topic, Encoder("json", ("id",)), str(place))
+    cluster = KafkaCluster(broker.servers, options or {})
+    encoder = Encoder("json", ("id",))
+    spec = KafkaSinkSpec(
+        "out[0]", cluster, topic, encoder, str(place), is_exactly_once=is_exactly_once
+    )
     return spec.open(incarnation, threading.Event(), waits or Waits())
 
 
@@ -281,13 +291,13 @@ def test_a_commit_whose_answer_was_lost_is_not_made_again(
     kafka.create_topic("unheard", 1)
     writer = sink(kafka, "unheard", tmp_path, 1)
     attempts: list[bool] = []
-    original = KafkaSinkWriter._transaction
+    original = KafkaSinkWriter._attempt
 
     def deaf(*arguments: object) -> bool:
         attempts.append(original(*arguments))  # type: ignore[arg-type]
         return attempts[-1] and len(attempts) != 2
 
-    monkeypatch.setattr(KafkaSinkWriter, "_transaction", deaf)
+    monkeypatch.setattr(KafkaSinkWriter, "_attempt", deaf)
     for first in (0, 10, 20):
         write(writer, first, 10)
         writer.sync()
@@ -295,12 +305,14 @@ def test_a_commit_whose_answer_was_lost_is_not_made_again(
     assert tuple_ids(kafka, "unheard", "out[0]") == list(range(30))
 
 
-def test_a_broker_that_is_killed_in_a_transaction_costs_a_sink_nothing(
-    kafka: KafkaBroker, tmp_path: Path
+@pytest.mark.parametrize("is_exactly_once", [True, False])
+def test_a_broker_that_is_killed_meanwhile_costs_a_sink_nothing(
+    kafka: KafkaBroker, tmp_path: Path, is_exactly_once: bool
 ) -> None:
-    kafka.create_topic("cut", 2)
+    topic = f"cut-{is_exactly_once}"
+    kafka.create_topic(topic, 2)
     waits = Waits()
-    writer = sink(kafka, "cut", tmp_path, 1, waits)
+    writer = sink(kafka, topic, tmp_path, 1, waits, is_exactly_once=is_exactly_once)
     write(writer, 0, 20_000)
     syncing = threading.Thread(target=writer.sync)
     syncing.start()
@@ -314,22 +326,70 @@ def test_a_broker_that_is_killed_in_a_transaction_costs_a_sink_nothing(
     assert not syncing.is_alive()
     write(writer, 20_000, 10)
     writer.sync()
-    assert tuple_ids(kafka, "cut", "out[0]") == list(range(20_010))
+    found = tuple_ids(kafka, topic, "out[0]")
+    assert (found if is_exactly_once else sorted(set(found))) == list(range(20_010))
     assert waits.trouble == ""
 
 
-def test_a_record_that_the_topic_does_not_take_is_named(kafka: KafkaBroker, tmp_path: Path) -> None:
-    kafka.create_topic("small", 1, max_message_bytes="1000")
+def test_at_least_once_results_are_there_before_they_are_settled(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("soon", 3)
+    former = sink(kafka, "soon", tmp_path, 1, is_exactly_once=False)
+    write(former, 0, 100)
+    former.sync()
+    write(former, 100, 50)
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while len(tuple_ids(kafka, "soon", "out[0]")) < 150 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    # It dies, and its successor has to write again what was not settled.
+    writer = sink(kafka, "soon", tmp_path, 2, is_exactly_once=False)
+    assert writer.next_id == 100
+    write(writer, 100, 60)
+    writer.sync()
+    wanted = [*range(100), *sorted([*range(100, 150), *range(100, 160)])]
+    assert tuple_ids(kafka, "soon", "out[0]") == wanted
+    with pytest.raises(LogSuperseded, match="incarnation 2 writes"):
+        sink(kafka, "soon", tmp_path, 1, is_exactly_once=False)
+    # The same place goes on exactly once.
+    assert sink(kafka, "soon", tmp_path, 3).next_id == 160
+
+
+def test_at_least_once_a_full_queue_holds_up_nobody(kafka: KafkaBroker, tmp_path: Path) -> None:
+    kafka.create_topic("full", 1)
+    options = {"queue.buffering.max.messages": "1000", "linger.ms": "50"}
+    writer = sink(kafka, "full", tmp_path, 1, is_exactly_once=False, options=options)
+    for first in range(0, 5_000, 100):
+        write(writer, first, 100)
+    assert writer._sending.is_held_up
+    writer.sync()
+    assert not writer._sending.is_held_up
+    write(writer, 5_000, 10)
+    writer.sync()
+    numbers = [json.loads(m.value())["id"] for m in committed(kafka, "full")]
+    assert numbers == list(range(5_010))
+
+
+@pytest.mark.parametrize("is_exactly_once", [True, False])
+def test_a_record_that_the_topic_does_not_take_is_named(
+    kafka: KafkaBroker, tmp_path: Path, is_exactly_once: bool
+) -> None:
+    topic = f"small-{is_exactly_once}"
+    kafka.create_topic(topic, 1, max_message_bytes="1000")
     cluster = KafkaCluster(kafka.servers)
-    spec = KafkaSinkSpec("out[0]", cluster, "small", Encoder("string"), str(tmp_path))
+    encoder = Encoder("string")
+    spec = KafkaSinkSpec(
+        "out[0]", cluster, topic, encoder, str(tmp_path), is_exactly_once=is_exactly_once
+    )
     for size in (5_000, 5_000_000):  # Too large for the broker; too large for the library.
         writer = spec.open(size, threading.Event(), Waits())
         wide = {"value": ["x" * size], "__time_us": [0]}
         writer.append(0, 0, pa.RecordBatch.from_pydict(wide), 0, 0)
-        with pytest.raises(KafkaError, match="does not take"):
+        named = "one of the tuples" if size < 1_000_000 else "tuple 0"
+        with pytest.raises(KafkaError, match=f"does not take {named}"):
             writer.sync()
         writer.close()
-    assert committed(kafka, "small") == []
+    assert committed(kafka, topic) == []
 
 
 def test_a_sink_whose_offset_is_lost_refuses_to_go_on(kafka: KafkaBroker, tmp_path: Path) -> None:

@@ -330,10 +330,11 @@ class Stream:
         topic: str,
         format: str = "json",
         key: str | tuple[str, ...] = (),
+        exactly_once: bool = True,
         transactional_id: str | None = None,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """Write the stream to a Kafka topic, exactly once by transactions; see docs/kafka.md.
+        """Write the stream to a Kafka topic; see docs/kafka.md.
 
         Args:
             name: The sink's name.
@@ -341,6 +342,8 @@ class Stream:
             topic: The topic, which exists.
             format: `json`, an object of all columns; `string` or `bytes`: the column `value`.
             key: The column, or columns, of the record's key.
+            exactly_once: Write in transactions; otherwise results are there as soon as they are
+                made, and a failure may write some of them again.
             transactional_id: Prefix of the transactional ids and groups, where brokers allow only
                 some; unique in the Kafka cluster. By default one is made up for the location.
             options: More settings of librdkafka, e.g. for TLS and SASL.
@@ -354,6 +357,7 @@ class Stream:
             key=key,
             schema=self.schema,
             transactional_id=transactional_id,
+            exactly_once=exactly_once,
             options=options,
         )
         self.flow._add_sink(_checked(name), self.step)

@@ -101,12 +101,15 @@ class KafkaSink:
     topic: str
     encoder: Encoder
     transactional_id: str | None
+    is_exactly_once: bool
 
     def spec(self, sink: str, instance: int, place: str) -> KafkaSinkSpec:
         """What one instance writes."""
         name = None if self.transactional_id is None else f"{self.transactional_id}-{instance}"
         stream = f"{sink}[{instance}]"
-        return KafkaSinkSpec(stream, self.cluster, self.topic, self.encoder, place, name)
+        return KafkaSinkSpec(
+            stream, self.cluster, self.topic, self.encoder, place, name, self.is_exactly_once
+        )
 
     def __str__(self) -> str:
         """What a checkpoint location depends on."""
@@ -160,6 +163,7 @@ def kafka_sink(
     key: str | tuple[str, ...],
     schema: pa.Schema,
     transactional_id: str | None,
+    exactly_once: bool,
     options: Mapping[str, str] | None,
 ) -> KafkaSink:
     """Check what the user says of a sink; see `Stream.sink_kafka`.
@@ -174,7 +178,7 @@ def kafka_sink(
         library()
     except KafkaError as error:
         raise DataflowError(str(error)) from None
-    return KafkaSink(cluster, _checked_topic(topic), encoder, transactional_id)
+    return KafkaSink(cluster, _checked_topic(topic), encoder, transactional_id, exactly_once)
 
 
 def check_topics(flow: Dataflow) -> None:

@@ -70,6 +70,11 @@ HOLDFAST_SOON: Final = replace(
 )
 """Holdfast with a transaction of Kafka every 5 ms."""
 
+HOLDFAST_REPEATS: Final = replace(
+    HOLDFAST, name="holdfast-at-least-once", title="Holdfast, exactly_once=False"
+)
+"""Holdfast without transactions, as Spark writes to Kafka."""
+
 PEERS: Final = (
     HOLDFAST,
     Peer(

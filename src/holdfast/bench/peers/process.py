@@ -32,7 +32,9 @@ _ERROR = re.compile(r"\w(Error|Exception): ")
 class JobRun:
     """A script at work in a session of its own, so that all its processes can be found."""
 
-    def __init__(self, python: Path, script: str, job: Job, folder: Path) -> None:
+    def __init__(
+        self, python: Path, script: str, job: Job, folder: Path, *, weighs: bool = True
+    ) -> None:
         """Start it.
 
         Args:
@@ -40,6 +42,7 @@ class JobRun:
             script: Name in `jobs/`, or a path.
             job: What it is told.
             folder: For the file it is told by, and what it prints.
+            weighs: Whether to look at its memory, which takes the machine a tenth of a core.
         """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "job.json").write_text(json.dumps(asdict(job)))
@@ -58,7 +61,7 @@ class JobRun:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
-        for work in (self._listen, self._sample):
+        for work in (self._listen, *((self._sample,) if weighs else ())):
             threading.Thread(target=work, name=work.__name__, daemon=True).start()
 
     def _listen(self) -> None:

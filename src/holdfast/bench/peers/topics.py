@@ -18,7 +18,7 @@ import numpy as np
 import holdfast.nexmark.generator as nexmark
 from holdfast.bench.disturbance import counted
 from holdfast.bench.peers.jobs.contract import Job
-from holdfast.bench.peers.peer import HOLDFAST, HOLDFAST_SOON, Peer, named
+from holdfast.bench.peers.peer import HOLDFAST, HOLDFAST_REPEATS, HOLDFAST_SOON, Peer, named
 from holdfast.bench.peers.process import JobRun
 from holdfast.bench.peers.rounds import alternate, median_run, summary
 from holdfast.bench.running import BenchFailed
@@ -34,6 +34,7 @@ _DRAIN_S: Final = 3.0
 SYSTEMS: Final = (
     replace(HOLDFAST, job="holdfast_topics_job.py"),
     replace(HOLDFAST_SOON, job="holdfast_topics_soon_job.py"),
+    replace(HOLDFAST_REPEATS, job="holdfast_topics_at_least_once_job.py"),
     replace(named("spark"), job="spark_topics_job.py"),
     replace(named("spark-realtime"), job="spark_topics_realtime_job.py"),
 )
@@ -121,7 +122,7 @@ def _run(system: Peer, connector: str, course: _Course) -> dict[str, Any]:
         with (
             _Bidding(servers, source, sizes.rate) as bidding,
             _Listening(servers, sink) as listening,
-            JobRun(Path(sys.executable), system.job, job, Path(name, "run")) as run,
+            JobRun(Path(sys.executable), system.job, job, Path(name, "run"), weighs=False) as run,
         ):
             _until(lambda: listening.first_s > 0, run, what, "the first result")
             begin_s = listening.first_s + sizes.skipped_s
@@ -134,7 +135,6 @@ def _run(system: Peer, connector: str, course: _Course) -> dict[str, Any]:
     return summary(latencies_ms[counts]) | {
         "tuples_per_s": sizes.rate,
         "latest_release_ms": round(bidding.latest_s * 1000, 1),
-        "peak_bytes": run.peak_bytes,
     }
 
 

@@ -1,8 +1,9 @@
-"""Writes a stream to a topic, exactly once, by Kafka's transactions.
+"""Writes a stream to a topic: exactly once by Kafka's transactions, or sooner at least once.
 
-Every `sync` is one transaction. It holds the tuples appended since the last one, and the id of the
-tuple that comes next, as an offset committed for a group of the stream's own. So the topic and that
-id change together or not at all, and whoever opens the sink next goes on where the topic is:
+Exactly once, every `sync` is one transaction. It holds the tuples appended since the last one, and
+the id of the tuple that comes next, as an offset committed for a group of the stream's own. So the
+topic and that id change together or not at all, and whoever opens the sink next goes on where the
+topic is:
 
 1. `init_transactions` with the stream's transactional id. The broker fences whoever had it before,
    and ends what they left: a transaction on its way to being committed is, any other is not. That
@@ -14,11 +15,15 @@ before the node heard of it, costs a look at the id. A zombie is refused by the 
 call, and its open transaction was ended in step 1; should it come back and open the sink once more,
 it finds the number of a later incarnation beside the id.
 
-While the broker is away `sync` waits. A transaction that fails is not mended: the sink is opened
-again, as after a crash, and the id says whether the same tuples go into another one. An attempt
-runs in a thread of its own, so that it can be given up: librdkafka was seen not to return from
+At least once, `append` hands tuples to the library at once, and `sync` waits until the broker has
+them, and then commits the id. Whoever opens the sink next writes again what came after that id:
+the same ids, which each record names. A zombie is not fenced; it may do so too.
+
+While the broker is away `sync` waits. What fails is not mended: the sink is opened again, as after
+a crash, and the id says from where on tuples are written once more. An attempt to settle them runs
+in a thread of its own, so that it can be given up: librdkafka was seen not to return from
 `send_offsets_to_transaction` after a broker's restart, whatever its time limit. What was given up
-can do no harm, as opening the sink again fences it.
+can do no harm, as opening the sink again fences it, or empties its queue.
 
 Kafka forgets the offsets of a group that has committed none for a week (`offsets.retention.
 minutes`); a sink without output commits its own anew every day. If it is gone all the same, the
@@ -33,6 +38,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -49,9 +55,11 @@ from holdfast.shell.kafka.client import (
     partitions_of,
 )
 from holdfast.shell.kafka.encoding import HEADER, Encoder
+from holdfast.shell.kafka.sending import Batches, Sending, from_id
 from holdfast.shell.storage.errors import LogSuperseded, StorageError
 from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
 
+_LINGER_MS = "1"
 _CALL_S = 1.0
 _COMMIT_S = 30.0
 _LOOK_S = 0.5
@@ -74,6 +82,7 @@ class KafkaSinkSpec:
         encoder: How tuples become records.
         place: A folder or URL for what is to be remembered of it.
         transactional_id: What the broker knows it by; None: one is made up, once.
+        is_exactly_once: Whether results are written in transactions.
     """
 
     stream: str
@@ -82,6 +91,7 @@ class KafkaSinkSpec:
     encoder: Encoder
     place: str
     transactional_id: str | None = None
+    is_exactly_once: bool = True
 
     def open(self, incarnation: int, closing: threading.Event, waits: Waits) -> KafkaSinkWriter:
         """Open it; waits for the broker. Raises as `KafkaSinkWriter`."""
@@ -119,7 +129,7 @@ class KafkaSinkWriter:
         self.boundary_us = BEGINNING_US
         self.has_ended = False
         self.next_id = 0
-        self._waiting: list[tuple[int, pa.RecordBatch]] = []  # first ids and tuples not committed
+        self._waiting: Batches = []  # what is not settled
         self._lock = threading.Lock()  # over the two above
         self._committed_s = time.monotonic()
         self._is_written = False  # it has been noted that the broker must know an id
@@ -129,25 +139,37 @@ class KafkaSinkWriter:
         )
         self._group = self._looker.consumer_group_metadata()
         self._producer: Any = None
+        self._sending: Sending
         self.next_id = self._open()
 
     def _open(self) -> int:
-        """Fence whoever had the transactional id; the id of the tuple that comes next."""
+        """Begin anew, fencing whoever did so before; the id of the tuple that comes next."""
         kafka = library()
         while partitions_of(self._looker, self._spec.topic) is None:
             self._wait()
-        settings = {
-            "transactional.id": self._name,
-            "partitioner": "murmur2_random",
-            "delivery.report.only.error": True,
-            "error_cb": lambda error: None,
-        }
-        self._producer = self._spec.cluster.client("Producer", settings)
-        self._patiently(self._producer.init_transactions)
+        if self._producer is not None and not self._spec.is_exactly_once:
+            self._producer.purge()
+        self._producer = self._new_producer()
         at = kafka.TopicPartition(self._spec.topic, 0)
         found = self._patiently(lambda s: self._looker.committed([at], timeout=s))[0]
         self._waits.trouble = ""
-        return self._checked(found)
+        next_id = self._checked(found)
+        self._sending = Sending(self._spec, self._producer, next_id)
+        return next_id
+
+    def _new_producer(self) -> Any:
+        own: dict[str, Any] = {
+            "partitioner": "murmur2_random",
+            "error_cb": lambda error: None,
+        }
+        if self._spec.is_exactly_once:
+            own |= {"transactional.id": self._name, "delivery.report.only.error": True}
+            producer = self._spec.cluster.client("Producer", own)
+            self._patiently(producer.init_transactions)
+            return producer
+        linger = self._spec.cluster.options.get("linger.ms", _LINGER_MS)
+        own |= {"enable.idempotence": True, "message.timeout.ms": 0, "linger.ms": linger}
+        return self._spec.cluster.client("Producer", own)
 
     def _checked(self, found: Any) -> int:
         """The next id that the broker knows."""
@@ -183,7 +205,11 @@ class KafkaSinkWriter:
         boundary_us: int,
         created_us: int,
     ) -> None:
-        """Keep tuples for the next transaction. Raises `StorageError` unless they come next."""
+        """Take tuples; those of exactly-once sinks wait for the next transaction.
+
+        Raises:
+            StorageError: They are not those that come next.
+        """
         del tuple_type, created_us
         if first_id != self.next_id:
             raise StorageError(f"{self._spec.stream}: tuple {first_id}, expected {self.next_id}")
@@ -191,9 +217,29 @@ class KafkaSinkWriter:
             self._waiting.append((first_id, batch))
             self.next_id += batch.num_rows
             self.boundary_us = max(self.boundary_us, boundary_us)
+        if not self._spec.is_exactly_once:
+            self._send_ahead(self._sending)
+
+    def _send_ahead(self, sending: Sending) -> None:
+        """Do not wait for `sync`, unless the library or the broker makes it wait."""
+        if not sending.is_held_up and sending.lock.acquire(blocking=False):
+            try:
+                sending.offer(self._waiting_from(sending.next_id))
+            except library().KafkaException:
+                pass  # It meets `sync` too, which judges it.
+            finally:
+                sending.lock.release()
+
+    def _waiting_from(self, first: int) -> Batches:
+        """What is not settled, from an id on."""
+        with self._lock:
+            number = len(self._waiting)
+            while number and self._waiting[number - 1][0] >= first:
+                number -= 1
+            return from_id(self._waiting[max(0, number - 1) :], first)
 
     def sync(self) -> None:
-        """Commit everything appended so far; waits for the broker.
+        """Settle everything appended so far; waits for the broker.
 
         Raises:
             KafkaError: The broker will never take it.
@@ -206,11 +252,11 @@ class KafkaSinkWriter:
             return
         committed_before = batches[0][0] if batches else next_id
         patience_s = _STUCK_S
-        while not self._transaction(_from(batches, committed_before), next_id, patience_s):
+        while not self._attempt(from_id(batches, committed_before), next_id, patience_s):
             patience_s = min(2 * patience_s, _STUCK_MAX_S)  # Perhaps it was only slow.
             committed_before = self._open()
             if batches and committed_before >= next_id:
-                break  # It was committed, and the answer was lost.
+                break  # They were settled, and the answer was lost.
         with self._lock:
             del self._waiting[: len(batches)]
         self._note_written()
@@ -245,22 +291,27 @@ class KafkaSinkWriter:
         self._producer = None
         self._looker.close()
 
-    # -- transactions -----------------------------------------------------------------------
+    # -- settling ---------------------------------------------------------------------------
 
-    def _transaction(
-        self, batches: list[tuple[int, pa.RecordBatch]], next_id: int, patience_s: float
-    ) -> bool:
+    def _attempt(self, batches: Batches, next_id: int, patience_s: float) -> bool:
         """One attempt; False: the sink must be opened again to see what became of it.
 
         Args:
-            batches: First ids and tuples.
+            batches: What is to be settled.
             next_id: The id behind them.
             patience_s: How long it may come no further while the broker answers.
         """
         said = library().TopicPartition(
             self._spec.topic, 0, next_id, metadata=f"incarnation {self._incarnation}"
         )
-        attempt = _Attempt(self._spec, self._producer, batches, said, self._group)
+        if self._spec.is_exactly_once:
+            first_id = batches[0][0] if batches else next_id
+            sending = Sending(self._spec, self._producer, first_id)
+            settle = partial(self._transaction, sending, batches, said)
+        else:
+            sending = self._sending
+            settle = partial(self._delivery, sending, batches, said)
+        attempt = _Attempt(sending, settle, f"kafka-{self._spec.stream}")
         answered_s: float | None = None  # since when the broker has answered
         while not attempt.is_over.wait(_LOOK_S):
             self._check_closing()
@@ -279,6 +330,23 @@ class KafkaSinkWriter:
             raise error
         return True
 
+    def _transaction(self, sending: Sending, batches: Batches, said: Any) -> None:
+        producer = self._producer
+        producer.begin_transaction()
+        sending.give(batches)
+        sending.flush()
+        producer.send_offsets_to_transaction([said], self._group, _COMMIT_S)
+        sending.moved_s = time.monotonic()
+        producer.commit_transaction(_COMMIT_S)
+
+    def _delivery(self, sending: Sending, batches: Batches, said: Any) -> None:
+        with sending.lock:
+            sending.give(batches)
+        sending.await_delivery(said.offset)
+        for committed in self._looker.commit(offsets=[said], asynchronous=False):
+            if committed.error is not None:
+                raise library().KafkaException(committed.error)
+
     def _is_away(self) -> bool:
         """Whether the broker does not answer, or does not know its topics yet."""
         try:
@@ -292,7 +360,7 @@ class KafkaSinkWriter:
     def _require_hope(self, attempt: _Attempt, error: Any) -> None:
         """Raise if another attempt would meet the same."""
         kafka = library().KafkaError
-        failed = attempt.failed or error
+        failed = attempt.sending.failed or error
         hopeless = (
             *(kafka.MSG_SIZE_TOO_LARGE, kafka.RECORD_LIST_TOO_LARGE, kafka.INVALID_MSG_SIZE),
             *(kafka.TOPIC_AUTHORIZATION_FAILED, kafka.POLICY_VIOLATION, kafka.INVALID_RECORD),
@@ -302,10 +370,10 @@ class KafkaSinkWriter:
         if failed.code() in hopeless:
             raise KafkaError(
                 f"sink {self._spec.stream}: topic {self._spec.topic!r} does not take "
-                f"{attempt.at}: {failed.str()}"
+                f"{attempt.sending.at}: {failed.str()}"
             )
         fenced = (kafka._FENCED, kafka.INVALID_PRODUCER_EPOCH, kafka._FATAL)
-        if error.fatal() or error.code() in fenced:
+        if self._spec.is_exactly_once and (error.fatal() or error.code() in fenced):
             raise LogSuperseded(f"sink {self._spec.stream}: {error.str()}")
 
     def _patiently(self, call: Callable[[float], Any]) -> Any:
@@ -344,102 +412,33 @@ class KafkaSinkWriter:
 
 
 class _Attempt:
-    """One transaction, from its beginning to its commit, in a thread."""
+    """Settles tuples with the broker, in a thread."""
 
-    def __init__(
-        self,
-        spec: KafkaSinkSpec,
-        producer: Any,
-        batches: list[tuple[int, pa.RecordBatch]],
-        said: Any,
-        group: Any,
-    ) -> None:
+    def __init__(self, sending: Sending, settle: Callable[[], None], name: str) -> None:
         """Begin it.
 
         Args:
-            spec: The sink.
-            producer: Has no open transaction.
-            batches: First ids and tuples.
-            said: What to commit for the group.
-            group: The group's metadata.
+            sending: What tells how far it has come.
+            settle: Does it.
+            name: The thread's.
         """
-        self._spec = spec
-        self._producer = producer
-        self._batches = batches
-        self._said = said
-        self._group = group
-        self.at = "it"  # what it was at
-        self.failed: Any = None  # the first record's error
+        self.sending = sending
         self.error: Exception | None = None
-        self._moved_s = time.monotonic()  # when it last came further
+        self._settle = settle
         self.is_over = threading.Event()
-        threading.Thread(target=self._run, name=f"kafka-{spec.stream}", daemon=True).start()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def is_stuck(self, since_s: float, patience_s: float) -> bool:
         """Whether, with the broker there since then, it should have come further by now."""
-        return time.monotonic() - max(since_s, self._moved_s) > patience_s
+        return time.monotonic() - max(since_s, self.sending.moved_s) > patience_s
 
     def _run(self) -> None:
         try:
-            self._producer.begin_transaction()
-            for first_id, batch in self._batches:
-                self._produce(first_id, batch)
-            self._flush()
-            self._producer.send_offsets_to_transaction([self._said], self._group, _COMMIT_S)
-            self._moved_s = time.monotonic()
-            self._producer.commit_transaction(_COMMIT_S)
+            self._settle()
         except Exception as error:  # Whoever waits for the attempt sorts it out.
             self.error = error
         finally:
             self.is_over.set()
-
-    def _flush(self) -> None:
-        """Return when the broker has all records. Raises what the first refused one met."""
-        left = len(self._producer) + 1
-        while left:
-            now_left = self._producer.flush(_CALL_S)
-            if now_left < left:
-                self._moved_s = time.monotonic()
-            left = now_left
-            if self.failed is not None:
-                raise library().KafkaException(self.failed)
-
-    def _produce(self, first_id: int, batch: pa.RecordBatch) -> None:
-        spec = self._spec
-        for number, (key, value) in enumerate(spec.encoder.records(batch), first_id):
-            self.at = f"tuple {number}"
-            header = [(HEADER, f"{spec.stream}/{number}".encode())]
-            while not self._is_taken(key, value, header):
-                self._producer.poll(_WAIT_S)
-            if number % 1024 == 0:
-                self._producer.poll(0)
-                self._moved_s = time.monotonic()
-        self.at = "one of the tuples"
-
-    def _is_taken(self, key: bytes | None, value: bytes | None, header: list[Any]) -> bool:
-        try:
-            self._producer.produce(
-                self._spec.topic, value, key, headers=header, on_delivery=self._on_delivery
-            )
-        except BufferError:
-            return False
-        return True
-
-    def _on_delivery(self, error: Any, message: Any) -> None:
-        del message
-        if self.failed is None and error is not None:
-            self.failed = error
-
-
-def _from(
-    batches: list[tuple[int, pa.RecordBatch]], first: int
-) -> list[tuple[int, pa.RecordBatch]]:
-    """The tuples from an id on."""
-    return [
-        (max(first_id, first), batch.slice(max(0, first - first_id)))
-        for first_id, batch in batches
-        if first_id + batch.num_rows > first
-    ]
 
 
 def _made_up(place: str, stream: str) -> str:

@@ -22,7 +22,7 @@ def build(query: str, bids: Stream) -> Stream:
     )
 
 
-def run(job: Job, options: dict[str, str]) -> None:
+def run(job: Job, options: dict[str, str], *, exactly_once: bool = True) -> None:
     """Run until killed."""
     spark = session("holdfast-bench-peers")
     spark.sparkContext.setLogLevel("OFF")
@@ -32,7 +32,7 @@ def run(job: Job, options: dict[str, str]) -> None:
         servers=job.servers, topic=job.inputs["bid"], name="bids", schema=BID_COLUMNS, unit="query"
     )
     results = build(job.query, bids.unit("query"))
-    results.sink_kafka("results", servers=job.servers, topic=job.output)
+    results.sink_kafka("results", servers=job.servers, topic=job.output, exactly_once=exactly_once)
     say(started=time.time())
     protection = UpstreamBackup()
     query = flow.start(spark, checkpointLocation=job.state, protection=protection, options=options)

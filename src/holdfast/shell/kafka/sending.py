@@ -1,0 +1,152 @@
+"""Gives tuples to a producer in the order of their ids, and knows which of them the broker has."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.shell.kafka.client import library
+from holdfast.shell.kafka.encoding import HEADER
+
+if TYPE_CHECKING:
+    from holdfast.shell.kafka.sink import KafkaSinkSpec
+
+_CALL_S = 1.0
+_WAIT_S = 0.1
+
+Batches = list[tuple[int, pa.RecordBatch]]
+"""First ids, and the tuples from there on."""
+
+
+class Sending:
+    """The way of a sink's tuples into one producer.
+
+    Several threads may give tuples, if they hold `lock`. Only one may wait for the broker: reports
+    of deliveries come while it does.
+    """
+
+    def __init__(self, spec: KafkaSinkSpec, producer: Any, next_id: int) -> None:
+        """Begin with the tuple of this id.
+
+        Args:
+            spec: The sink.
+            producer: The library's.
+            next_id: Of the tuple that is to be given first.
+        """
+        self._spec = spec
+        self._producer = producer
+        self._deliveries: deque[_Delivery] = deque()
+        self.lock = threading.Lock()
+        self.next_id = next_id
+        self.is_held_up = False  # what was offered last was not taken
+        self.at = "one of the tuples"  # what could not be written, for messages
+        self.failed: Any = None  # what the first record met that was refused
+        self.moved_s = time.monotonic()  # when it last came further
+
+    def offer(self, batches: Batches) -> None:
+        """Give tuples as far as the library takes them at once."""
+        self.is_held_up = True
+        for first_id, batch in batches:
+            if not self._give(first_id, batch, is_patient=False):
+                return
+        self.is_held_up = False
+
+    def give(self, batches: Batches) -> None:
+        """Give tuples that were not given before, as fast as the broker takes them."""
+        for first_id, batch in from_id(batches, self.next_id):
+            self._give(first_id, batch, is_patient=True)
+        self.is_held_up = False
+
+    def _give(self, first_id: int, batch: pa.RecordBatch, *, is_patient: bool) -> bool:
+        spec = self._spec
+        delivery = _Delivery(self, first_id)
+        self._deliveries.append(delivery)
+        for number, (key, value) in enumerate(spec.encoder.records(batch), first_id):
+            header = [(HEADER, f"{spec.stream}/{number}".encode())]
+            while not self._is_taken(key, value, header, delivery):
+                if not is_patient:
+                    return False
+                self._producer.poll(_WAIT_S)
+            self.next_id = number + 1
+            delivery.given += 1
+            if number % 1024 == 0:
+                self.moved_s = time.monotonic()
+        return True
+
+    def _is_taken(
+        self, key: bytes | None, value: bytes | None, header: list[Any], delivery: _Delivery
+    ) -> bool:
+        try:
+            self._producer.produce(
+                self._spec.topic, value, key, headers=header, on_delivery=delivery.report
+            )
+        except BufferError:
+            return False
+        except library().KafkaException:
+            self.at = f"tuple {self.next_id}"
+            raise
+        return True
+
+    def flush(self) -> None:
+        """Return when the broker has all there is. Raises what the first refused record met."""
+        left = len(self._producer) + 1
+        while left:
+            now_left = self._producer.flush(_CALL_S)
+            if now_left < left:
+                self.moved_s = time.monotonic()
+            left = now_left
+            self.require_none_failed()
+
+    def await_delivery(self, before_id: int) -> None:
+        """Return when the broker has all tuples before an id, whatever is given meanwhile.
+
+        Raises what the first refused record met. Needs a producer that reports all deliveries.
+        """
+        deliveries = self._deliveries
+        while deliveries and deliveries[0].first_id < before_id:
+            if deliveries[0].is_over:
+                deliveries.popleft()
+                self.moved_s = time.monotonic()
+            else:
+                self._producer.poll(_WAIT_S)
+            self.require_none_failed()
+
+    def require_none_failed(self) -> None:
+        """Raise what the first refused record met, if one was."""
+        if self.failed is not None:
+            raise library().KafkaException(self.failed)
+
+
+class _Delivery:
+    """Tuples that were given together."""
+
+    def __init__(self, sending: Sending, first_id: int) -> None:
+        self._sending = sending
+        self._reported = 0
+        self.first_id = first_id
+        self.given = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the broker has all that were given."""
+        return self._reported == self.given
+
+    def report(self, error: Any, message: Any) -> None:
+        """The library's word of one record."""
+        del message
+        self._reported += 1
+        if error is not None and self._sending.failed is None:
+            self._sending.failed = error
+
+
+def from_id(batches: Batches, first: int) -> Batches:
+    """The tuples from an id on."""
+    return [
+        (max(first_id, first), batch.slice(max(0, first - first_id)))
+        for first_id, batch in batches
+        if first_id + batch.num_rows > first
+    ]

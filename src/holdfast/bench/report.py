@@ -203,7 +203,7 @@ def _frames(results: dict[str, Any]) -> str:
         f"median of {repeats} runs of {results['seconds']:g} s. The whole way goes from a row's "
         "creation to the micro-batch of the query that reads the results; what lies outside the "
         "logs is Structured Streaming's. Its micro-batches bring a second's rows at once, and need "
-        "the cores at the same time: the p99 of a run is that of its slowest batch. Nodes may "
+        "the cores at the same time: the p99 of a run is that of its slowest batches. Nodes may "
         "come before Spark's threads, by a [priority](../settings.md) of their own, which is a "
         "privilege; it helps in most runs, not in all.\n"
     )

@@ -59,7 +59,7 @@ FULL = SpineSizes(
     Sizes({"q1": 10_000_000, "q3": 1_000_000, "q8": 500_000, "q12": 30_000_000}, 3),
     Sizes({"q12": 60_000_000, "q8": 4_000_000}, 15),
     LatencySizes(20, 2),
-    FramesSizes(20, 3),
+    FramesSizes(100, 3),
     RecoverySizes(4, 5),
     6,
 )

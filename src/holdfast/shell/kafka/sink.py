@@ -60,6 +60,7 @@ from holdfast.shell.storage.errors import LogSuperseded, StorageError
 from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
 
 _LINGER_MS = "1"
+_BACKOFF_MS = "5"
 _CALL_S = 1.0
 _COMMIT_S = 30.0
 _LOOK_S = 0.5
@@ -158,17 +159,20 @@ class KafkaSinkWriter:
         return next_id
 
     def _new_producer(self) -> Any:
+        options = self._spec.cluster.options
         own: dict[str, Any] = {
             "partitioner": "murmur2_random",
             "error_cb": lambda error: None,
+            # The end of the former transaction may be on its way yet: that takes a moment.
+            "retry.backoff.ms": options.get("retry.backoff.ms", _BACKOFF_MS),
         }
         if self._spec.is_exactly_once:
             own |= {"transactional.id": self._name, "delivery.report.only.error": True}
             producer = self._spec.cluster.client("Producer", own)
             self._patiently(producer.init_transactions)
             return producer
-        linger = self._spec.cluster.options.get("linger.ms", _LINGER_MS)
-        own |= {"enable.idempotence": True, "message.timeout.ms": 0, "linger.ms": linger}
+        own |= {"enable.idempotence": True, "message.timeout.ms": 0}
+        own |= {"linger.ms": options.get("linger.ms", _LINGER_MS)}
         return self._spec.cluster.client("Producer", own)
 
     def _checked(self, found: Any) -> int:

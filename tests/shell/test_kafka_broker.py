@@ -19,6 +19,7 @@ from holdfast.shell.kafka.client import KafkaCluster, KafkaError
 from holdfast.shell.kafka.decoding import Decoder, attributes_of
 from holdfast.shell.kafka.encoding import Encoder
 from holdfast.shell.kafka.ingest import TopicReading
+from holdfast.shell.kafka.sending import GivenUp
 from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, Waits
 from holdfast.shell.kafka.source import KafkaReader, KafkaSourceSpec
 from holdfast.shell.storage.errors import LogSuperseded, StorageError
@@ -121,12 +122,12 @@ def test_offsets_say_where_to_begin_and_to_end(kafka: KafkaBroker, tmp_path: Pat
 def test_every_incarnation_and_every_follower_reads_the_same_tuples(
     kafka: KafkaBroker, tmp_path: Path
 ) -> None:
-    kafka.create_topic("again", 3)
-    spec = source(kafka, "again", tmp_path)
+    kafka.create_topic("unset", 3)
+    spec = source(kafka, "unset", tmp_path)
     read: list[int] = []
     for incarnation in (1, 2, 3):
         first = 1000 * incarnation
-        produce(kafka, "again", [(n % 3, event(n, 1)) for n in range(first, first + 1000)])
+        produce(kafka, "unset", [(n % 3, event(n, 1)) for n in range(first, first + 1000)])
         node = led(spec, incarnation).read_until(lambda n, due=1000 * incarnation: n.next_id == due)
         assert node.rows[: len(read)] == read
         read = node.rows
@@ -267,14 +268,14 @@ def test_a_zombie_writes_nothing_that_a_reader_sees(kafka: KafkaBroker, tmp_path
     write(zombie, 0, 10)
     zombie.sync()
     # 1. It has begun a transaction, and records of it are in the topic. 2. It stalls.
-    zombie._producer.begin_transaction()
-    zombie._producer.produce("undead", b'{"id": -1}')
-    assert zombie._producer.flush(30) == 0
+    zombie._transactions.begin_transaction()
+    zombie._transactions.produce("undead", b'{"id": -1}')
+    assert zombie._transactions.flush(30) == 0
     # 3. Its successor takes over. 4. It comes back.
     writer = sink(kafka, "undead", tmp_path, 2)
     assert writer.next_id == 10
     with pytest.raises(Exception, match=r"(?i)fatal|fenced"):
-        zombie._producer.commit_transaction(30)
+        zombie._transactions.commit_transaction(30)
     write(zombie, 10, 10)
     with pytest.raises(LogSuperseded):
         zombie.sync()
@@ -355,15 +356,47 @@ def test_at_least_once_results_are_there_before_they_are_settled(
     assert sink(kafka, "soon", tmp_path, 3).next_id == 160
 
 
+def test_at_least_once_a_zombie_cannot_set_the_id(kafka: KafkaBroker, tmp_path: Path) -> None:
+    kafka.create_topic("unset", 1)
+    zombie = sink(kafka, "unset", tmp_path, 1, is_exactly_once=False)
+    write(zombie, 0, 10)
+    zombie.sync()
+    writer = sink(kafka, "unset", tmp_path, 2, is_exactly_once=False)
+    write(writer, 10, 30)
+    writer.sync()
+    write(zombie, 10, 5)
+    with pytest.raises(LogSuperseded):
+        zombie.sync()
+    assert sink(kafka, "unset", tmp_path, 3, is_exactly_once=False).next_id == 40
+    assert sorted(set(tuple_ids(kafka, "unset", "out[0]"))) == list(range(40))
+
+
+def test_at_least_once_what_was_given_up_writes_no_more(kafka: KafkaBroker, tmp_path: Path) -> None:
+    kafka.create_topic("given-up", 1)
+    writer = sink(kafka, "given-up", tmp_path, 1, is_exactly_once=False)
+    write(writer, 0, 10)
+    writer.sync()
+    former = writer._sending
+    assert former is not None
+    assert writer._open() == 10
+    with pytest.raises(GivenUp):
+        former.give([(10, batch(10, 5))])
+    write(writer, 10, 5)
+    writer.sync()
+    assert tuple_ids(kafka, "given-up", "out[0]") == list(range(15))
+
+
 def test_at_least_once_a_full_queue_holds_up_nobody(kafka: KafkaBroker, tmp_path: Path) -> None:
     kafka.create_topic("full", 1)
     options = {"queue.buffering.max.messages": "1000", "linger.ms": "50"}
     writer = sink(kafka, "full", tmp_path, 1, is_exactly_once=False, options=options)
     for first in range(0, 5_000, 100):
         write(writer, first, 100)
-    assert writer._sending.is_held_up
+    sending = writer._sending
+    assert sending is not None
+    assert sending.is_held_up
     writer.sync()
-    assert not writer._sending.is_held_up
+    assert not sending.is_held_up
     write(writer, 5_000, 10)
     writer.sync()
     numbers = [json.loads(m.value())["id"] for m in committed(kafka, "full")]

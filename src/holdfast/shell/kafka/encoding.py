@@ -87,6 +87,8 @@ def _key(row: Sequence[Any]) -> bytes | None:
 
 def _objects(rows: pa.RecordBatch) -> Iterator[bytes]:
     """Every row as an object."""
+    if not rows.num_columns:
+        return iter([b"{}"] * rows.num_rows)
     names = [_text(name).replace("%", "%%") for name in rows.schema.names]
     template = "{" + ",".join(f"{name}:%s" for name in names) + "}"
     columns = (_texts(column) for column in rows.columns)

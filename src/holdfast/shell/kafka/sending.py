@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
 _CALL_S = 1.0
 _WAIT_S = 0.1
+_PURGE_S = 5.0
 
 Batches = list[tuple[int, pa.RecordBatch]]
 """First ids, and the tuples from there on."""
+
+
+class GivenUp(Exception):
+    """Tuples go another way."""
 
 
 class Sending:
@@ -43,6 +48,8 @@ class Sending:
         self.lock = threading.Lock()
         self.next_id = next_id
         self.is_held_up = False  # what was offered last was not taken
+        self.is_delivered = False  # what was awaited last
+        self._is_given_up = False
         self.at = "one of the tuples"  # what could not be written, for messages
         self.failed: Any = None  # what the first record met that was refused
         self.moved_s = time.monotonic()  # when it last came further
@@ -61,16 +68,35 @@ class Sending:
             self._give(first_id, batch, is_patient=True)
         self.is_held_up = False
 
+    def give_up(self) -> None:
+        """Let no more tuples into the producer, and drop what it still has.
+
+        Whoever gives or waits meanwhile meets `GivenUp`. Returns when reports of all are in, so
+        that nothing keeps the producer, or when they have been waited for long enough.
+        """
+        self._is_given_up = True
+        with self.lock:  # Whoever gives looks up every `_WAIT_S`.
+            self._producer.purge(blocking=False)
+        deadline_s = time.monotonic() + _PURGE_S
+        while len(self._producer) and time.monotonic() < deadline_s:
+            self._producer.poll(_WAIT_S)
+
+    def _require_wanted(self) -> None:
+        if self._is_given_up:
+            raise GivenUp(f"sink {self._spec.stream} has been opened again meanwhile")
+
     def _give(self, first_id: int, batch: pa.RecordBatch, *, is_patient: bool) -> bool:
         spec = self._spec
         delivery = _Delivery(self, first_id)
         self._deliveries.append(delivery)
         for number, (key, value) in enumerate(spec.encoder.records(batch), first_id):
             header = [(HEADER, f"{spec.stream}/{number}".encode())]
+            self._require_wanted()
             while not self._is_taken(key, value, header, delivery):
                 if not is_patient:
                     return False
                 self._producer.poll(_WAIT_S)
+                self._require_wanted()
             self.next_id = number + 1
             delivery.given += 1
             if number % 1024 == 0:
@@ -104,16 +130,20 @@ class Sending:
     def await_delivery(self, before_id: int) -> None:
         """Return when the broker has all tuples before an id, whatever is given meanwhile.
 
-        Raises what the first refused record met. Needs a producer that reports all deliveries.
+        However long that takes: the library tries again by itself. Raises what the first refused
+        record met. Needs a producer that reports all deliveries.
         """
+        self.is_delivered = False
         deliveries = self._deliveries
         while deliveries and deliveries[0].first_id < before_id:
             if deliveries[0].is_over:
                 deliveries.popleft()
-                self.moved_s = time.monotonic()
             else:
                 self._producer.poll(_WAIT_S)
+            self.moved_s = time.monotonic()
+            self._require_wanted()
             self.require_none_failed()
+        self.is_delivered = True
 
     def require_none_failed(self) -> None:
         """Raise what the first refused record met, if one was."""

@@ -15,15 +15,16 @@ before the node heard of it, costs a look at the id. A zombie is refused by the 
 call, and its open transaction was ended in step 1; should it come back and open the sink once more,
 it finds the number of a later incarnation beside the id.
 
-At least once, `append` hands tuples to the library at once, and `sync` waits until the broker has
-them, and then commits the id. Whoever opens the sink next writes again what came after that id:
-the same ids, which each record names. A zombie is not fenced; it may do so too.
+At least once, `append` hands tuples to the library at once, outside of transactions. `sync` waits
+until the broker has them, and then commits the id, in a transaction that holds nothing else.
+Whoever opens the sink next writes again what came after that id: the same ids, which each record
+names. A zombie may do so too, but the id is no longer its to set.
 
 While the broker is away `sync` waits. What fails is not mended: the sink is opened again, as after
 a crash, and the id says from where on tuples are written once more. An attempt to settle them runs
 in a thread of its own, so that it can be given up: librdkafka was seen not to return from
 `send_offsets_to_transaction` after a broker's restart, whatever its time limit. What was given up
-can do no harm, as opening the sink again fences it, or empties its queue.
+can do no harm: opening the sink again fences it, and lets no more tuples into its producer.
 
 Kafka forgets the offsets of a group that has committed none for a week (`offsets.retention.
 minutes`); a sink without output commits its own anew every day. If it is gone all the same, the
@@ -55,7 +56,7 @@ from holdfast.shell.kafka.client import (
     partitions_of,
 )
 from holdfast.shell.kafka.encoding import HEADER, Encoder
-from holdfast.shell.kafka.sending import Batches, Sending, from_id
+from holdfast.shell.kafka.sending import Batches, GivenUp, Sending, from_id
 from holdfast.shell.storage.errors import LogSuperseded, StorageError
 from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
 
@@ -68,6 +69,7 @@ _STUCK_S = 2.0
 _STUCK_MAX_S = 60.0
 _REFRESH_S = 86_400.0
 _WAIT_S = 0.1
+_PAUSE_MAX_S = 10.0
 _NAME_FILE = "sink.json"
 _WRITTEN_FILE = "written"
 
@@ -133,14 +135,15 @@ class KafkaSinkWriter:
         self._waiting: Batches = []  # what is not settled
         self._lock = threading.Lock()  # over the two above
         self._committed_s = time.monotonic()
+        self._refusal = ""  # why the last attempt failed
         self._is_written = False  # it has been noted that the broker must know an id
         self._name = spec.transactional_id or _made_up(spec.place, spec.stream)
         self._looker = open_looker(
             spec.cluster, {"group.id": self._name, "isolation.level": "read_committed"}
         )
         self._group = self._looker.consumer_group_metadata()
-        self._producer: Any = None
-        self._sending: Sending
+        self._transactions: Any = None  # a producer
+        self._sending: Sending | None = None  # at least once, outside of transactions
         self.next_id = self._open()
 
     def _open(self) -> int:
@@ -148,32 +151,32 @@ class KafkaSinkWriter:
         kafka = library()
         while partitions_of(self._looker, self._spec.topic) is None:
             self._wait()
-        if self._producer is not None and not self._spec.is_exactly_once:
-            self._producer.purge()
-        self._producer = self._new_producer()
-        at = kafka.TopicPartition(self._spec.topic, 0)
-        found = self._patiently(lambda s: self._looker.committed([at], timeout=s))[0]
-        self._waits.trouble = ""
-        next_id = self._checked(found)
-        self._sending = Sending(self._spec, self._producer, next_id)
-        return next_id
-
-    def _new_producer(self) -> Any:
+        if self._sending is not None:
+            self._sending.give_up()
         options = self._spec.cluster.options
-        own: dict[str, Any] = {
+        settings = {
             "partitioner": "murmur2_random",
             "error_cb": lambda error: None,
             # The end of the former transaction may be on its way yet: that takes a moment.
             "retry.backoff.ms": options.get("retry.backoff.ms", _BACKOFF_MS),
         }
-        if self._spec.is_exactly_once:
-            own |= {"transactional.id": self._name, "delivery.report.only.error": True}
-            producer = self._spec.cluster.client("Producer", own)
-            self._patiently(producer.init_transactions)
-            return producer
-        own |= {"enable.idempotence": True, "message.timeout.ms": 0}
-        own |= {"linger.ms": options.get("linger.ms", _LINGER_MS)}
-        return self._spec.cluster.client("Producer", own)
+        by_transactions = {"transactional.id": self._name, "delivery.report.only.error": True}
+        self._transactions = self._spec.cluster.client("Producer", settings | by_transactions)
+        self._patiently(self._transactions.init_transactions)
+        at = kafka.TopicPartition(self._spec.topic, 0)
+        found = self._patiently(lambda s: self._looker.committed([at], timeout=s))[0]
+        self._waits.trouble = ""
+        next_id = self._checked(found)
+        if not self._spec.is_exactly_once:
+            at_once = {
+                "enable.idempotence": True,
+                "message.timeout.ms": 0,
+                "delivery.report.only.error": False,
+                "linger.ms": options.get("linger.ms", _LINGER_MS),
+            }
+            producer = self._spec.cluster.client("Producer", settings | at_once)
+            self._sending = Sending(self._spec, producer, next_id)
+        return next_id
 
     def _checked(self, found: Any) -> int:
         """The next id that the broker knows."""
@@ -221,7 +224,7 @@ class KafkaSinkWriter:
             self._waiting.append((first_id, batch))
             self.next_id += batch.num_rows
             self.boundary_us = max(self.boundary_us, boundary_us)
-        if not self._spec.is_exactly_once:
+        if self._sending is not None:
             self._send_ahead(self._sending)
 
     def _send_ahead(self, sending: Sending) -> None:
@@ -229,8 +232,8 @@ class KafkaSinkWriter:
         if not sending.is_held_up and sending.lock.acquire(blocking=False):
             try:
                 sending.offer(self._waiting_from(sending.next_id))
-            except library().KafkaException:
-                pass  # It meets `sync` too, which judges it.
+            except (library().KafkaException, GivenUp):
+                pass  # The one meets `sync` too, which judges it; after the other it goes on.
             finally:
                 sending.lock.release()
 
@@ -255,12 +258,15 @@ class KafkaSinkWriter:
         if not batches and not self.is_stale:
             return
         committed_before = batches[0][0] if batches else next_id
-        patience_s = _STUCK_S
+        patience_s, pause_s = _STUCK_S, _WAIT_S
         while not self._attempt(from_id(batches, committed_before), next_id, patience_s):
             patience_s = min(2 * patience_s, _STUCK_MAX_S)  # Perhaps it was only slow.
             committed_before = self._open()
             if batches and committed_before >= next_id:
                 break  # They were settled, and the answer was lost.
+            self._waits.trouble = self._refusal
+            self._closing.wait(min(pause_s, _PAUSE_MAX_S))
+            pause_s *= 2
         with self._lock:
             del self._waiting[: len(batches)]
         self._note_written()
@@ -292,7 +298,9 @@ class KafkaSinkWriter:
 
     def close(self) -> None:
         """Let go of the broker; what was not committed is dropped."""
-        self._producer = None
+        if self._sending is not None:
+            self._sending.give_up()
+        self._transactions = None
         self._looker.close()
 
     # -- settling ---------------------------------------------------------------------------
@@ -308,13 +316,13 @@ class KafkaSinkWriter:
         said = library().TopicPartition(
             self._spec.topic, 0, next_id, metadata=f"incarnation {self._incarnation}"
         )
-        if self._spec.is_exactly_once:
+        sending = self._sending
+        if sending is None:
             first_id = batches[0][0] if batches else next_id
-            sending = Sending(self._spec, self._producer, first_id)
-            settle = partial(self._transaction, sending, batches, said)
+            sending = Sending(self._spec, self._transactions, first_id)
+            settle = partial(self._write, self._transactions, sending, batches, said)
         else:
-            sending = self._sending
-            settle = partial(self._delivery, sending, batches, said)
+            settle = partial(self._deliver, self._transactions, sending, batches, said)
         attempt = _Attempt(sending, settle, f"kafka-{self._spec.stream}")
         answered_s: float | None = None  # since when the broker has answered
         while not attempt.is_over.wait(_LOOK_S):
@@ -325,31 +333,36 @@ class KafkaSinkWriter:
                 self._waits.trouble = ""
                 answered_s = answered_s or time.monotonic()
             if answered_s is not None and attempt.is_stuck(answered_s, patience_s):
+                self._refusal = f"sink {self._spec.stream}: the broker comes no further with it"
                 return False
         error = attempt.error
         if isinstance(error, library().KafkaException):
             self._require_hope(attempt, code_of(error))
+            self._refusal = f"sink {self._spec.stream}: {code_of(error).str()}"
             return False
         if error is not None:
             raise error
         return True
 
-    def _transaction(self, sending: Sending, batches: Batches, said: Any) -> None:
-        producer = self._producer
+    def _write(self, producer: Any, sending: Sending, batches: Batches, said: Any) -> None:
+        """Tuples and id in one transaction."""
         producer.begin_transaction()
         sending.give(batches)
         sending.flush()
-        producer.send_offsets_to_transaction([said], self._group, _COMMIT_S)
-        sending.moved_s = time.monotonic()
-        producer.commit_transaction(_COMMIT_S)
+        self._commit(producer, sending, said)
 
-    def _delivery(self, sending: Sending, batches: Batches, said: Any) -> None:
+    def _deliver(self, producer: Any, sending: Sending, batches: Batches, said: Any) -> None:
+        """First the tuples, and then the id."""
         with sending.lock:
             sending.give(batches)
         sending.await_delivery(said.offset)
-        for committed in self._looker.commit(offsets=[said], asynchronous=False):
-            if committed.error is not None:
-                raise library().KafkaException(committed.error)
+        producer.begin_transaction()
+        self._commit(producer, sending, said)
+
+    def _commit(self, producer: Any, sending: Sending, said: Any) -> None:
+        producer.send_offsets_to_transaction([said], self._group, _COMMIT_S)
+        sending.moved_s = time.monotonic()
+        producer.commit_transaction(_COMMIT_S)
 
     def _is_away(self) -> bool:
         """Whether the broker does not answer, or does not know its topics yet."""
@@ -377,7 +390,8 @@ class KafkaSinkWriter:
                 f"{attempt.sending.at}: {failed.str()}"
             )
         fenced = (kafka._FENCED, kafka.INVALID_PRODUCER_EPOCH, kafka._FATAL)
-        if self._spec.is_exactly_once and (error.fatal() or error.code() in fenced):
+        is_of_transactions = self._spec.is_exactly_once or attempt.sending.is_delivered
+        if is_of_transactions and (error.fatal() or error.code() in fenced):
             raise LogSuperseded(f"sink {self._spec.stream}: {error.str()}")
 
     def _patiently(self, call: Callable[[float], Any]) -> Any:

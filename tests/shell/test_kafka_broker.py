@@ -386,6 +386,27 @@ def test_at_least_once_what_was_given_up_writes_no_more(kafka: KafkaBroker, tmp_
     assert tuple_ids(kafka, "given-up", "out[0]") == list(range(15))
 
 
+def test_at_least_once_results_that_are_not_taken_are_waited_for_and_told_of(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("slow", 1)
+    waits = Waits()
+    options = {"linger.ms": "5000"}  # The broker answers, and has nothing of it for so long.
+    writer = sink(kafka, "slow", tmp_path, 1, waits, is_exactly_once=False, options=options)
+    sending = writer._sending
+    write(writer, 0, 10)
+    syncing = threading.Thread(target=writer.sync)
+    syncing.start()
+    while syncing.is_alive() and not waits.trouble:
+        time.sleep(0.01)
+    assert waits.trouble.endswith("to take results")
+    syncing.join(_PATIENCE_S)
+    assert not syncing.is_alive()
+    assert waits.trouble == ""
+    assert writer._sending is sending, "it is not opened again, which would write them twice"
+    assert tuple_ids(kafka, "slow", "out[0]") == list(range(10))
+
+
 def test_at_least_once_a_full_queue_holds_up_nobody(kafka: KafkaBroker, tmp_path: Path) -> None:
     kafka.create_topic("full", 1)
     options = {"queue.buffering.max.messages": "1000", "linger.ms": "50"}

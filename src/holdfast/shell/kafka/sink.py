@@ -330,8 +330,9 @@ class KafkaSinkWriter:
             if self._is_away():
                 answered_s = None
             else:
-                self._waits.trouble = ""
                 answered_s = answered_s or time.monotonic()
+                is_slow = time.monotonic() - answered_s > _STUCK_S
+                self._waits.trouble = f"{self._trouble()} to take results" if is_slow else ""
             if answered_s is not None and attempt.is_stuck(answered_s, patience_s):
                 self._refusal = f"sink {self._spec.stream}: the broker comes no further with it"
                 return False

@@ -122,12 +122,12 @@ def test_offsets_say_where_to_begin_and_to_end(kafka: KafkaBroker, tmp_path: Pat
 def test_every_incarnation_and_every_follower_reads_the_same_tuples(
     kafka: KafkaBroker, tmp_path: Path
 ) -> None:
-    kafka.create_topic("unset", 3)
-    spec = source(kafka, "unset", tmp_path)
+    kafka.create_topic("again", 3)
+    spec = source(kafka, "again", tmp_path)
     read: list[int] = []
     for incarnation in (1, 2, 3):
         first = 1000 * incarnation
-        produce(kafka, "unset", [(n % 3, event(n, 1)) for n in range(first, first + 1000)])
+        produce(kafka, "again", [(n % 3, event(n, 1)) for n in range(first, first + 1000)])
         node = led(spec, incarnation).read_until(lambda n, due=1000 * incarnation: n.next_id == due)
         assert node.rows[: len(read)] == read
         read = node.rows

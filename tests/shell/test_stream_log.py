@@ -74,6 +74,46 @@ def test_a_tail_costs_as_much_as_the_newest_segment_has(tmp_path: Path) -> None:
     second.close()
 
 
+def test_a_takeover_finds_a_segment_that_its_tail_has_not_seen_yet(tmp_path: Path) -> None:
+    first = writer(tmp_path)
+    put(first, 5)
+    tail = open_tail(str(tmp_path))
+    assert tail is not None
+    tail.skip_to_end()
+    listed_ns = tmp_path.stat().st_mtime_ns
+    second = writer(tmp_path, 2)
+    put(second, 3)
+    os.utime(tmp_path, ns=(listed_ns, listed_ns))  # The file system's clock has not moved on.
+    assert open_writer(str(tmp_path), SCHEMA, "s", 3, tail=tail).next_id == 8
+
+
+def test_a_takeover_does_not_count_what_its_tail_has_seen_of_a_zombie(tmp_path: Path) -> None:
+    first = writer(tmp_path)
+    put(first, 5)
+    tail = open_tail(str(tmp_path))
+    assert tail is not None
+    tail.skip_to_end()
+    second = writer(tmp_path, 2)
+    put(first, 10)
+    tail.skip_to_end()
+    put(second, 2)
+    assert open_writer(str(tmp_path), SCHEMA, "s", 3, tail=tail).next_id == 7
+
+
+def test_a_tail_forgets_what_a_zombie_wrote_when_it_comes_to_the_successor(tmp_path: Path) -> None:
+    first = writer(tmp_path)
+    put(first, 5)
+    tail = open_tail(str(tmp_path))
+    assert tail is not None
+    tail.skip_to_end()
+    second = writer(tmp_path, 2)
+    put(first, 10)
+    tail.skip_to_end()
+    put(second, 2)
+    tail.skip_to_end()
+    assert tail.next_id == 7
+
+
 def test_a_tail_of_a_log_that_has_not_begun_follows_from_its_first_tuple(tmp_path: Path) -> None:
     tail = open_tail(str(tmp_path / "log"))
     assert tail is not None

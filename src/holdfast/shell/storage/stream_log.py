@@ -261,7 +261,13 @@ class StreamLogReader(LogFollower):
         reader.close()
         self._reader = self._opened(successor)
         self._limit, self._limit_at_s = successor.superseded_from, self._listed_at_s
+        if self._skips:  # What a zombie wrote meanwhile does not count.
+            self.next_id = successor.first_id
         return True
+
+    def is_in(self, segment: Segment) -> bool:
+        """Whether it is this segment that is being read."""
+        return self._reader is not None and self._reader.segment.path == segment.path
 
     def require_end(self) -> None:
         """What follows what has been read may be the torn end of a record, but no record.
@@ -286,11 +292,10 @@ class StreamLogReader(LogFollower):
         segment. 3. The former writer, a zombie, goes on. What it writes from then on is not read.
         """
         reader = self._reader
-        now_s = time.monotonic()
-        if reader is not None and now_s - self._limit_at_s > _LIMIT_INTERVAL_S:
-            self._limit_at_s = now_s
-            mine = [s for s in segments(self._folder) if s.path == reader.segment.path]
+        if reader is not None and time.monotonic() - self._limit_at_s > _LIMIT_INTERVAL_S:
+            mine = [s for s in self._listed() if s.path == reader.segment.path]
             self._limit = mine[0].superseded_from if mine else reader.segment.first_id
+            self._limit_at_s = self._listed_at_s
         return self._limit
 
     @property
@@ -365,6 +370,8 @@ class StreamLogWriter:
         self.has_ended = False
         self.next_id = first_id or 0
         self._find_end(tail)
+        if tail is not None:
+            tail.close()
         self._file = -1
         self._size = 0
         self._synced_bytes = 0  # of the segment
@@ -384,8 +391,10 @@ class StreamLogWriter:
                 f"this is {self._incarnation}"
             )
         for segment in reversed(existing):
-            reader, tail = tail, None
-            if reader is None or reader.next_id < segment.first_id:
+            # A tail elsewhere may have seen less, and what a zombie has written since.
+            if tail is not None and tail.is_in(segment):
+                reader = tail
+            else:
                 reader = StreamLogReader(str(self._folder), segment.first_id, skips=True)
             if reader.schema is not None and not reader.schema.equals(self._schema):
                 raise SchemaMismatch(

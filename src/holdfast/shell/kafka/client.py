@@ -46,8 +46,15 @@ class KafkaCluster:
             if name in _RESERVED:
                 raise KafkaError(f"option {name!r} is Holdfast's own to set; leave it out")
 
-    def client(self, kind: str, settings: Mapping[str, Any]) -> Any:
+    def client(
+        self, kind: str, settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+    ) -> Any:
         """A `Consumer` or a `Producer` of librdkafka with these settings beside the user's.
+
+        Args:
+            kind: Which of the two.
+            settings: What the user cannot change.
+            defaults: What the user can.
 
         Raises:
             KafkaError: A setting is not one of librdkafka's, or has no such value; or there is no
@@ -59,7 +66,7 @@ class KafkaCluster:
             "reconnect.backoff.max.ms": _RECONNECT_MS,  # Or a broker is back for long unnoticed.
         }
         try:
-            return getattr(library(), kind)({**own, **self.options, **settings})
+            return getattr(library(), kind)({**own, **(defaults or {}), **self.options, **settings})
         except library().KafkaException as error:
             raise KafkaError(f"Kafka refuses its options: {code_of(error).str()}") from None
         except (TypeError, ValueError) as error:

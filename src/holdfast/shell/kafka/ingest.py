@@ -361,10 +361,14 @@ class _Following:
 
     def _add(self, messages: list[Any], records: Records) -> int:
         """Take messages; their size."""
-        good = [message for message in messages if message.error() is None]
-        others = [message for message in messages if message.error() is not None]
-        if self._is_bounded:
-            good = [message for message in good if self._is_wanted(message)]
+        good: list[Any] = []
+        failed: list[tuple[Any, Any]] = []
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                failed.append((error, message))
+            elif not self._is_bounded or self._is_wanted(message):
+                good.append(message)
         partitions, offsets = [m.partition() for m in good], [m.offset() for m in good]
         values, stamps = [m.value() for m in good], [m.timestamp() for m in good]
         records.partitions += partitions
@@ -375,8 +379,8 @@ class _Following:
         for partition, offset in dict(zip(partitions, offsets, strict=True)).items():
             self._positions.advance(partition, offset + 1)
             self._end_if_due(partition, offset + 1)
-        for message in others:  # Behind the records: a partition's end comes after all of them.
-            self._on_message_error(message.error(), message.partition(), message.offset())
+        for error, message in failed:  # Behind the records: a partition's end comes after them.
+            self._on_message_error(error, message.partition(), message.offset())
         return 64 * len(good) + sum(len(value) for value in values if value)
 
     def _is_wanted(self, message: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,8 +31,8 @@ class GivenUp(Exception):
 class Sending:
     """The way of a sink's tuples into one producer.
 
-    Several threads may give tuples, if they hold `lock`. Only one may wait for the broker: reports
-    of deliveries come while it does.
+    Several threads may give tuples. Only one may wait for the broker: reports of deliveries come
+    while it does.
     """
 
     def __init__(self, spec: KafkaSinkSpec, producer: Any, next_id: int) -> None:
@@ -45,8 +46,8 @@ class Sending:
         self._spec = spec
         self._producer = producer
         self._deliveries: deque[_Delivery] = deque()
-        self.lock = threading.Lock()
-        self.next_id = next_id
+        self._giving = threading.Lock()
+        self._next_id = next_id
         self.is_held_up = False  # what was offered last was not taken
         self.is_delivered = False  # what was awaited last
         self._is_given_up = False
@@ -54,19 +55,31 @@ class Sending:
         self.failed: Any = None  # what the first record met that was refused
         self.moved_s = time.monotonic()  # when it last came further
 
-    def offer(self, batches: Batches) -> None:
-        """Give tuples as far as the library takes them at once."""
-        self.is_held_up = True
-        for first_id, batch in batches:
-            if not self._give(first_id, batch, is_patient=False):
-                return
-        self.is_held_up = False
+    def offer(self, waiting_from: Callable[[int], Batches]) -> None:
+        """Give tuples as far as that is possible at once; once it is not, wait for `give`.
+
+        Args:
+            waiting_from: What is not settled, from an id on.
+        """
+        if self.is_held_up or not self._giving.acquire(blocking=False):
+            return
+        try:
+            self.is_held_up = True
+            for first_id, batch in waiting_from(self._next_id):
+                if not self._give(first_id, batch, is_patient=False):
+                    return
+            self.is_held_up = False
+        except (library().KafkaException, GivenUp):
+            pass  # The one meets `give` too, whose caller judges it; after the other it goes on.
+        finally:
+            self._giving.release()
 
     def give(self, batches: Batches) -> None:
         """Give tuples that were not given before, as fast as the broker takes them."""
-        for first_id, batch in from_id(batches, self.next_id):
-            self._give(first_id, batch, is_patient=True)
-        self.is_held_up = False
+        with self._giving:
+            for first_id, batch in from_id(batches, self._next_id):
+                self._give(first_id, batch, is_patient=True)
+            self.is_held_up = False
 
     def give_up(self) -> None:
         """Let no more tuples into the producer, and drop what it still has.
@@ -75,7 +88,7 @@ class Sending:
         that nothing keeps the producer, or when they have been waited for long enough.
         """
         self._is_given_up = True
-        with self.lock:  # Whoever gives looks up every `_WAIT_S`.
+        with self._giving:  # Whoever gives looks up every `_WAIT_S`.
             self._producer.purge(blocking=False)
         deadline_s = time.monotonic() + _PURGE_S
         while len(self._producer) and time.monotonic() < deadline_s:
@@ -97,7 +110,7 @@ class Sending:
                     return False
                 self._producer.poll(_WAIT_S)
                 self._require_wanted()
-            self.next_id = number + 1
+            self._next_id = number + 1
             delivery.given += 1
             if number % 1024 == 0:
                 self.moved_s = time.monotonic()
@@ -113,7 +126,7 @@ class Sending:
         except BufferError:
             return False
         except library().KafkaException:
-            self.at = f"tuple {self.next_id}"
+            self.at = f"tuple {self._next_id}"
             raise
         return True
 

@@ -37,7 +37,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -56,12 +56,13 @@ from holdfast.shell.kafka.client import (
     partitions_of,
 )
 from holdfast.shell.kafka.encoding import HEADER, Encoder
-from holdfast.shell.kafka.sending import Batches, GivenUp, Sending, from_id
+from holdfast.shell.kafka.sending import Batches, Sending, from_id
 from holdfast.shell.storage.errors import LogSuperseded, StorageError
 from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
 
-_LINGER_MS = "1"
-_BACKOFF_MS = "5"
+# The end of the former transaction may be on its way yet: that takes a moment.
+_DEFAULTS = {"retry.backoff.ms": "5"}
+_SOONER = {"linger.ms": "1"}
 _CALL_S = 1.0
 _COMMIT_S = 30.0
 _LOOK_S = 0.5
@@ -153,15 +154,9 @@ class KafkaSinkWriter:
             self._wait()
         if self._sending is not None:
             self._sending.give_up()
-        options = self._spec.cluster.options
-        settings = {
-            "partitioner": "murmur2_random",
-            "error_cb": lambda error: None,
-            # The end of the former transaction may be on its way yet: that takes a moment.
-            "retry.backoff.ms": options.get("retry.backoff.ms", _BACKOFF_MS),
-        }
-        by_transactions = {"transactional.id": self._name, "delivery.report.only.error": True}
-        self._transactions = self._spec.cluster.client("Producer", settings | by_transactions)
+        self._transactions = self._producer(
+            {"transactional.id": self._name, "delivery.report.only.error": True}
+        )
         self._patiently(self._transactions.init_transactions)
         at = kafka.TopicPartition(self._spec.topic, 0)
         found = self._patiently(lambda s: self._looker.committed([at], timeout=s))[0]
@@ -172,11 +167,14 @@ class KafkaSinkWriter:
                 "enable.idempotence": True,
                 "message.timeout.ms": 0,
                 "delivery.report.only.error": False,
-                "linger.ms": options.get("linger.ms", _LINGER_MS),
             }
-            producer = self._spec.cluster.client("Producer", settings | at_once)
-            self._sending = Sending(self._spec, producer, next_id)
+            self._sending = Sending(self._spec, self._producer(at_once), next_id)
         return next_id
+
+    def _producer(self, settings: Mapping[str, Any]) -> Any:
+        own = {"partitioner": "murmur2_random", "error_cb": lambda error: None}
+        defaults = _DEFAULTS if self._spec.is_exactly_once else _DEFAULTS | _SOONER
+        return self._spec.cluster.client("Producer", {**own, **settings}, defaults)
 
     def _checked(self, found: Any) -> int:
         """The next id that the broker knows."""
@@ -225,17 +223,7 @@ class KafkaSinkWriter:
             self.next_id += batch.num_rows
             self.boundary_us = max(self.boundary_us, boundary_us)
         if self._sending is not None:
-            self._send_ahead(self._sending)
-
-    def _send_ahead(self, sending: Sending) -> None:
-        """Do not wait for `sync`, unless the library or the broker makes it wait."""
-        if not sending.is_held_up and sending.lock.acquire(blocking=False):
-            try:
-                sending.offer(self._waiting_from(sending.next_id))
-            except (library().KafkaException, GivenUp):
-                pass  # The one meets `sync` too, which judges it; after the other it goes on.
-            finally:
-                sending.lock.release()
+            self._sending.offer(self._waiting_from)
 
     def _waiting_from(self, first: int) -> Batches:
         """What is not settled, from an id on."""
@@ -316,14 +304,14 @@ class KafkaSinkWriter:
         said = library().TopicPartition(
             self._spec.topic, 0, next_id, metadata=f"incarnation {self._incarnation}"
         )
-        sending = self._sending
-        if sending is None:
-            first_id = batches[0][0] if batches else next_id
-            sending = Sending(self._spec, self._transactions, first_id)
-            settle = partial(self._write, self._transactions, sending, batches, said)
-        else:
-            settle = partial(self._deliver, self._transactions, sending, batches, said)
-        attempt = _Attempt(sending, settle, f"kafka-{self._spec.stream}")
+        first_id = batches[0][0] if batches else next_id
+        sending = self._sending or Sending(self._spec, self._transactions, first_id)
+        settle = self._write if self._spec.is_exactly_once else self._deliver
+        attempt = _Attempt(
+            sending,
+            partial(settle, self._transactions, sending, batches, said),
+            f"kafka-{self._spec.stream}",
+        )
         answered_s: float | None = None  # since when the broker has answered
         while not attempt.is_over.wait(_LOOK_S):
             self._check_closing()
@@ -354,8 +342,7 @@ class KafkaSinkWriter:
 
     def _deliver(self, producer: Any, sending: Sending, batches: Batches, said: Any) -> None:
         """First the tuples, and then the id."""
-        with sending.lock:
-            sending.give(batches)
+        sending.give(batches)
         sending.await_delivery(said.offset)
         producer.begin_transaction()
         self._commit(producer, sending, said)

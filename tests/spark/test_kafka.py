@@ -114,12 +114,12 @@ def kill(part: str, broker: KafkaBroker, query: Query) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "protection", "killed"),
+    ("name", "protection", "killed", "is_exactly_once"),
     [
-        ("replayed", hf.UpstreamBackup(), ("broker", "counts[0]", "bids[0]")),
-        ("stored", hf.Checkpointed(interval="300 milliseconds"), ("counts[0]", "broker")),
-        ("standing", hf.ActiveStandby(), ("bids[1]", "counts[0]", "broker")),
-        ("repeated", hf.UpstreamBackup(), ("broker", "counts[0]", "bids[0]")),
+        ("replayed", hf.UpstreamBackup(), ("broker", "counts[0]", "bids[0]"), True),
+        ("stored", hf.Checkpointed(interval="300 milliseconds"), ("counts[0]", "broker"), True),
+        ("standing", hf.ActiveStandby(), ("bids[1]", "counts[0]", "broker"), True),
+        ("repeated", hf.UpstreamBackup(), ("broker", "counts[0]", "bids[0]"), False),
     ],
 )
 def test_killed_brokers_and_nodes_lose_nothing_and_double_nothing(
@@ -129,9 +129,9 @@ def test_killed_brokers_and_nodes_lose_nothing_and_double_nothing(
     name: str,
     protection: Protection,
     killed: tuple[str, ...],
+    is_exactly_once: bool,
 ) -> None:
     total = 60_000
-    is_exactly_once = name != "repeated"
     kafka.create_topic(f"{name}-in", 3)
     kafka.create_topic(f"{name}-out", 2)
     flow = flow_of(

@@ -38,7 +38,7 @@ def wait_until_drained(
     """
     draining = Draining(plan, committed)
     while not draining.is_over(reports) and lives():
-        time.sleep(_LOOK_INTERVAL_S)
+        time.sleep(_LOOK_INTERVAL_S)  # Nodes report now and then; nothing tells of it.
 
 
 class Draining:

@@ -83,8 +83,9 @@ def instances_decided(location: str) -> dict[str, int] | None:
     """What the last elastic restart has decided; None: there was none."""
     decided: dict[str, int] | None = None
     for entry in read_entries(os.path.join(location, "coordinator")):
-        if isinstance(entry.get("instances"), dict):
-            decided = {str(k): int(v) for k, v in entry["instances"].items()}  # type: ignore[attr-defined]
+        instances = entry.get("instances")
+        if isinstance(instances, dict):
+            decided = {str(unit): int(number) for unit, number in instances.items()}
     return decided
 
 
@@ -162,7 +163,7 @@ class Rescaling:
                 if not isinstance(found, str):
                     return found
                 reason = found
-            time.sleep(_LOOK_INTERVAL_S)
+            time.sleep(_LOOK_INTERVAL_S)  # Nodes report now and then; nothing tells of it.
         self._refuse(f"within {self.timeout_s:.0f} s: {reason}")
         raise AssertionError
 

@@ -148,7 +148,7 @@ def _wait(query: Query, is_so: Callable[[], bool], what: str, every_s: float = 0
             raise error
         if time.monotonic() > deadline_s:
             raise BenchFailed(f"{what} did not come within {_TIMEOUT_S:.0f} s")
-        time.sleep(every_s)
+        time.sleep(every_s)  # Leaves the cores to what is waited for.
 
 
 def compare(log: str, events: int) -> tuple[int, int, int]:

@@ -55,9 +55,9 @@ def _run(spark: SparkSession, rate: int, seconds: float) -> dict[str, Any]:
         query = flow.start(spark, checkpointLocation=folder, protection=UpstreamBackup())
         try:
             wait_until(query, lambda: all(query.nodes.values()), "idle: the nodes", _TIMEOUT_S)
-            time.sleep(_SETTLE_S)
+            time.sleep(_SETTLE_S)  # What starting costs does not count.
             before, began_s = _cpu_s(spark, query.nodes), time.monotonic()
-            time.sleep(seconds)
+            time.sleep(seconds)  # The time that is measured.
             after, elapsed_s = _cpu_s(spark, query.nodes), time.monotonic() - began_s
             memory = {node: memory_bytes(pid) for node, pid in query.nodes.items()}
         finally:

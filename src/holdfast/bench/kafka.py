@@ -153,7 +153,7 @@ def _flow(servers: str, source: str, sink: str, bids: int) -> Dataflow:
 def _wait(is_so: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + _PATIENCE_S
     while not is_so() and time.monotonic() < deadline_s:
-        time.sleep(0.01)
+        time.sleep(0.01)  # Leaves the cores to what is waited for.
 
 
 def _clock(second: int) -> str:
@@ -175,7 +175,8 @@ def _produce(servers: str, topic: str, bids: range) -> None:
         value = json.dumps({"id": n, "bidder": n % 7, "at": at})
         producer.produce(topic, value, partition=n % _PARTITIONS)
         if n % 100 == 0:
-            time.sleep(max(0.0, began_s + (n - bids.start) / _RATE - time.monotonic()))
+            due_s = began_s + (n - bids.start) / _RATE
+            time.sleep(max(0.0, due_s - time.monotonic()))  # The rate.
             producer.poll(0)
     producer.flush(_PATIENCE_S)
 

@@ -120,7 +120,7 @@ def wait_until(
         if time.monotonic() > deadline_s:
             nodes = json.dumps(query.status["nodes"], default=str)
             raise BenchFailed(f"{what} did not come within {timeout_s:.0f} s; nodes: {nodes}")
-        time.sleep(every_s)
+        time.sleep(every_s)  # Leaves the cores to what is waited for.
 
 
 def node_statistic(query: Query, node: str, name: str) -> int:

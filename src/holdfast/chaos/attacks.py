@@ -170,7 +170,7 @@ class Attacker:
                 for connection in connections:
                     with contextlib.suppress(OSError):
                         connection.send(bytes([byte]))
-                time.sleep(0.2)
+                time.sleep(0.2)  # One byte at a time is the attack.
             for connection in connections:
                 _wait_for_end(connection)
 
@@ -376,5 +376,5 @@ def wait_until(is_so: Callable[[], bool], timeout_s: float) -> bool:
     while not is_so():
         if time.monotonic() > deadline_s:
             return False
-        time.sleep(0.05)
+        time.sleep(0.05)  # Counts come with the nodes' reports.
     return True

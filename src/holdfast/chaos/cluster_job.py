@@ -117,7 +117,7 @@ def serve(spark: SparkSession, folder: Path) -> None:
             return
         if not wanted.exists():
             put(folder / STATUS, {"run": number, "is_active": False})
-            time.sleep(_INTERVAL_S)
+            time.sleep(_INTERVAL_S)  # Its master puts files, and has no other way to call.
             continue
         run = ClusterRun(**json.loads(wanted.read_text()))
         put(folder / f"result-{number}.json", _result(spark, folder, number, run))

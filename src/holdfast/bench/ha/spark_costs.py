@@ -67,7 +67,7 @@ def _counted(running: Counting) -> dict[str, float]:
         running.wait_until_ready("before bytes are counted")
         time.sleep(_SETTLE_S)  # What a new secondary is sent at first does not count.
         failures, before = len(query.failures), _statistics(query)
-        time.sleep(_COUNTED_S)
+        time.sleep(_COUNTED_S)  # The time that is measured.
         after = _statistics(query)
         if len(query.failures) == failures:
             return _cost(before, after)
@@ -187,7 +187,7 @@ def _hand_over(running: Counting, number: int) -> dict[str, float]:
                 arrivals_s.append(now_s)
             if now_s > until_s + _SILENT_S_MAX:
                 raise BenchFailed(f"no output for {_SILENT_S_MAX:g} s about handover {number + 1}")
-            time.sleep(0.001)
+            time.sleep(0.001)  # What a pause is measured to.
 
     follow(time.monotonic() + _FOLLOWED_BEFORE_S)
     asked_s = time.monotonic()

@@ -80,7 +80,7 @@ class Following:
                 words = run.last_words()
                 raise BenchFailed(f"{self.what}: {what} not within {_TIMEOUT_S:.0f} s: {words}")
             if not (self.follower.glance() if glances else self.follower.poll()):
-                time.sleep(LOOK_S[self.peer.output])
+                time.sleep(LOOK_S[self.peer.output])  # Looking takes from what is looked at.
 
     def begin(self, run: JobRun) -> None:
         """Wait for the first result, then let the input flow."""

@@ -33,7 +33,7 @@ class JobRun:
     """A script at work in a session of its own, so that all its processes can be found."""
 
     def __init__(
-        self, python: Path, script: str, job: Job, folder: Path, *, weighs: bool = True
+        self, python: Path, script: str, job: Job, folder: Path, *, weighs: bool = False
     ) -> None:
         """Start it.
 
@@ -78,7 +78,7 @@ class JobRun:
             self.peak_bytes = max(
                 self.peak_bytes, sum(memory_bytes(pid)["pss"] for pid in self.pids())
             )
-            time.sleep(_SAMPLE_S)
+            time.sleep(_SAMPLE_S)  # A look takes a tenth of a core as it is.
 
     @property
     def is_running(self) -> bool:
@@ -113,7 +113,7 @@ class JobRun:
         """Kill whatever of it is still there."""
         while pids := [pid for pid in self.pids() if is_alive(pid)]:
             kill(pids)
-            time.sleep(0.01)
+            time.sleep(0.01)  # Killed processes take a moment to go, and may have started others.
         self._process.wait()
 
     def __enter__(self) -> JobRun:

@@ -149,7 +149,7 @@ def run_once(
         files_at_once=FILES_PER_TRIGGER,
         scratch=str(folder / "scratch"),
     )
-    with JobRun(python, peer.job, job, folder) as run:
+    with JobRun(python, peer.job, job, folder, weighs=True) as run:
         output = rows.OUTPUTS[peer.output](job.output, query)
         tables, ended_s = _watch(run, peer, output, course, what, timeout_s)
     tables.append(rows.everything(output, query))
@@ -185,7 +185,7 @@ def _watch(
                 changed_s = time.time()
             if seen >= wanted:
                 break
-        time.sleep(_LOOK_S)
+        time.sleep(_LOOK_S)  # Looking takes from what is looked at.
     run.require(what)
     return tables, time.time() if peer.ends else changed_s
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -187,8 +188,13 @@ def _whole(
         result = rows.Difference(due.num_rows, lost, rows.difference(found, expected).surplus)
         if result.lost == 0 or time.monotonic() > give_up_s:
             return result
-        pause_s = time.monotonic() + 1.0
-        following.wait(run, lambda until=pause_s: time.monotonic() > until, "the rest")  # type: ignore[misc]
+        following.wait(run, _passed(1.0), "the rest")
+
+
+def _passed(seconds: float) -> Callable[[], bool]:
+    """Whether so much time has gone by since now."""
+    until_s = time.monotonic() + seconds
+    return lambda: time.monotonic() > until_s
 
 
 def _pairs(table: pa.Table) -> zip[tuple[Any, ...]]:

@@ -122,7 +122,7 @@ def _run(system: Peer, connector: str, course: _Course) -> dict[str, Any]:
         with (
             _Bidding(servers, source, sizes.rate) as bidding,
             _Listening(servers, sink) as listening,
-            JobRun(Path(sys.executable), system.job, job, Path(name, "run"), weighs=False) as run,
+            JobRun(Path(sys.executable), system.job, job, Path(name, "run")) as run,
         ):
             _until(lambda: listening.first_s > 0, run, what, "the first result")
             begin_s = listening.first_s + sizes.skipped_s

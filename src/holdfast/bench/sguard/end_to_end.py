@@ -159,7 +159,7 @@ def _follow(query: Query, path: str, groups: int, seconds: float) -> np.ndarray:
         try:
             reader = reader or StreamLogReader(path, 0)
         except FileNotFoundError:
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # The log has not begun.
             continue
         batches = reader.poll()
         now_s = time.time()
@@ -167,7 +167,7 @@ def _follow(query: Query, path: str, groups: int, seconds: float) -> np.ndarray:
             if batch.first_id >= groups and batch.created_us:
                 seen.append((now_s, now_s * 1e3 - batch.created_us / 1e3, batch.count))
         if not batches:
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # What a latency is measured to.
     return np.array(seen)
 
 

@@ -196,7 +196,7 @@ def _feed(
             busy_since = -1.0
         due = min(int(now_s * rate) - done, _BATCH_MAX)
         if due <= 0:
-            time.sleep(_TICK_S)
+            time.sleep(_TICK_S)  # Until tuples are due.
             continue
         _process(states, keys[np.arange(done, done + due) & (len(keys) - 1)])
         at_s = time.perf_counter() - began

@@ -31,7 +31,8 @@ _AGGREGATE = (
 
 def _resolve(pages: np.ndarray, logical: int, shift: int) -> int:
     """The logical address is the place; `pages` holds where the part begins."""
-    return pages[0] + logical  # type: ignore[no-any-return]
+    address: int = pages[0] + logical
+    return address
 
 
 def _place(pages: np.ndarray, base: int, logical: int, shift: int) -> int:
@@ -46,7 +47,8 @@ def _touch(
     pages: np.ndarray,
     logical: int,
 ) -> int:
-    return pages[0] + logical  # type: ignore[no-any-return]
+    address: int = pages[0] + logical
+    return address
 
 
 def _mark_of(marks: np.ndarray, shift: int, address: int) -> int:

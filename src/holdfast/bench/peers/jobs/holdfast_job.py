@@ -42,7 +42,7 @@ def tell_victims(query: Query) -> None:
         if pid and pid != told:
             say(victims=[pid])
             told = pid
-        time.sleep(0.02)
+        time.sleep(0.02)  # Nothing tells of a new process.
 
 
 def main(job: Job) -> None:

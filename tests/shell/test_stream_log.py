@@ -74,44 +74,46 @@ def test_a_tail_costs_as_much_as_the_newest_segment_has(tmp_path: Path) -> None:
     second.close()
 
 
-def test_a_takeover_finds_a_segment_that_its_tail_has_not_seen_yet(tmp_path: Path) -> None:
-    first = writer(tmp_path)
-    put(first, 5)
-    tail = open_tail(str(tmp_path))
+def followed(path: Path) -> tuple[StreamLogWriter, StreamLogReader]:
+    """The writer of five tuples, and a tail that has seen them."""
+    log = writer(path)
+    put(log, 5)
+    tail = open_tail(str(path))
     assert tail is not None
     tail.skip_to_end()
+    return log, tail
+
+
+def test_a_takeover_finds_a_segment_that_its_tail_has_not_seen_yet(tmp_path: Path) -> None:
+    _, tail = followed(tmp_path)
     listed_ns = tmp_path.stat().st_mtime_ns
-    second = writer(tmp_path, 2)
-    put(second, 3)
+    put(writer(tmp_path, 2), 3)
     os.utime(tmp_path, ns=(listed_ns, listed_ns))  # The file system's clock has not moved on.
     assert open_writer(str(tmp_path), SCHEMA, "s", 3, tail=tail).next_id == 8
 
 
 def test_a_takeover_does_not_count_what_its_tail_has_seen_of_a_zombie(tmp_path: Path) -> None:
-    first = writer(tmp_path)
-    put(first, 5)
-    tail = open_tail(str(tmp_path))
-    assert tail is not None
+    zombie, tail = followed(tmp_path)
+    put(zombie, 10)
     tail.skip_to_end()
-    second = writer(tmp_path, 2)
-    put(first, 10)
-    tail.skip_to_end()
-    put(second, 2)
+    supersede(tmp_path, 5)
     assert open_writer(str(tmp_path), SCHEMA, "s", 3, tail=tail).next_id == 7
 
 
 def test_a_tail_forgets_what_a_zombie_wrote_when_it_comes_to_the_successor(tmp_path: Path) -> None:
-    first = writer(tmp_path)
-    put(first, 5)
-    tail = open_tail(str(tmp_path))
-    assert tail is not None
+    zombie, tail = followed(tmp_path)
+    put(zombie, 10)
     tail.skip_to_end()
-    second = writer(tmp_path, 2)
-    put(first, 10)
-    tail.skip_to_end()
-    put(second, 2)
+    supersede(tmp_path, 5)
     tail.skip_to_end()
     assert tail.next_id == 7
+
+
+def supersede(path: Path, first_id: int) -> None:
+    """Two tuples of a successor that found the log's end there, before the zombie went on."""
+    with StreamLogWriter(str(path / "apart"), SCHEMA, "s", 2, first_id=first_id) as successor:
+        put(successor, 2)
+        newest(path / "apart").rename(path / newest(path / "apart").name)
 
 
 def test_a_tail_of_a_log_that_has_not_begun_follows_from_its_first_tuple(tmp_path: Path) -> None:
@@ -334,7 +336,7 @@ def test_of_two_writers_the_later_incarnation_wins(tmp_path: Path) -> None:
 def test_a_reader_of_a_zombies_segment_notices_its_successor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.shell.storage.stream_log._LIMIT_INTERVAL_S", -1.0)
+    monkeypatch.setattr("holdfast.shell.storage.stream_log._LIST_INTERVAL_S", -1.0)
     zombie = writer(tmp_path, 1)
     put(zombie, 4)
     reader = StreamLogReader(str(tmp_path))

@@ -63,7 +63,7 @@ def segments(folder: Path) -> list[Segment]:
     ]
 
 
-_LIMIT_INTERVAL_S = 0.05
+_LIST_INTERVAL_S = 0.05
 
 
 def _changed_ns(folder: Path) -> int:
@@ -185,7 +185,7 @@ class StreamLogReader(LogFollower):
         self._folder = Path(path)
         self._reader: _SegmentReader | None = None
         self._limit = NO_ID
-        self._limit_at_s = 0.0
+        self._limit_of: list[Segment] = []  # what was listed when it was looked up
         self._live: list[Segment] = []
         self._listed_at_s = 0.0
         self._changed_ns = 0  # the folder, before it was listed
@@ -216,18 +216,18 @@ class StreamLogReader(LogFollower):
         A file system's clock may stand still between two changes.
         """
         now_s, changed_ns = time.monotonic(), _changed_ns(self._folder)
-        if changed_ns != self._changed_ns or now_s - self._listed_at_s > _LIMIT_INTERVAL_S:
+        if changed_ns != self._changed_ns or now_s - self._listed_at_s > _LIST_INTERVAL_S:
             self._live = segments(self._folder)
             self._listed_at_s, self._changed_ns = now_s, changed_ns
         return self._live
 
     def _open(self) -> bool:
         """Open the segment that holds the next id."""
-        live = segments(self._folder)
+        live = self._listed()
         for segment in live:
             if segment.first_id <= self.next_id < segment.superseded_from:
                 self._reader = self._opened(segment)
-                self._limit, self._limit_at_s = segment.superseded_from, time.monotonic()
+                self._limit, self._limit_of = segment.superseded_from, live
                 return True
         if live and self.next_id < live[0].first_id:
             raise TuplesMissing(str(self._folder), self.next_id, live[0].first_id)
@@ -260,7 +260,7 @@ class StreamLogReader(LogFollower):
             return False
         reader.close()
         self._reader = self._opened(successor)
-        self._limit, self._limit_at_s = successor.superseded_from, self._listed_at_s
+        self._limit, self._limit_of = successor.superseded_from, live
         if self._skips:  # What a zombie wrote meanwhile does not count.
             self.next_id = successor.first_id
         return True
@@ -286,16 +286,16 @@ class StreamLogReader(LogFollower):
                 raise StreamLogCorrupt(str(reader.segment.path), offset, "a record's size is wrong")
 
     def _superseded_from(self) -> int:
-        """The id from which a later incarnation writes; looked up again now and then.
+        """The id from which a later incarnation writes.
 
         1. The reader opens the newest segment. 2. Its writer is replaced; the successor begins a
         segment. 3. The former writer, a zombie, goes on. What it writes from then on is not read.
         """
-        reader = self._reader
-        if reader is not None and time.monotonic() - self._limit_at_s > _LIMIT_INTERVAL_S:
-            mine = [s for s in self._listed() if s.path == reader.segment.path]
+        reader, live = self._reader, self._listed()
+        if reader is not None and live is not self._limit_of:
+            mine = [s for s in live if s.path == reader.segment.path]
             self._limit = mine[0].superseded_from if mine else reader.segment.first_id
-            self._limit_at_s = self._listed_at_s
+            self._limit_of = live
         return self._limit
 
     @property

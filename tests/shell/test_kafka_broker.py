@@ -23,6 +23,7 @@ from holdfast.shell.kafka.sending import GivenUp
 from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, Waits
 from holdfast.shell.kafka.source import KafkaReader, KafkaSourceSpec
 from holdfast.shell.storage.errors import LogSuperseded, StorageError
+from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
 
 pytestmark = pytest.mark.slow
 
@@ -141,11 +142,37 @@ def test_every_incarnation_and_every_follower_reads_the_same_tuples(
     follower.reader.close()
 
 
+def test_what_a_successor_may_have_missed_no_zombie_shows(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. The successor finds the log's end. 2. The zombie logs a record. 3. A segment begins."""
+    kafka.create_topic("missed", 1)
+    spec = source(kafka, "missed", tmp_path)
+    produce(kafka, "missed", [(0, event(0, 0))])
+    zombie = led(spec, 1).read_until(lambda node: node.next_id == 1)
+    find_end = StreamLogWriter._find_end
+
+    def found(writer: StreamLogWriter, tail: StreamLogReader | None) -> None:
+        find_end(writer, tail)
+        produce(kafka, "missed", [(0, event(1, 1))])
+        with pytest.raises(LogSuperseded, match="claimed by incarnation 2"):
+            zombie.read_until(lambda node: node.next_id == 2)
+
+    monkeypatch.setattr(StreamLogWriter, "_find_end", found)
+    successor = led(spec, 2)
+    monkeypatch.undo()
+    assert zombie.rows == [0]
+    successor.read_until(lambda node: node.next_id == 2)
+    assert successor.rows == [0, 1]
+    zombie.reader.close()
+    successor.reader.close()
+
+
 def test_a_superseded_incarnation_cannot_lead(kafka: KafkaBroker, tmp_path: Path) -> None:
     kafka.create_topic("fenced", 1)
     spec = source(kafka, "fenced", tmp_path)
     newer = led(spec, 2)
-    with pytest.raises(StorageError, match="written by incarnation 2"):
+    with pytest.raises(StorageError, match="claimed by incarnation 2"):
         led(spec, 1)
     newer.reader.close()
     ahead = spec.open()

@@ -4,7 +4,7 @@
 2. Assign the instance its partitions, those whose number leaves its own when divided by the number
    of instances: there is no consumer group, so that nothing is ever rebalanced.
 3. Take what there is, decode it, put late tuples aside, append the rest to the log as one record,
-   make it durable. Only then may the node see it.
+   make it durable. Only then may the node see it, if nobody else has claimed the log.
 
 A record of the log holds whole Kafka records with their offsets. So after a failure the log says
 how far each partition has come: nothing is lost, and nothing read twice. What was read and not
@@ -37,6 +37,7 @@ from holdfast.shell.kafka.client import (
 )
 from holdfast.shell.kafka.decoding import Decoder, Records
 from holdfast.shell.kafka.positions import Positions, Span
+from holdfast.shell.storage.claim import Claim
 from holdfast.shell.storage.logs import open_writer
 
 _POLL_S = 0.02
@@ -99,13 +100,14 @@ class KafkaIngest:
             on_news: Called by the thread when more is durable, or something has failed.
 
         Raises:
-            StorageError: The log has a writer of this incarnation or a later one.
+            LogSuperseded: The log is claimed by this incarnation or a later one.
             SchemaMismatch: The log has other columns.
         """
         self._reading = reading
         self._on_news = on_news
         schema = with_time(reading.decoder.log_schema)
         stream = f"{reading.source}[{reading.instance}]"
+        self._claim = Claim(place, incarnation)
         self._writer = open_writer(place, schema, stream, incarnation)
         self._place = place
         self._incarnation = incarnation
@@ -127,6 +129,7 @@ class KafkaIngest:
         self._thread.join(_CLOSE_S)
         if not self._thread.is_alive():
             self._writer.close()
+            self._claim.close()
 
     # -- the thread -------------------------------------------------------------------------
 
@@ -252,16 +255,22 @@ class KafkaIngest:
         return self.disturbed
 
     def append(self, batch: pa.RecordBatch, boundary_us: int, created_us: int) -> None:
-        """Log rows, which may be none, and the boundary after them; durable when it returns."""
+        """Log rows, which may be none, and the boundary after them; they count when it returns.
+
+        Raises:
+            LogSuperseded: They may not: a later incarnation has claimed the log.
+        """
         writer = self._writer
         writer.append(TupleType.STABLE, writer.next_id, batch, boundary_us, created_us)
         writer.sync()
+        self._claim.require_newest()
         writer.tidy()
         self._show()
 
     def end(self) -> None:
-        """Nothing follows."""
+        """Nothing follows. Raises as `append`."""
         self._writer.end()
+        self._claim.require_newest()
         self._show()
         self.boundary_us = END_US
         self._on_news()

@@ -1,10 +1,4 @@
-"""The round log of an arbitrary node: a stream log whose records count once nobody can miss them.
-
-A round has effects outside as soon as its record counts, whoever takes over then. So: 1. A writer
-stores its record. 2. It looks at the claims: if there is no newer one, whoever comes later claims
-the log first, and then finds the record. 3. If there is a newer one, its owner may have missed the
-record: this writer has been replaced, and must not act on it.
-"""
+"""The round log of an arbitrary node: a claimed stream log (claim.py)."""
 
 from __future__ import annotations
 
@@ -12,12 +6,9 @@ import pyarrow as pa
 
 from holdfast.core.haunit.rounds import ROUND_SCHEMA, Round, rounds_of
 from holdfast.core.model.tuples import TupleBatch
-from holdfast.shell.storage.errors import LogSuperseded, TuplesMissing
+from holdfast.shell.storage.claim import Claim
+from holdfast.shell.storage.errors import TuplesMissing
 from holdfast.shell.storage.logs import open_reader, open_writer
-from holdfast.shell.storage.places import store_at
-from holdfast.shell.stores.base import NameTaken
-
-_CLAIMS = "claims"
 
 
 class RoundLogWriter:
@@ -30,14 +21,7 @@ class RoundLogWriter:
             LogSuperseded: A later incarnation has claimed it.
             StorageError: It cannot be read.
         """
-        self._place = place
-        self._incarnation = incarnation
-        self._store = store_at(place)
-        try:
-            self._store.put(f"{_CLAIMS}/{incarnation:010d}", [b"claimed"])
-        except NameTaken as taken:
-            raise LogSuperseded(f"{place} is claimed by incarnation {incarnation}") from taken
-        self._require_newest()
+        self._claim = Claim(place, incarnation)
         self._writer = open_writer(place, ROUND_SCHEMA, stream, incarnation)
 
     @property
@@ -54,7 +38,7 @@ class RoundLogWriter:
     def sync(self) -> None:
         """Make what was appended count. Raises `LogSuperseded` if it may not."""
         self._writer.sync()
-        self._require_newest()
+        self._claim.require_newest()
 
     def tidy(self) -> None:
         """Merge small parts."""
@@ -67,11 +51,7 @@ class RoundLogWriter:
     def close(self) -> None:
         """Write no more."""
         self._writer.close()
-
-    def _require_newest(self) -> None:
-        newest = max(int(name.rpartition("/")[2]) for name in self._store.names(_CLAIMS))
-        if newest > self._incarnation:
-            raise LogSuperseded(f"{self._place} is written by incarnation {newest} now")
+        self._claim.close()
 
 
 def read_rounds(place: str, from_number: int, to_number: int) -> tuple[Round, ...]:

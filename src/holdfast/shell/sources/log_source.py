@@ -88,6 +88,7 @@ class LogSourceReader:
             self._close_log()
             self._reader = self._open(from_id)
             self._next_id = from_id
+            self._boundary_us = BEGINNING_US  # That of what was read before may be later.
         batches = []
         for logged in self._reader.poll(max_rows=max_tuples, max_bytes=_READ_BYTES):
             self._boundary_us = max(self._boundary_us, logged.boundary_us)

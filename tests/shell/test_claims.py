@@ -11,6 +11,7 @@ from holdfast.shell.storage.claim import Claim
 from holdfast.shell.storage.errors import LogSuperseded
 from holdfast.shell.storage.logs import LogWriter, open_writer
 from holdfast.shell.storage.round_log import RoundLogWriter
+from holdfast.shell.stores.base import StoreUnavailable
 
 
 def put_round(log: RoundLogWriter) -> None:
@@ -35,6 +36,27 @@ def test_the_newest_claim_holds(tmp_path: Path, place: str) -> None:
         Claim(log, 3)
     first.close()
     third.close()
+
+
+def test_a_claim_is_looked_up_again_where_the_store_is_away_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.shell.stores.patience._RETRY_S", 0.0)
+    claim = Claim(str(tmp_path), 1)
+    names = claim._store.names
+    away = iter([True] * 4)
+
+    def answered(prefix: str) -> list[str]:
+        if next(away, False):
+            raise StoreUnavailable("away")
+        return names(prefix)
+
+    monkeypatch.setattr(claim._store, "names", answered)
+    claim.require_newest()
+    assert next(away, None) is None
+    away = iter([True] * 5)
+    with pytest.raises(StoreUnavailable, match="away"):
+        claim.require_newest()
 
 
 def test_a_round_that_a_successor_has_missed_does_not_count(

@@ -212,7 +212,7 @@ def test_a_full_store_fails_the_checkpoint_and_the_next_one_holds_everything(
 def test_a_store_that_does_not_answer_is_not_taken_for_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.shell.io_service._READ_RETRY_S", 0)
+    monkeypatch.setattr("holdfast.shell.stores.patience._RETRY_S", 0)
     bench = Bench(FolderStore(str(tmp_path)))
     bench.list.append(_rows(0, 10))
     stored = bench.write().stored

@@ -55,8 +55,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for intervals: what a reader may see, it sees at once."""
-    for name in ("PART_INTERVAL_S", "_RETRY_S"):
-        monkeypatch.setattr(part_log, name, 0.0)
+    monkeypatch.setattr(part_log, "PART_INTERVAL_S", 0.0)
+    monkeypatch.setattr("holdfast.shell.stores.patience._RETRY_S", 0.0)
     for name in ("_MARKS_INTERVAL_S", "_LOOK_INTERVAL_S", "_LIST_SHARE"):
         monkeypatch.setattr(part_log_reader, name, 0.0)
 

@@ -36,6 +36,7 @@ from holdfast.shell.stores.base import (
     ObjectMissing,
     StoreUnavailable,
 )
+from holdfast.shell.stores.patience import patiently
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     from holdfast.core.state.page_manager import PageManager
     from holdfast.core.wire.manifests import Manifest
 
-_READ_ATTEMPTS = 5
-_READ_RETRY_S = 0.2
 _NICENESS = 10
 
 
@@ -211,23 +210,16 @@ class IOService:
     def _load(
         self, ref: CheckpointRef, schemas: Mapping[StreamId, pa.Schema], state_bytes_max: int
     ) -> None:
-        for attempt in range(_READ_ATTEMPTS):
-            try:
-                loaded = self.load_now(ref, schemas, state_bytes_max)
-            except (_Damaged, ObjectDamaged, ObjectMissing) as error:
-                self._tell(CheckpointUnreadable(str(error)))
-                return
-            except StoreUnavailable as error:  # Not damage: the same files may be there later.
-                if attempt == _READ_ATTEMPTS - 1:
-                    self._tell(StoreFailed(str(error)))
-                    return
-                time.sleep(_READ_RETRY_S * 2**attempt)
-            except Exception as error:  # The node fails by it, as by an error of its own.
-                self._tell(LoadingFailed(error))
-                return
-            else:
-                self._tell(CheckpointLoaded(loaded))
-                return
+        try:
+            loaded = patiently(lambda: self.load_now(ref, schemas, state_bytes_max))
+        except (_Damaged, ObjectDamaged, ObjectMissing) as error:
+            self._tell(CheckpointUnreadable(str(error)))
+        except StoreUnavailable as error:  # Not damage: the same files may be there later.
+            self._tell(StoreFailed(str(error)))
+        except Exception as error:  # The node fails by it, as by an error of its own.
+            self._tell(LoadingFailed(error))
+        else:
+            self._tell(CheckpointLoaded(loaded))
 
     def load_now(
         self, ref: CheckpointRef, schemas: Mapping[StreamId, pa.Schema], state_bytes_max: int

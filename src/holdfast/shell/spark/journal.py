@@ -24,12 +24,11 @@ from holdfast.shell.storage.errors import JournalCorrupt, StorageError
 from holdfast.shell.storage.paths import sync_path
 from holdfast.shell.storage.places import is_remote, local_path, store_at
 from holdfast.shell.stores.base import NameTaken, ObjectMissing, StoreUnavailable
+from holdfast.shell.stores.patience import patiently
 
 _LOG = logging.getLogger(__name__)
 _OBJECTS_MAX = 256
 _POINTS_INTERVAL_S = 0.25
-_ATTEMPTS = 5
-_RETRY_S = 0.2
 
 
 def newest_of_each_node(entries: Iterable[dict[str, object]]) -> list[dict[str, object]]:
@@ -151,19 +150,15 @@ class _ObjectVolume:
         these very lines, unless another coordinator has begun the volume: it has another token.
         """
         name = f"{self._number:010d}/{self._count:010d}"
-        for attempt in range(_ATTEMPTS):
+
+        def attempt() -> None:
             try:
                 self._store.put(name, [lines])
-                break
             except NameTaken:
-                if self._is_stored(name, lines):
-                    break
-                if attempt == _ATTEMPTS - 1:
+                if not self._is_stored(name, lines):
                     raise
-            except StoreUnavailable:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                time.sleep(_RETRY_S * 2**attempt)
+
+        patiently(attempt)
         self._count += 1
 
     def _is_stored(self, name: str, lines: bytes) -> bool:

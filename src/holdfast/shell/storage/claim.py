@@ -12,6 +12,7 @@ from __future__ import annotations
 from holdfast.shell.storage.errors import LogSuperseded
 from holdfast.shell.storage.places import store_at
 from holdfast.shell.stores.base import NameTaken
+from holdfast.shell.stores.patience import patiently
 
 _CLAIMS = "claims"
 
@@ -39,8 +40,9 @@ class Claim:
         self.require_newest()
 
     def require_newest(self) -> None:
-        """Raise `LogSuperseded` if there is a newer one."""
-        newest = max(int(name.rpartition("/")[2]) for name in self._store.names(_CLAIMS))
+        """Raise `LogSuperseded` if there is a newer one, `StoreUnavailable` if nobody can tell."""
+        names = patiently(lambda: self._store.names(_CLAIMS))
+        newest = max(int(name.rpartition("/")[2]) for name in names)
         if newest > self._incarnation:
             raise LogSuperseded(f"{self._place} is claimed by incarnation {newest} now")
 

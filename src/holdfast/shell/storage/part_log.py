@@ -31,12 +31,11 @@ from holdfast.shell.stores.base import (
     ObjectMissing,
     StoreUnavailable,
 )
+from holdfast.shell.stores.patience import patiently
 
 PART_BYTES = 16 << 20
 PART_INTERVAL_S = 0.25
 _WAITING_BYTES = 64 << 20
-_ATTEMPTS = 5
-_RETRY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,26 +244,20 @@ class PartLogWriter:
         1. An attempt stores it, and its answer is lost. 2. The next finds the name taken. What is
         there is compared: it is whole, or it is the beginning of what was to be stored.
         """
-        for attempt in range(_ATTEMPTS):
+
+        def attempt() -> None:
             try:
                 self._store.put(name, parts)
             except NameTaken:
-                if self._is_stored(name, b"".join(parts)):
-                    return
-            except StoreUnavailable:
-                if attempt == _ATTEMPTS - 1:
+                if not self._is_stored(name, b"".join(parts)):
                     raise
-                time.sleep(_RETRY_S * 2**attempt)
-            else:
-                return
-        raise StoreUnavailable(f"{self._path}/{name} cannot be stored whole")
+
+        patiently(attempt)
 
     def _is_stored(self, name: str, wanted: bytes) -> bool:
         try:
             found = bytes(self._store.read(name))
-        except StoreUnavailable:
-            return False
-        except ObjectMissing:
+        except (ObjectMissing, StoreUnavailable):
             return False
         if found == wanted:
             return True

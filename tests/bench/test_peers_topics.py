@@ -58,7 +58,7 @@ def test_the_page_compares_with_real_time_mode() -> None:
         "topics": {"q12": {"systems": measured, "failures": {}}},
     }
     page = report.render(results)
-    assert "| q12 | Holdfast, spark.holdfast.ackIntervalMs=5 | 1,000 | 1.0 | 10.0 |" in page
+    assert "| q12 | Holdfast, commit_interval=None | 1,000 | 1.0 | 10.0 |" in page
     assert "| q12 | Structured Streaming, real-time mode | 1,000 | 1.0 | 20.0 |" in page
     what = "p99 of q12 from topic to topic"
     whose = "that of the best peer, Structured Streaming, real-time mode, to Holdfast's"

@@ -289,28 +289,49 @@ def test_a_sink_goes_on_where_the_last_transaction_was_committed(
     assert set(keys.values()) == {0, 1, 2}
 
 
-def test_a_zombie_writes_nothing_that_a_reader_sees(kafka: KafkaBroker, tmp_path: Path) -> None:
-    kafka.create_topic("undead", 1)
-    zombie = sink(kafka, "undead", tmp_path, 1)
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_zombie_writes_nothing_that_a_reader_sees(
+    kafka: KafkaBroker, tmp_path: Path, turn: int
+) -> None:
+    topic = f"undead-{turn}"
+    kafka.create_topic(topic, 1)
+    zombie = sink(kafka, topic, tmp_path, 1)
     write(zombie, 0, 10)
     zombie.sync()
     # 1. It has begun a transaction, and records of it are in the topic. 2. It stalls.
-    zombie._transactions.begin_transaction()
-    zombie._transactions.produce("undead", b'{"id": -1}')
-    assert zombie._transactions.flush(30) == 0
+    producer = zombie._transactions[turn]
+    producer.begin_transaction()
+    producer.produce(topic, b'{"id": -1}')
+    assert producer.flush(30) == 0
     # 3. Its successor takes over. 4. It comes back.
-    writer = sink(kafka, "undead", tmp_path, 2)
+    writer = sink(kafka, topic, tmp_path, 2)
     assert writer.next_id == 10
     with pytest.raises(Exception, match=r"(?i)fatal|fenced"):
-        zombie._transactions.commit_transaction(30)
+        producer.commit_transaction(30)
     write(zombie, 10, 10)
     with pytest.raises(LogSuperseded):
         zombie.sync()
     write(writer, 10, 5)
     writer.sync()
     with pytest.raises(LogSuperseded, match="incarnation 2 writes"):
-        sink(kafka, "undead", tmp_path, 1)
-    assert tuple_ids(kafka, "undead", "out[0]") == list(range(15))
+        sink(kafka, topic, tmp_path, 1)
+    assert tuple_ids(kafka, topic, "out[0]") == list(range(15))
+
+
+def test_transactions_that_follow_one_another_count_in_the_order_of_their_tuples(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("in-turn", 1)
+    incarnation, written = 0, 0
+    for number in range(60):
+        if number % 20 == 0:  # What is open when its writer is replaced does not count.
+            incarnation += 1
+            writer = sink(kafka, "in-turn", tmp_path, incarnation)
+            assert writer.next_id == written
+        write(writer, written, 7)
+        writer.sync()
+        written += 7
+    assert tuple_ids(kafka, "in-turn", "out[0]") == list(range(written))
 
 
 def test_a_commit_whose_answer_was_lost_is_not_made_again(

@@ -282,6 +282,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     for more, reason in (
         ({"format": "string"}, "column 'value' of type string"),
         ({"key": "who"}, "no key column 'who'"),
+        ({"commit_interval": "often"}, "often"),
     ):
         with pytest.raises(DataflowError, match=reason):
             stream.sink_kafka("out", servers=servers, topic="t", **more)

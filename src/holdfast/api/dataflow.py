@@ -331,6 +331,7 @@ class Stream:
         format: str = "json",
         key: str | tuple[str, ...] = (),
         exactly_once: bool = True,
+        commit_interval: str | None = "50 milliseconds",
         transactional_id: str | None = None,
         options: Mapping[str, str] | None = None,
     ) -> None:
@@ -344,6 +345,8 @@ class Stream:
             key: The column, or columns, of the record's key.
             exactly_once: Write in transactions; otherwise results are there as soon as they are
                 made, and a failure may write some of them again.
+            commit_interval: From the beginning of a transaction to that of the next, at least;
+                None: they follow one another as fast as the broker ends them.
             transactional_id: Prefix of the transactional ids and groups, where brokers allow only
                 some; unique in the Kafka cluster. By default one is made up for the location.
             options: More settings of librdkafka, e.g. for TLS and SASL.
@@ -358,6 +361,7 @@ class Stream:
             schema=self.schema,
             transactional_id=transactional_id,
             exactly_once=exactly_once,
+            commit_interval=commit_interval,
             options=options,
         )
         self.flow._add_sink(_checked(name), self.step)

@@ -102,13 +102,21 @@ class KafkaSink:
     encoder: Encoder
     transactional_id: str | None
     is_exactly_once: bool
+    commit_interval_us: int
 
     def spec(self, sink: str, instance: int, place: str) -> KafkaSinkSpec:
         """What one instance writes."""
         name = None if self.transactional_id is None else f"{self.transactional_id}-{instance}"
         stream = f"{sink}[{instance}]"
         return KafkaSinkSpec(
-            stream, self.cluster, self.topic, self.encoder, place, name, self.is_exactly_once
+            stream,
+            self.cluster,
+            self.topic,
+            self.encoder,
+            place,
+            name,
+            self.is_exactly_once,
+            self.commit_interval_us / 1e6,
         )
 
     def __str__(self) -> str:
@@ -164,6 +172,7 @@ def kafka_sink(
     schema: pa.Schema,
     transactional_id: str | None,
     exactly_once: bool,
+    commit_interval: str | None,
     options: Mapping[str, str] | None,
 ) -> KafkaSink:
     """Check what the user says of a sink; see `Stream.sink_kafka`.
@@ -178,7 +187,9 @@ def kafka_sink(
         library()
     except KafkaError as error:
         raise DataflowError(str(error)) from None
-    return KafkaSink(cluster, _checked_topic(topic), encoder, transactional_id, exactly_once)
+    interval_us = duration_us(commit_interval) if commit_interval else 0
+    topic = _checked_topic(topic)
+    return KafkaSink(cluster, topic, encoder, transactional_id, exactly_once, interval_us)
 
 
 def check_topics(flow: Dataflow) -> None:

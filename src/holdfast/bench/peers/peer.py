@@ -66,9 +66,9 @@ HOLDFAST_WHOLE: Final = replace(
 """Holdfast killed as the peers are, with everything that belongs to it, and started again."""
 
 HOLDFAST_SOON: Final = replace(
-    HOLDFAST, name="holdfast-soon", title="Holdfast, spark.holdfast.ackIntervalMs=5"
+    HOLDFAST, name="holdfast-soon", title="Holdfast, commit_interval=None"
 )
-"""Holdfast with a transaction of Kafka every 5 ms."""
+"""Holdfast with one transaction of Kafka after the other."""
 
 HOLDFAST_REPEATS: Final = replace(
     HOLDFAST, name="holdfast-at-least-once", title="Holdfast, exactly_once=False"

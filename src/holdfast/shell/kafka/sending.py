@@ -130,6 +130,10 @@ class Sending:
             raise
         return True
 
+    def hear(self) -> None:
+        """Take the reports of deliveries that are there."""
+        self._producer.poll(0)
+
     def flush(self) -> None:
         """Return when the broker has all there is. Raises what the first refused record met."""
         left = len(self._producer) + 1

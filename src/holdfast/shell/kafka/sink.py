@@ -5,15 +5,20 @@ the id of the tuple that comes next, as an offset committed for a group of the s
 topic and that id change together or not at all, and whoever opens the sink next goes on where the
 topic is:
 
-1. `init_transactions` with the stream's transactional id. The broker fences whoever had it before,
-   and ends what they left: a transaction on its way to being committed is, any other is not. That
-   settles what became of a commit whose outcome nobody had heard of.
+1. `init_transactions` with the stream's transactional ids. The broker fences whoever had them
+   before, and ends what they left: a transaction on its way to being committed is, any other is
+   not. That settles what became of a commit whose outcome nobody had heard of.
 2. Read the committed id. Tuples before it are in the topic; the node passes over them.
 
 A crash before the commit leaves nothing that a reader of committed records sees; a crash behind it,
 before the node heard of it, costs a look at the id. A zombie is refused by the broker at its next
 call, and its open transaction was ended in step 1; should it come back and open the sink once more,
 it finds the number of a later incarnation beside the id.
+
+Transactions have two transactional ids in turn, so that they can follow one another at once: while
+the broker still marks the end of one in all partitions, it keeps its producer from beginning
+another, and librdkafka asks again only 20 ms later. None is begun before the one before it is
+committed, so they count in the order of their tuples, and readers see them in that order.
 
 At least once, `append` hands tuples to the library at once, outside of transactions. `sync` waits
 until the broker has them, and then commits the id, in a transaction that holds nothing else.
@@ -37,6 +42,7 @@ import json
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -87,6 +93,7 @@ class KafkaSinkSpec:
         place: A folder or URL for what is to be remembered of it.
         transactional_id: What the broker knows it by; None: one is made up, once.
         is_exactly_once: Whether results are written in transactions.
+        commit_interval_s: From the beginning of a transaction to that of the next, at least.
     """
 
     stream: str
@@ -96,6 +103,7 @@ class KafkaSinkSpec:
     place: str
     transactional_id: str | None = None
     is_exactly_once: bool = True
+    commit_interval_s: float = 0.0
 
     def open(self, incarnation: int, closing: threading.Event, waits: Waits) -> KafkaSinkWriter:
         """Open it; waits for the broker. Raises as `KafkaSinkWriter`."""
@@ -143,7 +151,7 @@ class KafkaSinkWriter:
             spec.cluster, {"group.id": self._name, "isolation.level": "read_committed"}
         )
         self._group = self._looker.consumer_group_metadata()
-        self._transactions: Any = None  # a producer
+        self._transactions: deque[Any] = deque()  # producers that take turns
         self._sending: Sending | None = None  # at least once, outside of transactions
         self.next_id = self._open()
 
@@ -154,10 +162,12 @@ class KafkaSinkWriter:
             self._wait()
         if self._sending is not None:
             self._sending.give_up()
-        self._transactions = self._producer(
-            {"transactional.id": self._name, "delivery.report.only.error": True}
+        self._transactions = deque(
+            self._producer({"transactional.id": name, "delivery.report.only.error": True})
+            for name in (self._name, f"{self._name}b")
         )
-        self._patiently(self._transactions.init_transactions)
+        for producer in self._transactions:
+            self._patiently(producer.init_transactions)
         at = kafka.TopicPartition(self._spec.topic, 0)
         found = self._patiently(lambda s: self._looker.committed([at], timeout=s))[0]
         self._waits.trouble = ""
@@ -262,6 +272,16 @@ class KafkaSinkWriter:
         self._waits.trouble = ""
 
     @property
+    def is_exactly_once(self) -> bool:
+        """Whether readers see nothing that is not settled."""
+        return self._spec.is_exactly_once
+
+    @property
+    def commit_interval_s(self) -> float:
+        """See `KafkaSinkSpec`."""
+        return self._spec.commit_interval_s
+
+    @property
     def is_stale(self) -> bool:
         """Whether the last commit was so long ago that it should be made again."""
         return self.next_id > 0 and time.monotonic() - self._committed_s > _REFRESH_S
@@ -288,7 +308,7 @@ class KafkaSinkWriter:
         """Let go of the broker; what was not committed is dropped."""
         if self._sending is not None:
             self._sending.give_up()
-        self._transactions = None
+        self._transactions.clear()
         self._looker.close()
 
     # -- settling ---------------------------------------------------------------------------
@@ -305,11 +325,13 @@ class KafkaSinkWriter:
             self._spec.topic, 0, next_id, metadata=f"incarnation {self._incarnation}"
         )
         first_id = batches[0][0] if batches else next_id
-        sending = self._sending or Sending(self._spec, self._transactions, first_id)
+        self._transactions.rotate()
+        producer = self._transactions[0]
+        sending = self._sending or Sending(self._spec, producer, first_id)
         settle = self._write if self._spec.is_exactly_once else self._deliver
         attempt = _Attempt(
             sending,
-            partial(settle, self._transactions, sending, batches, said),
+            partial(settle, producer, sending, batches, said),
             f"kafka-{self._spec.stream}",
         )
         answered_s: float | None = None  # since when the broker has answered
@@ -334,23 +356,27 @@ class KafkaSinkWriter:
         return True
 
     def _write(self, producer: Any, sending: Sending, batches: Batches, said: Any) -> None:
-        """Tuples and id in one transaction."""
+        """Tuples and id in one transaction; the id while the tuples are on their way."""
         producer.begin_transaction()
         sending.give(batches)
+        try:
+            self._say(producer, sending, said)
+        finally:
+            sending.hear()  # If a tuple was refused, that is why the id is.
         sending.flush()
-        self._commit(producer, sending, said)
+        producer.commit_transaction(_COMMIT_S)
 
     def _deliver(self, producer: Any, sending: Sending, batches: Batches, said: Any) -> None:
         """First the tuples, and then the id."""
         sending.give(batches)
         sending.await_delivery(said.offset)
         producer.begin_transaction()
-        self._commit(producer, sending, said)
+        self._say(producer, sending, said)
+        producer.commit_transaction(_COMMIT_S)
 
-    def _commit(self, producer: Any, sending: Sending, said: Any) -> None:
+    def _say(self, producer: Any, sending: Sending, said: Any) -> None:
         producer.send_offsets_to_transaction([said], self._group, _COMMIT_S)
         sending.moved_s = time.monotonic()
-        producer.commit_transaction(_COMMIT_S)
 
     def _is_away(self) -> bool:
         """Whether the broker does not answer, or does not know its topics yet."""

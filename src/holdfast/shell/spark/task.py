@@ -56,6 +56,7 @@ from holdfast.shell.processes import begin_session, die_with_parent, keep_freed_
 from holdfast.shell.sources.base import SourceReader, SourceSpec, newest_id, stirs
 from holdfast.shell.spark.meter import Meter
 from holdfast.shell.spark.supervisor import supervise
+from holdfast.shell.spark.syncing import Syncing
 from holdfast.shell.spark.traffic import Traffic
 from holdfast.shell.storage.errors import (
     LogSuperseded,
@@ -231,10 +232,9 @@ class NodeTask:
         self._replays: dict[StreamId, RangeReader] = {}  # of what was spilled
         self._timers: dict[str, int] = {}
         self._pending: deque[Stimulus] = deque()
-        self._synced: deque[Stimulus] = deque()  # from the thread that syncs sinks
-        self._sync_requests: deque[StreamId] = deque()
-        self._sync_wake = threading.Event()
-        self._sync_error: Exception | None = None
+        self._answers: deque[Stimulus | Exception] = deque()  # of other threads
+        self._syncing = Syncing("sync-sinks", self._answer)
+        self._settling: dict[StreamId, Syncing] = {}  # sinks that wait for a broker, not a disk
         self._is_closing = False
         self._node: Node | None = None
         self._standby: StandbyReplica | None = None  # a passive secondary, until it is promoted
@@ -270,12 +270,8 @@ class NodeTask:
 
     def run(self) -> None:
         """Serve until told to stop."""
-        threads = [
-            threading.Thread(target=self._sync_sinks, name="sync-sinks", daemon=True),
-            threading.Thread(target=self._keep_alive, name="keep-alive", daemon=True),
-        ]
-        for thread in threads:
-            thread.start()
+        keeping_alive = threading.Thread(target=self._keep_alive, name="keep-alive", daemon=True)
+        keeping_alive.start()
         try:
             while True:
                 self._turn()
@@ -287,9 +283,12 @@ class NodeTask:
         finally:
             self._is_closing = True
             self._closing.set()
-            self._sync_wake.set()
+            threads = [self._syncing, *self._settling.values()]
+            for thread in threads:
+                thread.end()
             for thread in threads:
                 thread.join()
+            keeping_alive.join()
 
     def _hello(self) -> None:
         self._say(
@@ -330,10 +329,11 @@ class NodeTask:
             if self._opening is None:
                 self._hello_again()
             return
-        if self._sync_error is not None:
-            raise self._sync_error
-        while self._synced:
-            self._take(self._synced.popleft())
+        while self._answers:
+            answer = self._answers.popleft()
+            if isinstance(answer, Exception):
+                raise answer
+            self._take(answer)
         machine = self._node or self._standby
         if machine is None:
             self._alive_word = self._alive(None)
@@ -523,6 +523,9 @@ class NodeTask:
             return
         for stream, writer in opening.writers.items():
             self._sinks[StreamId(stream)] = writer
+            self._settling[StreamId(stream)] = Syncing(
+                f"settle-{stream}", self._answer, writer.commit_interval_s
+            )
         word, self._word_waiting, self._opening = self._word_waiting, None, None
         self._on_word(word)
 
@@ -774,8 +777,10 @@ class NodeTask:
         self._pending.append(events.SourceStirred(self._listened_to.pop(descriptor)))
 
     def _write_sink(self, effect: events.WriteSink) -> None:
-        batch = effect.batch
-        _append(self._sinks[effect.stream], batch)
+        batch, writer = effect.batch, self._sinks[effect.stream]
+        _append(writer, batch)
+        if isinstance(writer, KafkaSinkWriter) and writer.is_exactly_once:
+            self._settling[effect.stream].request(effect.stream, writer)  # Readers wait for it.
         if batch.created_us:
             self._latency.add(int(time.time() * 1e6) - batch.created_us, batch.count)
 
@@ -785,30 +790,12 @@ class NodeTask:
             writer.end()
 
     def _sync_sink(self, effect: events.SyncSink) -> None:
-        self._sync_requests.append(effect.stream)
-        self._sync_wake.set()
+        stream = effect.stream
+        self._settling.get(stream, self._syncing).request(stream, self._sinks[stream])
 
-    def _sync_sinks(self) -> None:
-        """A thread of its own: the stream goes on while the disk works."""
-        while not self._is_closing:
-            self._sync_wake.wait()
-            self._sync_wake.clear()
-            while self._sync_requests:
-                stream = self._sync_requests.popleft()
-                writer = self._sinks[stream]
-                durable_before = writer.next_id
-                try:
-                    writer.sync()
-                    self._answer(events.SinkSynced(stream, durable_before))
-                    writer.tidy()
-                except Exception as error:  # The loop raises it.
-                    self._sync_error = error
-                    self._waker.wake()
-                    return
-
-    def _answer(self, stimulus: Stimulus) -> None:
-        """What another thread has done: the loop is to look at once."""
-        self._synced.append(stimulus)
+    def _answer(self, answer: Stimulus | Exception) -> None:
+        """What another thread has done, or failed to do: the loop is to look at once."""
+        self._answers.append(answer)
         self._waker.wake()
 
     def _spill(self, effect: events.SpillBatches) -> None:

@@ -6,4 +6,4 @@ from contract import read
 from holdfast_topics_job import run
 
 if __name__ == "__main__":
-    run(read(), {}, exactly_once=False)
+    run(read(), exactly_once=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from contract import BID_COLUMNS, Job, read, say
 
@@ -22,8 +23,8 @@ def build(query: str, bids: Stream) -> Stream:
     )
 
 
-def run(job: Job, options: dict[str, str], *, exactly_once: bool = True) -> None:
-    """Run until killed."""
+def run(job: Job, **settings: Any) -> None:
+    """Run until killed, with settings of the sink."""
     spark = session("holdfast-bench-peers")
     spark.sparkContext.setLogLevel("OFF")
     flow = Dataflow(job.query)
@@ -32,12 +33,12 @@ def run(job: Job, options: dict[str, str], *, exactly_once: bool = True) -> None
         servers=job.servers, topic=job.inputs["bid"], name="bids", schema=BID_COLUMNS, unit="query"
     )
     results = build(job.query, bids.unit("query"))
-    results.sink_kafka("results", servers=job.servers, topic=job.output, exactly_once=exactly_once)
+    results.sink_kafka("results", servers=job.servers, topic=job.output, **settings)
     say(started=time.time())
     protection = UpstreamBackup()
-    query = flow.start(spark, checkpointLocation=job.state, protection=protection, options=options)
+    query = flow.start(spark, checkpointLocation=job.state, protection=protection)
     query.awaitTermination()
 
 
 if __name__ == "__main__":
-    run(read(), {})
+    run(read())

@@ -1,4 +1,4 @@
-"""Holdfast from topic to topic, a transaction per 5 ms."""
+"""Holdfast from topic to topic, one transaction after the other."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from contract import read
 from holdfast_topics_job import run
 
 if __name__ == "__main__":
-    run(read(), {"spark.holdfast.ackIntervalMs": "5"})
+    run(read(), commit_interval=None)

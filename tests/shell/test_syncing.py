@@ -85,6 +85,11 @@ def test_an_error_is_told_and_is_the_end(
     assert sink.syncs == 1
 
 
+def test_nobody_asks_and_it_ends_all_the_same(syncing: Syncing) -> None:
+    syncing.end()
+    syncing.join()
+
+
 def test_syncs_begin_no_sooner_than_the_interval_after_one_another(
     told: queue.Queue[SinkSynced | Exception],
 ) -> None:

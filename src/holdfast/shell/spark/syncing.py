@@ -32,7 +32,7 @@ class Syncing:
     def __init__(
         self, name: str, tell: Callable[[SinkSynced | Exception], None], interval_s: float = 0.0
     ) -> None:
-        """Start it.
+        """It starts with the first request.
 
         Args:
             name: Of the thread.
@@ -41,17 +41,22 @@ class Syncing:
         """
         self._tell = tell
         self._interval_s = interval_s
-        self._requests: deque[tuple[StreamId, Syncable]] = deque()
+        self._requests: deque[StreamId] = deque()
+        self._writers: dict[StreamId, Syncable] = {}
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._has_started = False
 
     def request(self, stream: StreamId, writer: Syncable) -> None:
         """Have a sink synced; once, however often that is asked for before it begins."""
-        if (stream, writer) not in self._requests:
-            self._requests.append((stream, writer))
+        self._writers[stream] = writer
+        if stream not in self._requests:
+            self._requests.append(stream)
             self._wake.set()
+        if not self._has_started:
+            self._has_started = True
+            self._thread.start()
 
     def end(self) -> None:
         """Do not wait for another interval or request."""
@@ -60,7 +65,8 @@ class Syncing:
 
     def join(self) -> None:
         """Wait for the thread, after `end`."""
-        self._thread.join()
+        if self._has_started:
+            self._thread.join()
 
     def _run(self) -> None:
         try:
@@ -69,12 +75,13 @@ class Syncing:
                 self._wake.clear()
                 while self._requests:
                     began_s = time.monotonic()
-                    self._sync(*self._requests.popleft())
+                    self._sync(self._requests.popleft())
                     self._closing.wait(self._interval_s - (time.monotonic() - began_s))
         except Exception as error:  # The loop raises it.
             self._tell(error)
 
-    def _sync(self, stream: StreamId, writer: Syncable) -> None:
+    def _sync(self, stream: StreamId) -> None:
+        writer = self._writers[stream]
         durable_before = writer.next_id
         writer.sync()
         self._tell(SinkSynced(stream, durable_before))

@@ -324,7 +324,7 @@ def test_transactions_that_follow_one_another_count_in_the_order_of_their_tuples
     kafka.create_topic("in-turn", 1)
     incarnation, written = 0, 0
     for number in range(60):
-        if number % 20 == 0:  # What is open when its writer is replaced does not count.
+        if number % 20 == 0:  # The former one is not closed: its successor fences it.
             incarnation += 1
             writer = sink(kafka, "in-turn", tmp_path, incarnation)
             assert writer.next_id == written

@@ -780,7 +780,7 @@ class NodeTask:
         batch, writer = effect.batch, self._sinks[effect.stream]
         _append(writer, batch)
         if isinstance(writer, KafkaSinkWriter) and writer.is_exactly_once:
-            self._settling[effect.stream].request(effect.stream, writer)  # Readers wait for it.
+            self._sync_sink(events.SyncSink(effect.stream))  # Readers wait for it.
         if batch.created_us:
             self._latency.add(int(time.time() * 1e6) - batch.created_us, batch.count)
 

@@ -24,5 +24,5 @@ def patiently(call: Callable[[], _T]) -> _T:
         try:
             return call()
         except StoreUnavailable:
-            time.sleep(_RETRY_S * 2**attempt)
+            time.sleep(_RETRY_S * 2**attempt)  # Nothing tells when it is back.
     return call()

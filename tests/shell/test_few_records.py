@@ -106,6 +106,7 @@ def test_what_is_read_is_what_arrow_reads(values: list[bytes]) -> None:
     [
         [b'{"id":1,"small":-3,"price":0.5,"name":"a","is_new":true}'],
         [b'{"at":"2026-01-01T00:00:01.5Z","local":"2026-01-01T00:00:01"}', b'{"more":1}', b"{}"],
+        [b'{"name":"a \\"quoted\\" word","more":"\\\\"}', b'{"name":"},{"}'],
     ],
 )
 def test_ordinary_records_are_read(values: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +120,17 @@ def test_ordinary_records_are_read(values: list[bytes], monkeypatch: pytest.Monk
     [
         [b'{"id":1},{"id":2}'],
         [b'{"id":1},{"a":[{}', b"{}]}"],
+        [b'{"id":1},{"id":2}', b'{"a":[{}', b"{}]}"],
+        [b'{"name":"x}', b'{y"}', b'{"id":1},{"id":2}'],
+        [b'{"id":1},{"id":2', b'"id":3}'],
+        [b'{"id":1},\n{"id":2', b'"id":3}'],
+        [b'{"name":"a\nb"}'],
+        [None],
+        [b""],
+        [b"5"],
         [b'{"id":1,"id":1}'],
+        [b'{"id":1}', b'{"more":"x","more":"y"}'],
+        [b'{"more":"\\n","more":"\\n"}'],
         [b'{"id":1.0}'],
         [b'{"id":true}'],
         [b'{"price":1}'],
@@ -135,7 +146,7 @@ def test_ordinary_records_are_read(values: list[bytes], monkeypatch: pytest.Monk
         [b'{"id":1}'] * (FEW + 1),
     ],
 )
-def test_odd_or_many_records_are_left_to_arrow(values: list[bytes]) -> None:
+def test_odd_or_many_records_are_left_to_arrow(values: list[bytes | None]) -> None:
     assert read_few(values, SCHEMA) is None
 
 

@@ -4,6 +4,7 @@ import datetime
 import decimal
 import json
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -257,3 +258,13 @@ def test_plain_values_need_their_column() -> None:
         Encoder("string", ("k",)).check(batch.schema)
     with pytest.raises(KafkaError, match="one of bytes, string, json"):
         Encoder("arrow").check(batch.schema)
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128, pa.decimal256])
+@pytest.mark.parametrize("scale", [-2, 0, 3, 6, 7, 12])
+def test_decimals_are_plain_text(kind: Callable[[int, int], pa.DataType], scale: int) -> None:
+    unit = decimal.Decimal(1).scaleb(-scale)
+    values = [None, *(n * unit for n in (0, 1, -1, 907, -120, 10**17))]
+    rows = Encoder("json").records(timed({"d": pa.array(values, kind(38, scale))}))
+    found = [json.loads(value)["d"] for _, value in rows if value is not None]
+    assert found == [None if value is None else f"{value:f}" for value in values]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -104,11 +105,15 @@ class Decoder:
     time: str | None = None
     has_dead_letters: bool = False
 
-    @property
+    @cached_property
     def log_schema(self) -> pa.Schema:
         """Of the rows, without the time column."""
         fields = [*self.schema, *POSITION, *(DEAD if self.has_dead_letters else [])]
         return pa.schema(fields)
+
+    @cached_property
+    def _timed_schema(self) -> pa.Schema:
+        return with_time(self.log_schema)
 
     def decode(self, records: Records, floor_us: int) -> Decoded:
         """Rows in the order of their records; a record in Arrow may hold any number.
@@ -123,27 +128,31 @@ class Decoder:
         errors: dict[int, str] = {}
         attributes, of = _DECODERS[self.kind](self, records, errors)
         times = self._times(attributes, records, of, errors)
-        is_bad = np.isin(of, np.fromiter(errors, np.int64, len(errors)))
-        if errors and not self.has_dead_letters:
+        is_bad = np.zeros(len(of), np.bool_)
+        if errors:
+            self._require_dead_letters(records, errors)
+            is_bad = np.isin(of, np.fromiter(errors, np.int64, len(errors)))
+            stamps = np.array(records.timestamps_us, dtype=np.int64)[of]
+            times = np.where(is_bad, np.maximum(stamps, max(floor_us, 0)), times)
+        partitions = np.array(records.partitions, dtype=np.int32)[of]
+        columns = [*(self._nulled(attributes, is_bad) if errors else attributes.columns)]
+        columns.append(pa.array(partitions))
+        columns.append(pa.array(np.array(records.offsets, dtype=np.int64)[of]))
+        if self.has_dead_letters:
+            columns += _dead(records, of, is_bad, errors)
+        columns.append(pa.array(times))
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._timed_schema)
+        return Decoded(batch, times, partitions, is_bad)
+
+    def _require_dead_letters(self, records: Records, errors: dict[int, str]) -> None:
+        if not self.has_dead_letters:
             first = min(errors)
             raise KafkaError(
                 f"partition {records.partitions[first]}, offset {records.offsets[first]}: "
                 f"{errors[first]}; give the source dead_letters=... to put such records aside"
             )
-        stamps = np.array(records.timestamps_us, dtype=np.int64)[of]
-        times = np.where(is_bad, np.maximum(stamps, max(floor_us, 0)), times)
-        partitions = np.array(records.partitions, dtype=np.int32)[of]
-        columns = [*self._nulled(attributes, is_bad), pa.array(partitions)]
-        columns.append(pa.array(np.array(records.offsets, dtype=np.int64)[of]))
-        if self.has_dead_letters:
-            columns += _dead(records, of, is_bad, errors)
-        columns.append(pa.array(times))
-        batch = pa.RecordBatch.from_arrays(columns, schema=with_time(self.log_schema))
-        return Decoded(batch, times, partitions, is_bad)
 
     def _nulled(self, attributes: pa.RecordBatch, is_bad: np.ndarray) -> list[pa.Array]:
-        if not is_bad.any():
-            return list(attributes.columns)
         keep = pa.array(~is_bad)
         return [
             pc.if_else(keep, column, pa.scalar(None, column.type)) for column in attributes.columns
@@ -219,6 +228,9 @@ def _text(column: pa.Array, given: Sequence[bytes | None], errors: dict[int, str
 
 
 def _decode_json(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows:
+    few = read_few(records.values, of.schema)
+    if few is not None:
+        return few, np.arange(few.num_rows)
     lines: list[bytes] = []
     numbers: list[int] = []
     for number, value in enumerate(records.values):

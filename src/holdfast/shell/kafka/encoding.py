@@ -24,6 +24,8 @@ FORMATS = ("bytes", "string", "json")
 HEADER = "holdfast"
 """Of every record: `<stream>/<tuple id>`, e.g. `counts[0]/17`."""
 
+_PLAIN_SCALE = 6
+"""With more digits behind the point Arrow writes small decimals with an exponent."""
 _UTC = datetime.UTC
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
@@ -102,6 +104,8 @@ def _texts(column: pa.Array) -> list[Any]:
         moments = pc.strftime(column.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%S")
         column = pc.binary_join_element_wise('"', moments, 'Z"' if kind.tz else '"', "")
         texts = column.to_pylist()
+    elif pa.types.is_decimal(kind) and 0 <= kind.scale <= _PLAIN_SCALE:
+        texts = pc.binary_join_element_wise('"', column.cast(pa.string()), '"', "").to_pylist()
     elif pa.types.is_integer(kind) or (pa.types.is_floating(kind) and _all_finite(column)):
         texts = column.to_pylist()
     elif kind == pa.string():

@@ -41,6 +41,7 @@ from holdfast.shell.storage.claim import Claim
 from holdfast.shell.storage.logs import open_writer
 
 _POLL_S = 0.02
+_AT_ONCE = 1024
 _RECORDS_MAX = 8192
 _BYTES_MAX = 8 << 20
 _SAVE_S = 5.0
@@ -360,12 +361,13 @@ class _Following:
         records = Records()
         size = 0
         first = client.poll(_POLL_S)
-        messages = [] if first is None else [first]
+        messages = [] if first is None else [first, *client.consume(_AT_ONCE, timeout=0)]
         while messages:
             size += self._add(messages, records)
-            if len(records.offsets) >= _RECORDS_MAX or size >= _BYTES_MAX:
+            is_full = len(records.offsets) >= _RECORDS_MAX or size >= _BYTES_MAX
+            if is_full or len(messages) < _AT_ONCE:
                 break
-            messages = client.consume(1024, timeout=0)
+            messages = client.consume(_AT_ONCE, timeout=0)
         return records
 
     def _add(self, messages: list[Any], records: Records) -> int:
@@ -438,10 +440,10 @@ class _Following:
         self._ingest.append(batch, boundaries.advance(), time.time_ns() // 1000)
 
     def _note_newest(self, partitions: np.ndarray, times_us: np.ndarray) -> None:
-        for partition in np.unique(partitions):
+        for partition in {*partitions.tolist()}:
             newest_us = int(times_us[partitions == partition].max())
-            self._boundaries.received(int(partition), newest_us)
-            position = self._positions.of[int(partition)]
+            self._boundaries.received(partition, newest_us)
+            position = self._positions.of[partition]
             position.newest_us = max(position.newest_us, newest_us)
 
     def _find_idle(self, now_ms: int) -> None:

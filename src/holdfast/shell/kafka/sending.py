@@ -102,9 +102,9 @@ class Sending:
         spec = self._spec
         delivery = _Delivery(self, first_id)
         self._deliveries.append(delivery)
+        self._require_wanted()
         for number, (key, value) in enumerate(spec.encoder.records(batch), first_id):
-            header = [(HEADER, f"{spec.stream}/{number}".encode())]
-            self._require_wanted()
+            header = [(HEADER, f"{spec.stream}/{number}")]
             while not self._is_taken(key, value, header, delivery):
                 if not is_patient:
                     return False
@@ -113,6 +113,7 @@ class Sending:
             self._next_id = number + 1
             delivery.given += 1
             if number % 1024 == 0:
+                self._require_wanted()
                 self.moved_s = time.monotonic()
         return True
 

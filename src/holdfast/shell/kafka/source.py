@@ -95,6 +95,9 @@ class KafkaReader:
             # In this order: the boundary may be that of fewer tuples, never of more.
             durable_us, durable_before = ingest.boundary_us, ingest.durable_before
             late = ingest.late_tuples
+        known = (self._read_before, self._boundary_us, self._late_tuples)
+        if not self._held and known == (durable_before, durable_us, late):
+            return SourceRows((), durable_us)  # The log holds nothing new.
         rows = self._log.read(self._read_before, max_tuples)
         self._held.extend(rows.batches)
         if rows.batches:

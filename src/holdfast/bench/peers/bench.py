@@ -80,14 +80,14 @@ FULL: Final = Sizes(
     RaceSizes({"q1": 10_000_000, "q3": 1_000_000, "q8": 1_000_000, "q12": 10_000_000}, 3, 600.0),
     LatencySizes(("q3", "q12"), (0.1, 0.5, 0.8), 3, 20.0, 5.0, 1_000_000),
     RecoverySizes(5, 10_000.0, 3.0, 240.0),
-    TopicsSizes(("q1", "q12"), 10_000, 3, 10.0, 15.0),
+    TopicsSizes(("q1", "q12"), 500_000, 10_000, 3, 10.0, 15.0),
 )
 QUICK: Final = Sizes(
     "quick",
     RaceSizes({"q12": 300_000, "q3": 150_000}, 1, 600.0),
     LatencySizes(("q3",), (0.5,), 1, 5.0, 3.0, 100_000),
     RecoverySizes(1, 5_000.0, 2.0, 90.0),
-    TopicsSizes(("q12",), 5_000, 1, 5.0, 3.0),
+    TopicsSizes(("q12",), 50_000, 5_000, 1, 5.0, 3.0),
 )
 
 __all__ = ["EXPERIMENTS", "FULL", "NAMES", "QUERIES", "QUICK", "run"]

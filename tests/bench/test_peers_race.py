@@ -202,7 +202,7 @@ def test_an_experiment_is_kept_query_by_query(
         cache=tmp_path,
         keep=lambda found: kept.append(set(found["latency"])),
     )
-    assert kept == [{"q3"}, {"q3", "q12"}]
+    assert kept == [{"q1"}, {"q1", "q3"}, {"q1", "q3", "q12"}]
 
 
 def test_who_cannot_keep_up_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow
+from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import RescalingError
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
 from holdfast.api.query import Query
-from holdfast.api.rescaling import instances_decided, instances_in, rewrite, settle, with_instances
+from holdfast.api.rescaling import (
+    Rescaling,
+    instances_decided,
+    instances_in,
+    rewrite,
+    settle,
+    with_instances,
+)
 from holdfast.api.windows import counting, tumbling
+from holdfast.shell.storage.errors import StorageError
 
 pytestmark = pytest.mark.slow
 AT = 1_700_000_000
@@ -56,16 +66,20 @@ def started(
     )
 
 
+@pytest.mark.parametrize(
+    "store", [None, EmbeddedStore(chunk_bytes=1 << 20)], ids=["folder", "data nodes"]
+)
 def test_results_do_not_show_that_the_parallelism_has_changed(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, store: EmbeddedStore | None
 ) -> None:
+    often = replace(OFTEN, store=store)
     put(spark, tmp_path / "in", 0, 12_000)
-    query = started(spark, tmp_path, 1)
+    query = started(spark, tmp_path, 1, often)
     query.processAllAvailable()
     os.kill(query.pid("totals[0]"), signal.SIGKILL)
     query.stop()
     put(spark, tmp_path / "in", 12_000, 25_000)
-    query = started(spark, tmp_path, 3)
+    query = started(spark, tmp_path, 3, often)
     try:
         assert {node for node in query.nodes if node.startswith("totals")} == {
             "totals[0]",
@@ -79,7 +93,7 @@ def test_results_do_not_show_that_the_parallelism_has_changed(
     finally:
         query.stop()
     put(spark, tmp_path / "in", 31_000, 42_000)
-    query = started(spark, tmp_path, 2, trigger={"availableNow": True})
+    query = started(spark, tmp_path, 2, often, trigger={"availableNow": True})
     assert query.awaitTermination(200)
     for sink in ("totals", "some"):
         checked = query.verify(sink)
@@ -87,7 +101,32 @@ def test_results_do_not_show_that_the_parallelism_has_changed(
     counts = query.to_dataframe("totals").groupBy("window_start").count().collect()
     assert [row["count"] for row in counts] == [37] * 5
     with pytest.raises(RescalingError, match="source rows has ended"):
-        started(spark, tmp_path, 1)
+        started(spark, tmp_path, 1, often)
+
+
+def test_an_attempt_that_came_to_nothing_can_be_repeated(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has written is there already, under the names that the next one uses."""
+    put(spark, tmp_path / "in", 0, 12_000)
+    query = started(spark, tmp_path, 1)
+    query.processAllAvailable()
+    query.stop()
+
+    def fail(*_: Any) -> None:
+        raise StorageError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Rescaling, "_decide", fail)
+        with pytest.raises(StorageError, match="no room"):
+            started(spark, tmp_path, 3)
+    left = [path.name for path in (tmp_path / "q" / "checkpoint").iterdir()]
+    assert any(name.startswith("totals[2]-") for name in left)
+    put(spark, tmp_path / "in", 12_000, 13_000)
+    query = started(spark, tmp_path, 3, trigger={"availableNow": True})
+    assert query.awaitTermination(200)
+    checked = query.verify("totals")
+    assert checked.is_identical, checked
 
 
 def held(spark: SparkSession, folder: Path, trigger: Mapping[str, Any] | None) -> Dataflow:

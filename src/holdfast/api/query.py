@@ -128,24 +128,30 @@ def start(
     try:
         text = describe(flow, place(), protections)
         former = settle(location, text)
-        if former is not None:
+        rescaling: Rescaling | None = None
+        if former is None:
+            claim(location, text)
+        else:
             _require_divisible(flow, ingests, checkpointed)
-            before = place(former)
-            _check_slots(spark, before, [], None, wait_s)
-            _rescale(flow, spark, location, before, place(), values, checkpointed)
-            rewrite(location, text)
-        claim(location, text)
-        _start_ingests(spark, ingests)
-        plan = place()  # Again: a replay begins when its recording is complete.
+            timeout_s = values["drainTimeoutMs"] / 1000
+            rescaling = Rescaling(place(former), place(), location, timeout_s)
+            rescaling.require_possible()
+            _check_slots(spark, place(former), [], embedded, wait_s)
         store: StoreSpec | None = None
         if embedded is not None:
             chunks = _start_chunks(spark, location, embedded, flow.name, executors, values)
             store = chunks.spec
         elif checkpointed is not None:
             store = checkpointed.store_spec(location)
+        writers = 0 if checkpointed is None else checkpointed.writers or 0
+        if rescaling is not None:
+            assert store is not None  # It is divisible.
+            _rescale(flow, spark, replace(rescaling, store=store), values, store, writers)
+            rewrite(location, text)
+        _start_ingests(spark, ingests)
+        plan = place()  # Again: a replay begins when its recording is complete.
         if store is not None:
             _describe_operators(location, describe_operators(plan, store))
-        writers = 0 if checkpointed is None else checkpointed.writers or 0
         cluster = _cluster(flow, spark, location, plan, values, store, writers, executors)
     except BaseException:
         executors.stop()
@@ -171,11 +177,6 @@ def _require_divisible(
     """Raise `RescalingError` for dataflows whose instances cannot change."""
     if checkpointed is None:
         raise RescalingError("other numbers of instances need protection=Checkpointed(...)")
-    if isinstance(checkpointed.store, EmbeddedStore):
-        raise RescalingError(
-            "other numbers of instances need a store that is there without the query; an "
-            "EmbeddedStore() is not"
-        )
     for step in flow.steps:
         settings = step.settings
         if step.kind == "source" and "kafka" in settings:
@@ -204,23 +205,21 @@ def _require_divisible(
 def _rescale(
     flow: Dataflow,
     spark: SparkSession,
-    location: str,
-    former: Plan,
-    wanted: Plan,
+    rescaling: Rescaling,
     values: dict[str, int],
-    checkpointed: Checkpointed | None,
+    store: StoreSpec,
+    writers: int,
 ) -> None:
     """Have the location go on with other numbers of instances."""
-    assert checkpointed is not None
-    store = checkpointed.store_spec(location)
-    timeout_s = values["drainTimeoutMs"] / 1000
-    rescaling = Rescaling(former, wanted, location, store, timeout_s)
-    rescaling.require_possible()
+    location, former = rescaling.location, rescaling.former
     counters = _commit_counters(former)
-    writers = checkpointed.writers or 0
     executors = Executors(spark.sparkContext, flow.name)  # The cluster ends their watch.
     executors.start()
-    cluster = _cluster(flow, spark, location, former, values, store, writers, executors)
+    try:
+        cluster = _cluster(flow, spark, location, former, values, store, writers, executors)
+    except BaseException:
+        executors.stop()
+        raise
     rescaling.run(cluster, lambda: {s: counter.rows() for s, counter in counters.items()})
 
 
@@ -261,7 +260,12 @@ def _start_chunks(
         ports=_ports(values),
     )
     chunks.start()
-    if not chunks.wait_until_up(_DATA_NODES_UP_S):
+    try:
+        is_up = chunks.wait_until_up(_DATA_NODES_UP_S)
+    except BaseException:  # Somebody will not wait any longer.
+        chunks.stop()
+        raise
+    if not is_up:
         waits = "; ".join(chunks.waits())
         _LOG.warning("not all data nodes came up within %s s; %s", _DATA_NODES_UP_S, waits)
     return chunks

@@ -19,6 +19,7 @@ processed. With any other producer that is refused.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -40,6 +41,7 @@ from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import Journal, read_entries
+from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.storage.paths import sync_path
 from holdfast.shell.storage.places import is_remote, local_path, read_if_any, store_at
@@ -53,8 +55,9 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.operators.base import Operator
     from holdfast.shell.spark.launch import Cluster, NodeReport
-    from holdfast.shell.stores.base import StoreSpec
+    from holdfast.shell.stores.base import CheckpointStore, StoreSpec
 
+_LOG = logging.getLogger(__name__)
 _INSTANCES: Final = re.compile(r"unit (\S+): (\d+) instances")
 _LOOK_INTERVAL_S: Final = 0.05
 _PROCESSED_ALL: Final = 2**62
@@ -97,15 +100,15 @@ class Rescaling:
         former: Of what the location holds.
         wanted: Of what it is to go on with.
         location: The checkpoint location.
-        store: Where checkpoints are.
         timeout_s: How long the drain may take.
+        store: Where checkpoints are; not looked at before it runs.
     """
 
     former: Plan
     wanted: Plan
     location: str
-    store: StoreSpec
     timeout_s: float
+    store: StoreSpec | None = None
 
     def require_possible(self) -> None:
         """Raise `RescalingError` for what cannot be divided, before anything is done."""
@@ -285,6 +288,7 @@ class Rescaling:
         )
         io = self._io(plan.node, workers)
         try:
+            io.forget_now(checkpoint)  # Of an attempt that came to nothing: nobody knows of it.
             stored = io.write_now(prepared)
             ref = CheckpointRef(stored.checkpoint, stored.checksum, stored.bases())
             io.load_pages_now(ref, plan.limits.state_bytes)
@@ -305,7 +309,11 @@ class Rescaling:
         return [spec.build(pages) for spec in plan.operators]
 
     def _io(self, node: NodeId, workers: int) -> IOService:
-        return IOService(self.store.open(), node, workers, lambda _: None, lambda *_: ())
+        return IOService(self._opened(), node, workers, lambda _: None, lambda *_: ())
+
+    def _opened(self) -> CheckpointStore:
+        assert self.store is not None
+        return self.store.open()
 
     # -- deciding -----------------------------------------------------------------------------
 
@@ -316,13 +324,15 @@ class Rescaling:
         finally:
             journal.close()
         remaining = {plan.node for plan in self.wanted.nodes}
-        store = self.store.open()
+        store = self._opened()
         try:
             for plan in self.former.nodes:
                 if plan.node in remaining:
                     continue
                 for name in store.names(f"{plan.node}-"):
                     store.delete(name)
+        except StorageError as error:  # It is decided; what stays takes room, and that is all.
+            _LOG.warning("checkpoints of former instances were not deleted: %s", error)
         finally:
             store.close()
 

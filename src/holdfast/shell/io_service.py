@@ -174,6 +174,10 @@ class IOService:
         """Delete the files of checkpoints, in the background."""
         self._jobs.submit(self._forget, *checkpoints)
 
+    def forget_now(self, checkpoint: CheckpointId) -> None:
+        """Delete a checkpoint's files, if there are any."""
+        self._forget(checkpoint)
+
     def _forget(self, *checkpoints: CheckpointId) -> None:
         """What cannot be deleted now is tried again with the next, or by the next incarnation."""
         self._undeleted.update(checkpoints)

@@ -1,11 +1,16 @@
 """The ingest log: exactly once by batch id, the same stream for every reader, lateness."""
 
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
@@ -71,6 +76,87 @@ def test_files_without_a_commit_do_not_count(tmp_path: Path) -> None:
     ingest_log.prepare(str(tmp_path), META)
     file(tmp_path, [1])
     assert read(tmp_path) == ([], [])
+
+
+def test_a_file_shows_up_when_it_is_whole(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    shown: list[list[str]] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for first in (0, 200_000):
+            yield rows(range(200_000), first)
+            found = (tmp_path / "files").glob("*")
+            shown.append([path.name for path in found if not path.name.endswith(".draft")])
+
+    made = ingest_log.write_file(str(tmp_path), META, batches())
+    assert made is not None
+    assert shown == [[], []]
+    assert [path.name for path in (tmp_path / "files").iterdir()] == [made.name]
+
+
+def test_what_was_read_ahead_is_not_read_again(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    reader = IngestLogReader(str(tmp_path), 0, 1)
+    made = file(tmp_path, [1, 2, 3])
+    reader.read_ahead([made.name])
+    assert reader.poll() == []
+    shutil.rmtree(tmp_path / "files")
+    ingest_log.commit(str(tmp_path), 0, [made], by="query a")
+    assert [logged.batch.column(0).to_pylist() for logged in reader.poll()] == [[0, 1, 2]]
+    assert (reader.next_id, reader.rows_read, reader.boundary_us) == (3, 3, 3)
+
+
+@given(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=6), min_size=1, max_size=6))
+def test_reading_ahead_changes_nothing(batches: list[list[int]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root, delayed = Path(name), IngestMeta(SCHEMA, "at", 7)
+        ingest_log.prepare(name, delayed)
+        ahead = IngestLogReader(name, 0, 1)
+        for number, times in enumerate(batches):
+            made = file(root, times, 10 * number, delayed)
+            ahead.read_ahead([made.name])
+            ingest_log.commit(name, number, [made], by="query a")
+        plain = IngestLogReader(name, 0, 1)
+        seen = [
+            (logged.first_id, logged.boundary_us, logged.batch.column(0).to_pylist())
+            for logged in plain.poll()
+        ]
+        found = [
+            (logged.first_id, logged.boundary_us, logged.batch.column(0).to_pylist())
+            for logged in ahead.poll()
+        ]
+        assert found == seen
+        assert [b.to_pylist() for b in ahead.take_late()] == [
+            b.to_pylist() for b in plain.take_late()
+        ]
+
+
+def test_what_is_wrong_with_a_file_counts_when_it_is_committed(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    reader = IngestLogReader(str(tmp_path), 0, 1)
+    made = file(tmp_path, [1, 2, 3])
+    (segment,) = (tmp_path / "files" / made.name).iterdir()
+    segment.write_bytes(segment.read_bytes()[:-1])
+    reader.read_ahead(["nowhere", made.name, "gone"])
+    ingest_log.commit(str(tmp_path), 0, [replace(made, count=4)], by="query a")
+    with pytest.raises(StorageError, match="holds 3 rows, its commit says 4"):
+        reader.poll()
+
+
+def test_what_nobody_commits_is_forgotten(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    reader = IngestLogReader(str(tmp_path), 0, 1)
+    made = [file(tmp_path, [at], first=at) for at in range(17)]
+    large = file(tmp_path, range(300_000))
+    for one in (*made, large):
+        reader.read_ahead([one.name])
+    shutil.rmtree(tmp_path / "files")
+    ingest_log.commit(str(tmp_path), 0, made[1:], by="query a")
+    assert len(reader.poll()) == 16
+    for number, lost in enumerate((made[0], large), 1):
+        ingest_log.commit(str(tmp_path), number, [lost], by="query a")
+        with pytest.raises(StorageError, match="holds 0 rows"):
+            reader.poll()
 
 
 def test_batch_writes_at_the_same_time_all_count(tmp_path: Path) -> None:

@@ -60,6 +60,9 @@ class AwayStore(FolderStore):
     def size(self, name: str) -> int:
         raise StoreUnavailable("no route to host")
 
+    def read(self, name: str) -> memoryview:
+        raise StoreUnavailable("no route to host")
+
 
 class CancellingStore(FolderStore):
     """Somebody cancels the checkpoint as soon as the first file is there."""

@@ -1,6 +1,7 @@
 """Sources that tell when there is more, and threads that are woken."""
 
 import select
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -10,9 +11,11 @@ import pytest
 
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleType, with_time
-from holdfast.shell.sources.base import stirs
+from holdfast.shell.sources.base import newest_id, stirs
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage import ingest_log
+from holdfast.shell.storage.errors import StorageError
+from holdfast.shell.storage.folder_watch import Change, FolderWatch
 from holdfast.shell.storage.ingest_log import IngestMeta
 from holdfast.shell.storage.logs import open_writer
 from holdfast.shell.transport.waker import Waker
@@ -25,9 +28,13 @@ def is_ready(descriptor: int, timeout_s: float = 0.0) -> bool:
     return bool(select.select([descriptor], [], [], timeout_s)[0])
 
 
-def commit(root: str, at: int) -> None:
+def one_row(at: int) -> pa.RecordBatch:
     rows = pa.array([at], pa.int64()).cast(SCHEMA.field("at").type)
-    file = ingest_log.write_file(root, META, [pa.RecordBatch.from_arrays([rows], schema=SCHEMA)])
+    return pa.RecordBatch.from_arrays([rows], schema=SCHEMA)
+
+
+def commit(root: str, at: int) -> None:
+    file = ingest_log.write_file(root, META, [one_row(at)])
     assert file is not None
     ingest_log.append_batch(root, [file])
 
@@ -58,6 +65,67 @@ def test_an_ingest_log_tells_of_every_commit_and_of_its_end(
     ingest_log.end(root)
     assert is_ready(stirs(reader), 5)
     reader.close()
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_the_only_reader_of_an_ingest_log_has_files_before_they_are_committed(
+    tmp_path: Path, partitions: int
+) -> None:
+    root = str(tmp_path)
+    ingest_log.prepare(root, META)
+    commit(root, 0)
+    reader = LogSourceSpec(root, "ingest", 0, partitions).open()
+    stirs(reader)
+    assert [b.count for b in reader.read(0, 10).batches] == [1]
+    made = ingest_log.write_file(root, META, [one_row(1)])
+    assert made is not None
+    assert is_ready(stirs(reader), 5) == (partitions == 1)
+    assert not reader.read(1, 10).batches
+    shutil.rmtree(tmp_path / "files" / made.name)
+    ingest_log.append_batch(root, [made])
+    assert is_ready(stirs(reader), 5)
+    if partitions == 1:
+        assert [b.count for b in reader.read(1, 10).batches] == [1]
+    else:
+        with pytest.raises(StorageError, match="holds 0 rows"):
+            reader.read(1, 10)
+    reader.close()
+
+
+def test_the_end_of_a_log_is_found_while_spark_writes_on(tmp_path: Path) -> None:
+    """1. Whoever looks for the end reads on and on. 2. A draft appears. 3. The log goes on."""
+    root = str(tmp_path)
+    ingest_log.prepare(root, META)
+    reader = LogSourceSpec(root, "ingest").open()
+    stirs(reader)
+    for at in range(3):
+        commit(root, at)
+    assert [b.count for b in reader.read(0, 1).batches] == [1]
+    (tmp_path / "files" / "abc.draft").mkdir()
+    assert newest_id(reader) == 3
+    (tmp_path / "files" / "def.draft").mkdir()
+    assert not reader.read(3, 1).batches
+    commit(root, 3)
+    assert [b.count for b in reader.read(3, 1).batches] == [1]
+    reader.close()
+
+
+def test_a_watch_says_what_has_changed(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    second.mkdir()
+    watch = FolderWatch(str(first), str(second))
+    (second / "made").touch()
+    (second / "made").rename(second / "moved")
+    first.mkdir()
+    watch.look_for_missing()
+    (second / "moved").rename(first / "moved here")
+    assert watch.clear() == [
+        Change(str(second), "made", is_moved=False),
+        Change(str(second), "moved", is_moved=True),
+        Change(str(first), "moved here", is_moved=True),
+    ]
+    assert watch.clear() == []
+    watch.close()
 
 
 def test_a_stream_log_tells_of_what_is_appended(tmp_path: Path) -> None:

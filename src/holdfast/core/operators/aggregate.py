@@ -181,7 +181,7 @@ class WindowAggregate(Operator):
 
     def _update(self, rows: Rows, low: np.ndarray) -> Output:
         columns = self._groups.evaluate(rows.batch)
-        parts: list[tuple[np.ndarray, pa.RecordBatch]] = []
+        parts: list[tuple[np.ndarray | None, pa.RecordBatch]] = []
         cause = low.copy()
         shared: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
         for start, numbers in self._spec.assign(rows.time_us):
@@ -203,21 +203,11 @@ class WindowAggregate(Operator):
                     mask = np.ascontiguousarray(mask[:, some]) if mask.shape[1] else mask
             running = self._run(window, keys, arguments, mask)
             if self._is_changes:
-                if numbers is None:
-                    numbers = np.arange(len(rows.time_us), dtype=np.int64)
                 edges = self._edges(start, len(keys))
                 parts.append((numbers, self._batch(edges, keys, running, window.strings)))
         if not self._is_changes:
             return NOTHING
-        numbers = np.concatenate([numbers for numbers, _ in parts])
-        batch = parts[0][1]
-        if len(parts) > 1:
-            batch = pa.concat_batches([part for _, part in parts])
-            if bool((numbers[1:] < numbers[:-1]).any()):
-                permutation = np.argsort(numbers, kind="stable")
-                numbers, batch = numbers[permutation], batch.take(pa.array(permutation))
-        changed = Rows(batch, rows.time_us[numbers], rows.order[numbers], rows.created_us)
-        return Output((changed,), cause)
+        return Output((_in_row_order(rows, parts),), cause)
 
     def _attach(self, page_sets: tuple[PageSetId, ...] | None) -> _Window:
         """A window's structures, new or over these page sets."""
@@ -301,6 +291,22 @@ class WindowAggregate(Operator):
         columns += self._groups.key_columns(keys, strings)
         columns += self._groups.result_columns(values, strings)
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)
+
+
+def _in_row_order(rows: Rows, parts: Sequence[tuple[np.ndarray | None, pa.RecordBatch]]) -> Rows:
+    """What windows say of the rows with these numbers, None for all of them; at least one part."""
+    numbers, batch = parts[0]
+    if len(parts) == 1 and numbers is None:
+        # A copy: results that wait do not keep the memory that the rows came in.
+        return Rows(batch, rows.time_us.copy(), rows.order, rows.created_us)
+    every = np.arange(len(rows.time_us), dtype=np.int64)
+    numbers = np.concatenate([every if mine is None else mine for mine, _ in parts])
+    if len(parts) > 1:
+        batch = pa.concat_batches([part for _, part in parts])
+        if bool((numbers[1:] < numbers[:-1]).any()):
+            permutation = np.argsort(numbers, kind="stable")
+            numbers, batch = numbers[permutation], batch.take(pa.array(permutation))
+    return Rows(batch, rows.time_us[numbers], rows.order[numbers], rows.created_us)
 
 
 def _without_gaps(numbers: np.ndarray) -> np.ndarray | slice:

@@ -12,6 +12,7 @@ import enum
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ _CHECKED: Final = _RECORD.size - 8  # the checksum itself is the last field
 RECORD_HEADER_BYTES: Final = ALIGNMENT
 _HEADER_READ: Final = 4096
 """Few schemas need more."""
+_SCHEMAS_KNOWN: Final = 16
 
 
 class RecordKind(enum.IntEnum):
@@ -137,11 +139,17 @@ def decode_segment_header(data: bytes) -> SegmentHeader | CorruptRecord | Incomp
     if _checksum(data[: _SEGMENT.size - 8], body) != checksum:
         return CorruptRecord("checksum of the segment header is wrong")
     try:
-        schema = pa.ipc.read_schema(pa.py_buffer(body[name_size:]))
+        schema = _schema_of(body[name_size:])
         stream = body[:name_size].decode()
     except (pa.ArrowException, UnicodeDecodeError, ValueError, OSError, EOFError) as error:
         return CorruptRecord(f"segment header: {error}")
     return SegmentHeader(stream, incarnation, first_id, schema, _aligned(end))
+
+
+@lru_cache(maxsize=_SCHEMAS_KNOWN)
+def _schema_of(message: bytes) -> pa.Schema:
+    """Raises whatever Arrow says of bytes that are none; the same log has the same ones."""
+    return pa.ipc.read_schema(pa.py_buffer(message))
 
 
 def encode_record(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from dataclasses import dataclass, replace
@@ -13,8 +14,8 @@ from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.model.tuples import TupleBatch, TupleType
 from holdfast.shell.sources.base import SourceReader, SourceRows
 from holdfast.shell.sources.read_ahead import ReadAhead
-from holdfast.shell.storage.folder_watch import FolderWatch
-from holdfast.shell.storage.ingest_log import COMMITS, IngestLogReader
+from holdfast.shell.storage.folder_watch import Change, FolderWatch
+from holdfast.shell.storage.ingest_log import COMMITS, DRAFT, FILES, IngestLogReader
 from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.storage.places import is_remote, local_path
 
@@ -69,22 +70,30 @@ class LogSourceReader:
         self._next_id = -1
         self._boundary_us = BEGINNING_US
         self._watch: FolderWatch | None = None  # until somebody listens
+        self._is_drained = False  # when it was read last, there was nothing
 
     def fileno(self) -> int:
         """See `StirringReader`."""
         place = local_path(self._spec.path)
         if self._watch is None and not is_remote(place):
-            has_commits = self._spec.kind == "ingest"
-            folders = (place, f"{place}/{COMMITS}") if has_commits else (place,)
+            folders = [place]
+            if self._spec.kind == "ingest":
+                folders.append(f"{place}/{COMMITS}")
+                if self._spec.partitions == 1:  # All that comes is for this reader.
+                    folders.append(f"{place}/{FILES}")
             self._watch = FolderWatch(*folders)
         return -1 if self._watch is None else self._watch.fileno()
 
     def read(self, from_id: int, max_tuples: int) -> SourceRows:
         """See `SourceReader.read`."""
+        changes: list[Change] = []
         if self._watch is not None:
-            self._watch.clear()
+            changes = self._watch.clear()
             self._watch.look_for_missing()
-        if self._reader is None or from_id != self._next_id:
+        is_new = self._reader is None or from_id != self._next_id
+        if self._is_drained and not is_new and changes and all(map(_is_draft, changes)):
+            return SourceRows((), self._known_us)
+        if is_new:
             self._close_log()
             self._reader = self._open(from_id)
             self._next_id = from_id
@@ -105,11 +114,26 @@ class LogSourceReader:
             )
             self._next_id = logged.first_id + logged.count
         late = 0
+        self._is_drained = not batches
         if self._spec.kind == "ingest":
+            if not batches:
+                self._read_ahead(changes)
             late = sum(batch.num_rows for batch in self._reader.take_late())
             # A watermark, or late tuples, move it without a tuple.
             self._boundary_us = max(self._boundary_us, self._reader.boundary_us)
-        return SourceRows(tuple(batches), END_US if self._reader.ended else self._boundary_us, late)
+        return SourceRows(tuple(batches), self._known_us, late)
+
+    @property
+    def _known_us(self) -> int:
+        """The boundary of what has been read."""
+        is_over = self._reader is not None and self._reader.ended
+        return END_US if is_over else self._boundary_us
+
+    def _read_ahead(self, changes: list[Change]) -> None:
+        """Read what has come to an ingest log, while its commit is being made."""
+        self._reader.read_ahead(
+            [c.name for c in changes if c.is_moved and os.path.basename(c.folder) == FILES]
+        )
 
     @property
     def rows_read(self) -> int | None:
@@ -218,6 +242,11 @@ class PacedReader:
     def close(self) -> None:
         """See `SourceReader.close`."""
         self._reader.close()
+
+
+def _is_draft(change: Change) -> bool:
+    """Whether it is not for readers yet."""
+    return change.name.startswith(".") or change.name.endswith(DRAFT)
 
 
 def _oldest(batch: TupleBatch, start: int) -> int:

@@ -8,14 +8,32 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 _IN_MODIFY: Final = 0x2
 _IN_MOVED_TO: Final = 0x80
 _IN_CREATE: Final = 0x100
+_EVENT: Final = struct.Struct("iIII")  # watch, mask, cookie, bytes of the name behind it
 _READ_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something in a watched folder.
+
+    Attributes:
+        folder: As it was given.
+        name: What has changed in it; empty: nobody knows.
+        is_moved: Whether it has come to the folder by a rename, and so as a whole.
+    """
+
+    folder: str
+    name: str
+    is_moved: bool
 
 
 class FolderWatch:
@@ -24,6 +42,7 @@ class FolderWatch:
     def __init__(self, *folders: str) -> None:
         """Watch `folders`, which need not exist yet."""
         self._missing = list(folders)
+        self._folder_of: dict[int, str] = {}
         libc = _libc()
         self._fd = -1 if libc is None else libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self.look_for_missing()
@@ -38,19 +57,36 @@ class FolderWatch:
         if libc is None or self._fd < 0 or not self._missing:
             return
         mask = _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE
-        self._missing = [
-            folder
-            for folder in self._missing
-            if libc.inotify_add_watch(self._fd, os.fsencode(folder), mask) < 0
-        ]
+        missing, self._missing = self._missing, []
+        for folder in missing:
+            watch = libc.inotify_add_watch(self._fd, os.fsencode(folder), mask)
+            if watch < 0:
+                self._missing.append(folder)
+            else:
+                self._folder_of[watch] = folder
 
-    def clear(self) -> None:
-        """Forget what has changed so far."""
+    def clear(self) -> list[Change]:
+        """What has changed since it was asked last, in order."""
+        changes: list[Change] = []
         try:
-            while len(os.read(self._fd, _READ_BYTES)) > _READ_BYTES // 2:
-                pass
+            while self._fd >= 0:
+                events = os.read(self._fd, _READ_BYTES)
+                changes += self._changes(events)
+                if len(events) <= _READ_BYTES // 2:
+                    return changes
         except BlockingIOError:
             pass
+        return changes
+
+    def _changes(self, events: bytes) -> list[Change]:
+        changes: list[Change] = []
+        at = 0
+        while at < len(events):
+            watch, mask, _, size = _EVENT.unpack_from(events, at)
+            at += _EVENT.size + size
+            name = os.fsdecode(events[at - size : at].rstrip(b"\0"))
+            changes.append(Change(self._folder_of.get(watch, ""), name, bool(mask & _IN_MOVED_TO)))
+        return changes
 
     def close(self) -> None:
         """Watch no more."""

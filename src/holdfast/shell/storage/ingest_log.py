@@ -1,7 +1,8 @@
 """The ingest log: what Spark writes into, exactly once by batch id, and nodes follow.
 
     meta.json                 schema, time column, delay
-    files/<unique name>/      rows as a Spark task wrote them: a small stream log each
+    files/<unique name>/      rows as a Spark task wrote them: a small stream log each, which shows
+                              up when it is whole
     commits/<batch id>.json   created exclusively: makes a batch's files part of the stream
     end.json                  nothing follows
 
@@ -35,10 +36,11 @@ from holdfast.core.queues.lateness import Lateness
 from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
 from holdfast.shell.storage.log_follower import LoggedBatch
 from holdfast.shell.storage.logs import LogWriter, open_reader, open_writer
-from holdfast.shell.storage.paths import checked_name
+from holdfast.shell.storage.paths import checked_name, sync_path
 from holdfast.shell.storage.places import (
     has_files,
     is_remote,
+    local_path,
     put_or_read,
     read_if_any,
     store_at,
@@ -51,7 +53,11 @@ _RECORD_ROWS = 1 << 17
 _RECORD_BYTES = 4 << 20
 """A record has so many rows, or so many bytes: a reader takes it whole."""
 _REMOTE_LOOK_INTERVAL_S = 0.1
+_AHEAD_BYTES = 4 << 20
+_AHEAD_FILES = 16
 COMMITS = "commits"
+DRAFT = ".draft"
+FILES = "files"
 _META = "meta.json"
 _END = "end.json"
 
@@ -141,6 +147,8 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
         SchemaMismatch: A batch has other columns, or a null time.
     """
     name = uuid.uuid4().hex
+    place = _file_place(root, name)
+    draft = place if is_remote(root) else f"{local_path(place)}{DRAFT}"
     timed = with_time(meta.schema)
     writer: LogWriter | None = None
     oldest, newest, disorder = 2**63 - 1, BEGINNING_US, 0
@@ -149,7 +157,7 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
             batch = _timed(rows.slice(start, _RECORD_ROWS), meta, timed)
             times = batch.column(batch.num_columns - 1).to_numpy()
             if writer is None:
-                writer = open_writer(_file_place(root, name), timed, name, 1, is_sole=True)
+                writer = open_writer(draft, timed, name, 1, is_sole=True)
                 newest = int(times[0])
             running = np.maximum(np.maximum.accumulate(times), newest)
             disorder = max(disorder, int((running - times).max()))
@@ -159,6 +167,9 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
         return None
     writer.end()
     writer.close()
+    if not is_remote(root):
+        os.rename(draft, local_path(place))
+        sync_path(Path(local_path(place)).parent)
     return IngestFile(name, writer.next_id, oldest, newest, disorder)
 
 
@@ -250,7 +261,7 @@ def _commit_name(batch_id: int) -> str:
 
 
 def _file_place(root: str, name: str) -> str:
-    return os.path.join(root, "files", name)
+    return os.path.join(root, FILES, name)
 
 
 def _json(value: dict[str, Any]) -> bytes:
@@ -302,6 +313,8 @@ class IngestLogReader:
         self._committed_us = 0
         self._waiting: list[IngestFile] = []
         self._records: Iterator[LoggedBatch] | None = None
+        self._whole: IngestFile | None = None  # what is being read, if no tuple of it is late
+        self._ahead: dict[str, list[LoggedBatch]] = {}  # of files that no commit has named yet
         self._late: list[pa.RecordBatch] = []
         self._look_at_s = 0.0
         self.rows_read = 0  # late ones and those before the start included
@@ -321,7 +334,7 @@ class IngestLogReader:
         taken: list[LoggedBatch] = []
         rows = size = 0
         while rows < min(max_rows, ENOUGH_TUPLES) and size < max_bytes:
-            record = self._next_record()
+            record = self._next_record(asks_for_end=not taken)
             if record is None:
                 break
             batch = self._accept(record)
@@ -331,32 +344,35 @@ class IngestLogReader:
                 size += batch.batch.nbytes
         return taken
 
-    def _next_record(self) -> LoggedBatch | None:
+    def _next_record(self, *, asks_for_end: bool) -> LoggedBatch | None:
         while True:
             if self._records is not None:
                 record = next(self._records, None)
                 if record is not None:
                     return record
                 self._records = None
-            if not self._waiting and not self._next_commit():
+            if not self._waiting and not self._next_commit(asks_for_end=asks_for_end):
                 return None
             if self._waiting:
                 self._open(self._waiting.pop(0))
 
-    def _next_commit(self) -> bool:
-        """Take the next commit's files; False when there is none yet."""
+    def _next_commit(self, *, asks_for_end: bool) -> bool:
+        """Take the next commit's files; False when there is none yet.
+
+        What has been read goes its way before it is asked whether that was the end.
+        """
         if self.ended or time.monotonic() < self._look_at_s:
             return False
         if self._store is None:
             self._store = store_at(self._root)
         name = _commit_name(self._commit)
         found = read_if_any(self._store, name)
-        if found is None and read_if_any(self._store, _END) is not None:
+        if found is None and asks_for_end and read_if_any(self._store, _END) is not None:
             # The order matters: a commit made before the end is seen before the end.
             found = read_if_any(self._store, name)
             self.ended = found is None
         if found is None:
-            if is_remote(self._root):
+            if asks_for_end and is_remote(self._root):
                 self._look_at_s = time.monotonic() + _REMOTE_LOOK_INTERVAL_S
             return False
         self._know_meta()
@@ -383,12 +399,35 @@ class IngestLogReader:
             self.rows_read += file.count
             self._lateness.advance(file.max_time_us)
             return
-        self._records = _records(_file_place(self._root, file.name), file.count)
+        self._whole = file if is_on_time else None
+        place, ahead = _file_place(self._root, file.name), self._ahead.pop(file.name, None)
+        self._records = _counted(place, file.count, _records(place) if ahead is None else ahead)
+
+    def read_ahead(self, names: Sequence[str]) -> None:
+        """Read small files that commits may name, so that little is left to be done then.
+
+        The newest of them, and no more than 4 MB; of all so far 16 are kept. Raises nothing: what
+        is wrong with a file counts when a commit names it.
+        """
+        left = _AHEAD_BYTES
+        for name in reversed(names[-_AHEAD_FILES:]):
+            place = _file_place(self._root, checked_name(name))
+            with suppress(StorageError, OSError):
+                left -= sum(entry.stat().st_size for entry in os.scandir(local_path(place)))
+                if left < 0:
+                    return
+                self._ahead[name] = list(_records(place))
+                if len(self._ahead) > _AHEAD_FILES:  # Nobody may ever name the oldest.
+                    del self._ahead[next(iter(self._ahead))]
 
     def _accept(self, record: LoggedBatch) -> LoggedBatch | None:
         """The on-time tuples of a record from the start id on; late ones are put aside."""
         self.rows_read += record.count
-        batch, late = self._lateness.split(record.batch)
+        if self._whole is not None and self._whole.count == record.count:
+            batch, late = record.batch, None
+            self._lateness.advance(self._whole.max_time_us)
+        else:
+            batch, late = self._lateness.split(record.batch)
         if late is not None and self.next_id >= self._from_id:
             self._late.append(late)
         first_id = self.next_id
@@ -446,19 +485,24 @@ class CommitCounter:
         return self._rows
 
 
-def _records(place: str, count: int) -> Iterator[LoggedBatch]:
+def _counted(place: str, count: int, records: Iterable[LoggedBatch]) -> Iterator[LoggedBatch]:
+    """Raises `StorageError` behind the last one, unless they are as many rows as committed."""
+    seen = 0
+    for record in records:
+        seen += record.count
+        yield record
+    if seen != count:
+        raise StorageError(f"{place} holds {seen} rows, its commit says {count}")
+
+
+def _records(place: str) -> Iterator[LoggedBatch]:
     reader = open_reader(place, is_sole=True, is_finished=True)
     try:
-        seen = 0
         while not reader.ended:
             batches = reader.poll(max_rows=1, max_bytes=1)
             if not batches and not reader.ended:
                 break
-            for batch in batches:
-                seen += batch.count
-                yield batch
-        if seen != count:
-            raise StorageError(f"{place} holds {seen} rows, its commit says {count}")
+            yield from batches
     finally:
         with suppress(OSError):
             reader.close()

@@ -44,12 +44,12 @@ def object_parts(name: str) -> list[str]:
 
 def refuse_links(root: Path, parts: Sequence[str]) -> Path:
     """The path of an object under a folder. Raises `BadName` if a link leads away on the way."""
-    path = root
+    path = os.fspath(root)
     for part in parts:
-        path = path / part
-        if path.is_symlink():
+        path = os.path.join(path, part)
+        if os.path.islink(path):
             raise BadName(f"{path} is a link: what is kept in {root} has to lie there")
-    return path
+    return Path(path)
 
 
 def within(root: str, *parts: str) -> str:

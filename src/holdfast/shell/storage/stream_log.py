@@ -38,6 +38,8 @@ _OVERDUE_BYTES = 128 << 20
 """A segment is durable before the next one begins. That waits for little where it can, so that a
 burst does not stand still in its middle; but a segment does not grow for ever."""
 _READ_BYTES = 4 << 20
+_LIST_INTERVAL_S = 0.05
+_SUFFIX = ".seg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +55,22 @@ class Segment:
 def segments(folder: Path) -> list[Segment]:
     """All segments whose tuples count, in order of ids."""
     found: dict[tuple[Incarnation, int], Path] = {}
-    for path in folder.glob("*.seg"):
-        first, _, writer = path.stem.partition("-")
-        if first.isdigit() and writer.isdigit():
-            found[(Incarnation(int(writer)), int(first))] = path
+    for name in _names(folder):
+        first, _, writer = name.removesuffix(_SUFFIX).partition("-")
+        if name.endswith(_SUFFIX) and first.isdigit() and writer.isdigit():
+            found[(Incarnation(int(writer)), int(first))] = folder / name
     return [
         Segment(found[(incarnation, first_id)], first_id, incarnation, superseded_from)
         for (incarnation, first_id), superseded_from in records.live_segments(found).items()
     ]
 
 
-_LIST_INTERVAL_S = 0.05
+def _names(folder: Path) -> list[str]:
+    """Of all files in a folder; none if there is no folder."""
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
 
 
 def _changed_ns(folder: Path) -> int:
@@ -215,6 +222,8 @@ class StreamLogReader(LogFollower):
 
         A file system's clock may stand still between two changes.
         """
+        if self._is_finished and self._live:
+            return self._live
         now_s, changed_ns = time.monotonic(), _changed_ns(self._folder)
         if changed_ns != self._changed_ns or now_s - self._listed_at_s > _LIST_INTERVAL_S:
             self._live = segments(self._folder)

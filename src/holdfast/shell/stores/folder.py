@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,6 +80,19 @@ class FolderStore(CheckpointStore):
 
     def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
         """See the base."""
+        with self._reading(name) as file:
+            _fill(file, name, offset, buffer)
+
+    def read(self, name: str) -> memoryview:
+        """See the base; the file is looked up once."""
+        with self._reading(name) as file:
+            buffer = memoryview(bytearray(os.fstat(file).st_size))
+            _fill(file, name, 0, buffer)
+        return buffer
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[int]:
+        """An object's file, open; raises as `read_into` for what goes wrong with it."""
         path = self._path(name)
         try:
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -88,12 +101,7 @@ class FolderStore(CheckpointStore):
         except OSError as error:
             raise StoreUnavailable(f"{path}: {error.strerror}") from error
         try:
-            done = 0
-            while done < len(buffer):
-                count = os.preadv(file, [buffer[done:]], offset + done)
-                if count == 0:
-                    raise ObjectMissing(f"{path} is cut short at byte {offset + done}")
-                done += count
+            yield file
         except OSError as error:
             if error.errno in _BAD_SECTOR:
                 raise ObjectDamaged(f"{path}: {error.strerror}") from error
@@ -161,6 +169,16 @@ class FolderStore(CheckpointStore):
 
     def _path(self, name: str) -> Path:
         return refuse_links(self._root, object_parts(name))
+
+
+def _fill(file: int, name: str, offset: int, buffer: memoryview) -> None:
+    """Fill `buffer` from `offset` on. Raises `ObjectMissing` if there is less."""
+    done = 0
+    while done < len(buffer):
+        count = os.preadv(file, [buffer[done:]], offset + done)
+        if count == 0:
+            raise ObjectMissing(f"{name} is cut short at byte {offset + done}")
+        done += count
 
 
 class _FileWriter:

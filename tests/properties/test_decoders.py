@@ -176,12 +176,13 @@ def test_the_chunk_stores_words_from_any_bytes(parts: list[bytes]) -> None:
     st.integers(0, 2**32 - 1) | st.integers(0, 4),
     st.binary(max_size=80) | st.just(ROWS.serialize().to_pybytes()),
     st.sampled_from([0, 0, 1, 2, 65_535]),
+    st.sampled_from(log_records.RECORD_MAGICS[1:]),
 )
 def test_records_with_a_right_checksum_and_any_content(
-    kind: int, tuple_type: int, rows: int, payload: bytes, constants: int
+    kind: int, tuple_type: int, rows: int, payload: bytes, narrow: int, with_narrow: bytes
 ) -> None:
-    magic = log_records.RECORD_MAGICS[constants > 0]
-    fields = (magic, kind, tuple_type, constants, 1, 0, 0, 0, rows, len(payload))
+    magic = with_narrow if narrow else log_records.RECORD_MAGICS[0]
+    fields = (magic, kind, tuple_type, narrow, 1, 0, 0, 0, rows, len(payload))
     head = struct.pack("<4sBBHIqqqII", *fields)
     checksum = xxhash.xxh3_64(head)
     checksum.update(payload)

@@ -54,6 +54,18 @@ def newest(path: Path) -> Path:
     return max(path.glob("*.seg"))
 
 
+def test_a_log_goes_on_in_another_version(tmp_path: Path) -> None:
+    """A sink of before is taken over by a writer that keeps columns as offsets."""
+    sizes = []
+    for incarnation, narrows in enumerate((False, True, False), 1):
+        with StreamLogWriter(str(tmp_path), SCHEMA, "s", incarnation, narrows=narrows) as log:
+            put(log, 5_000)
+            put(log, 10)
+        sizes.append(newest(tmp_path).stat().st_size)
+    assert sizes[1] < sizes[0] / 3
+    assert values(tmp_path) == list(range(3 * 5_010))
+
+
 def test_a_tail_costs_as_much_as_the_newest_segment_has(tmp_path: Path) -> None:
     first = writer(tmp_path, segment_bytes=2_000)
     for _ in range(40):

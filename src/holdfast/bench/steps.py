@@ -185,7 +185,7 @@ class _Steps:
         def write() -> None:
             with tempfile.TemporaryDirectory(dir=self._folder) as folder:
                 schema = written[0].batch.batch.schema
-                with StreamLogWriter(folder, schema, written[0].stream, 1) as log:
+                with StreamLogWriter(folder, schema, written[0].stream, 1, narrows=True) as log:
                     for effect in written:
                         batch = effect.batch
                         log.append(batch.tuple_type, batch.first_id, batch.batch, 0, 0)

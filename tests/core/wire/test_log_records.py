@@ -99,6 +99,9 @@ def test_a_segment_of_the_first_version_is_read() -> None:
     assert encode_segment_header("counts[0]", 3, 12, SCHEMA)[:8] == b"HFSEG\x00\x00\x02", (
         "older readers know that they cannot read what follows"
     )
+    with_offsets = encode_segment_header("counts[0]", 3, 12, SCHEMA, narrows=True)
+    assert with_offsets[:8] == b"HFSEG\x00\x00\x03"
+    assert decode_segment_header(with_offsets) == header
 
 
 def test_a_record_made_by_hand_from_the_documented_layout_is_read() -> None:

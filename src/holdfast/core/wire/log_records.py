@@ -21,19 +21,19 @@ import xxhash
 from holdfast.core.model.ids import NO_ID, Incarnation
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.wire.arrow_batches import BatchRefused, message_parts
-from holdfast.core.wire.constant_columns import read_with, take_out
+from holdfast.core.wire.narrow_columns import read_with, take_out
 
-SEGMENT_MAGICS: Final = (b"HFSEG\x00\x00\x01", b"HFSEG\x00\x00\x02")
-"""Of segments without records that have constant columns, as they once were; as they are written.
-Whoever knows the first alone must not take such records for a torn end."""
-RECORD_MAGICS: Final = (b"HFR\x01", b"HFR\x02")
-"""Of a record; of one with constant columns."""
+SEGMENT_MAGICS: Final = (b"HFSEG\x00\x00\x01", b"HFSEG\x00\x00\x02", b"HFSEG\x00\x00\x03")
+"""Of segments without narrow columns, as they once were; with columns of one value; with any.
+Whoever knows the former alone must not take a record of the latter for a torn end."""
+RECORD_MAGICS: Final = (b"HFR\x01", b"HFR\x02", b"HFR\x03")
+"""Of a record; of one with columns of one value; of one with offsets."""
 ALIGNMENT: Final = 64
 MAX_PAYLOAD_BYTES: Final = 1 << 30
 MAX_NAME_BYTES: Final = 512
 # magic, name bytes, schema bytes, incarnation, first id, checksum
 _SEGMENT: Final = struct.Struct("<8sIIIxxxxqQ")
-# magic, kind, tuple type, constants, incarnation, first id, boundary, created, rows, payload bytes
+# magic, kind, tuple type, narrow columns, incarnation, first id, boundary, created, rows, payload
 _RECORD: Final = struct.Struct("<4sBBHIqqqIIQ")
 _CHECKED: Final = _RECORD.size - 8  # the checksum itself is the last field
 RECORD_HEADER_BYTES: Final = ALIGNMENT
@@ -114,10 +114,12 @@ class LogRecord:
     size: int
 
 
-def encode_segment_header(stream: str, incarnation: int, first_id: int, schema: pa.Schema) -> bytes:
-    """The beginning of a segment, padded."""
+def encode_segment_header(
+    stream: str, incarnation: int, first_id: int, schema: pa.Schema, *, narrows: bool = False
+) -> bytes:
+    """The beginning of a segment, padded; `narrows`: of records that may have offsets."""
     name, schema_bytes = stream.encode(), schema.serialize().to_pybytes()
-    fields = (SEGMENT_MAGICS[-1], len(name), len(schema_bytes), incarnation, first_id)
+    fields = (SEGMENT_MAGICS[1 + narrows], len(name), len(schema_bytes), incarnation, first_id)
     head = _SEGMENT.pack(*fields, 0)[:-8]
     checksum = _checksum(head, name + schema_bytes)
     return _padded(head + struct.pack("<Q", checksum) + name + schema_bytes)
@@ -160,21 +162,23 @@ def encode_record(
     boundary_us: int,
     created_us: int,
     batch: pa.RecordBatch | None,
+    *,
+    narrows: bool = False,
 ) -> list[bytes | pa.Buffer]:
-    """A record as parts to be written one after the other."""
+    """A record as parts to be written one after the other; `narrows`: with offsets if it can."""
     payload: list[bytes | pa.Buffer] = []
-    constants: list[bytes] = []
-    rows = 0
+    entries: list[bytes] = []
+    rows, has_offsets = 0, False
     if batch is not None:
         rows = batch.num_rows
-        rest, constants = take_out(batch)
-        payload = [*message_parts(rest), *constants]
+        rest, entries, has_offsets = take_out(batch, narrows=narrows)
+        payload = [*message_parts(rest), *entries]
     size = sum(len(part) for part in payload)
     head = _RECORD.pack(
-        RECORD_MAGICS[bool(constants)],
+        RECORD_MAGICS[2 if has_offsets else bool(entries)],
         kind,
         tuple_type,
-        len(constants),
+        len(entries),
         incarnation,
         first_id,
         boundary_us,
@@ -199,9 +203,9 @@ def decode_record(
     if len(data) < RECORD_HEADER_BYTES:
         return Incomplete(RECORD_HEADER_BYTES)
     head = _RECORD.unpack_from(data)
-    magic, kind, tuple_type, constants, incarnation = head[:5]
+    magic, kind, tuple_type, narrow, incarnation = head[:5]
     first_id, boundary, created, rows, size, checksum = head[5:]
-    if magic != RECORD_MAGICS[bool(constants)]:
+    if magic not in (RECORD_MAGICS[1:] if narrow else RECORD_MAGICS[:1]):
         return CorruptRecord("no record begins here")
     if size > MAX_PAYLOAD_BYTES:
         return CorruptRecord(f"payload of {size} bytes")
@@ -216,7 +220,8 @@ def decode_record(
     batch = None
     if kind == RecordKind.DATA and schema is not None:
         try:
-            batch = read_with(payload, constants, schema, rows)
+            has_offsets = magic == RECORD_MAGICS[2]
+            batch = read_with(payload, narrow, schema, rows, has_offsets=has_offsets)
         except BatchRefused as error:
             return CorruptRecord(str(error))
     return LogRecord(

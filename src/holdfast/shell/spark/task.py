@@ -544,6 +544,7 @@ class NodeTask:
                 self._output_schemas[stream],
                 stream,
                 incarnation,
+                narrows=True,
                 tail=self._tails.pop(stream, None),
             )
         plan = self._spec.plan

@@ -70,6 +70,7 @@ def open_writer(
     first_id: int | None = None,
     is_sole: bool = False,
     is_lasting: bool = True,
+    narrows: bool = False,
     tail: StreamLogReader | None = None,
 ) -> LogWriter:
     """Go on writing a log.
@@ -82,6 +83,8 @@ def open_writer(
         first_id: For an empty log, the id of its first tuple; otherwise the log says.
         is_sole: The log has a unique name, and nobody else ever opens it to write.
         is_lasting: False: whoever writes it is the only one who reads it; nothing need be durable.
+        narrows: Whether it is written more often than read, so that what is shorter is better:
+            columns are kept as offsets where they can; not in an object store.
         tail: What `open_tail` gave for the log.
 
     Raises:
@@ -97,6 +100,7 @@ def open_writer(
         incarnation,
         first_id=first_id,
         is_lasting=is_lasting,
+        narrows=narrows,
         tail=tail,
     )
 

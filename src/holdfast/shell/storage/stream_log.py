@@ -350,6 +350,7 @@ class StreamLogWriter:
         first_id: int | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         is_lasting: bool = True,
+        narrows: bool = False,
         tail: StreamLogReader | None = None,
     ) -> None:
         """Find the end of the log and begin a segment there.
@@ -362,6 +363,7 @@ class StreamLogWriter:
             first_id: For an empty log, the id of its first tuple; otherwise the log says.
             segment_bytes: Size at which the next segment begins.
             is_lasting: Whether what a segment holds is made durable when the next one begins.
+            narrows: Whether columns are kept as offsets where that is shorter.
             tail: Has followed the log so far, and need not begin anew; it skips, and is used up.
 
         Raises:
@@ -375,6 +377,7 @@ class StreamLogWriter:
         self._incarnation = incarnation
         self._segment_bytes = segment_bytes
         self._is_lasting = is_lasting
+        self._narrows = narrows
         self.boundary_us = BEGINNING_US
         self.has_ended = False
         self.next_id = first_id or 0
@@ -421,7 +424,7 @@ class StreamLogWriter:
     def _begin_segment(self) -> None:
         path = self._folder / f"{self.next_id:020d}-{self._incarnation:010d}.seg"
         header = records.encode_segment_header(
-            self._stream, self._incarnation, self.next_id, self._schema
+            self._stream, self._incarnation, self.next_id, self._schema, narrows=self._narrows
         )
         with self._switching:
             if self._file >= 0:
@@ -480,7 +483,8 @@ class StreamLogWriter:
         batch: pa.RecordBatch | None,
     ) -> None:
         parts = records.encode_record(
-            kind, tuple_type, self._incarnation, self.next_id, boundary_us, created_us, batch
+            *(kind, tuple_type, self._incarnation, self.next_id, boundary_us, created_us, batch),
+            narrows=self._narrows,
         )
         wanted = sum(len(part) for part in parts)
         if wanted > records.MAX_PAYLOAD_BYTES:

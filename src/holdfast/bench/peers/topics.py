@@ -170,7 +170,7 @@ def _maximum(system: Peer, course: _Course, name: str) -> dict[str, Any]:
             # Results of the last bids are there, and nothing follows.
             _until(partial(listening.is_behind, last_us), run, what, "the last result")
             seconds = listening.last_s - began_s
-    return {"tuples_per_s": round(sizes.bids / seconds), "seconds": round(seconds, 3)}
+    return {"tuples_per_s": round(sizes.bids / seconds), "seconds": round(seconds, 6)}
 
 
 @contextmanager

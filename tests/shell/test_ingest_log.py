@@ -137,7 +137,7 @@ def test_what_is_wrong_with_a_file_counts_when_it_is_committed(tmp_path: Path) -
     made = file(tmp_path, [1, 2, 3])
     (segment,) = (tmp_path / "files" / made.name).iterdir()
     segment.write_bytes(segment.read_bytes()[:-1])
-    reader.read_ahead(["nowhere", made.name, "gone"])
+    reader.read_ahead(["nowhere", ".no name", made.name, "gone"])
     ingest_log.commit(str(tmp_path), 0, [replace(made, count=4)], by="query a")
     with pytest.raises(StorageError, match="holds 3 rows, its commit says 4"):
         reader.poll()

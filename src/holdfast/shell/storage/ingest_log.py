@@ -411,8 +411,8 @@ class IngestLogReader:
         """
         left = _AHEAD_BYTES
         for name in reversed(names[-_AHEAD_FILES:]):
-            place = _file_place(self._root, checked_name(name))
             with suppress(StorageError, OSError):
+                place = _file_place(self._root, checked_name(name))
                 left -= sum(entry.stat().st_size for entry in os.scandir(local_path(place)))
                 if left < 0:
                     return

@@ -71,6 +71,16 @@ def test_schemas_follow_the_operators() -> None:
         (lambda s: s.union(s.select("price")), "different schemas"),
         (lambda s: s.join(s, on="auction", select=["price"]), "'left.column' or 'right.column'"),
         (
+            lambda s: s.join(s, on="auction", select=["left.price"], emit="changes"),
+            "without window",
+        ),
+        (
+            lambda s: s.window(tumbling("1 second")).join(
+                s, on="auction", select=["left.price"], emit="often"
+            ),
+            "'final' or 'changes'",
+        ),
+        (
             lambda s: s.join(s, on=[("auction", "date_time")], select=["left.price"]),
             "join on auction",
         ),
@@ -151,6 +161,12 @@ def test_nonsense_is_refused_while_the_dataflow_is_built(build: object, message:
         ),
         (lambda s: s.window(tumbling("1 second")).aggregate("median(price) AS m"), "'median'"),
         (lambda s: s.join(s, on="auction", select=["left.price"], how="outer"), "how='outer'"),
+        (
+            lambda s: s.window(tumbling("1 second")).join(
+                s, on="auction", select=["left.price"], how="left", emit="changes"
+            ),
+            "known when the window has closed",
+        ),
         (
             lambda s: s.window(sliding("2 seconds", "1 second")).join(
                 s, on="auction", select=["left.price"]

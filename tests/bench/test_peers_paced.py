@@ -20,9 +20,9 @@ class Given:
         return found
 
 
-def staged(tmp_path: Path, query: str = "q12") -> Staged:
+def staged(tmp_path: Path, query: str = "q12", *, is_final: bool = True) -> Staged:
     """Two seconds of events."""
-    return stage(query, "parquet", 1_840, 2.0, tmp_path)
+    return stage(query, "parquet", 1_840, 2.0, tmp_path, is_final=is_final)
 
 
 def test_a_chunk_holds_the_events_of_one_tick(tmp_path: Path) -> None:
@@ -47,13 +47,33 @@ def test_a_window_waits_for_the_chunk_with_the_first_event_beyond_it(tmp_path: P
 
 
 def test_a_match_waits_for_its_auction(tmp_path: Path) -> None:
-    paced = staged(tmp_path, "q3")
+    paced = staged(tmp_path, "q3", is_final=False)
     assert paced.inputs.keys() == {"person", "auction"}
     paced.release()
     auctions = pq.read_table(next(Path(paced.inputs["auction"]).iterdir()))
     result = pa.table({"id": auctions.column("id")})
     expected = auctions.column("date_time").cast(pa.int64()).to_pylist()
     assert paced.cause_us(result).tolist() == expected
+
+
+def test_a_match_in_a_window_waits_for_its_person_its_auction_or_the_end(tmp_path: Path) -> None:
+    paced = staged(tmp_path, "q8", is_final=False)
+    paced.release()
+    paced.release()
+    kinds = ("person", "auction")
+    read = {kind: pq.read_table(paced.inputs[kind]).sort_by("id") for kind in kinds}
+    times_us = {kind: table.column("date_time").cast(pa.int64()) for kind, table in read.items()}
+    first, last = read["person"].column("id")[0], read["person"].column("id")[-1]
+    ids = [first, last]
+    auctions = [read["auction"].column("id")[-1], read["auction"].column("id")[0]]
+    end_us = paced.config.base_time_us + 10_000_000
+    matches = pa.table({"id": ids, "auction": auctions, "window_end": [end_us] * 2})
+    assert paced.cause_us(matches).tolist() == [
+        times_us["auction"][-1].as_py(),
+        times_us["person"][-1].as_py(),
+    ]
+    paced.is_final = True
+    assert paced.cause_us(matches).tolist() == [end_us] * 2
 
 
 def test_latency_counts_from_the_release_of_the_cause(tmp_path: Path) -> None:

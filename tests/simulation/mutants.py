@@ -26,6 +26,7 @@ from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.operators import partial_aggregate
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.running_join import RunningJoin
 from holdfast.core.operators.windowed_join import WindowedJoin
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.queues.output_queue import Cursor
@@ -331,7 +332,7 @@ def _join_misses_a_row(original: Any) -> Any:
         fewer = replace(
             rows, batch=rows.batch.slice(1), time_us=rows.time_us[1:], order=rows.order[1:]
         )
-        return replace(output, rows=fewer)
+        return replace(output, pieces=(fewer,))
 
     return process
 
@@ -430,4 +431,5 @@ MUTANTS: dict[str, Mutant] = {
     "aggregates one row too few": Mutant(WindowAggregate, "process", _count_one_key_wrong),
     "joins one row too few": Mutant(IncrementalJoin, "process", _join_misses_a_row),
     "joins one row of a window too few": Mutant(WindowedJoin, "process", _join_misses_a_row),
+    "misses one row of a running join": Mutant(RunningJoin, "process", _join_misses_a_row),
 }

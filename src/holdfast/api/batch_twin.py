@@ -102,7 +102,7 @@ def _twin(step: Step, spark: SparkSession, location: str) -> DataFrame:
             return resampled(step, inputs)
         case "aggregate":
             return _aggregate(step, inputs[0])
-        case "window_join":
+        case "window_join" | "running_join":
             return _window_join(step, inputs[0], inputs[1])
         case "join":
             return _join(step, inputs[0], inputs[1])
@@ -305,14 +305,17 @@ def _window_join(step: Step, left: DataFrame, right: DataFrame) -> DataFrame:
         F.timestamp_micros(start).alias("window_start"),
         F.timestamp_micros(end).alias("window_end"),
         *_fields(step),
-        (end - 1).alias(TIME_COLUMN),
+        (_later() if step.kind == "running_join" else end - 1).alias(TIME_COLUMN),
     )
 
 
 def _join(step: Step, left: DataFrame, right: DataFrame) -> DataFrame:
     left, right, condition = _sides(step, left, right)
-    time_us = F.greatest(f"l__{TIME_COLUMN}", f"r__{TIME_COLUMN}").alias(TIME_COLUMN)
-    return left.join(right, condition).select(*_fields(step), time_us)
+    return left.join(right, condition).select(*_fields(step), _later().alias(TIME_COLUMN))
+
+
+def _later() -> Any:
+    return F.greatest(f"l__{TIME_COLUMN}", f"r__{TIME_COLUMN}")
 
 
 def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Verification:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.api.query import Query
 
 _AGGREGATE = re.compile(r"^\s*(\w+)\s*\((.*)\)\s*(?:\s[aA][sS]\s+`?(\w+)`?)?\s*$", re.DOTALL)
+_WINDOWED_JOINS = {"final": "window_join", "changes": "running_join"}
 AGGREGATE_FUNCTIONS = ("count", "sum", "min", "max", "avg")
 
 
@@ -51,8 +52,8 @@ class Step:
     """One vertex of the dataflow: a source or an operator.
 
     Attributes:
-        kind: `source`, `filter`, `select`, `sample`, `union`, `aggregate`, `window_join`, `join`,
-            `sort`, `resample`.
+        kind: `source`, `filter`, `select`, `sample`, `union`, `aggregate`, `join`, `window_join`,
+            `running_join`, `sort`, `resample`.
         name: Unique in the dataflow.
         unit: The HA unit it belongs to.
         schema: Attributes of its output, without the time column.
@@ -207,12 +208,13 @@ class Stream:
         select: Sequence[str],
         name: str | None = None,
         how: str = "inner",
+        emit: str = "final",
     ) -> Stream:
         """Join with another stream on equal keys.
 
-        With `window(...)` before it, tuples of the same tumbling window are joined when it has
-        closed. Without, every pair is joined as soon as both have arrived, and both sides are
-        kept for ever.
+        With `window(...)` before it, tuples of the same tumbling window are joined, and forgotten
+        when it has closed. Without, both sides are kept for ever, and every pair is put out as soon
+        as both have arrived.
 
         Args:
             other: The right side.
@@ -221,6 +223,9 @@ class Stream:
                 windows, `window_start` and `window_end` come before them.
             name: Name of the operator and, by default, of its HA unit.
             how: `inner`, or with windows also `left`.
+            emit: With windows, `final` gives all pairs when the window has closed, with the tuple
+                time of its last microsecond; `changes` each as soon as both have arrived, with the
+                later one's, which `left` does not go with.
         """
         pairs = [(on, on)] if isinstance(on, str) else list(on)
         for left, right in pairs:
@@ -231,6 +236,15 @@ class Stream:
         if how not in ("inner", "left") or (how == "left" and self.windows is None):
             raise UnsupportedError(
                 f"join how={how!r}: 'inner' always works, 'left' with window(...)"
+            )
+        if emit not in _WINDOWED_JOINS:
+            raise DataflowError(f"emit={emit!r}; it is 'final' or 'changes'")
+        if emit == "changes" and self.windows is None:
+            raise DataflowError("join(emit='changes') without window(...): such a join always does")
+        if emit == "changes" and how == "left":
+            raise UnsupportedError(
+                "join(how='left', emit='changes'): that a tuple has no match is known when the "
+                "window has closed; use emit='final'"
             )
         if self.windows is not None and not self.windows.is_plain:
             raise UnsupportedError(
@@ -247,7 +261,7 @@ class Stream:
             "fields": fields,
             "how": how,
         }
-        kind = "join" if self.windows is None else "window_join"
+        kind = "join" if self.windows is None else _WINDOWED_JOINS[emit]
         return self._stateful(kind, name or "join", (self.step, other.step), settings)
 
     def sort(self, by: str | None = None, *, slack: int, name: str | None = None) -> Stream:

@@ -16,6 +16,7 @@ from holdfast.core.operators.map import Map
 from holdfast.core.operators.partial_aggregate import PartialAggregate
 from holdfast.core.operators.processing_time import ProcessingTimeAggregate
 from holdfast.core.operators.resample import Resample
+from holdfast.core.operators.running_join import RunningJoin
 from holdfast.core.operators.sampler import Sampler
 from holdfast.core.operators.stream_windows import StreamWindowAggregate
 from holdfast.core.operators.union import Union
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from holdfast.api.windows import Window
     from holdfast.core.operators.base import Operator
 
-STATEFUL: Final = ("aggregate", "window_join", "join", "sort", "resample")
+JOINS: Final = ("join", "window_join", "running_join")
+STATEFUL: Final = ("aggregate", *JOINS, "sort", "resample")
 """Kinds of steps whose operators keep state."""
 HOLDING: Final = ("sort", "resample")
 """Kinds of steps whose operators put rows out later than the boundary alone would."""
@@ -51,7 +53,7 @@ def columns_read(
     if kind == "aggregate":
         read = [a.expression.columns for a in settings["aggregates"] if a.expression is not None]
         return chain(settings["keys"], *read)
-    if kind in ("join", "window_join"):
+    if kind in JOINS:
         side = ("left", "right")[position]
         joined = [column for where, column, _ in settings["fields"] if where == side]
         return chain(settings[f"{side}_keys"], joined)
@@ -118,27 +120,24 @@ def build_operator(
         case "window_join":
             return WindowedJoin(
                 name,
-                inputs[0],
-                inputs[1],
-                settings["left_keys"],
-                settings["right_keys"],
-                settings["fields"],
+                *_joined(inputs, settings),
                 size_us=settings["windows"].size_us,
                 how=settings["how"],
                 manager=manager,
             )
+        case "running_join":
+            size_us = settings["windows"].size_us
+            return RunningJoin(name, *_joined(inputs, settings), size_us=size_us, manager=manager)
         case "join":
-            return IncrementalJoin(
-                name,
-                inputs[0],
-                inputs[1],
-                settings["left_keys"],
-                settings["right_keys"],
-                settings["fields"],
-                manager=manager,
-            )
+            return IncrementalJoin(name, *_joined(inputs, settings), manager=manager)
         case _:
             raise AssertionError(f"no operator for a step of kind {kind!r}")
+
+
+def _joined(inputs: tuple[pa.Schema, ...], settings: dict[str, Any]) -> tuple[Any, ...]:
+    """What all joins are made from: schemas, keys, output columns."""
+    left, right = inputs
+    return left, right, settings["left_keys"], settings["right_keys"], settings["fields"]
 
 
 def _aggregates(settings: dict[str, Any]) -> list[tuple[Any, Any, str]]:

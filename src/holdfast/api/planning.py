@@ -20,6 +20,7 @@ from holdfast.api.dataflow import held_back
 from holdfast.api.errors import DataflowError
 from holdfast.api.operators import (
     HOLDING,
+    JOINS,
     STATEFUL,
     build_operator,
     columns_read,
@@ -218,7 +219,7 @@ def _needs_all_input(step: Step) -> bool:
 def _refuse_held_back(steps: list[Step]) -> None:
     """Rows that are held back have no place among others of the same round."""
     for step in steps:
-        if step.kind not in ("union", "join"):
+        if step.kind not in ("union", "join", "running_join"):
             continue
         for source in step.inputs:
             holder = held_back(source) if source.unit == step.unit else None
@@ -304,7 +305,7 @@ def _partition_keys(step: Step) -> tuple[tuple[str, ...], ...]:
     if step.kind == "resample":
         match: list[tuple[str, ...]] = step.settings["match"]
         return tuple(match) if match[0] else ()
-    if step.kind in ("window_join", "join"):
+    if step.kind in JOINS:
         return (step.settings["left_keys"], step.settings["right_keys"])
     return ()
 

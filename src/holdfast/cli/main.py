@@ -118,7 +118,7 @@ def nexmark(
     guarantee: Annotated[
         str | None, typer.Option(help="precise, rollback or gap; the protection's own by default.")
     ] = None,
-    emit: Annotated[str, typer.Option(help="q12: final or changes.")] = "final",
+    emit: Annotated[str, typer.Option(help="q8 and q12: final or changes.")] = "final",
     hot_ratio: Annotated[float, typer.Option(help="Share of hot items.")] = 0.0,
     kill: Annotated[list[str] | None, typer.Option(help="unit@seconds, e.g. counts@8s.")] = None,
     verify: Annotated[bool, typer.Option(help="Compare with Spark SQL.")] = False,

@@ -25,7 +25,8 @@ def build(query: str, source: Source, *, emit: str = "final") -> Dataflow:
     Args:
         query: `q1`, `q3`, `q8` or `q12`.
         source: Makes the stream of a kind of event.
-        emit: For q12: `final` counts per window, or `changes` for a running count per bid.
+        emit: For q8 and q12: `final` results when a window has closed, or `changes` for matches
+            and running counts as events come.
     """
     flow = Dataflow(query)
     if query not in KINDS:
@@ -55,6 +56,7 @@ def build(query: str, source: Source, *, emit: str = "final") -> Dataflow:
             on=[("id", "seller")],
             select=["left.id", "left.name", "right.auction"],
             name="join",
+            emit=emit,
         )
         joined.sink("q8")
     return flow

@@ -20,6 +20,7 @@ from holdfast.core.operators.incremental_join import IncrementalJoin
 from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
 from holdfast.core.operators.processing_time import ProcessingTimeAggregate
 from holdfast.core.operators.resample import Resample
+from holdfast.core.operators.running_join import RunningJoin
 from holdfast.core.operators.stream_windows import StreamWindowAggregate
 from holdfast.core.operators.window_kinds import CountWindows, TimeWindows, WindowKind
 from holdfast.core.operators.windowed_join import WindowedJoin
@@ -41,6 +42,10 @@ def window_join() -> Operator:
     return WindowedJoin("w", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=40, how="left")  # type: ignore[arg-type]
 
 
+def running_join() -> Operator:
+    return RunningJoin("r", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=40)  # type: ignore[arg-type]
+
+
 def join() -> Operator:
     return IncrementalJoin("j", SCHEMA, SCHEMA, ["k", "x"], ["k", "x"], FIELDS)  # type: ignore[arg-type]
 
@@ -60,6 +65,7 @@ KINDS: dict[str, tuple[Callable[[], Operator], tuple[str, ...], int]] = {
     "aggregate of all": (lambda: aggregate(()), (), 1),
     "aggregate by float": (lambda: aggregate(("x", "d")), ("x", "d"), 1),
     "window join": (window_join, ("k",), 2),
+    "running join": (running_join, ("k",), 2),
     "join": (join, ("k", "x"), 2),
     "windows of some tuples": (keyed(CountWindows(3, 2)), ("k",), 1),
     "windows of the last tuples": (keyed(CountWindows(2, 1)), ("k",), 1),

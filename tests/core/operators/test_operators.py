@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounds import SCHEMA, Column, IsPositive, Row, rounds_of, rows_strategy, run
+from rounds import SCHEMA, Column, IsPositive, Lifetime, Row, rounds_of, rows_strategy, run
 
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.ids import END_US, NO_ID
@@ -21,6 +22,7 @@ from holdfast.core.operators.filter import Filter
 from holdfast.core.operators.incremental_join import IncrementalJoin
 from holdfast.core.operators.join import OutputField
 from holdfast.core.operators.map import Map
+from holdfast.core.operators.running_join import RunningJoin
 from holdfast.core.operators.union import Union
 from holdfast.core.operators.windowed_join import WindowedJoin
 from holdfast.core.state.page_manager import PageManager
@@ -53,6 +55,13 @@ def windowed(how: str = "inner") -> Operator:
     )  # fmt: skip
 
 
+def running() -> Operator:
+    return RunningJoin(
+        "join", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=10,  # type: ignore[arg-type]
+        manager=PageManager(page_bytes=512),
+    )  # fmt: skip
+
+
 def incremental() -> Operator:
     return IncrementalJoin(
         "join",
@@ -77,6 +86,7 @@ OPERATORS: dict[str, tuple[Callable[[], Operator], int]] = {
     "windowed join": (windowed, 2),
     "left windowed join": (lambda: windowed("left"), 2),
     "incremental join": (incremental, 2),
+    "running join": (running, 2),
 }
 
 
@@ -163,6 +173,55 @@ def test_an_incremental_join_emits_each_pair_when_its_later_row_arrives(rows: li
                 left, right = (value, other) if port == 0 else (other, value)
                 expected.append((left["k"], left["i"], repr(right["x"]), right["d"]))
     assert [(r["lk"], r["li"], repr(r["rx"]), r["rd"]) for r in output] == expected
+
+
+@given(rows=rows_strategy)
+@settings(max_examples=40)
+def test_a_running_join_emits_each_pair_of_a_window_when_its_later_row_arrives(
+    rows: list[Row],
+) -> None:
+    life = Lifetime(running(), rows, 2)
+    life.take(0, [3, 11], len(rows))
+    expected: list[tuple[object, ...]] = []
+    for n, (port, time, value) in enumerate(rows):
+        for other_port, other_time, other in rows[:n]:
+            if port == other_port or value["k"] is None or value["k"] != other["k"]:
+                continue
+            if time // 10 == other_time // 10:
+                left, right = (value, other) if port == 0 else (other, value)
+                pair = (left["k"], left["i"], repr(right["x"]), right["d"])
+                expected.append((time // 10 * 10, max(time, other_time), *pair))
+    found = [
+        (_us(r["window_start"]), time, r["lk"], r["li"], repr(r["rx"]), r["rd"])
+        for time, r in zip(life.times, life.output, strict=True)
+    ]
+    assert found == expected
+    assert all(_us(r["window_end"]) == _us(r["window_start"]) + 10 for r in life.output)
+    assert life.operator.state_bytes() <= 2 * 512, "windows that have closed hold no pages"
+
+
+def _us(time: object) -> int:
+    assert isinstance(time, datetime)
+    return (time - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+
+
+def test_what_a_running_join_needs_and_depends_on_is_that_of_its_open_windows() -> None:
+    operator = running()
+    left, right = _one(1, 5), (1, 6, _one(2)[2])
+    operator.process(rounds_of([left], 2), np.array([7, NO_ID]), 5)
+    operator.process(rounds_of([(0, 15, left[2])], 2), np.array([8, NO_ID]), 6)
+    output = operator.process(rounds_of([right], 2), np.array([NO_ID, 3]), 6)
+    assert output.low is not None
+    assert output.low.tolist() == [7, 3], "the pair's left row was the tuple 7"
+    needed = operator.oldest_needed()
+    assert needed is not None
+    assert needed.tolist() == [7, 3]
+    assert operator.process([None, None], np.array([NO_ID, NO_ID]), 10).rows is None
+    needed = operator.oldest_needed()
+    assert needed is not None
+    assert needed.tolist() == [8, NO_ID]
+    with pytest.raises(LocalProtocolError, match="older than the boundary"):
+        operator.process(rounds_of([right], 2), np.zeros(2, np.int64), 10)
 
 
 def _one(value: int, time: int = 0) -> Row:

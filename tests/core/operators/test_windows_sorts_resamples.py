@@ -1,4 +1,6 @@
-"""Count windows, windows from the first tuple, BSort and Resample against plain models."""
+"""Count windows, windows from the first tuple, BSort and Resample against plain models; these and
+joins of windows replayed and restored.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,12 @@ from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.ids import END_US, NO_ID
 from holdfast.core.operators.base import Operator, OperatorClass
 from holdfast.core.operators.bsort import BSort
+from holdfast.core.operators.join import OutputField
 from holdfast.core.operators.keyed_windows import KeyedWindows
 from holdfast.core.operators.resample import Resample
+from holdfast.core.operators.running_join import RunningJoin
 from holdfast.core.operators.window_kinds import CountWindows, TimeWindows, WindowKind
+from holdfast.core.operators.windowed_join import WindowedJoin
 from holdfast.core.state.page_manager import PageManager
 
 Build = Callable[[PageManager], Operator]
@@ -27,6 +32,7 @@ AGGREGATES = [
     ("count", None, "n"), ("sum", Column("i"), "sum_i"), ("max", Column("d"), "max_d"),
     ("min", Column("k"), "min_k"), ("max", Column("k"), "max_k"), ("avg", Column("x"), "avg_x"),
 ]  # fmt: skip
+FIELDS: list[OutputField] = [("left", "k", "k"), ("left", "i", "i"), ("right", "d", "d")]
 
 
 def keyed(windows: WindowKind, *keys: str) -> Build:
@@ -53,6 +59,16 @@ def resample(*keys: str, every_us: int | None = None, within_us: int = 16) -> Bu
     return build
 
 
+def windowed_join(manager: PageManager) -> Operator:
+    return WindowedJoin(
+        "j", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=20, how="left", manager=manager
+    )
+
+
+def running_join(manager: PageManager) -> Operator:
+    return RunningJoin("j", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=20, manager=manager)
+
+
 BUILDS: dict[str, tuple[Build, int]] = {
     "tuples 3": (keyed(CountWindows(3, 3), "k"), 1),
     "tuples 4 every 2": (keyed(CountWindows(4, 2), "i"), 1),
@@ -63,6 +79,8 @@ BUILDS: dict[str, tuple[Build, int]] = {
     "sort by time": (sort(None, 3), 1),
     "sort by double": (sort("x", 4), 1),
     "sort by decimal": (sort("d", 2), 1),
+    "windowed join": (windowed_join, 2),
+    "running join": (running_join, 2),
     "resample at": (resample("k"), 2),
     "resample at, no key": (resample(), 2),
     "resample every": (resample("k", every_us=7), 1),

@@ -78,7 +78,7 @@ def _both(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
 FULL: Final = Sizes(
     "full",
     RaceSizes({"q1": 10_000_000, "q3": 1_000_000, "q8": 1_000_000, "q12": 10_000_000}, 3, 600.0),
-    LatencySizes(("q1", "q3", "q12"), (0.1, 0.5, 0.8), 3, 20.0, 5.0, 1_000_000),
+    LatencySizes(("q1", "q3", "q8", "q12"), (0.1, 0.5, 0.8), 3, 20.0, 5.0, 1_000_000),
     RecoverySizes(5, 10_000.0, 3.0, 240.0),
     TopicsSizes(("q1", "q12"), 500_000, 10_000, 3, 10.0, 15.0),
 )

@@ -19,9 +19,9 @@ LOOK_S: Final = {"log": 0.001, "lines": 0.005, "parts": 0.02, "spark": 0.02}
 """How often an output is looked at while nothing comes; a look at folders costs more the more files
 they hold."""
 
-PRIMED_S: Final = {"q1": 1.0, "q3": 1.0, "q12": 12.5}
-"""Event time that is there before a script starts, enough for its first result: a window, and what
-systems wait for stragglers."""
+PRIMED_S: Final = {True: 12.5, False: 1.0}
+"""Event time that is there before a script starts, enough for its first result: where results wait
+for the end of their window that, and what systems wait for stragglers."""
 
 _TIMEOUT_S = 300.0
 
@@ -47,7 +47,7 @@ class Following:
         self.what = f"{peer.title}, {staged.query} at {staged.rate:,.0f} tuples/s"
         self.follower = Follower(self.output(), staged)
         self.feeder = Feeder(staged)
-        for _ in range(int(PRIMED_S[staged.query] / TICK_S)):
+        for _ in range(int(PRIMED_S[staged.is_final] / TICK_S)):
             staged.release()
         self.first_chunk = staged.released
 

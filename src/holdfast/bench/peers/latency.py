@@ -101,7 +101,9 @@ def _run(peer: Peer, python: Path, query: str, rate: float, sizes: LatencySizes)
     with tempfile.TemporaryDirectory(prefix="holdfast-peers-") as name:
         folder = Path(name)
         seconds = sizes.seconds + sizes.skipped_s
-        staged = stage(query, peer.input, rate, seconds + PRIMED_S[query], folder / "events")
+        is_final = peer.is_final(query)
+        in_all_s = PRIMED_S[is_final] + seconds
+        staged = stage(query, peer.input, rate, in_all_s, folder / "events", is_final=is_final)
         warm_up = None
         if peer.needs_warm_up:
             events = recorded(query, sizes.warm_up_tuples, folder / "warm-up")

@@ -26,6 +26,7 @@ from holdfast.shell.storage.ingest_log import IngestFile, IngestMeta
 TICK_S: Final = 0.05
 _TICK_US: Final = 50_000
 _GROUP: Final = sum(PER_GROUP.values())
+_OFFSET: Final = {"person": 0, "auction": 1, "bid": 4}
 _ROUND: Final = 1_000
 """Events per second of all kinds are a multiple of this, so that every tick has whole groups."""
 
@@ -41,6 +42,8 @@ class Staged:
         chunks: How many.
         inputs: The folder per kind into which they are released.
         config: Of the generator.
+        is_final: Whether results wait for the end of their window.
+        stages: Per kind the files of the chunks.
         released: How many are visible.
         released_at_s: When each of them became so, seconds since the epoch.
     """
@@ -51,6 +54,7 @@ class Staged:
     chunks: int
     inputs: dict[str, str]
     config: NexmarkConfig
+    is_final: bool
     stages: dict[str, list[Path | IngestFile]]
     released: int = 0
     released_at_s: list[float] = field(default_factory=list)
@@ -85,25 +89,29 @@ class Staged:
 
     def cause_us(self, results: pa.Table) -> Any:
         """The event time that a result had to wait for: of its event, or its window's end."""
+        if self.is_final:
+            return results.column("window_end").to_numpy()
+        if self.query == "q1":
+            return results.column("date_time").to_numpy()
         if self.query == "q3":
-            index = results.column("id").to_numpy()
-            return event_times_us("auction", index, self.config)
-        return results.column("date_time" if self.query == "q1" else "window_end").to_numpy()
+            return self._times_us("auction", results.column("id"))
+        person_us = self._times_us("person", results.column("id"))
+        return np.maximum(person_us, self._times_us("auction", results.column("auction")))
 
-
-def event_times_us(kind: str, index: Any, config: NexmarkConfig) -> Any:
-    """`event_time_us` of many events."""
-    per_group = PER_GROUP[kind]
-    offset = {"person": 0, "auction": 1, "bid": 4}[kind]
-    number = index // per_group * _GROUP + offset + index % per_group
-    return config.base_time_us + number * 1_000_000 // config.events_per_second
+    def _times_us(self, kind: str, ids: Any) -> Any:
+        """`event_time_us` of many events."""
+        index, per_group = ids.to_numpy(), PER_GROUP[kind]
+        number = index // per_group * _GROUP + _OFFSET[kind] + index % per_group
+        return self.config.base_time_us + number * 1_000_000 // self.config.events_per_second
 
 
 def _per_tick(kind: str, config: NexmarkConfig) -> int:
     return int(config.events_per_second * TICK_S) // _GROUP * PER_GROUP[kind]
 
 
-def stage(query: str, form: str, rate: float, seconds: float, folder: Path) -> Staged:
+def stage(
+    query: str, form: str, rate: float, seconds: float, folder: Path, *, is_final: bool
+) -> Staged:
     """Write what a query reads in so many seconds at about so many tuples per second."""
     kinds = KINDS[query]
     share = sum(PER_GROUP[kind] for kind in kinds) / _GROUP
@@ -117,6 +125,7 @@ def stage(query: str, form: str, rate: float, seconds: float, folder: Path) -> S
         chunks,
         {kind: str(folder / kind) for kind in kinds},
         config,
+        is_final,
         {kind: [] for kind in kinds},
     )
     for kind in kinds:

@@ -24,6 +24,8 @@ class Peer:
             it many minutes.
         restarts_itself: Whether it is fault-tolerant by the process: only those that its script
             names are killed, and nobody starts it again.
+        closes: Whether its windowed join puts out matches when the window has closed; others do as
+            they find them.
         ends: Whether it ends when its input does; others are ended when their output is whole.
         refuses: Queries that it cannot do, and why.
         absence: Why it does not run at all; empty if it does.
@@ -39,6 +41,7 @@ class Peer:
     needs_warm_up: bool = False
     tuples_max: int = 1 << 40
     restarts_itself: bool = False
+    closes: bool = False
     ends: bool = True
     refuses: dict[str, str] = field(default_factory=dict)
     absence: str = ""
@@ -47,6 +50,10 @@ class Peer:
     def why_not(self, query: str) -> str:
         """Why it does not run a query; empty if it does."""
         return self.absence or self.refuses.get(query, "")
+
+    def is_final(self, query: str) -> bool:
+        """Whether results come when their window has closed."""
+        return query == "q12" or (query == "q8" and self.closes)
 
 
 HOLDFAST: Final = Peer(
@@ -95,6 +102,7 @@ PEERS: Final = (
         output="parts",
         requirements=("apache-flink==2.3.0",),
         needs_warm_up=True,
+        closes=True,
         quirks=(
             "Its file sink shows results with the checkpoint after them. Its two readers take "
             "files in no order, so that windows wait for stragglers (1 s; an hour of event time in "
@@ -122,6 +130,7 @@ PEERS: Final = (
         output="lines",
         requirements=("bytewax==0.21.1", "pyarrow==26.0.1"),
         tuples_max=500_000,
+        closes=True,
         quirks=(
             "Its clock of event time is one per key: a window closes with a later event of its own "
             "key, or as the machine's clock goes on. Events are read by one of its two workers, as "

@@ -82,7 +82,7 @@ def measure(
 
 def _expected(sizes: RecoverySizes, folder: Path) -> pa.Table:
     """What Spark SQL gives over all the input there is."""
-    staged = stage(QUERY, "parquet", sizes.rate, sizes.seconds, folder / "all")
+    staged = stage(QUERY, "parquet", sizes.rate, sizes.seconds, folder / "all", is_final=False)
     while staged.released < staged.chunks:
         staged.release()
     with Baseline() as baseline:
@@ -94,7 +94,7 @@ def _expected(sizes: RecoverySizes, folder: Path) -> pa.Table:
 def _run(
     peer: Peer, python: Path, sizes: RecoverySizes, expected: pa.Table, folder: Path
 ) -> dict[str, Any]:
-    staged = stage(QUERY, peer.input, sizes.rate, sizes.seconds, folder / "events")
+    staged = stage(QUERY, peer.input, sizes.rate, sizes.seconds, folder / "events", is_final=False)
     following = Following(peer, python, staged, folder / "run", None)
     right = set(_pairs(expected))
     seen: set[tuple[Any, ...]] = set()

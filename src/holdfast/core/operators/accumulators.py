@@ -30,6 +30,10 @@ from holdfast.core.state.unordered_map import UnorderedMap
 
 AggregateFunction = Literal["count", "sum", "min", "max", "avg"]
 WINDOW_TIME: Final = pa.timestamp("us", tz="UTC")
+WINDOW_FIELDS: Final = (
+    pa.field("window_start", WINDOW_TIME, nullable=False),
+    pa.field("window_end", WINDOW_TIME, nullable=False),
+)
 _NO_PAGES: Final = np.zeros(0, dtype=np.int64)
 _SIGN: Final = np.int64(2**63 - 1)
 

@@ -1,21 +1,24 @@
-"""What both joins share: how rows are stored, matched and put together. [HA §3.2]"""
+"""What joins share: how rows are stored, matched and put together. [HA §3.2]"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.errors import LocalProtocolError
+from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.model.schema import RecordPacking, column_of
 from holdfast.core.model.stable_hash import is_text
-from holdfast.core.operators.base import Owns
+from holdfast.core.operators.accumulators import WINDOW_TIME
+from holdfast.core.operators.base import Owns, Rows, merge_permutation
 from holdfast.core.state import join_kernels
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.paged_list import PagedList
 from holdfast.core.state.string_pages import StringPages, moved
+from holdfast.core.state.unordered_map import UnorderedMap
 
 Side = Literal["left", "right"]
 _SIDES: Final = ("left", "right")
@@ -26,6 +29,8 @@ SLOT_WORDS: Final = 6
 """Value words of a key: per side first record + 1, last record + 1, count."""
 JOIN_PAGE_SETS: Final = 6
 """Page sets of `JoinRows`: two each for the strings and the two sides."""
+MATCHER_PAGE_SETS: Final = JOIN_PAGE_SETS + 2
+"""Page sets of `Matcher`: those of its rows, and two for the keys."""
 _PAIRS_FIRST: Final = 1 << 10
 
 
@@ -161,6 +166,134 @@ class JoinRows:
             side.check_invariants()
 
 
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Pairs of rows.
+
+    Attributes:
+        columns: The output columns.
+        time_us: int64 (n,), tuple time of the later row.
+        order: int64 (n,), that of the row which came last.
+    """
+
+    columns: list[pa.Array]
+    time_us: np.ndarray
+    order: np.ndarray
+
+
+class Matcher:
+    """Pairs each row that comes with those of the other side that came before; all in pages.
+
+    Pairs are in the order of the row that came last, then of the earlier row's insertion, so cuts
+    into rounds don't show.
+    """
+
+    def __init__(
+        self,
+        manager: PageManager,
+        layout: JoinLayout,
+        page_sets: tuple[PageSetId, ...] | None = None,
+    ) -> None:
+        """Empty, or as a checkpoint holds it in `MATCHER_PAGE_SETS` page sets."""
+        self._manager = manager
+        self._layout = layout
+        self.rows = JoinRows(manager, layout, page_sets and page_sets[:JOIN_PAGE_SETS])
+        keys = page_sets and (page_sets[JOIN_PAGE_SETS], page_sets[JOIN_PAGE_SETS + 1])
+        self._keys = UnorderedMap(manager, layout.key_words, SLOT_WORDS, keys)
+
+    @property
+    def page_sets(self) -> tuple[PageSetId, ...]:
+        """Its page sets."""
+        return self.rows.page_sets + self._keys.page_sets
+
+    @property
+    def page_count(self) -> int:
+        """How many pages it takes."""
+        return self.rows.page_count + self._keys.page_count
+
+    def add(self, present: Sequence[tuple[int, Rows]]) -> Matches | None:
+        """Store rows, (side, rows) with at least one row each; None: they match nothing.
+
+        Raises:
+            StateLimitExceeded: The pages are used up.
+        """
+        keys: list[np.ndarray] = []
+        sides: list[np.ndarray] = []
+        numbers: list[np.ndarray] = []
+        is_null: list[np.ndarray] = []
+        for side, rows in present:
+            count = len(rows.time_us)
+            first, words = self.rows.append(side, rows.batch, rows.time_us)
+            keys.append(words)
+            is_null.append(self._layout.key_packings[side].is_any_null(words))
+            sides.append(np.full(count, side, dtype=np.uint8))
+            numbers.append(np.arange(first, first + count, dtype=np.int64))
+        permutation = merge_permutation([rows for _, rows in present])
+        order = np.concatenate([rows.order for _, rows in present])[permutation]
+        usable = ~np.concatenate(is_null)[permutation]
+        slots = np.full(len(permutation), -1, dtype=np.int64)
+        slots[usable] = self._keys.upsert_slots(np.concatenate(keys)[permutation][usable])
+        pairs = find_pairs(
+            self._manager,
+            self.rows,
+            self._keys.record_pages,
+            slots,
+            np.concatenate(sides)[permutation],
+            np.concatenate(numbers)[permutation],
+            is_outer=False,
+        )
+        if len(pairs) == 0:
+            return None
+        columns, time_us = self.rows.columns_of(pairs[:, 1], pairs[:, 2])
+        return Matches(columns, time_us, order[pairs[:, 0]])
+
+    def take_over(self, others: Sequence[Matcher], owns: Owns) -> None:
+        """Store what is one's own of others, into an empty one: rows go in the order of those that
+        held them, and their chains are linked anew.
+        """
+        for side in (0, 1) if others else ():
+            records = np.concatenate(
+                [self.rows.taken_over(other.rows, side, owns) for other in others]
+            )
+            self._chain(side, records)
+            self.rows.sides[side].append(records)
+
+    def _chain(self, side: int, records: np.ndarray) -> None:
+        """Link all records of a side, each to the next of its key, and have the keys say so."""
+        keys = np.ascontiguousarray(records[:, 2 : self._layout.row_at])
+        numbers = np.flatnonzero(~self._layout.key_packings[side].is_any_null(keys))
+        if not len(numbers):
+            return
+        slots = self._keys.upsert_slots(keys[numbers])
+        order = np.argsort(slots, kind="stable")
+        slots, numbers = slots[order], numbers[order]
+        begins = np.flatnonzero(np.append(True, slots[1:] != slots[:-1]))
+        ends = np.append(begins[1:], len(slots)) - 1
+        links = np.append(numbers[1:] + 1, 0)
+        links[ends] = 0
+        records[numbers, 0] = links
+        chains = self._keys.read_values(slots[begins])
+        heads = np.stack([numbers[begins] + 1, numbers[ends] + 1, ends - begins + 1], axis=1)
+        chains[:, 3 * side : 3 * side + 3] = heads
+        self._keys.write_values(slots[begins], chains)
+
+    def destroy(self) -> None:
+        """Release the pages."""
+        self.rows.destroy()
+        self._keys.destroy()
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` if the map or the lists make no sense."""
+        self._keys.check_invariants()
+        self.rows.check_invariants()
+        counts = self._keys.entries()[:, self._layout.key_words :]
+        for side, rows in enumerate(self.rows.sides):
+            if int(counts[:, 3 * side + 2].sum()) > len(rows):
+                raise InvariantViolation(
+                    f"{self._layout.name}: more linked than stored rows on side {side}"
+                )
+
+
 def find_pairs(
     manager: PageManager,
     rows: JoinRows,
@@ -213,6 +346,12 @@ def find_pairs(
             return found[0] if len(found) == 1 else np.concatenate(found)
         if done == begun:  # There was room for clones, so what one row needs is a larger buffer.
             pairs = np.empty((2 * len(pairs), 3), dtype=np.int64)
+
+
+def window_columns(start_us: int, size_us: int, count: int) -> list[pa.Array]:
+    """The columns `WINDOW_FIELDS` of so many rows of one window."""
+    starts = np.full(count, start_us, dtype=np.int64)
+    return [column_of(starts, None, WINDOW_TIME), column_of(starts + size_us, None, WINDOW_TIME)]
 
 
 def stored_rows(layout: JoinLayout, parts: Sequence[JoinRows]) -> pa.Table:

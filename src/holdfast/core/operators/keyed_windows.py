@@ -27,6 +27,7 @@ from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 from holdfast.core.model.schema import column_of
 from holdfast.core.operators.accumulators import (
+    WINDOW_FIELDS,
     WINDOW_TIME,
     Accumulators,
     Aggregate,
@@ -106,13 +107,7 @@ class KeyedWindows(Operator):
         self._created_us = 0
         if windows.is_absolute:
             self.operator_class = OperatorClass.CONVERGENT_CAPABLE
-        self.output_schema = pa.schema(
-            [
-                pa.field("window_start", WINDOW_TIME, nullable=False),
-                pa.field("window_end", WINDOW_TIME, nullable=False),
-                *self._groups.fields,
-            ]
-        )
+        self.output_schema = pa.schema([*WINDOW_FIELDS, *self._groups.fields])
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """Put the rows into windows; put out those that are full or closed.

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.ids import NO_ID
-from holdfast.core.model.schema import column_of
-from holdfast.core.operators.accumulators import WINDOW_TIME
+from holdfast.core.operators.accumulators import WINDOW_FIELDS
 from holdfast.core.operators.base import (
     AT_CLOSE,
     NOTHING,
@@ -35,6 +34,7 @@ from holdfast.core.operators.join import (
     OutputField,
     find_pairs,
     stored_rows,
+    window_columns,
 )
 from holdfast.core.operators.windows import WindowDirectory, WindowSpec
 from holdfast.core.state.page_manager import PageManager, PageSetId
@@ -85,13 +85,7 @@ class WindowedJoin(Operator):
         self._directory: WindowDirectory[JoinRows] = WindowDirectory(
             self._manager, self._spec, JOIN_PAGE_SETS, self._attach
         )
-        self.output_schema = pa.schema(
-            [
-                pa.field("window_start", WINDOW_TIME, nullable=False),
-                pa.field("window_end", WINDOW_TIME, nullable=False),
-                *self._layout.output_fields,
-            ]
-        )
+        self.output_schema = pa.schema([*WINDOW_FIELDS, *self._layout.output_fields])
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """Store the rows; emit the windows that the boundary closes.
@@ -183,10 +177,5 @@ class WindowedJoin(Operator):
         )
         groups.destroy()
         columns, _ = rows.columns_of(pairs[:, 1], pairs[:, 2])
-        starts = np.full(len(pairs), start, dtype=np.int64)
-        columns = [
-            column_of(starts, None, WINDOW_TIME),
-            column_of(starts + self._spec.size_us, None, WINDOW_TIME),
-            *columns,
-        ]
+        columns = window_columns(start, self._spec.size_us, len(pairs)) + columns
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema)

@@ -53,7 +53,8 @@ def known_workload(
         unit = "departures" if stream in flights.AIRPORTS else None
         return flow.source_generator(recording, name=stream, unit=unit, partitions=partitions)
 
-    flow = flights.build(source) if name == "flights" else build(name, source)
+    emit = Draw(f"{seed}/emit").one_of(("final", "changes"))
+    flow = flights.build(source) if name == "flights" else build(name, source, emit=emit)
     limits, protection = random_protection(random_limits(draw), f"{seed}/protection", approach)
     return placed(flow, _MEANINGS, parallelism, limits, protection)
 

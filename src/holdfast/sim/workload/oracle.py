@@ -195,8 +195,12 @@ class Oracle:
             for other in matches:
                 values = _window(window * size_us, size_us)
                 values |= _picked(settings["fields"], row, other)
-                results.append(TimedRow(window * size_us + size_us - 1, values))
+                last_us = max(row.time_us, other.time_us)
+                time_us = last_us if step.kind == "running_join" else window * size_us + size_us - 1
+                results.append(TimedRow(time_us, values))
         return results
+
+    _running_join = _window_join
 
     def _join(self, step: Step, left: list[TimedRow], right: list[TimedRow]) -> list[TimedRow]:
         settings = step.settings

@@ -451,9 +451,9 @@ class _Builder:
             return None
         size, _ = self._windows()
         texts, columns = self._fields(one, other)
-        how = self._draw.one_of(("inner", "left"))
+        how, emit = self._draw.one_of((("inner", "final"), ("left", "final"), ("inner", "changes")))
         stream = one.stream.window(tumbling(size)).join(
-            other.stream, on=pairs, select=texts, how=how, name=self._name("wjoin")
+            other.stream, on=pairs, select=texts, how=how, emit=emit, name=self._name("wjoin")
         )
         columns = {"window_start": TIME, "window_end": TIME} | columns
         return _Typed(stream, columns, one.rows_max * other.rows_max)

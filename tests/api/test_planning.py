@@ -32,12 +32,12 @@ def bids(flow: Dataflow, name: str = "bids") -> Stream:
     return flow.source_generator(NexmarkSource("bid", 10, NexmarkConfig()), name=name)
 
 
-def nexmark(query: str, partitions: int = 1) -> Dataflow:
+def nexmark(query: str, partitions: int = 1, emit: str = "final") -> Dataflow:
     def source(flow: Dataflow, kind: str) -> Stream:
         generator = NexmarkSource(kind, 100, NexmarkConfig())
         return flow.source_generator(generator, name=f"{kind}s", partitions=partitions)
 
-    return build(query, source)
+    return build(query, source, emit=emit)
 
 
 def test_every_stream_has_one_producer_and_one_receiver() -> None:
@@ -258,6 +258,38 @@ def test_what_is_held_back_is_not_merged_in_the_same_unit() -> None:
     left.unit("sort").union(right).sink("out")
     with pytest.raises(DataflowError, match="union would merge rows in unit 'sort' that sort"):
         place(flow)
+
+
+@pytest.mark.parametrize("kind", ["union", "join", "running join"])
+def test_closed_windows_have_no_place_among_other_rows_of_one_stream(kind: str) -> None:
+    def merged(parts: int, unit: str) -> Dataflow:
+        flow = Dataflow("mixed")
+        generator = NexmarkSource("bid", 10, NexmarkConfig())
+        rows = flow.source_generator(generator, name="bids", partitions=parts).select("bidder AS n")
+        windows = rows.window(tumbling("2 seconds")).unit("one")
+        counts = (windows if kind == "union" else windows.key_by("n")).aggregate("max(n) AS top")
+        closed = counts.select("top AS n" if kind == "union" else "n").unit(unit)
+        if kind == "union":
+            closed.union(rows).sink("out")
+        elif kind == "join":
+            closed.join(rows, on="n", select=["left.n"]).sink("out")
+        else:
+            timed = closed.window(tumbling("10 seconds"))
+            timed.join(rows, on="n", select=["left.n"], emit="changes").sink("out")
+        return flow
+
+    with pytest.raises(DataflowError, match="results of closed windows in unit 'one'"):
+        place(merged(1, "one"))
+    place(merged(2, "one"))  # The rows of two streams come in the order of their times.
+    place(merged(1, "two"))
+
+
+def test_a_running_join_is_split_by_its_keys_and_trims() -> None:
+    plan = place(nexmark("q8", partitions=2, emit="changes"), parallelism=3)
+    assert [node.node for node in plan.nodes if node.unit == "join"] == [
+        f"join[{i}]" for i in range(3)
+    ]
+    assert plan.never_trims == ()
 
 
 def test_a_stream_may_run_ahead_of_one_that_a_sort_holds_back() -> None:

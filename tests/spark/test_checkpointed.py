@@ -49,7 +49,7 @@ def test_all_nodes_may_fail_at_once_between_checkpoints(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     one_by_one = Checkpointed(interval="60 milliseconds", writers=1)
-    query = nexmark("q8", now_us() + 5_000_000).start(
+    query = nexmark("q8", now_us() + 5_000_000, "changes").start(
         spark, checkpointLocation=str(tmp_path), protection=one_by_one, parallelism=2
     )
     wait_for(query, lambda: min(stored(query, f"join[{i}]") for i in (0, 1)) >= 2)
@@ -142,6 +142,21 @@ def test_state_can_be_looked_into_while_it_runs_and_as_a_dataframe(
         inspection.state("nothing")
     with pytest.raises(InspectionError, match="no checkpoints"):
         Inspection(str(tmp_path / "streams"))
+
+
+def test_the_state_of_a_join_holds_the_columns_that_it_reads(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = nexmark("q3").start(spark, checkpointLocation=str(tmp_path), protection=OFTEN)
+    wait_for(query, has_put_in(query, 20_000))
+    wait_for(query, lambda: stored(query, "join[0]") >= 3)
+    query.stop()
+    state = spark.read.format("holdfast").option("state", "join").load(str(tmp_path))
+    sides = {row["side"]: row["count"] for row in state.groupBy("side").count().collect()}
+    assert sides.keys() == {"left", "right"}
+    assert min(sides.values()) > 0
+    assert {"left_id", "left_seller", "right_name"} < set(state.columns)
+    assert "left_expires" not in state.columns
 
 
 def test_nodes_and_data_nodes_of_the_embedded_store_may_be_killed(

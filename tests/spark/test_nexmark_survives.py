@@ -20,14 +20,20 @@ def test_output_is_identical_to_spark_sql(spark: SparkSession, tmp_path: Path, q
 
 
 @pytest.mark.parametrize(
-    ("query", "parallelism", "killed"),
-    [("q12", 2, "counts[0]"), ("q12", 1, "ingest[0]"), ("q3", 1, "join[0]"), ("q8", 2, "join[1]")],
+    ("query", "parallelism", "killed", "emit"),
+    [
+        ("q12", 2, "counts[0]", "final"),
+        ("q12", 1, "ingest[0]", "final"),
+        ("q3", 1, "join[0]", "final"),
+        ("q8", 2, "join[1]", "final"),
+        ("q8", 2, "join[0]", "changes"),
+    ],
 )
 def test_a_killed_node_is_replaced_and_the_output_is_the_same(
-    spark: SparkSession, tmp_path: Path, query: str, parallelism: int, killed: str
+    spark: SparkSession, tmp_path: Path, query: str, parallelism: int, killed: str, emit: str
 ) -> None:
     events = 60_000 if query == "q12" else 300_000
-    run = NexmarkRun(query, events, 10_000, parallelism, UpstreamBackup())
+    run = NexmarkRun(query, events, 10_000, parallelism, UpstreamBackup(), emit)
     kills = [Kill(killed, 1.5)]
     report = run_nexmark(spark, run, kills=kills, verify=True, location=str(tmp_path))
     assert report["verified"] is True

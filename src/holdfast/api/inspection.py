@@ -20,7 +20,7 @@ import pyarrow as pa
 from holdfast.api.dataflow import Aggregate
 from holdfast.api.errors import InspectionError
 from holdfast.api.expressions import compile_expression
-from holdfast.api.operators import STATEFUL, build_operator
+from holdfast.api.operators import STATEFUL, Recipe
 from holdfast.api.protections import CHECKPOINT_FOLDER
 from holdfast.api.windows import window_from, window_words
 from holdfast.core.model.ids import CheckpointId, NodeId
@@ -36,7 +36,6 @@ from holdfast.shell.stores.file_system import FileSystemStoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
 
 if TYPE_CHECKING:
-    from holdfast.api.dataflow import Step
     from holdfast.api.planning import Plan
     from holdfast.core.operators.base import Operator
     from holdfast.core.state.page_manager import PageManager
@@ -92,12 +91,12 @@ def describe_operators(plan: Plan, store: StoreSpec | None) -> str:
 
     Operators stand in the order in which a node makes them, and with them their page sets.
     """
-    steps = {step.name: step for step in plan.flow.steps}
     units: dict[str, list[dict[str, Any]]] = {}
     for node in plan.nodes:
-        made = [steps[spec.name] for spec in node.operators if steps[spec.name].kind in STATEFUL]
+        recipes = [spec.build for spec in node.operators if isinstance(spec.build, Recipe)]
+        made = [_described(recipe) for recipe in recipes if recipe.kind in STATEFUL]
         if made:
-            units[node.unit] = [_described(step) for step in made]
+            units[node.unit] = made
     where: dict[str, str] = {}
     if isinstance(store, FolderStoreSpec):
         where = {"folder": store.path}
@@ -106,8 +105,8 @@ def describe_operators(plan: Plan, store: StoreSpec | None) -> str:
     return json.dumps({"format": 1, "store": where, "units": units}, indent=1)
 
 
-def _described(step: Step) -> dict[str, Any]:
-    settings = step.settings
+def _described(recipe: Recipe) -> dict[str, Any]:
+    settings = recipe.settings
     plain: dict[str, Any] = {key: settings[key] for key in _PLAIN if key in settings}
     if settings.get("windows") is not None:
         plain["windows"] = window_words(settings["windows"])
@@ -116,8 +115,8 @@ def _described(step: Step) -> dict[str, Any]:
             [a.function, None if a.expression is None else a.expression.sql, a.name]
             for a in settings["aggregates"]
         ]
-    inputs = [base64.b64encode(s.schema.serialize().to_pybytes()).decode() for s in step.inputs]
-    return {"name": step.name, "kind": step.kind, "inputs": inputs, "settings": plain}
+    inputs = [base64.b64encode(s.serialize().to_pybytes()).decode() for s in recipe.inputs]
+    return {"name": recipe.name, "kind": recipe.kind, "inputs": inputs, "settings": plain}
 
 
 def _built(described: dict[str, Any], pages: PageManager) -> Operator:
@@ -136,7 +135,7 @@ def _built(described: dict[str, Any], pages: PageManager) -> Operator:
             for function, sql, name in settings["aggregates"]
         ]
     settings["fields"] = [tuple(field) for field in settings.get("fields", ())]
-    return build_operator(described["kind"], described["name"], schemas, settings, pages)
+    return Recipe(described["kind"], described["name"], schemas, settings)(pages)
 
 
 class Inspection:

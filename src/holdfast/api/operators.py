@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from holdfast.core.operators.base import Operator
 
 JOINS: Final = ("join", "window_join", "running_join")
+MERGING: Final = ("union", "join", "running_join")
+"""Where the order of rows on one port among those of another matters."""
 STATEFUL: Final = ("aggregate", *JOINS, "sort", "resample")
 """Kinds of steps whose operators keep state."""
 HOLDING: Final = ("sort", "resample")
@@ -132,6 +134,20 @@ def build_operator(
             return IncrementalJoin(name, *_joined(inputs, settings), manager=manager)
         case _:
             raise AssertionError(f"no operator for a step of kind {kind!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """An operator of a plan: `build_operator` with what it is given, page manager left out."""
+
+    kind: str
+    name: str
+    inputs: tuple[pa.Schema, ...]
+    settings: dict[str, Any]
+
+    def __call__(self, manager: PageManager) -> Operator:
+        """Make the operator, with the state that the page manager holds."""
+        return build_operator(self.kind, self.name, self.inputs, self.settings, manager)
 
 
 def _joined(inputs: tuple[pa.Schema, ...], settings: dict[str, Any]) -> tuple[Any, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +20,14 @@ from holdfast.api.errors import DataflowError
 from holdfast.api.operators import (
     HOLDING,
     JOINS,
+    MERGING,
     STATEFUL,
-    build_operator,
+    Recipe,
     columns_read,
     settings_over,
 )
 from holdfast.api.partial_aggregates import with_partial_aggregates
-from holdfast.api.windows import CountWindow
+from holdfast.api.windows import CountWindow, Window
 from holdfast.core.haunit.plan import (
     InputSpec,
     NodeLimits,
@@ -219,7 +219,7 @@ def _needs_all_input(step: Step) -> bool:
 def _refuse_held_back(steps: list[Step]) -> None:
     """Rows that are held back have no place among others of the same round."""
     for step in steps:
-        if step.kind not in ("union", "join", "running_join"):
+        if step.kind not in MERGING:
             continue
         for source in step.inputs:
             holder = held_back(source) if source.unit == step.unit else None
@@ -392,9 +392,10 @@ class _Planner:
             )
             schemas = tuple(self._read(step, position) for position in range(len(step.inputs)))
             settings = settings_over(schemas, step.settings)
-            build = partial(build_operator, step.kind, step.name, schemas, settings)
-            specs.append(OperatorSpec(step.name, build, origins))
+            recipe = Recipe(step.kind, step.name, schemas, settings)
+            specs.append(OperatorSpec(step.name, recipe, origins))
             _require_own_stream(step, origins, len(inputs))
+            _require_places(step, len(inputs))
         return NodePlan(
             node=_node(unit, index),
             unit=unit,
@@ -559,6 +560,35 @@ def _require_own_stream(step: Step, origins: tuple[tuple[str, int], ...], stream
             "and may filter what it reads; leave it in a unit of its own that reads one instance "
             "of another, or use counting(..., alignment='key')"
         )
+
+
+def _require_places(step: Step, streams: int) -> None:
+    """Results of closed windows find their place among other rows by tuple time, in which those of
+    several input streams come, but those of a single one need not.
+    """
+    if streams > 1 or step.kind not in MERGING:
+        return
+    are_closed = {_is_of_closed_windows(source, step.unit) for source in step.inputs}
+    if len(are_closed) > 1:
+        raise DataflowError(
+            f"{step.name} would merge results of closed windows in unit {step.unit!r} with other "
+            f"rows of the one stream that it reads, among which they have no place; give "
+            f"{step.name} another unit(...)"
+        )
+
+
+def _is_of_closed_windows(step: Step, unit: str) -> bool:
+    """Whether a step of this unit puts out its rows when windows of event time close."""
+    if step.unit != unit:
+        return False
+    if step.kind == "aggregate":
+        windows = step.settings["windows"]
+        is_timed = isinstance(windows, Window) and windows.time == "event"
+        if is_timed and windows.timeout_us is None and step.settings["emit"] == "final":
+            return True  # Others go by the order of their rows, or write down their rounds.
+    if step.kind == "window_join":
+        return True
+    return any(_is_of_closed_windows(source, unit) for source in step.inputs)
 
 
 def _within(step: Step, sources: list[Step], operators: list[Step]) -> tuple[str, int]:

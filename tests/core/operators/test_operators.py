@@ -197,7 +197,55 @@ def test_a_running_join_emits_each_pair_of_a_window_when_its_later_row_arrives(
     ]
     assert found == expected
     assert all(_us(r["window_end"]) == _us(r["window_start"]) + 10 for r in life.output)
-    assert life.operator.state_bytes() <= 2 * 512, "windows that have closed hold no pages"
+
+
+def test_a_running_join_gives_the_pages_of_closed_windows_back() -> None:
+    manager = PageManager(page_bytes=512)
+    operator = RunningJoin(
+        "j",
+        SCHEMA,
+        SCHEMA,
+        ["k"],
+        ["k"],
+        FIELDS,
+        size_us=10,
+        manager=manager,  # type: ignore[arg-type]
+    )
+    for start in range(0, 500, 10):
+        rows = [(n % 2, start, _one(n)[2]) for n in range(50)]
+        operator.process(rounds_of(rows, 2), np.zeros(1, np.int64), start + 10)
+        manager.check_invariants()
+    assert manager.statistics().pages_used == 2, "the directory's and the boundary's"
+
+
+@given(rows=rows_strategy, cuts=st.lists(st.integers(0, 40), max_size=6))
+@settings(max_examples=25)
+def test_windows_may_close_into_a_running_join(rows: list[Row], cuts: list[int]) -> None:
+    """Both sides are results of closed windows of one stream, whatever the cuts."""
+
+    def pairs(cuts: Sequence[int]) -> list[object]:
+        sides = [
+            WindowAggregate("a", SCHEMA, ["k"], [("count", None, "n")], size_us=size)
+            for size in (5, 10)
+        ]
+        fields: list[OutputField] = [("left", "n", "five"), ("right", "n", "ten")]
+        schemas = [side.output_schema for side in sides]
+        join = RunningJoin("j", *schemas, ["k"], ["k"], fields, size_us=20)
+        found: list[object] = []
+        for begin, end in itertools.pairwise([0, *sorted(min(c, len(rows)) for c in cuts), None]):
+            rest = [] if end is None else [time for _, time, _ in rows[end:]]
+            low = np.zeros(1, dtype=np.int64)
+            given = rounds_of(rows[begin:end], 1)
+            boundary = min(rest, default=END_US)
+            closed = [side.process(given, low, boundary).rows for side in sides]
+            output = join.process(closed, low, boundary).rows
+            if output is not None:
+                listed = output.batch.to_pylist()
+                found += zip(output.time_us.tolist(), map(str, listed), strict=True)
+        return found
+
+    rows = sorted(rows, key=lambda row: row[1])
+    assert pairs(cuts) == pairs([])
 
 
 def _us(time: object) -> int:

@@ -51,10 +51,10 @@ result is visible where the system puts its output. Outputs are looked at every 
 (Holdfast), 5 ms (files that grow) or 20 ms (files that appear), so that the latter's figures are up
 to that much too high; Holdfast's log only at its size, and it is read afterwards, as it has twenty
 times as many results or more. Of Q8 Holdfast, Structured Streaming and Pathway put out a match when
-they find it; PyFlink and Bytewax when the window has closed, so that theirs count, like Q12, from
-the first event beyond it. At half of the maximum all run in alternating rounds, and the run with
-the median p99 counts; the last column has the p99 of each round, and what share of the cores' time
-the host gave to others meanwhile.
+they find it, in the race too; PyFlink and Bytewax when the window has closed, so that theirs count,
+like Q12, from the first event beyond it. At half of the maximum all run in alternating rounds, and
+the run with the median p99 counts; the last column has the p99 of each round, and what share of the
+cores' time the host gave to others meanwhile.
 """
 _RECOVERY_NOTE = """
 Q3 at {rate:,.0f} tuples/s, files as for latency. All processes of a system are killed with SIGKILL

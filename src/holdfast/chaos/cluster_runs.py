@@ -195,7 +195,7 @@ class ClusterDriver:
                 raise RunFailed(f"{what}: the driver has ended; {self._last_words()}")
             if time.monotonic() > deadline_s:
                 raise RunFailed(f"{what} did not come in {timeout_s:.0f} s; {self.status()}")
-            time.sleep(every_s)
+            time.sleep(every_s)  # The driver tells by a file.
 
     def wait_until_up(self) -> None:
         """Until it takes runs."""
@@ -394,7 +394,7 @@ class ClusterRuns:
             outcome.first_output_ms = round((time.monotonic() - struck_s) * 1e3, 1)
         while self._repairs:
             self._repair()
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # Repairs are due at times of their own.
         return driver, number
 
     def _held(self, worker: int, status: dict[str, Any]) -> list[str]:

@@ -58,6 +58,7 @@ def fetched(cache: Path, name: str, artifact: str) -> Path:
         NoBroker: There is no `mvn` or no Java, or the jars cannot be fetched.
     """
     group, artifact_id, version = artifact.split(":")
+    cache = cache.absolute()  # To `mvn` paths are relative to the pom.
     folder = cache / f"{name}-{version}"
     if folder.is_dir():
         return folder
@@ -76,8 +77,11 @@ def fetched(cache: Path, name: str, artifact: str) -> Path:
         )
         if run.returncode != 0:
             raise NoBroker(f"mvn cannot fetch {artifact}: {run.stdout[-500:]}")
-        with suppress(OSError):  # Somebody else has just done the same.
+        try:
             target.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # Else somebody else has just done the same.
+                raise
     return folder
 
 

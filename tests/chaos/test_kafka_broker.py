@@ -44,7 +44,7 @@ def test_jars_that_cannot_be_had_are_said_to_be_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     commands(tmp_path / "bin", monkeypatch, "#!/bin/sh\necho no network; exit 1\n")
-    with pytest.raises(NoBroker, match="cannot fetch group:some:1.0: no network"):
+    with pytest.raises(NoBroker, match=r"cannot fetch group:some:1\.0: no network"):
         fetched(tmp_path, "some", "group:some:1.0")
     commands(tmp_path / "other", monkeypatch, "#!/bin/sh\n")
     with pytest.raises(FileNotFoundError):

@@ -218,6 +218,22 @@ def test_a_running_join_gives_the_pages_of_closed_windows_back() -> None:
     assert manager.statistics().pages_used == 2, "the directory's and the boundary's"
 
 
+@pytest.mark.parametrize(
+    ("build", "kept"),
+    [(running, 0), (incremental, 0), (windowed, 0), (lambda: windowed("left"), 1)],
+)
+def test_rows_that_can_match_nothing_are_not_kept(build: Callable[[], Operator], kept: int) -> None:
+    operator = build()
+    without = {"k": None, "x": 0.0, "i": 1, "d": None}
+    low = np.array([7], dtype=np.int64)
+    given = rounds_of([(0, 5, without), (1, 5, without)], 2)
+    assert operator.process(given, low, 5).rows is None
+    operator.check_invariants()
+    state, needed = operator.state_rows(), operator.oldest_needed()
+    assert (0 if state is None else state.num_rows) == kept
+    assert (needed is not None) == bool(kept)
+
+
 @given(rows=rows_strategy, cuts=st.lists(st.integers(0, 40), max_size=6))
 @settings(max_examples=25)
 def test_windows_may_close_into_a_running_join(rows: list[Row], cuts: list[int]) -> None:

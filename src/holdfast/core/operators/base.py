@@ -202,6 +202,14 @@ def has_rows(rows: Rows | None) -> bool:
     return rows is not None and len(rows.time_us) > 0
 
 
+def chosen(rows: Rows, numbers: np.ndarray | None) -> Rows:
+    """Rows by their numbers, int64, in that order; None: all."""
+    if numbers is None:
+        return rows
+    batch = rows.batch.take(pa.array(numbers))
+    return Rows(batch, rows.time_us[numbers], rows.order[numbers], rows.created_us)
+
+
 def joined(pieces: Sequence[Rows]) -> Rows:
     """The rows of one piece after the other; there must be one at least."""
     if len(pieces) == 1:

@@ -72,8 +72,9 @@ class IncrementalJoin(Operator):
         Raises:
             StateLimitExceeded: The pages are used up.
         """
-        present = [(side, rows) for side, rows in enumerate(inputs) if rows is not None]
-        present = [(side, rows) for side, rows in present if has_rows(rows)]
+        given = [(side, rows) for side, rows in enumerate(inputs) if rows is not None]
+        keyed = [(side, self._layout.with_keys(side, rows)) for side, rows in given]
+        present = [(side, rows) for side, rows in keyed if has_rows(rows)]
         if not present:
             return NOTHING
         seen = self._first.read()

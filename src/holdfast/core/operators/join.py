@@ -13,7 +13,7 @@ from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.model.schema import RecordPacking, column_of
 from holdfast.core.model.stable_hash import is_text
 from holdfast.core.operators.accumulators import WINDOW_TIME
-from holdfast.core.operators.base import Owns, Rows, merge_permutation
+from holdfast.core.operators.base import Owns, Rows, chosen, merge_permutation
 from holdfast.core.state import join_kernels
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.paged_list import PagedList
@@ -84,6 +84,15 @@ class JoinLayout:
             self.fields.append((number, index))
             output.append(pa.field(new_name, schemas[number].field(index).type))
         self.output_fields = output
+
+    def with_keys(self, side: int, rows: Rows) -> Rows:
+        """Without the rows that match nothing, as something in their key is null."""
+        columns = [rows.batch.column(c) for c in self.key_columns[side]]
+        nulls = [column.is_null() for column in columns if column.null_count]
+        if not nulls:
+            return rows
+        is_null = np.any([null.to_numpy(zero_copy_only=False) for null in nulls], axis=0)
+        return chosen(rows, np.flatnonzero(~is_null))
 
 
 class JoinRows:
@@ -212,7 +221,7 @@ class Matcher:
         return self.rows.page_count + self._keys.page_count
 
     def add(self, present: Sequence[tuple[int, Rows]]) -> Matches | None:
-        """Store rows, (side, rows) with at least one row each; None: they match nothing.
+        """Store rows, (side, rows) with at least one each, all with keys; None: no match.
 
         Raises:
             StateLimitExceeded: The pages are used up.
@@ -220,19 +229,15 @@ class Matcher:
         keys: list[np.ndarray] = []
         sides: list[np.ndarray] = []
         numbers: list[np.ndarray] = []
-        is_null: list[np.ndarray] = []
         for side, rows in present:
             count = len(rows.time_us)
             first, words = self.rows.append(side, rows.batch, rows.time_us)
             keys.append(words)
-            is_null.append(self._layout.key_packings[side].is_any_null(words))
             sides.append(np.full(count, side, dtype=np.uint8))
             numbers.append(np.arange(first, first + count, dtype=np.int64))
         permutation = merge_permutation([rows for _, rows in present])
         order = np.concatenate([rows.order for _, rows in present])[permutation]
-        usable = ~np.concatenate(is_null)[permutation]
-        slots = np.full(len(permutation), -1, dtype=np.int64)
-        slots[usable] = self._keys.upsert_slots(np.concatenate(keys)[permutation][usable])
+        slots = self._keys.upsert_slots(np.concatenate(keys)[permutation])
         pairs = find_pairs(
             self._manager,
             self.rows,

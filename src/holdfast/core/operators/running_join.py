@@ -22,6 +22,7 @@ from holdfast.core.operators.base import (
     Output,
     Owns,
     Rows,
+    chosen,
     has_rows,
     joined,
 )
@@ -91,8 +92,9 @@ class RunningJoin(Operator):
         for side, rows in enumerate(inputs):
             if rows is not None and has_rows(rows):
                 self._directory.require_not_late(self.name, rows.time_us)
-                for start, numbers in self._spec.assign(rows.time_us):
-                    present.setdefault(start, []).append((side, _chosen(rows, numbers)))
+                keyed = self._layout.with_keys(side, rows)
+                for start, numbers in self._spec.assign(keyed.time_us):
+                    present.setdefault(start, []).append((side, chosen(keyed, numbers)))
         parts: list[Rows] = []
         cause = low.copy()
         for start in sorted(present):
@@ -143,17 +145,9 @@ class RunningJoin(Operator):
         return Matcher(self._manager, self._layout, page_sets)
 
 
-def _chosen(rows: Rows, numbers: np.ndarray | None) -> Rows:
-    """Rows by their numbers; None: all."""
-    if numbers is None:
-        return rows
-    batch = rows.batch.take(pa.array(numbers))
-    return Rows(batch, rows.time_us[numbers], rows.order[numbers], rows.created_us)
-
-
 def _in_order(parts: Sequence[Rows]) -> Rows:
     """Pairs of one window after the other, in the order of the rows that came last."""
     rows = joined(parts)
     if len(parts) == 1 or bool((rows.order == AT_CLOSE).any()):
         return rows  # Rows of closed windows come in the order of their times, as windows do.
-    return _chosen(rows, np.argsort(rows.order, kind="stable"))
+    return chosen(rows, np.argsort(rows.order, kind="stable"))

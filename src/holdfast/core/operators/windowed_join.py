@@ -97,7 +97,8 @@ class WindowedJoin(Operator):
         for side, rows in enumerate(inputs):
             if rows is not None and has_rows(rows):
                 self._directory.require_not_late(self.name, rows.time_us)
-                self._store(side, rows, low)
+                is_shown = self._is_outer and side == 0  # Even without a match.
+                self._store(side, rows if is_shown else self._layout.with_keys(side, rows), low)
         closed = self._directory.close(boundary_us)
         if not closed:
             return NOTHING

@@ -32,14 +32,18 @@ from holdfast.core.operators.base import (
     PIECE_ROWS,
     Evaluator,
     Operator,
-    OperatorClass,
     Output,
     Owns,
     Rows,
     has_rows,
     in_pieces,
 )
-from holdfast.core.operators.windows import ClosedWindow, WindowDirectory, WindowSpec
+from holdfast.core.operators.windows import (
+    ClosedWindow,
+    WindowDirectory,
+    WindowedOperator,
+    WindowSpec,
+)
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.string_pages import StringPages, moved
 from holdfast.core.state.unordered_map import UnorderedMap
@@ -69,10 +73,9 @@ class _Window:
         self.groups.check_invariants()
 
 
-class WindowAggregate(Operator):
+class WindowAggregate(WindowedOperator[_Window]):
     """Aggregates per window and group."""
 
-    operator_class = OperatorClass.CONVERGENT_CAPABLE
     _window_fields = (("window_start", WINDOW_TIME), ("window_end", WINDOW_TIME))
     _earliest_us = BEGINNING_US  # No window begins before this.
 
@@ -113,7 +116,7 @@ class WindowAggregate(Operator):
         self._groups = Accumulators(name, schema, keys, aggregates)
         self._groups_expected = 0  # As many as the largest of the windows closed last had.
         self._needs_strings = self._groups.key_has_text or self._groups.value_has_text
-        self._directory: WindowDirectory[_Window] = WindowDirectory(
+        self._directory = WindowDirectory(
             self._manager, self._spec, 4 if self._needs_strings else 2, self._attach
         )
         fields = [pa.field(title, kind, nullable=False) for title, kind in self._window_fields]
@@ -140,18 +143,6 @@ class WindowAggregate(Operator):
         for window in closed:
             window.state.destroy()
         return changes if self._is_changes else final
-
-    def oldest_needed(self) -> np.ndarray | None:
-        """The oldest tuple of any open window."""
-        return self._directory.oldest_needed()
-
-    def check_invariants(self) -> None:
-        """Raise `InvariantViolation` if windows, directory and pages disagree."""
-        self._directory.check_invariants()
-
-    def state_bytes(self) -> int:
-        """Bytes of pages held."""
-        return self._directory.state_bytes()
 
     def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
         """Groups go window by window, in the order of the instances that held them."""

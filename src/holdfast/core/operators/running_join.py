@@ -18,7 +18,6 @@ from holdfast.core.operators.base import (
     AT_CLOSE,
     NOTHING,
     Operator,
-    OperatorClass,
     Output,
     Owns,
     Rows,
@@ -34,14 +33,12 @@ from holdfast.core.operators.join import (
     stored_rows,
     window_columns,
 )
-from holdfast.core.operators.windows import WindowDirectory, WindowSpec
+from holdfast.core.operators.windows import WindowDirectory, WindowedOperator, WindowSpec
 from holdfast.core.state.page_manager import PageManager, PageSetId
 
 
-class RunningJoin(Operator):
+class RunningJoin(WindowedOperator[Matcher]):
     """Emits each pair of rows with equal keys in a window once; a null key matches nothing."""
-
-    operator_class = OperatorClass.CONVERGENT_CAPABLE
 
     def __init__(
         self,
@@ -76,7 +73,7 @@ class RunningJoin(Operator):
             name, (left_schema, right_schema), (left_keys, right_keys), fields
         )
         self._spec = WindowSpec(size_us, size_us)
-        self._directory: WindowDirectory[Matcher] = WindowDirectory(
+        self._directory = WindowDirectory(
             self._manager, self._spec, MATCHER_PAGE_SETS, self._attach
         )
         self.output_schema = pa.schema([*WINDOW_FIELDS, *self._layout.output_fields])
@@ -110,18 +107,6 @@ class RunningJoin(Operator):
         for closed in self._directory.close(boundary_us):
             closed.state.destroy()
         return Output((_in_order(parts),), cause) if parts else NOTHING
-
-    def oldest_needed(self) -> np.ndarray | None:
-        """The oldest tuple of any open window."""
-        return self._directory.oldest_needed()
-
-    def check_invariants(self) -> None:
-        """Raise `InvariantViolation` if windows and directory disagree."""
-        self._directory.check_invariants()
-
-    def state_bytes(self) -> int:
-        """Bytes of pages held."""
-        return self._directory.state_bytes()
 
     def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
         """Rows go window by window, in the order of the instances that held them."""

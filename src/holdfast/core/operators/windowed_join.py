@@ -19,7 +19,6 @@ from holdfast.core.operators.base import (
     AT_CLOSE,
     NOTHING,
     Operator,
-    OperatorClass,
     Output,
     Owns,
     Rows,
@@ -36,15 +35,13 @@ from holdfast.core.operators.join import (
     stored_rows,
     window_columns,
 )
-from holdfast.core.operators.windows import WindowDirectory, WindowSpec
+from holdfast.core.operators.windows import WindowDirectory, WindowedOperator, WindowSpec
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.unordered_map import UnorderedMap
 
 
-class WindowedJoin(Operator):
+class WindowedJoin(WindowedOperator[JoinRows]):
     """Joins rows with equal keys in the same window; a null key matches nothing."""
-
-    operator_class = OperatorClass.CONVERGENT_CAPABLE
 
     def __init__(
         self,
@@ -82,9 +79,7 @@ class WindowedJoin(Operator):
         )
         self._spec = WindowSpec(size_us, size_us)
         self._is_outer = how == "left"
-        self._directory: WindowDirectory[JoinRows] = WindowDirectory(
-            self._manager, self._spec, JOIN_PAGE_SETS, self._attach
-        )
+        self._directory = WindowDirectory(self._manager, self._spec, JOIN_PAGE_SETS, self._attach)
         self.output_schema = pa.schema([*WINDOW_FIELDS, *self._layout.output_fields])
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
@@ -116,18 +111,6 @@ class WindowedJoin(Operator):
             order = np.full(batch.num_rows, AT_CLOSE, dtype=np.int64)
             parts.append(Rows(batch, last_us, order, window.created_us))
         return Output(in_pieces(parts), cause) if parts else NOTHING
-
-    def oldest_needed(self) -> np.ndarray | None:
-        """The oldest tuple of any open window."""
-        return self._directory.oldest_needed()
-
-    def check_invariants(self) -> None:
-        """Raise `InvariantViolation` if windows and directory disagree."""
-        self._directory.check_invariants()
-
-    def state_bytes(self) -> int:
-        """Bytes of pages held."""
-        return self._directory.state_bytes()
 
     def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
         """Rows that wait go window by window, in the order of the instances that held them."""

@@ -1,4 +1,5 @@
-"""Windows of tuple time, aligned to the epoch, and the directory of those that are open.
+"""Windows of tuple time, aligned to the epoch, the directory of those that are open, and operators
+whose state is theirs.
 
 Windows start at multiples of `slide_us` and cover [start, start + size_us). Absolute alignment is
 what makes aggregates and windowed joins convergent-capable. [HA §3.2]
@@ -15,6 +16,7 @@ import numpy as np
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.operators.base import Operator, OperatorClass
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.paged_list import PagedList
 from holdfast.core.state.raw_page import RawPage
@@ -257,3 +259,22 @@ class WindowDirectory(Generic[S]):
             if tuple(records[number, _PAGE_SETS_AT : self._low_at].tolist()) != state.page_sets:
                 raise InvariantViolation(f"record {number} names other page sets than its window")
             state.check_invariants()
+
+
+class WindowedOperator(Operator, Generic[S]):
+    """An operator whose state is that of its open windows."""
+
+    operator_class = OperatorClass.CONVERGENT_CAPABLE
+    _directory: WindowDirectory[S]
+
+    def oldest_needed(self) -> np.ndarray | None:
+        """The oldest tuple of any open window."""
+        return self._directory.oldest_needed()
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` if windows, directory and pages disagree."""
+        self._directory.check_invariants()
+
+    def state_bytes(self) -> int:
+        """Bytes of pages held."""
+        return self._directory.state_bytes()

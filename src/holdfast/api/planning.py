@@ -136,6 +136,8 @@ def plan_dataflow(
         )
     _refuse_cycles(units)
     _refuse_held_back(steps)
+    for unit, members in units.items():
+        _require_replayable(members, protection(unit))
     planner = _Planner(flow, location, steps, units, counts)
     nodes = _with_losses(
         tuple(
@@ -230,6 +232,33 @@ def _refuse_held_back(steps: list[Step]) -> None:
                 )
 
 
+def _require_replayable(members: list[Step], protection: UnitProtection) -> None:
+    """Whoever replays a unit from the middle of its input gives its operators windows without their
+    first tuples. What those put out is discarded; it must not get into the state of others.
+    """
+    is_replayed = protection.is_protected and protection.guarantee is not Guarantee.GAP
+    if protection.checkpoints is not None or not is_replayed:
+        return
+    for step in members:
+        behind = _state_before(step) if step.kind in STATEFUL else None
+        if behind is not None:
+            raise DataflowError(
+                f"{step.name} keeps state behind {behind.name}, which does too, in one unit, "
+                f"{step.unit!r}: that cannot be replayed; give {step.name} another unit(...), or "
+                "the unit protection=Checkpointed(...)"
+            )
+
+
+def _state_before(step: Step) -> Step | None:
+    """An operator with state in the unit of a step, on the way to it."""
+    for source in step.inputs:
+        if source.unit == step.unit:
+            found = source if source.kind in STATEFUL else _state_before(source)
+            if found is not None:
+                return found
+    return None
+
+
 def _needed(flow: Dataflow) -> list[Step]:
     """The steps that some sink depends on, inputs first."""
     return _lineage(flow.sinks.values())
@@ -291,6 +320,12 @@ def _instances(unit: str, members: list[Step], parallelism: int | dict[str, int]
         raise DataflowError(
             f"unit {unit!r} with parallelism {wanted} holds several keyed operators ({names}); "
             "give each a unit of its own"
+        )
+    inside = [source.name for step in keyed for source in step.inputs if source.unit == unit]
+    if wanted > 1 and inside:
+        raise DataflowError(
+            f"unit {unit!r} with parallelism {wanted} cannot split what {keyed[0].name} reads by "
+            f"key, as {', '.join(inside)} comes before it there; give that another unit(...)"
         )
     return wanted
 

@@ -26,7 +26,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -486,20 +486,14 @@ def _adopt(
     pages = PageManager(plan.limits.page_bytes, plan.limits.state_bytes)
     for number, spec in enumerate(plan.operators):
         operator = spec.build(pages)
-        if _keeps_state(operator):
+        if operator.keeps_state:
             operator.adopt([one[number] for one in others], owns, len(plan.inputs))
     return pages
 
 
-def _keeps_state(operator: Any) -> bool:
-    from holdfast.core.operators.base import Operator
-
-    return type(operator).oldest_needed is not Operator.oldest_needed
-
-
 def _has_state(plan: NodePlan) -> bool:
     pages = PageManager(plan.limits.page_bytes)
-    return any(_keeps_state(spec.build(pages)) for spec in plan.operators)
+    return any(spec.build(pages).keeps_state for spec in plan.operators)
 
 
 def _wiring(plan: Plan) -> dict[NodeId, tuple[object, ...]]:

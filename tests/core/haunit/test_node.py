@@ -22,10 +22,20 @@ from holdfast.core.haunit.plan import (
 from holdfast.core.machine import Effect, SetTimer, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
-from holdfast.core.operators.base import AT_CLOSE, NOTHING, ArbitraryOperator, Output, Rows
+from holdfast.core.operators.aggregate import WindowAggregate
+from holdfast.core.operators.base import (
+    AT_CLOSE,
+    NOTHING,
+    ArbitraryOperator,
+    Operator,
+    OperatorClass,
+    Output,
+    Rows,
+)
 from holdfast.core.recovery.restart_point import RestartPoint
 
 SCHEMA = pa.schema([("v", pa.int64())])
+COUNTED = WindowAggregate("", SCHEMA, [], [("count", None, "n")], size_us=10).output_schema
 A, B, OUT = StreamId("a>n"), StreamId("b>n"), StreamId("n>c")
 ONE, TWO = Incarnation(1), Incarnation(2)
 LIMITS = NodeLimits(input_queue_tuples=10, round_tuples=100, ack_tuples=0)
@@ -244,6 +254,57 @@ def test_a_round_takes_only_what_has_come() -> None:
     sent = of_kind(proceed(machine), events.SendBatch)
     assert [s.batch.count for s in sent] == [1]
     assert machine.statistics().boundary_us == 50
+
+
+COUNTS = OperatorSpec(
+    "counts",
+    lambda pages: WindowAggregate(
+        "counts", SCHEMA, [], [("count", None, "n")], size_us=10, manager=pages
+    ),
+    (("port", 0),),
+)
+
+
+class FailsOnTwo(Operator):
+    """A computation that has no value for two."""
+
+    operator_class = OperatorClass.REPEATABLE
+    name = "fails"
+
+    def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
+        (rows,) = inputs
+        if rows is None:
+            return NOTHING
+        if 2 in rows.batch.column("n").to_pylist():
+            raise ArithmeticError
+        return Output((rows,), low)
+
+
+def test_what_state_does_not_depend_on_is_not_run_in_a_silent_replay() -> None:
+    """It would be given the results of windows whose first tuples are not replayed."""
+    fails = OperatorSpec("fails", lambda _: FailsOnTwo(), (("operator", 0),))
+    output = OutputSpec(("operator", 1), COUNTED, (OUT,), (NodeId("c"),))
+    source = InputSpec(A, 0, SCHEMA, NodeId("a"))
+    plan = NodePlan(NodeId("n"), "n", 0, (source,), 1, (COUNTS, fails), (output,), limits=LIMITS)
+
+    def put_out(point: RestartPoint | None, given: list[TupleBatch]) -> list[tuple[int, object]]:
+        machine = Node(plan, Assignment(1, TWO, point, {}), 0)
+        machine.step(events.PeerIncarnationLearned(NodeId("a"), ONE), 0)
+        for tuples in given:
+            machine.step(events.BatchReceived(A, ONE, TWO, tuples), 1)
+            proceed(machine)
+        (queue,) = machine._outputs.queues()
+        return [
+            (held.first_id + number, row["n"])
+            for held in queue.held_from(0)
+            for number, row in enumerate(held.batch.to_pylist())
+        ]
+
+    batches = [batch(0, [1, 2, 3], 3), batch(3, [4, 5, 11], 11), batch(6, [12, 13, 21], 21)]
+    assert put_out(None, batches) == [(0, 5), (1, 3)]
+    # Of the first window, which is closed and has counted five, two tuples come again.
+    point = RestartPoint(1, {A: 3}, {A: 6}, 11, {OUT: 1})
+    assert put_out(point, batches[1:]) == [(1, 3)]
 
 
 class Waker(ArbitraryOperator):

@@ -45,7 +45,7 @@ kept per round, not per tuple: the low watermarks of the whole node at one momen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -102,7 +102,7 @@ from holdfast.core.haunit.rounds import Round, Rounds
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch
-from holdfast.core.operators.base import NOTHING, ArbitraryOperator, Output, Rows
+from holdfast.core.operators.base import NOTHING, ArbitraryOperator, Operator, Output, Rows
 from holdfast.core.recovery.guarantee import Guarantee, StreamRebased
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
@@ -223,6 +223,7 @@ class Node:
             lost_from=lost_from,
         )
         self._operators = [spec.build(self._pages) for spec in plan.operators]
+        self._feeds_state = _feeding_state(plan, self._operators)
         self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
         self._outputs = HAOutput(
             plan,
@@ -617,7 +618,11 @@ class Node:
         boundary_us: int,
         effects: list[Effect],
     ) -> None:
-        """Run the operators; outputs of a silent round are discarded."""
+        """Run the operators; outputs of a silent round are discarded.
+
+        Then only those run that state depends on: what others would be given may never have been,
+        such as results of windows whose first tuples are not replayed.
+        """
         count = sum(len(rows.time_us) for rows in ports if rows is not None)
         self._input_tuples += count
         if self._is_silent:
@@ -631,7 +636,9 @@ class Node:
         arrived = [NOTHING if rows is None else Output((rows,), low) for rows in ports]
         results: list[Output] = []
         promised: list[int] = []
-        for spec, operator in zip(self.plan.operators, self._operators, strict=True):
+        for spec, operator, feeds_state in zip(
+            self.plan.operators, self._operators, self._feeds_state, strict=True
+        ):
             inputs: list[Rows | None] = []
             operator_low = none
             for kind, number in spec.inputs:
@@ -640,7 +647,8 @@ class Node:
                 if given.low is not None:
                     operator_low = np.minimum(operator_low, given.low)
             before_us = self._promised_to(spec, promised)
-            results.append(operator.process(inputs, operator_low, before_us))
+            is_run = feeds_state or not self._is_silent
+            results.append(operator.process(inputs, operator_low, before_us) if is_run else NOTHING)
             promised.append(operator.promises_us(before_us))
         if self._is_silent:
             return
@@ -1100,3 +1108,13 @@ def _one_after_the_other(first: Rows, second: Rows) -> Rows:
 
 def _without_time(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select(range(batch.num_columns - 1))
+
+
+def _feeding_state(plan: NodePlan, operators: Sequence[Operator]) -> tuple[bool, ...]:
+    """Per operator whether it keeps state, or one that does reads what it puts out."""
+    feeds = [operator.keeps_state for operator in operators]
+    for number in reversed(range(len(feeds))):
+        for kind, source in plan.operators[number].inputs:
+            if feeds[number] and kind == "operator":
+                feeds[source] = True
+    return tuple(feeds)

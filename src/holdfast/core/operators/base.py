@@ -139,6 +139,11 @@ class Operator(abc.ABC):
         """
         return boundary_us
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether results ever depend on more than the rows of their own round."""
+        return type(self).oldest_needed is not Operator.oldest_needed
+
     def oldest_needed(self) -> np.ndarray | None:
         """Per input stream the oldest tuple id that the state depends on; None: no state.
 

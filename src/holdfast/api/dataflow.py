@@ -85,7 +85,11 @@ class Stream:
         return self.step.schema
 
     def unit(self, name: str) -> Stream:
-        """Put the operators that follow into the HA unit `name`."""
+        """Put the operators that follow into the HA unit `name`.
+
+        What cannot work is refused at `start`: an operator with state behind another one in a unit
+        that is replayed, or a split by key behind other operators of the same unit.
+        """
         return replace(self, next_unit=_checked(name))
 
     def filter(self, condition: str, *, dead_letters: str | None = None) -> Stream:

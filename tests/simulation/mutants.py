@@ -28,6 +28,7 @@ from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.incremental_join import IncrementalJoin
 from holdfast.core.operators.running_join import RunningJoin
 from holdfast.core.operators.windowed_join import WindowedJoin
+from holdfast.core.operators.windows import WindowedOperator
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.queues.output_queue import Cursor
 from holdfast.core.recovery.restart_point import RestartPoint
@@ -337,6 +338,10 @@ def _join_misses_a_row(original: Any) -> Any:
     return process
 
 
+def _pass_over_an_open_window(original: Any) -> Any:
+    return lambda self, closed_us: original(self, closed_us + self._spec.slide_us)
+
+
 def _never_subscribe_again(original: Any) -> Any:
     def subscribe(self: HAInput, source: Any, now_ms: int, effects: list[Any]) -> None:
         if source.subscribed_ms < 0:
@@ -431,5 +436,6 @@ MUTANTS: dict[str, Mutant] = {
     "aggregates one row too few": Mutant(WindowAggregate, "process", _count_one_key_wrong),
     "joins one row too few": Mutant(IncrementalJoin, "process", _join_misses_a_row),
     "joins one row of a window too few": Mutant(WindowedJoin, "process", _join_misses_a_row),
+    "passes over an open window": Mutant(WindowedOperator, "pass_over", _pass_over_an_open_window),
     "misses one row of a running join": Mutant(RunningJoin, "process", _join_misses_a_row),
 }

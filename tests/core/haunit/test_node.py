@@ -1,7 +1,7 @@
 """One node, stepped by hand: the interleavings that the simulator found, each in a few lines."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -27,12 +27,14 @@ from holdfast.core.operators.base import (
     AT_CLOSE,
     NOTHING,
     ArbitraryOperator,
+    ArithmeticOverflow,
     Operator,
     OperatorClass,
     Output,
     Rows,
 )
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.state.page_manager import PageManager
 
 SCHEMA = pa.schema([("v", pa.int64())])
 COUNTED = WindowAggregate("", SCHEMA, [], [("count", None, "n")], size_us=10).output_schema
@@ -256,55 +258,94 @@ def test_a_round_takes_only_what_has_come() -> None:
     assert machine.statistics().boundary_us == 50
 
 
-COUNTS = OperatorSpec(
-    "counts",
-    lambda pages: WindowAggregate(
-        "counts", SCHEMA, [], [("count", None, "n")], size_us=10, manager=pages
-    ),
-    (("port", 0),),
-)
-
-
-class FailsOnTwo(Operator):
-    """A computation that has no value for two."""
+class Watched(Operator):
+    """Puts out what it is given, and knows what that was."""
 
     operator_class = OperatorClass.REPEATABLE
-    name = "fails"
+    name = "watched"
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         (rows,) = inputs
         if rows is None:
             return NOTHING
-        if 2 in rows.batch.column("n").to_pylist():
-            raise ArithmeticError
+        self.seen += rows.batch.column("n").to_pylist()
         return Output((rows,), low)
 
 
-def test_what_state_does_not_depend_on_is_not_run_in_a_silent_replay() -> None:
-    """It would be given the results of windows whose first tuples are not replayed."""
-    fails = OperatorSpec("fails", lambda _: FailsOnTwo(), (("operator", 0),))
-    output = OutputSpec(("operator", 1), COUNTED, (OUT,), (NodeId("c"),))
+def put_out(
+    operators: tuple[OperatorSpec, ...],
+    schema: pa.Schema,
+    point: RestartPoint | None,
+    given: list[TupleBatch],
+) -> list[tuple[int, object]]:
+    """Ids and first values of what a node puts out that starts here."""
+    output = OutputSpec(("operator", len(operators) - 1), schema, (OUT,), (NodeId("c"),))
     source = InputSpec(A, 0, SCHEMA, NodeId("a"))
-    plan = NodePlan(NodeId("n"), "n", 0, (source,), 1, (COUNTS, fails), (output,), limits=LIMITS)
+    plan = NodePlan(NodeId("n"), "n", 0, (source,), 1, operators, (output,), limits=LIMITS)
+    machine = Node(plan, Assignment(1, TWO, point, {}), 0)
+    machine.step(events.PeerIncarnationLearned(NodeId("a"), ONE), 0)
+    for tuples in given:
+        machine.step(events.BatchReceived(A, ONE, TWO, tuples), 1)
+        proceed(machine)
+    (queue,) = machine._outputs.queues()
+    return [
+        (held.first_id + number, value)
+        for held in queue.held_from(0)
+        for number, value in enumerate(held.batch.column(schema.names[-1]).to_pylist())
+    ]
 
-    def put_out(point: RestartPoint | None, given: list[TupleBatch]) -> list[tuple[int, object]]:
-        machine = Node(plan, Assignment(1, TWO, point, {}), 0)
-        machine.step(events.PeerIncarnationLearned(NodeId("a"), ONE), 0)
-        for tuples in given:
-            machine.step(events.BatchReceived(A, ONE, TWO, tuples), 1)
-            proceed(machine)
-        (queue,) = machine._outputs.queues()
-        return [
-            (held.first_id + number, row["n"])
-            for held in queue.held_from(0)
-            for number, row in enumerate(held.batch.to_pylist())
-        ]
 
-    batches = [batch(0, [1, 2, 3], 3), batch(3, [4, 5, 11], 11), batch(6, [12, 13, 21], 21)]
-    assert put_out(None, batches) == [(0, 5), (1, 3)]
-    # Of the first window, which is closed and has counted five, two tuples come again.
-    point = RestartPoint(1, {A: 3}, {A: 6}, 11, {OUT: 1})
-    assert put_out(point, batches[1:]) == [(1, 3)]
+def test_what_state_does_not_depend_on_is_not_run_in_a_silent_replay() -> None:
+    """It would be given results that never were, for which it may have no value."""
+    running = OperatorSpec(
+        "running",
+        lambda pages: WindowAggregate(
+            "running", SCHEMA, [], [("count", None, "n")], size_us=10, emit="changes", manager=pages
+        ),
+        (("port", 0),),
+    )
+    batches = [batch(0, [1, 2, 3], 3), batch(3, [4, 5, 6], 6)]
+    for point, seen in (
+        (None, [1, 2, 3, 4, 5, 6]),
+        (RestartPoint(1, {A: 0}, {A: 3}, 3, {OUT: 3}), [4, 5, 6]),
+    ):
+        watched = Watched()
+        after = OperatorSpec("after", lambda _, made=watched: made, (("operator", 0),))  # type: ignore[misc]
+        assert [n for _, n in put_out((running, after), COUNTED, point, batches)] == seen
+        assert watched.seen == seen
+
+
+@dataclass
+class Valued:
+    """Values of tuples, by their time."""
+
+    values: dict[int, int]
+    name: str = "total"
+    type: pa.DataType = field(default_factory=pa.int64)
+
+    def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
+        return pa.array([self.values.get(v, 0) for v in rows.column("v").to_pylist()], pa.int64())
+
+
+def test_windows_that_had_closed_are_not_computed_from_what_is_left_of_them() -> None:
+    """Without its first tuple the first window's sum would not fit."""
+    summed = OperatorSpec(
+        "sums",
+        lambda pages: WindowAggregate(
+            "sums", SCHEMA, [], [("sum", Valued({1: 2**63 - 1, 2: 5}), "total")],
+            size_us=10, manager=pages,
+        ),
+        (("port", 0),),
+    )  # fmt: skip
+    schema = summed.build(PageManager()).output_schema
+    rest = [batch(1, [2, 3, 4, 11], 11), batch(5, [12, 21], 21)]
+    point = RestartPoint(1, {A: 1}, {A: 5}, 11, {OUT: 1})
+    assert put_out((summed,), schema, point, rest) == [(1, 0)]
+    with pytest.raises(ArithmeticOverflow, match="total"):
+        put_out((summed,), schema, None, [batch(0, [1]), *rest])
 
 
 class Waker(ArbitraryOperator):

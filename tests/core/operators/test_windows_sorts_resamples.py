@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,7 @@ from rounds import SCHEMA, Column, Lifetime, Row, restored, rounds_of, rows_stra
 
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.ids import END_US, NO_ID
+from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import Operator, OperatorClass
 from holdfast.core.operators.bsort import BSort
 from holdfast.core.operators.join import OutputField
@@ -59,6 +62,16 @@ def resample(*keys: str, every_us: int | None = None, within_us: int = 16) -> Bu
     return build
 
 
+def aggregate(size_us: int, slide_us: int, emit: Literal["final", "changes"]) -> Build:
+    def build(manager: PageManager) -> Operator:
+        return WindowAggregate(
+            "a", SCHEMA, ["k"], AGGREGATES,  # type: ignore[arg-type]
+            size_us=size_us, slide_us=slide_us, emit=emit, manager=manager,
+        )  # fmt: skip
+
+    return build
+
+
 def windowed_join(manager: PageManager) -> Operator:
     return WindowedJoin(
         "j", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=20, how="left", manager=manager
@@ -79,6 +92,8 @@ BUILDS: dict[str, tuple[Build, int]] = {
     "sort by time": (sort(None, 3), 1),
     "sort by double": (sort("x", 4), 1),
     "sort by decimal": (sort("d", 2), 1),
+    "windows": (aggregate(10, 10, "final"), 1),
+    "sliding windows, changes": (aggregate(10, 4, "changes"), 1),
     "windowed join": (windowed_join, 2),
     "running join": (running_join, 2),
     "resample at": (resample("k"), 2),
@@ -118,12 +133,27 @@ def test_replay_from_the_oldest_needed_tuple_rebuilds_the_state(
     first.take(0, cuts, at)
     needed = first.operator.oldest_needed()
     again = Lifetime(fresh(build), rows, ports)
+    again.operator.pass_over(first.boundary)
     again.take(at if needed is None else int(min(needed[0], at)), other_cuts, at)
     assert again.promised == first.promised
     before = len(first.text), len(again.text)
     first.take(at, cuts, len(rows))
     again.take(at, other_cuts, len(rows))
     assert again.text[before[1] :] == first.text[before[0] :]
+
+
+@pytest.mark.parametrize("kind", ["windows", "sliding windows, changes", "running join"])
+def test_nothing_of_windows_that_had_closed_is_put_out_again(kind: str) -> None:
+    build, ports = BUILDS[kind]
+    rows = [(n % 2, n, {"k": "a", "x": 0.0, "i": n, "d": None}) for n in range(60)]
+    whole = Lifetime(fresh(build), rows, ports)
+    whole.take(0, [45], 60)
+    again = Lifetime(fresh(build), rows[25:], ports)  # From the middle of a window.
+    again.operator.pass_over(45)
+    again.take(0, [20], len(rows) - 25)
+    closed_at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=45)
+    assert again.output
+    assert again.output == [row for row in whole.output if row["window_end"] > closed_at]  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("kind", BUILDS)

@@ -264,6 +264,9 @@ class Node:
             and assignment.restart_point is not None
             and plan.guarantee is Guarantee.PRECISE  # Else what comes twice does no harm.
         )
+        if self._is_silent and self._rounds is None:
+            for operator in self._operators:
+                operator.pass_over(point.boundary_us)
         if is_at_cut:
             self._boundary_us = point.boundary_us
             self._promise(self._promised())

@@ -196,7 +196,7 @@ class WindowAggregate(WindowedOperator[_Window]):
             if self._is_changes:
                 edges = self._edges(start, len(keys))
                 parts.append((numbers, self._batch(edges, keys, running, window.strings)))
-        if not self._is_changes:
+        if not parts:
             return NOTHING
         return Output((_in_row_order(rows, parts),), cause)
 

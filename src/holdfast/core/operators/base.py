@@ -151,6 +151,11 @@ class Operator(abc.ABC):
         """
         return None
 
+    def pass_over(self, closed_us: int) -> None:  # noqa: B027  (some operators have no windows)
+        """Leave out windows that had closed at this boundary: a replay begins without their first
+        tuples, and what they would put out is discarded.
+        """
+
     def check_invariants(self) -> None:  # noqa: B027  (stateless operators have none)
         """Raise `InvariantViolation` if the state makes no sense."""
 

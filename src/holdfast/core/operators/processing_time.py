@@ -57,6 +57,9 @@ class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
         del seed
         self._clock.write(np.array([clock_us], dtype=np.int64))
 
+    def pass_over(self, closed_us: int) -> None:
+        """Never: its windows are those of the clock."""
+
     def wake_us(self) -> int | None:
         """When the first open window ends."""
         open_windows = self._directory.states()

@@ -50,6 +50,9 @@ class StreamWindowAggregate(WindowAggregate):
         """Never: its windows are those of a stream that begins anew."""
         Operator.adopt(self, others, owns, streams)
 
+    def pass_over(self, closed_us: int) -> None:
+        """Never: its windows are not of time."""
+
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """Put the rows into windows; put out those that are full.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -43,6 +43,11 @@ class WindowSpec:
             raise LocalProtocolError(
                 f"window size {self.size_us} us, slide {self.slide_us} us: 0 < slide <= size needed"
             )
+
+    def after(self, closed_us: int) -> WindowSpec:
+        """The same without the windows that end at or before a boundary."""
+        first_us = (closed_us - self.size_us) // self.slide_us * self.slide_us + self.slide_us
+        return replace(self, earliest_us=max(self.earliest_us, first_us))
 
     def assign(self, time_us: np.ndarray) -> list[tuple[int, np.ndarray | None]]:
         """The windows with rows in this batch, by start, each with its row numbers.
@@ -265,7 +270,12 @@ class WindowedOperator(Operator, Generic[S]):
     """An operator whose state is that of its open windows."""
 
     operator_class = OperatorClass.CONVERGENT_CAPABLE
+    _spec: WindowSpec
     _directory: WindowDirectory[S]
+
+    def pass_over(self, closed_us: int) -> None:
+        """Rows of windows that end at or before `closed_us` are passed over."""
+        self._spec = self._spec.after(closed_us)
 
     def oldest_needed(self) -> np.ndarray | None:
         """The oldest tuple of any open window."""

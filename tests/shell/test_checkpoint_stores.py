@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import signal
@@ -21,6 +22,7 @@ from holdfast.core.checkpoint.page_image import PageFile
 from holdfast.core.model.ids import CheckpointId, Incarnation
 from holdfast.shell.stores.base import (
     CheckpointStore,
+    NameTaken,
     ObjectDamaged,
     ObjectMissing,
     StoreSpec,
@@ -103,6 +105,39 @@ def test_a_name_can_be_taken_once(store: CheckpointStore) -> None:
     with pytest.raises(StoreUnavailable):
         write(store, "a-1/x", b"second")
     assert store.read("a-1/x") == b"first"
+
+
+@pytest.mark.parametrize("size", [0, 5, 4_096, 4_097, 50_000])
+def test_a_text_may_be_put_soon_and_blanks_may_follow(store: CheckpointStore, size: int) -> None:
+    text = b"x" * size
+    for number in range(3):
+        store.put_soon(f"a-1/{number}", text)
+        with pytest.raises(StoreUnavailable):
+            store.put_soon(f"a-1/{number}", b"another")
+    for number in range(3):
+        assert bytes(store.read(f"a-1/{number}")).rstrip(b" ") == text
+    assert store.names() == [f"a-1/{number}" for number in range(3)]
+    assert store.children() == ["a-1"]
+
+
+def test_a_folder_has_one_spare_file_however_many_put_at_once(tmp_path: Path) -> None:
+    stores = [FolderStoreSpec(str(tmp_path)).open() for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(20):
+            puts = [
+                pool.submit(s.put_soon, f"a-1/{number}", b"%d" % i) for i, s in enumerate(stores)
+            ]
+            errors = [put.exception() for put in puts]
+            assert sum(error is None for error in errors) == 1
+            assert all(error is None or isinstance(error, NameTaken) for error in errors)
+            winner = next(i for i, error in enumerate(errors) if error is None)
+            assert bytes(stores[0].read(f"a-1/{number}")).rstrip() == b"%d" % winner
+    assert sorted(map(int, os.listdir(tmp_path / "a-1"))) == [*range(20)]
+    assert sorted(name for name in os.listdir(tmp_path) if name.startswith(".")) == [".spare"]
+    used = (tmp_path / ".spare").stat().st_ino
+    stores[0].put_soon("a-1/last", b"text")
+    assert (tmp_path / "a-1" / "last").stat().st_ino == used
+    assert (tmp_path / "a-1" / "last").stat().st_nlink == 1
 
 
 def test_what_is_not_there_is_missing(store: CheckpointStore) -> None:

@@ -62,6 +62,7 @@ def test_names_of_objects(kind: str, name: str, tmp_path: Path) -> None:
     store = STORES[kind](root)
     attempts: list[Callable[[], object]] = [
         lambda: store.put(name, [b"evil"]),
+        lambda: store.put_soon(name, b"evil"),
         lambda: store.create(name),
         lambda: store.read(name),
         lambda: store.size(name),
@@ -93,6 +94,20 @@ def test_links_in_a_store_lead_nowhere(kind: str, tmp_path: Path) -> None:
                 attempt(name)
     assert (outside / "f").read_bytes() == b"secret"
     assert os.listdir(outside) == ["f"]
+
+
+def test_a_spare_file_that_is_a_link_is_not_written_into(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.write_bytes(b"secret")
+    (root / ".spare").symlink_to(outside)
+    store = FolderStore(str(root))
+    with pytest.raises(StorageError):
+        store.put_soon("a/x", b"evil")
+    assert outside.read_bytes() == b"secret"
+    store.put_soon("a/x", b"good")
+    assert bytes(store.read("a/x")).rstrip() == b"good"
+    assert outside.read_bytes() == b"secret"
 
 
 def test_a_root_may_itself_be_a_link(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from holdfast.shell.storage.places import (
     read_if_any,
     store_at,
 )
+from holdfast.shell.stores.base import NameTaken
 
 if TYPE_CHECKING:
     from holdfast.shell.stores.base import CheckpointStore
@@ -234,9 +235,13 @@ def commit(
     if watermark_us is not None:
         value["watermark_us"] = watermark_us
     content = _json(value)
-    # It may be there from an attempt whose answer was lost: names of files are unique.
-    found = put_or_read(store_at(root), _commit_name(batch_id), [content])
-    if found == content:
+    store, name = store_at(root), _commit_name(batch_id)
+    try:
+        store.put_soon(name, content)
+        return True
+    except NameTaken:
+        found = bytes(store.read(name)).rstrip()
+    if found == content:  # From an attempt whose answer was lost: names of files are unique.
         return True
     present = json.loads(found)["by"]
     if present != by:

@@ -89,6 +89,10 @@ class CheckpointStore(abc.ABC):
             raise
         writer.close()
 
+    def put_soon(self, name: str, text: bytes) -> None:
+        """As `put`, of a small text which blanks may follow; some stores are ready for it."""
+        self.put(name, [text])
+
     @abc.abstractmethod
     def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
         """Fill `buffer` with the object's bytes from `offset` on.

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.core.checkpoint.loading import PageRun
 
 _BAD_SECTOR = (errno.EIO, errno.EBADMSG)
+_SPARE = ".spare"
+_SPARE_BYTES = 4096
 _SYNC_BYTES = 8 << 20
 """So much is on its way to the disk at most: with more, the system makes every writer wait, and
 the node that puts out results is one."""
@@ -68,15 +70,58 @@ class FolderStore(CheckpointStore):
                 file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
-            try:
-                os.link(draft, path)
-            finally:
-                draft.unlink()
-            sync_path(path.parent)
-        except FileExistsError as error:
-            raise NameTaken(f"{path} exists already") from error
+            self._publish(draft, path)
         except OSError as error:
             raise StoreUnavailable(f"{path}: {error.strerror}") from error
+
+    def put_soon(self, name: str, text: bytes) -> None:
+        """See the base. It goes into a spare file, if there is one.
+
+        A new file is durable when the file system has written its journal, which beside busy cores
+        took 4 ms where the blocks of a file that had been there took 0.5 ms (nine in ten).
+        """
+        path = self._path(name)
+        draft = self._root / f"{_SPARE}.{uuid.uuid4().hex}"
+        try:
+            if len(text) > _SPARE_BYTES or not _has_moved(self._root / _SPARE, draft):
+                self.put(name, [text])
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = os.open(draft, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    os.pwrite(file, text.ljust(_SPARE_BYTES), 0)
+                    os.fdatasync(file)
+                finally:
+                    os.close(file)
+                self._publish(draft, path)
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+        finally:
+            with contextlib.suppress(OSError):  # There is none then.
+                draft.unlink(missing_ok=True)
+                self._make_spare()
+
+    def _publish(self, draft: Path, path: Path) -> None:
+        """Give a durable file its name. Raises `NameTaken`, and `OSError`."""
+        try:
+            os.link(draft, path)
+        except FileExistsError as error:
+            raise NameTaken(f"{path} exists already") from error
+        finally:
+            draft.unlink()
+        sync_path(path.parent)
+
+    def _make_spare(self) -> None:
+        """A file of blanks whose blocks the file system has, and will not write of again."""
+        spare = self._root / _SPARE
+        if spare.exists():
+            return
+        draft = spare.with_name(f"{_SPARE}.{uuid.uuid4().hex}")
+        with draft.open("xb") as file:
+            file.write(b" " * _SPARE_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(spare)
 
     def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
         """See the base."""
@@ -153,7 +198,7 @@ class FolderStore(CheckpointStore):
     def children(self) -> list[str]:
         """See the base."""
         try:
-            return sorted(os.listdir(self._root))
+            return sorted(name for name in os.listdir(self._root) if not name.startswith("."))
         except OSError as error:
             raise StoreUnavailable(f"{self._root}: {error.strerror}") from error
 
@@ -169,6 +214,15 @@ class FolderStore(CheckpointStore):
 
     def _path(self, name: str) -> Path:
         return refuse_links(self._root, object_parts(name))
+
+
+def _has_moved(path: Path, to: Path) -> bool:
+    """Rename a file if it is there; of many who try one succeeds."""
+    try:
+        path.rename(to)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _fill(file: int, name: str, offset: int, buffer: memoryview) -> None:

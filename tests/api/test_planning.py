@@ -294,18 +294,25 @@ def test_closed_windows_have_no_place_among_other_rows_of_one_stream(kind: str) 
     protected(merged(1, "two"), CHECKPOINTED)
 
 
-@pytest.mark.parametrize("between", [False, True])
-def test_state_behind_state_in_one_unit_cannot_be_replayed(between: bool) -> None:
+@pytest.mark.parametrize("how", ["filtered", "computed", "joined", "counted", "plain"])
+def test_state_behind_state_in_one_unit_cannot_be_replayed_but_windows_of_windows(how: str) -> None:
     flow = Dataflow("stacked")
     counts = bids(flow).window(tumbling("1 second")).aggregate("count(*) AS n", name="counts")
-    rare = counts.filter("n < 3") if between else counts
-    rare.window(tumbling("10 seconds")).unit("counts").aggregate("max(n) AS top", name="tops").sink(
-        "a"
-    )
-
+    counts = counts.unit("counts")
+    if how == "joined":
+        counts.join(counts, on="n", select=["left.n"], name="tops").sink("out")
+    else:
+        rare = counts.filter("n < 3").unit("counts") if how == "filtered" else counts
+        windows = rare.window(counting(3, 1) if how == "counted" else tumbling("10 seconds"))
+        top = "max(10 div n) AS top" if how == "computed" else "max(n) AS top"
+        windows.aggregate(top, name="tops").sink("out")
     for standby in Standby:
+        protection = UnitProtection(standby=standby)
+        if how == "plain":
+            protected(flow, protection)
+            continue
         with pytest.raises(DataflowError, match="tops keeps state behind counts, which does too"):
-            protected(flow, UnitProtection(standby=standby))
+            protected(flow, protection)
     protected(flow, CHECKPOINTED)
     protected(flow, UnitProtection(guarantee=Guarantee.GAP))
     protected(flow, UnitProtection(is_protected=False))

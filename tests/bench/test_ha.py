@@ -30,6 +30,14 @@ def test_a_run_is_the_same_every_time() -> None:
     assert once(FILTER, "UpstreamBackup", 50, 7) != once(FILTER, "UpstreamBackup", 50, 8)
 
 
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize("approach", APPROACHES)
+def test_every_point_of_the_experiments_can_be_placed(experiment: str, approach: str) -> None:
+    for point in configurations(experiment):
+        plan, _, _ = experiments._prepared(point.query, approach, 50)
+        assert len(plan.nodes) >= 3
+
+
 def test_keep_alives_alone_give_the_failure_away() -> None:
     for seed in (1, 2, 3):
         assert 200 <= once(FILTER, "UpstreamBackup", 50, seed).detection_ms <= 340

@@ -140,6 +140,19 @@ def test_a_folder_has_one_spare_file_however_many_put_at_once(tmp_path: Path) ->
     assert (tmp_path / "a-1" / "last").stat().st_nlink == 1
 
 
+def test_a_spare_file_that_cannot_be_used_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FolderStoreSpec(str(tmp_path)).open()
+    store.put_soon("a-1/first", b"text")
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pwrite", lambda *_: 3)  # The disk takes no more.
+        store.put_soon("a-1/second", b"text")
+    for name in ("first", "second"):
+        assert bytes(store.read(f"a-1/{name}")).rstrip() == b"text"
+    assert [name for name in os.listdir(tmp_path) if name.startswith(".spare.")] == []
+
+
 def test_what_is_not_there_is_missing(store: CheckpointStore) -> None:
     write(store, "a-1/short", b"12345")
     with pytest.raises(ObjectMissing):

@@ -136,8 +136,6 @@ def plan_dataflow(
         )
     _refuse_cycles(units)
     _refuse_held_back(steps)
-    for unit, members in units.items():
-        _require_replayable(members, protection(unit))
     planner = _Planner(flow, location, steps, units, counts)
     nodes = _with_losses(
         tuple(
@@ -146,6 +144,8 @@ def plan_dataflow(
             for index in range(counts[unit])
         )
     )
+    for node in nodes:
+        _require_replayable(units[node.unit], node)
     keeping = (step for step in steps if _needs_all_input(step))
     never_trims = tuple(s.name for s in keeping if protection(s.unit).checkpoints is None)
     kafka_sinks = tuple(planner.kafka_sinks)
@@ -232,21 +232,39 @@ def _refuse_held_back(steps: list[Step]) -> None:
                 )
 
 
-def _require_replayable(members: list[Step], protection: UnitProtection) -> None:
+def _require_replayable(members: list[Step], plan: NodePlan) -> None:
     """Whoever replays a unit from the middle of its input gives its operators windows without their
     first tuples. What those put out is discarded; it must not get into the state of others.
     """
-    is_replayed = protection.is_protected and protection.guarantee is not Guarantee.GAP
-    if protection.checkpoints is not None or not is_replayed:
+    if plan.checkpoints is not None or not plan.is_replayed:
         return
     for step in members:
         behind = _state_before(step) if step.kind in STATEFUL else None
-        if behind is not None:
+        if behind is not None and not _is_of_all_results(step):
             raise DataflowError(
                 f"{step.name} keeps state behind {behind.name}, which does too, in one unit, "
                 f"{step.unit!r}: that cannot be replayed; give {step.name} another unit(...), or "
                 "the unit protection=Checkpointed(...)"
             )
+
+
+def _is_of_all_results(step: Step) -> bool:
+    """Whether a step aggregates windows of all results of windows, and computes nothing of them.
+
+    An open window needs all tuples of the windows whose results are in it, so that these are
+    replayed whole. Results of others get into windows only that have closed as well.
+    """
+    (source, *others) = step.inputs
+    windows = (step.settings.get("windows"), source.settings.get("windows"))
+    return (
+        not others
+        and step.kind == source.kind == "aggregate"
+        and all(isinstance(each, Window) and each.is_plain for each in windows)
+        and all(
+            a.expression is None or a.expression.sql in source.schema.names
+            for a in step.settings["aggregates"]
+        )
+    )
 
 
 def _state_before(step: Step) -> Step | None:

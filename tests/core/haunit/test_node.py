@@ -318,6 +318,42 @@ def test_what_state_does_not_depend_on_is_not_run_in_a_silent_replay() -> None:
         assert watched.seen == seen
 
 
+def test_windows_of_windows_are_replayed_whole() -> None:
+    inner = OperatorSpec(
+        "inner",
+        lambda pages: WindowAggregate(
+            "inner", SCHEMA, [], [("count", None, "n")], size_us=10, manager=pages
+        ),
+        (("port", 0),),
+    )
+    outer = OperatorSpec(
+        "outer",
+        lambda pages: WindowAggregate(
+            "outer", COUNTED, [], [("sum", Column("n"), "n")], size_us=50, manager=pages
+        ),
+        (("operator", 0),),
+    )
+    times = [*range(3, 120, 4), 200]
+    batches = [batch(n, [time], time) for n, time in enumerate(times)]
+    whole = put_out((inner, outer), COUNTED, None, batches)
+    assert [n for _, n in whole] == [12, 13, 5]
+    # At 71 the window from 50 on is open: it needs all from 51 on, which is tuple 12.
+    at = times.index(71)
+    point = RestartPoint(1, {A: 12}, {A: at + 1}, 71, {OUT: 1})
+    assert put_out((inner, outer), COUNTED, point, batches[12:]) == whole[1:]
+
+
+@dataclass
+class Column:
+    """A column as it is."""
+
+    name: str
+    type: pa.DataType = field(default_factory=pa.int64)
+
+    def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
+        return rows.column(self.name)
+
+
 @dataclass
 class Valued:
     """Values of tuples, by their time."""

@@ -223,7 +223,7 @@ class Node:
             lost_from=lost_from,
         )
         self._operators = [spec.build(self._pages) for spec in plan.operators]
-        self._feeds_state = _feeding_state(plan, self._operators)
+        self._feeds_state = _feeding_state(plan, self._operators)  # of another operator
         self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
         self._outputs = HAOutput(
             plan,
@@ -265,8 +265,9 @@ class Node:
             and plan.guarantee is Guarantee.PRECISE  # Else what comes twice does no harm.
         )
         if self._is_silent and self._rounds is None:
-            for operator in self._operators:
-                operator.pass_over(point.boundary_us)
+            for operator, feeds_state in zip(self._operators, self._feeds_state, strict=True):
+                if not feeds_state:
+                    operator.pass_over(point.boundary_us)
         if is_at_cut:
             self._boundary_us = point.boundary_us
             self._promise(self._promised())
@@ -650,7 +651,7 @@ class Node:
                 if given.low is not None:
                     operator_low = np.minimum(operator_low, given.low)
             before_us = self._promised_to(spec, promised)
-            is_run = feeds_state or not self._is_silent
+            is_run = operator.keeps_state or feeds_state or not self._is_silent
             results.append(operator.process(inputs, operator_low, before_us) if is_run else NOTHING)
             promised.append(operator.promises_us(before_us))
         if self._is_silent:
@@ -1114,10 +1115,10 @@ def _without_time(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _feeding_state(plan: NodePlan, operators: Sequence[Operator]) -> tuple[bool, ...]:
-    """Per operator whether it keeps state, or one that does reads what it puts out."""
-    feeds = [operator.keeps_state for operator in operators]
+    """Per operator whether the state of another one depends on what it puts out."""
+    feeds = [False] * len(operators)
     for number in reversed(range(len(feeds))):
         for kind, source in plan.operators[number].inputs:
-            if feeds[number] and kind == "operator":
+            if kind == "operator" and (feeds[number] or operators[number].keeps_state):
                 feeds[source] = True
     return tuple(feeds)

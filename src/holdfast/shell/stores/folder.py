@@ -64,15 +64,10 @@ class FolderStore(CheckpointStore):
         """See the base. Readers see the object whole or not at all."""
         path = self._path(name)
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
+        with _drafted(path, draft):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with draft.open("xb") as file:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(file.fileno())
-            self._publish(draft, path)
-        except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            _write_durably(draft, parts)
+            _publish(draft, path)
 
     def put_soon(self, name: str, text: bytes) -> None:
         """See the base. It goes into a spare file, if there is one.
@@ -83,45 +78,42 @@ class FolderStore(CheckpointStore):
         path = self._path(name)
         draft = self._root / f"{_SPARE}.{uuid.uuid4().hex}"
         try:
-            if len(text) > _SPARE_BYTES or not _has_moved(self._root / _SPARE, draft):
-                self.put(name, [text])
-            else:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                file = os.open(draft, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
-                    os.pwrite(file, text.ljust(_SPARE_BYTES), 0)
-                    os.fdatasync(file)
-                finally:
-                    os.close(file)
-                self._publish(draft, path)
-        except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            with _drafted(path, draft):
+                if self._has_filled_spare(draft, text):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    _publish(draft, path)
+                    return
+            self.put(name, [text])
         finally:
-            with contextlib.suppress(OSError):  # There is none then.
-                draft.unlink(missing_ok=True)
-                self._make_spare()
+            self._make_spare()
 
-    def _publish(self, draft: Path, path: Path) -> None:
-        """Give a durable file its name. Raises `NameTaken`, and `OSError`."""
+    def _has_filled_spare(self, draft: Path, text: bytes) -> bool:
+        """Take the spare file and make a text durable in it; False: it cannot be used."""
+        if len(text) > _SPARE_BYTES:
+            return False
         try:
-            os.link(draft, path)
-        except FileExistsError as error:
-            raise NameTaken(f"{path} exists already") from error
-        finally:
-            draft.unlink()
-        sync_path(path.parent)
+            (self._root / _SPARE).rename(draft)  # Of many who try, one succeeds.
+            file = os.open(draft, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                is_whole = os.pwrite(file, text.ljust(_SPARE_BYTES), 0) == _SPARE_BYTES
+                os.fdatasync(file)
+            finally:
+                os.close(file)
+        except OSError:  # There is none, or it is somebody else's.
+            return False
+        return is_whole
 
     def _make_spare(self) -> None:
         """A file of blanks whose blocks the file system has, and will not write of again."""
         spare = self._root / _SPARE
-        if spare.exists():
-            return
         draft = spare.with_name(f"{_SPARE}.{uuid.uuid4().hex}")
-        with draft.open("xb") as file:
-            file.write(b" " * _SPARE_BYTES)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(spare)
+        with contextlib.suppress(OSError):  # There is none then.
+            if not spare.exists():
+                try:
+                    _write_durably(draft, [b" " * _SPARE_BYTES])
+                    draft.rename(spare)
+                finally:
+                    draft.unlink(missing_ok=True)
 
     def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
         """See the base."""
@@ -216,13 +208,35 @@ class FolderStore(CheckpointStore):
         return refuse_links(self._root, object_parts(name))
 
 
-def _has_moved(path: Path, to: Path) -> bool:
-    """Rename a file if it is there; of many who try one succeeds."""
+@contextlib.contextmanager
+def _drafted(path: Path, draft: Path) -> Iterator[None]:
+    """An object is made under another name, which is gone then.
+
+    Raises `NameTaken` if there is one already, else `StoreUnavailable` for what goes wrong.
+    """
     try:
-        path.rename(to)
-    except FileNotFoundError:
-        return False
-    return True
+        try:
+            yield
+        finally:
+            draft.unlink(missing_ok=True)
+    except FileExistsError as error:
+        raise NameTaken(f"{path} exists already") from error
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: {error.strerror}") from error
+
+
+def _write_durably(path: Path, parts: Sequence[bytes | pa.Buffer]) -> None:
+    with path.open("xb") as file:
+        file.writelines(parts)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _publish(draft: Path, path: Path) -> None:
+    """Give a durable file its name, durably. Raises `OSError`."""
+    os.link(draft, path)
+    draft.unlink()
+    sync_path(path.parent)
 
 
 def _fill(file: int, name: str, offset: int, buffer: memoryview) -> None:

@@ -10,7 +10,7 @@ query = flow.start(spark, checkpointLocation="/tmp/bids")
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -656,10 +656,17 @@ def _ddl(schema: pa.Schema) -> str:
 
 def held_back(step: Step) -> Step | None:
     """The operator of the step's unit that holds back the rows it puts out, if there is one."""
-    if step.kind in HOLDING:
-        return step
-    mine = (source for source in step.inputs if source.unit == step.unit)
-    return next((found for source in mine if (found := held_back(source))), None)
+    return step if step.kind in HOLDING else before(step, HOLDING)
+
+
+def before(step: Step, kinds: Container[str]) -> Step | None:
+    """An operator of these kinds on the way to a step, in its unit."""
+    for source in step.inputs:
+        if source.unit == step.unit:
+            found = source if source.kind in kinds else before(source, kinds)
+            if found is not None:
+                return found
+    return None
 
 
 def _parse_column(text: str, schema: pa.Schema) -> tuple[str, str]:

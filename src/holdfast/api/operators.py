@@ -11,6 +11,7 @@ from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.bsort import BSort
 from holdfast.core.operators.filter import Filter
 from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.join import JoinLayout
 from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
 from holdfast.core.operators.map import Map
 from holdfast.core.operators.partial_aggregate import PartialAggregate
@@ -120,18 +121,13 @@ def build_operator(
             pane_us = settings["pane_us"]
             return PartialAggregate(name, inputs[0], settings["keys"], aggregates, pane_us=pane_us)
         case "window_join":
-            return WindowedJoin(
-                name,
-                *_joined(inputs, settings),
-                size_us=settings["windows"].size_us,
-                how=settings["how"],
-                manager=manager,
-            )
+            layout, size_us = _layout(name, inputs, settings), settings["windows"].size_us
+            return WindowedJoin(layout, size_us=size_us, how=settings["how"], manager=manager)
         case "running_join":
-            size_us = settings["windows"].size_us
-            return RunningJoin(name, *_joined(inputs, settings), size_us=size_us, manager=manager)
+            layout, size_us = _layout(name, inputs, settings), settings["windows"].size_us
+            return RunningJoin(layout, size_us=size_us, manager=manager)
         case "join":
-            return IncrementalJoin(name, *_joined(inputs, settings), manager=manager)
+            return IncrementalJoin(_layout(name, inputs, settings), manager=manager)
         case _:
             raise AssertionError(f"no operator for a step of kind {kind!r}")
 
@@ -150,10 +146,11 @@ class Recipe:
         return build_operator(self.kind, self.name, self.inputs, self.settings, manager)
 
 
-def _joined(inputs: tuple[pa.Schema, ...], settings: dict[str, Any]) -> tuple[Any, ...]:
-    """What all joins are made from: schemas, keys, output columns."""
+def _layout(name: str, inputs: tuple[pa.Schema, ...], settings: dict[str, Any]) -> JoinLayout:
+    """What all joins are made from."""
     left, right = inputs
-    return left, right, settings["left_keys"], settings["right_keys"], settings["fields"]
+    keys = settings["left_keys"], settings["right_keys"]
+    return JoinLayout(name, (left, right), keys, settings["fields"])
 
 
 def _aggregates(settings: dict[str, Any]) -> list[tuple[Any, Any, str]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.api.dataflow import held_back
+from holdfast.api.dataflow import before, held_back
 from holdfast.api.errors import DataflowError
 from holdfast.api.operators import (
     HOLDING,
@@ -239,7 +239,7 @@ def _require_replayable(members: list[Step], plan: NodePlan) -> None:
     if plan.checkpoints is not None or not plan.is_replayed:
         return
     for step in members:
-        behind = _state_before(step) if step.kind in STATEFUL else None
+        behind = before(step, STATEFUL) if step.kind in STATEFUL else None
         if behind is not None and not _is_of_all_results(step):
             raise DataflowError(
                 f"{step.name} keeps state behind {behind.name}, which does too, in one unit, "
@@ -265,16 +265,6 @@ def _is_of_all_results(step: Step) -> bool:
             for a in step.settings["aggregates"]
         )
     )
-
-
-def _state_before(step: Step) -> Step | None:
-    """An operator with state in the unit of a step, on the way to it."""
-    for source in step.inputs:
-        if source.unit == step.unit:
-            found = source if source.kind in STATEFUL else _state_before(source)
-            if found is not None:
-                return found
-    return None
 
 
 def _needed(flow: Dataflow) -> list[Step]:

@@ -17,6 +17,7 @@ from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import Operator
 from holdfast.core.operators.bsort import BSort
 from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.join import JoinLayout, OutputField
 from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
 from holdfast.core.operators.processing_time import ProcessingTimeAggregate
 from holdfast.core.operators.resample import Resample
@@ -31,7 +32,10 @@ AGGREGATES = [
     ("max", Column("k"), "last"),
     ("min", Column("d"), "least"),
 ]
-FIELDS = [("left", "k", "k"), ("left", "i", "i"), ("right", "x", "x"), ("right", "d", "d")]
+FIELDS: list[OutputField] = [
+    ("left", "k", "k"), ("left", "i", "i"), ("right", "x", "x"), ("right", "d", "d"),
+]  # fmt: skip
+ON_K = JoinLayout("j", (SCHEMA, SCHEMA), (["k"], ["k"]), FIELDS)
 
 
 def aggregate(keys: Sequence[str] = ("k",)) -> Operator:
@@ -39,15 +43,15 @@ def aggregate(keys: Sequence[str] = ("k",)) -> Operator:
 
 
 def window_join() -> Operator:
-    return WindowedJoin("w", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=40, how="left")  # type: ignore[arg-type]
+    return WindowedJoin(ON_K, size_us=40, how="left")
 
 
 def running_join() -> Operator:
-    return RunningJoin("r", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=40)  # type: ignore[arg-type]
+    return RunningJoin(ON_K, size_us=40)
 
 
 def join() -> Operator:
-    return IncrementalJoin("j", SCHEMA, SCHEMA, ["k", "x"], ["k", "x"], FIELDS)  # type: ignore[arg-type]
+    return IncrementalJoin(JoinLayout("j", (SCHEMA, SCHEMA), (["k", "x"], ["k", "x"]), FIELDS))
 
 
 def keyed(windows: WindowKind, keys: Sequence[str] = ("k",)) -> Callable[[], Operator]:

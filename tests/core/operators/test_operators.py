@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import ArithmeticOverflow, Operator, Rows
 from holdfast.core.operators.filter import Filter
 from holdfast.core.operators.incremental_join import IncrementalJoin
-from holdfast.core.operators.join import OutputField
+from holdfast.core.operators.join import JoinLayout, OutputField
 from holdfast.core.operators.map import Map
 from holdfast.core.operators.running_join import RunningJoin
 from holdfast.core.operators.union import Union
@@ -45,33 +46,23 @@ def aggregate(slide: int = 10, emit: str = "final", keys: Sequence[str] = ("k", 
     )  # fmt: skip
 
 
-FIELDS = [("left", "k", "lk"), ("left", "i", "li"), ("right", "x", "rx"), ("right", "d", "rd")]
+FIELDS: list[OutputField] = [
+    ("left", "k", "lk"), ("left", "i", "li"), ("right", "x", "rx"), ("right", "d", "rd"),
+]  # fmt: skip
+ON_K = JoinLayout("join", (SCHEMA, SCHEMA), (["k"], ["k"]), FIELDS)
+ON_K_AND_I = JoinLayout("join", (SCHEMA, SCHEMA), (["k", "i"], ["k", "i"]), FIELDS)
 
 
-def windowed(how: str = "inner") -> Operator:
-    return WindowedJoin(
-        "join", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=10, how=how,  # type: ignore[arg-type]
-        manager=PageManager(page_bytes=512),
-    )  # fmt: skip
+def windowed(how: Literal["inner", "left"] = "inner") -> Operator:
+    return WindowedJoin(ON_K, size_us=10, how=how, manager=PageManager(page_bytes=512))
 
 
 def running() -> Operator:
-    return RunningJoin(
-        "join", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=10,  # type: ignore[arg-type]
-        manager=PageManager(page_bytes=512),
-    )  # fmt: skip
+    return RunningJoin(ON_K, size_us=10, manager=PageManager(page_bytes=512))
 
 
 def incremental() -> Operator:
-    return IncrementalJoin(
-        "join",
-        SCHEMA,
-        SCHEMA,
-        ["k", "i"],
-        ["k", "i"],
-        FIELDS,
-        manager=PageManager(page_bytes=512),  # type: ignore[arg-type]
-    )
+    return IncrementalJoin(ON_K_AND_I, manager=PageManager(page_bytes=512))
 
 
 OPERATORS: dict[str, tuple[Callable[[], Operator], int]] = {
@@ -201,16 +192,7 @@ def test_a_running_join_emits_each_pair_of_a_window_when_its_later_row_arrives(
 
 def test_a_running_join_gives_the_pages_of_closed_windows_back() -> None:
     manager = PageManager(page_bytes=512)
-    operator = RunningJoin(
-        "j",
-        SCHEMA,
-        SCHEMA,
-        ["k"],
-        ["k"],
-        FIELDS,
-        size_us=10,
-        manager=manager,  # type: ignore[arg-type]
-    )
+    operator = RunningJoin(ON_K, size_us=10, manager=manager)
     for start in range(0, 500, 10):
         rows = [(n % 2, start, _one(n)[2]) for n in range(50)]
         operator.process(rounds_of(rows, 2), np.zeros(1, np.int64), start + 10)
@@ -246,7 +228,8 @@ def test_windows_may_close_into_a_running_join(rows: list[Row], cuts: list[int])
         ]
         fields: list[OutputField] = [("left", "n", "five"), ("right", "n", "ten")]
         schemas = [side.output_schema for side in sides]
-        join = RunningJoin("j", *schemas, ["k"], ["k"], fields, size_us=20)
+        layout = JoinLayout("j", (schemas[0], schemas[1]), (["k"], ["k"]), fields)
+        join = RunningJoin(layout, size_us=20)
         found: list[object] = []
         for begin, end in itertools.pairwise([0, *sorted(min(c, len(rows)) for c in cuts), None]):
             rest = [] if end is None else [time for _, time, _ in rows[end:]]
@@ -362,7 +345,8 @@ def test_a_join_that_touches_many_frozen_pages_needs_no_more_memory_for_it() -> 
     manager = PageManager(page_bytes=512)
     schema = pa.schema([("k", pa.int64())])
     fields: list[OutputField] = [("left", "k", "k")]
-    join = IncrementalJoin("j", schema, schema, ["k"], ["k"], fields, manager=manager)
+    layout = JoinLayout("j", (schema, schema), (["k"], ["k"]), fields)
+    join = IncrementalJoin(layout, manager=manager)
     keys = np.arange(20_000, dtype=np.int64)
 
     def rows(side: int) -> list[Rows | None]:

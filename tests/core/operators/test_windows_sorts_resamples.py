@@ -22,7 +22,7 @@ from holdfast.core.model.ids import END_US, NO_ID
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import Operator, OperatorClass
 from holdfast.core.operators.bsort import BSort
-from holdfast.core.operators.join import OutputField
+from holdfast.core.operators.join import JoinLayout, OutputField
 from holdfast.core.operators.keyed_windows import KeyedWindows
 from holdfast.core.operators.resample import Resample
 from holdfast.core.operators.running_join import RunningJoin
@@ -36,6 +36,7 @@ AGGREGATES = [
     ("min", Column("k"), "min_k"), ("max", Column("k"), "max_k"), ("avg", Column("x"), "avg_x"),
 ]  # fmt: skip
 FIELDS: list[OutputField] = [("left", "k", "k"), ("left", "i", "i"), ("right", "d", "d")]
+ON_K = JoinLayout("j", (SCHEMA, SCHEMA), (["k"], ["k"]), FIELDS)
 
 
 def keyed(windows: WindowKind, *keys: str) -> Build:
@@ -73,13 +74,11 @@ def aggregate(size_us: int, slide_us: int, emit: Literal["final", "changes"]) ->
 
 
 def windowed_join(manager: PageManager) -> Operator:
-    return WindowedJoin(
-        "j", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=20, how="left", manager=manager
-    )
+    return WindowedJoin(ON_K, size_us=20, how="left", manager=manager)
 
 
 def running_join(manager: PageManager) -> Operator:
-    return RunningJoin("j", SCHEMA, SCHEMA, ["k"], ["k"], FIELDS, size_us=20, manager=manager)
+    return RunningJoin(ON_K, size_us=20, manager=manager)
 
 
 BUILDS: dict[str, tuple[Build, int]] = {

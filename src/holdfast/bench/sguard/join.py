@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast.core.operators.base import Rows
 from holdfast.core.operators.incremental_join import IncrementalJoin
-from holdfast.core.operators.join import OutputField
+from holdfast.core.operators.join import JoinLayout, OutputField
 from holdfast.core.state.page_manager import PageManager
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("value", pa.int64())])
@@ -58,15 +58,8 @@ def _rows(ids: np.ndarray) -> Rows:
 
 def _paged(held: int, page_bytes: int) -> float:
     fields: list[OutputField] = [("left", "id", "id"), ("right", "value", "value")]
-    join = IncrementalJoin(
-        "join",
-        SCHEMA,
-        SCHEMA,
-        ["id"],
-        ["id"],
-        fields,
-        manager=PageManager(page_bytes),
-    )
+    layout = JoinLayout("join", (SCHEMA, SCHEMA), (["id"], ["id"]), fields)
+    join = IncrementalJoin(layout, manager=PageManager(page_bytes))
     join.process([None, _rows(np.arange(held, dtype=np.int64))], _LOW, 0)
     ids = np.random.default_rng(1).integers(0, held, _TUPLES)
     join.process([_rows(ids[:_BATCH]), None], _LOW, 0)

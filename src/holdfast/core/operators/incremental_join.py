@@ -22,7 +22,7 @@ from holdfast.core.operators.base import (
     Rows,
     has_rows,
 )
-from holdfast.core.operators.join import JoinLayout, Matcher, OutputField, stored_rows
+from holdfast.core.operators.join import JoinLayout, Matcher, stored_rows
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 
@@ -34,34 +34,19 @@ class IncrementalJoin(Operator):
 
     def __init__(
         self,
-        name: str,
-        left_schema: pa.Schema,
-        right_schema: pa.Schema,
-        left_keys: Sequence[str],
-        right_keys: Sequence[str],
-        fields: Sequence[OutputField],
+        layout: JoinLayout,
         *,
         manager: PageManager | None = None,
     ) -> None:
         """Join port 0 (left) and port 1 (right).
 
         Args:
-            name: Of the operator.
-            left_schema: Of port 0.
-            right_schema: Of port 1.
-            left_keys: Key columns of port 0.
-            right_keys: Key columns of port 1, in the same order.
-            fields: Output columns: side, column, output name.
+            layout: Keys, records and output columns; the name is the operator's.
             manager: Where the state lives; an own one if None.
-
-        Raises:
-            LocalProtocolError: A column is missing, or key types differ.
         """
-        self.name = name
+        self.name = layout.name
         self._manager = manager if manager is not None else PageManager()
-        self._layout = JoinLayout(
-            name, (left_schema, right_schema), (left_keys, right_keys), fields
-        )
+        self._layout = layout
         self._matcher = Matcher(self._manager, self._layout)
         self._first = RawPage(self._manager)  # per stream the first id ever seen
         self.output_schema = pa.schema(self._layout.output_fields)

@@ -29,7 +29,6 @@ from holdfast.core.operators.join import (
     MATCHER_PAGE_SETS,
     JoinLayout,
     Matcher,
-    OutputField,
     stored_rows,
     window_columns,
 )
@@ -42,12 +41,7 @@ class RunningJoin(WindowedOperator[Matcher]):
 
     def __init__(
         self,
-        name: str,
-        left_schema: pa.Schema,
-        right_schema: pa.Schema,
-        left_keys: Sequence[str],
-        right_keys: Sequence[str],
-        fields: Sequence[OutputField],
+        layout: JoinLayout,
         *,
         size_us: int,
         manager: PageManager | None = None,
@@ -55,23 +49,16 @@ class RunningJoin(WindowedOperator[Matcher]):
         """Join port 0 (left) and port 1 (right).
 
         Args:
-            name: Of the operator.
-            left_schema: Of port 0.
-            right_schema: Of port 1.
-            left_keys: Key columns of port 0.
-            right_keys: Key columns of port 1, in the same order.
-            fields: Output columns after window_start and window_end: side, column, output name.
+            layout: Keys, records and output columns; the name is the operator's.
             size_us: Length of a window, microseconds. A pair has the tuple time of its later row.
             manager: Where the state lives; an own one if None.
 
         Raises:
-            LocalProtocolError: A column is missing, key types differ, or the size is not positive.
+            LocalProtocolError: The size is not positive.
         """
-        self.name = name
+        self.name = layout.name
         self._manager = manager if manager is not None else PageManager()
-        self._layout = JoinLayout(
-            name, (left_schema, right_schema), (left_keys, right_keys), fields
-        )
+        self._layout = layout
         self._spec = WindowSpec(size_us, size_us)
         self._directory = WindowDirectory(
             self._manager, self._spec, MATCHER_PAGE_SETS, self._attach

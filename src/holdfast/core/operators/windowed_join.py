@@ -22,6 +22,7 @@ from holdfast.core.operators.base import (
     Output,
     Owns,
     Rows,
+    chosen,
     has_rows,
     in_pieces,
 )
@@ -30,7 +31,6 @@ from holdfast.core.operators.join import (
     SLOT_WORDS,
     JoinLayout,
     JoinRows,
-    OutputField,
     find_pairs,
     stored_rows,
     window_columns,
@@ -45,12 +45,7 @@ class WindowedJoin(WindowedOperator[JoinRows]):
 
     def __init__(
         self,
-        name: str,
-        left_schema: pa.Schema,
-        right_schema: pa.Schema,
-        left_keys: Sequence[str],
-        right_keys: Sequence[str],
-        fields: Sequence[OutputField],
+        layout: JoinLayout,
         *,
         size_us: int,
         how: Literal["inner", "left"] = "inner",
@@ -59,24 +54,17 @@ class WindowedJoin(WindowedOperator[JoinRows]):
         """Join port 0 (left) and port 1 (right).
 
         Args:
-            name: Of the operator.
-            left_schema: Of port 0.
-            right_schema: Of port 1.
-            left_keys: Key columns of port 0.
-            right_keys: Key columns of port 1, in the same order.
-            fields: Output columns after window_start and window_end: side, column, output name.
+            layout: Keys, records and output columns; the name is the operator's.
             size_us: Length of a window, microseconds. Output rows have tuple time window end - 1.
             how: `left` also emits left rows without match.
             manager: Where the state lives; an own one if None.
 
         Raises:
-            LocalProtocolError: A column is missing, key types differ, or the size is not positive.
+            LocalProtocolError: The size is not positive.
         """
-        self.name = name
+        self.name = layout.name
         self._manager = manager if manager is not None else PageManager()
-        self._layout = JoinLayout(
-            name, (left_schema, right_schema), (left_keys, right_keys), fields
-        )
+        self._layout = layout
         self._spec = WindowSpec(size_us, size_us)
         self._is_outer = how == "left"
         self._directory = WindowDirectory(self._manager, self._spec, JOIN_PAGE_SETS, self._attach)
@@ -126,10 +114,8 @@ class WindowedJoin(WindowedOperator[JoinRows]):
     def _store(self, side: int, rows: Rows, low: np.ndarray) -> None:
         for start, numbers in self._spec.assign(rows.time_us):
             window, _ = self._directory.enter(start, low, rows.created_us)
-            if numbers is None:
-                window.append(side, rows.batch, rows.time_us)
-            else:
-                window.append(side, rows.batch.take(pa.array(numbers)), rows.time_us[numbers])
+            mine = chosen(rows, numbers)
+            window.append(side, mine.batch, mine.time_us)
 
     def _attach(self, page_sets: tuple[PageSetId, ...] | None) -> JoinRows:
         """A window's rows, new or over these page sets."""

@@ -45,7 +45,6 @@ from holdfast.shell.storage.places import (
     read_if_any,
     store_at,
 )
-from holdfast.shell.stores.base import NameTaken
 
 if TYPE_CHECKING:
     from holdfast.shell.stores.base import CheckpointStore
@@ -235,13 +234,9 @@ def commit(
     if watermark_us is not None:
         value["watermark_us"] = watermark_us
     content = _json(value)
-    store, name = store_at(root), _commit_name(batch_id)
-    try:
-        store.put_soon(name, content)
-        return True
-    except NameTaken:
-        found = bytes(store.read(name)).rstrip()
-    if found == content:  # From an attempt whose answer was lost: names of files are unique.
+    # It may be there from an attempt whose answer was lost: names of files are unique.
+    found = put_or_read(store_at(root), _commit_name(batch_id), [content], is_soon=True)
+    if found == content:
         return True
     present = json.loads(found)["by"]
     if present != by:

@@ -48,13 +48,28 @@ def has_files(place: str) -> bool:
     return os.path.isdir(local_path(place))
 
 
-def put_or_read(store: CheckpointStore, name: str, parts: Sequence[bytes | pa.Buffer]) -> bytes:
-    """Make an object unless there is one; what it holds now, whoever made it."""
+def put_or_read(
+    store: CheckpointStore, name: str, parts: Sequence[bytes | pa.Buffer], *, is_soon: bool = False
+) -> bytes:
+    """Make an object unless there is one; what it holds now, whoever made it.
+
+    Args:
+        store: Where.
+        name: Its name.
+        parts: What it is to hold.
+        is_soon: It is a small text to be put by `CheckpointStore.put_soon`; blanks at the end of
+            what is there do not count.
+    """
+    content = b"".join(bytes(part) for part in parts)
     try:
-        store.put(name, parts)
+        if is_soon:
+            store.put_soon(name, content)
+        else:
+            store.put(name, parts)
     except NameTaken:
-        return bytes(store.read(name))
-    return b"".join(bytes(part) for part in parts)
+        found = bytes(store.read(name))
+        return found.rstrip() if is_soon else found
+    return content
 
 
 def read_if_any(store: CheckpointStore, name: str) -> bytes | None:

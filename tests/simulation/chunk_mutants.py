@@ -97,6 +97,14 @@ def _delete_before_the_journal(original: Any) -> Any:
     return delete
 
 
+def _forget_what_could_not_be_erased(_: Any) -> Any:
+    def failed(self: DataNode, failed: Any, _: int) -> Any:
+        self._erasing.pop(failed.stored.chunk)
+        return []
+
+    return failed
+
+
 def _never_copy_again(_: Any) -> Any:
     return lambda self, now_ms: []
 
@@ -166,6 +174,9 @@ CHUNK_MUTANTS = {
     ),
     "commits before the journal": ChunkMutant(
         (ChunkMaster,), "_commit", _commit_before_the_journal, ("C-NAMES", "C-ACK", "C-LOST")
+    ),
+    "forgets what could not be erased": ChunkMutant(
+        (DataNode,), "_on_erase_failed", _forget_what_could_not_be_erased, ("C-LEAK",)
     ),
     "deletes before the journal": ChunkMutant(
         (ChunkMaster,), "_on_object_delete_requested", _delete_before_the_journal

@@ -41,6 +41,7 @@ class ChunkDisk:
         parts: What is being received.
         flipped: Chunks with a wrong bit.
         is_full: Whether writes are refused.
+        is_read_only: Whether nothing can be deleted either.
         busy_until_us: When what waits will be done.
         waiting: How much waits.
     """
@@ -50,6 +51,7 @@ class ChunkDisk:
     parts: dict[tuple[ChunkId, int], bytearray] = field(default_factory=dict)
     flipped: dict[ChunkId, None] = field(default_factory=dict)
     is_full: bool = False
+    is_read_only: bool = False
     busy_until_us: int = 0
     waiting: int = 0
 
@@ -74,6 +76,8 @@ class ChunkDisk:
             case e.DropWrite():
                 self.parts.pop((effect.chunk, effect.write), None)
             case e.EraseChunk():
+                if self.is_read_only:
+                    return e.EraseFailed(effect.stored)
                 self.chunks.pop(effect.stored.chunk, None)
                 self.flipped.pop(effect.stored.chunk, None)
                 return e.ChunkErased(effect.stored)
@@ -90,7 +94,7 @@ class ChunkDisk:
             self.parts[key] = bytearray()
         if key not in self.parts:
             return None
-        if self.is_full:
+        if self.is_full or self.is_read_only:
             del self.parts[key]
             return e.WriteFailed(*key, "No space left on device")
         self.parts[key] += effect.data
@@ -99,7 +103,7 @@ class ChunkDisk:
     def _seal(self, effect: e.SealChunk) -> Stimulus:
         key = (effect.stored.chunk, effect.write)
         data = self.parts.pop(key, None)
-        if data is None or self.is_full:
+        if data is None or self.is_full or self.is_read_only:
             return e.WriteFailed(*key, "No space left on device")
         self.chunks[effect.stored.chunk] = DiskFile(effect.stored, data, effect.table)
         self.flipped.pop(effect.stored.chunk, None)

@@ -77,6 +77,7 @@ FAULTS: Final = (
     "wipe a data node",
     "flip a bit",
     "fill a disk",
+    "make a disk read-only",
     "cut off a data node",
 )
 STEPS: Final = {
@@ -631,6 +632,17 @@ class ChunkWorld:
 
         self.scheduler.after(self.scheduler.uniform("faults", 50_000, 1_000_000), empty)
 
+    def _protect(self, kind: str, node: str) -> None:
+        """A file system met an error, and takes no changes until somebody has looked at it."""
+        self._count(kind)
+        disk = self.disks[node]
+        disk.is_read_only = True
+
+        def release() -> None:
+            disk.is_read_only = False
+
+        self.scheduler.after(self.scheduler.uniform("faults", 50_000, 1_000_000), release)
+
     _FAULT: Final = {
         "kill a data node": _kill_node,
         "kill the master": _kill_master,
@@ -640,6 +652,7 @@ class ChunkWorld:
         "wipe a data node": _wipe,
         "flip a bit": _flip,
         "fill a disk": _fill,
+        "make a disk read-only": _protect,
         "cut off a data node": _cut_off,
     }
 

@@ -147,3 +147,11 @@ def test_an_old_order_to_delete_is_dropped() -> None:
 
 def test_without_a_word_from_the_master_for_the_lease_it_ends() -> None:
     assert isinstance(node().step(TimerFired("alive"), 5_001)[0], e.EndProcess)
+
+
+def test_a_chunk_that_the_disk_would_not_delete_is_deleted_when_the_master_says_so_again() -> None:
+    whole = stored(b"1234")
+    machine = node(whole)
+    machine.step(m.ChunksUnwanted(ME, 1, (CHUNK,)), 1)
+    assert machine.step(e.EraseFailed(whole), 2) == []
+    assert machine.step(m.ChunksUnwanted(ME, 2, (CHUNK,)), 3) == [e.EraseChunk(whole)]

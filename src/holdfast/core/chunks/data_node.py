@@ -383,6 +383,12 @@ class DataNode:
         self._erasing.pop(erased.stored.chunk, None)
         return self._report_deleted((erased.stored.chunk,))
 
+    def _on_erase_failed(self, failed: e.EraseFailed, _: int) -> list[Effect]:
+        """It takes room, serves nobody, and is deleted when the master says so again."""
+        del self._erasing[failed.stored.chunk]
+        self._damaged[failed.stored.chunk] = failed.stored
+        return []
+
     def _report_deleted(self, chunks: tuple[ChunkId, ...]) -> list[Effect]:
         if not chunks or self._incarnation == 0:
             return []
@@ -505,6 +511,7 @@ _HANDLERS: dict[type[Stimulus], Callable[[DataNode, Any, int], list[Effect]]] = 
     m.ChunkRefused: DataNode._on_chunk_refused,
     m.ChunksUnwanted: DataNode._on_chunks_unwanted,
     e.ChunkErased: DataNode._on_chunk_erased,
+    e.EraseFailed: DataNode._on_erase_failed,
     m.CopyWanted: DataNode._on_copy_wanted,
     e.PieceLoaded: DataNode._on_piece_loaded,
     e.LoadFailed: DataNode._on_load_failed,

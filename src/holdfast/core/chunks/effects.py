@@ -119,7 +119,7 @@ class DropWrite(Effect):
 
 @dataclass(frozen=True, slots=True)
 class EraseChunk(Effect):
-    """Delete a chunk; answered by `ChunkErased`, also when it is gone already."""
+    """Delete a chunk; answered by `ChunkErased`, also when it is gone already, or `EraseFailed`."""
 
     stored: StoredChunk
 
@@ -167,6 +167,13 @@ class WriteFailed(Stimulus):
 @dataclass(frozen=True, slots=True)
 class ChunkErased(Stimulus):
     """A chunk's file is gone."""
+
+    stored: StoredChunk
+
+
+@dataclass(frozen=True, slots=True)
+class EraseFailed(Stimulus):
+    """The disk refused to delete a chunk: its file may still be there."""
 
     stored: StoredChunk
 

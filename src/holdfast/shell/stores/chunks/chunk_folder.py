@@ -99,9 +99,7 @@ class ChunkFolder:
             case e.DropWrite():
                 self._drop(effect.chunk, effect.write)
             case e.EraseChunk():
-                for ending in ("chunk", "damaged"):
-                    self.path(effect.stored, ending).unlink(missing_ok=True)
-                return e.ChunkErased(effect.stored)
+                return self._erase(effect.stored)
             case e.MarkDamaged():
                 with contextlib.suppress(OSError):  # Then a restart finds out again.
                     path = self.path(effect.stored)
@@ -129,23 +127,34 @@ class ChunkFolder:
         if file is None:
             return e.WriteFailed(*key, "a piece could not be written")
         try:
-            _write_all(file, effect.table)
-            os.fsync(file)
+            try:
+                _write_all(file, effect.table)
+                os.fsync(file)
+            finally:
+                os.close(file)
             self._part(*key).rename(self.path(effect.stored))
             sync_path(self._root)
         except OSError as error:
-            self._part(*key).unlink(missing_ok=True)
+            self._drop(*key)
             return e.WriteFailed(*key, str(error.strerror))
-        finally:
-            os.close(file)
         return e.ChunkSealed(effect.write, effect.stored)
 
     def _drop(self, chunk: ChunkId, write: int) -> None:
+        """What stays of it is deleted when the folder is opened again."""
         file = self._parts.pop((chunk, write), None)
         if file is not None:
-            os.close(file)
+            with contextlib.suppress(OSError):
+                os.close(file)
         with contextlib.suppress(OSError):
             self._part(chunk, write).unlink(missing_ok=True)
+
+    def _erase(self, stored: StoredChunk) -> Stimulus:
+        try:
+            for ending in ("chunk", "damaged"):
+                self.path(stored, ending).unlink(missing_ok=True)
+        except OSError:
+            return e.EraseFailed(stored)
+        return e.ChunkErased(stored)
 
     def _load(self, effect: e.LoadPiece) -> Stimulus:
         size, at = effect.stored.size, effect.index * self._piece_bytes
@@ -173,7 +182,8 @@ class DiskThreads:
     """A few threads that work on a folder, so that the loop never waits for the disk.
 
     All work on one chunk is done by one thread, in order. What waits is bounded by the machine:
-    `writes_max` chunks and `reads_max` pieces.
+    `writes_max` chunks and `reads_max` pieces. What the disk refuses is an answer; a thread that
+    ends by anything else is missed.
     """
 
     def __init__(self, folder: ChunkFolder, count: int, tell: Callable[[Stimulus], None]) -> None:
@@ -192,6 +202,12 @@ class DiskThreads:
         """Have it done."""
         _, number = parse_chunk_id(chunk) or (0, 0)
         self._queues[number % len(self._queues)].put(effect)
+
+    def require_all(self) -> None:
+        """Raise `StoreUnavailable` if a thread has died: its share of the chunks would wait."""
+        for thread in self._threads:
+            if not thread.is_alive():
+                raise StoreUnavailable(f"thread {thread.name} has died; its error stands above")
 
     def _run(self, queue: SimpleQueue[Effect | None]) -> None:
         while (effect := queue.get()) is not None:

@@ -142,6 +142,7 @@ class DataNodeTask:
                 self._drain_server()
             else:
                 self._drain(source)
+        self._disk.require_all()
         while self._answers:
             self._step(self._answers.popleft())
         now_ms = _now_ms()

@@ -255,11 +255,13 @@ def sink(
     *,
     is_exactly_once: bool = True,
     options: dict[str, str] | None = None,
+    transactional_id: str | None = None,
 ) -> KafkaSinkWriter:
     cluster = KafkaCluster(broker.servers, options or {})
     encoder = Encoder("json", ("id",))
     spec = KafkaSinkSpec(
-        "out[0]", cluster, topic, encoder, str(place), is_exactly_once=is_exactly_once
+        *("out[0]", cluster, topic, encoder, str(place), transactional_id),
+        is_exactly_once=is_exactly_once,
     )
     return spec.open(incarnation, threading.Event(), waits or Waits())
 
@@ -506,6 +508,53 @@ def test_a_sink_whose_offset_is_lost_refuses_to_go_on(kafka: KafkaBroker, tmp_pa
         deleted.result(30)
     with pytest.raises(KafkaError, match="has lost the offset of group"):
         sink(kafka, "forgotten", tmp_path, 2)
+
+
+@pytest.mark.parametrize("had_written", [True, False])
+def test_an_offset_that_somebody_else_has_committed_is_not_believed(
+    kafka: KafkaBroker, tmp_path: Path, had_written: bool
+) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    topic = f"shared-group-{had_written}"
+    kafka.create_topic(topic, 1)
+    writer = sink(kafka, topic, tmp_path, 1)
+    group, written = writer._name, 10 * had_written
+    if had_written:
+        write(writer, 0, 10)
+        writer.sync()
+    writer.close()
+    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 17)], asynchronous=False)
+    consumer.close()
+    with pytest.raises(KafkaError, match=r"offset 17 with metadata '', which this sink has not"):
+        sink(kafka, topic, tmp_path, 2)
+    told = tmp_path / "next_id"
+    told.write_text("here")
+    with pytest.raises(KafkaError, match="holds 'here'; it is the id"):
+        sink(kafka, topic, tmp_path, 3)
+    told.write_text(f"{written}\n")
+    writer = sink(kafka, topic, tmp_path, 4)
+    assert writer.next_id == written
+    write(writer, written, 5)
+    writer.sync()
+    writer.close()
+    assert not told.exists(), "from now on the broker knows"
+    assert sink(kafka, topic, tmp_path, 5).next_id == written + 5
+    assert tuple_ids(kafka, topic, "out[0]") == list(range(written + 5))
+
+
+def test_a_transactional_id_that_another_location_uses_is_refused(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("two-places", 1)
+    former = sink(kafka, "two-places", tmp_path / "a", 5, transactional_id="mine-0")
+    write(former, 0, 10)
+    former.sync()
+    former.close()
+    assert sink(kafka, "two-places", tmp_path / "a", 6, transactional_id="mine-0").next_id == 10
+    with pytest.raises(KafkaError, match="another query uses the group"):
+        sink(kafka, "two-places", tmp_path / "b", 7, transactional_id="mine-0")
 
 
 def test_what_is_not_there_is_named(kafka: KafkaBroker, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ topic is:
 A crash before the commit leaves nothing that a reader of committed records sees; a crash behind it,
 before the node heard of it, costs a look at the id. A zombie is refused by the broker at its next
 call, and its open transaction was ended in step 1; should it come back and open the sink once more,
-it finds the number of a later incarnation beside the id.
+it finds the number of a later incarnation beside the id. What somebody else has committed for the
+group is not believed (core/queues/committed_id.py).
 
 Transactions have two transactional ids in turn, so that they can follow one another at once: while
 the broker still marks the end of one in all partitions, it keeps its producer from beginning
@@ -32,8 +33,10 @@ in a thread of its own, so that it can be given up: librdkafka was seen not to r
 can do no harm: opening the sink again fences it, and lets no more tuples into its producer.
 
 Kafka forgets the offsets of a group that has committed none for a week (`offsets.retention.
-minutes`); a sink without output commits its own anew every day. If it is gone all the same, the
-sink refuses to go on rather than write everything a second time.
+minutes`); a sink without output commits its own anew every day. If it is gone all the same, or
+somebody else's stands in its place, the sink refuses to go on rather than write everything a second
+time or leave tuples out. A file `next_id` at its place then says where it is, until it has
+committed an offset of its own.
 """
 
 from __future__ import annotations
@@ -46,11 +49,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.ids import BEGINNING_US, Incarnation
+from holdfast.core.queues.committed_id import Foreign, GoOn, Lost, Superseded, metadata_of, next_of
 from holdfast.shell.kafka.client import (
     KafkaCluster,
     KafkaError,
@@ -79,6 +83,7 @@ _WAIT_S = 0.1
 _PAUSE_MAX_S = 10.0
 _NAME_FILE = "sink.json"
 _WRITTEN_FILE = "written"
+_NEXT_ID_FILE = "next_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ class KafkaSinkWriter:
         """Fence whoever wrote before, and find out which tuple comes next.
 
         Raises:
-            KafkaError: There is no such topic, or the sink's committed id is gone.
+            KafkaError: There is no such topic, or the sink's committed id is gone, or is another's.
             KafkaInterrupted: The node ends meanwhile.
             LogSuperseded: A later incarnation has written.
         """
@@ -146,7 +151,8 @@ class KafkaSinkWriter:
         self._committed_s = time.monotonic()
         self._refusal = ""  # why the last attempt failed
         self._is_written = False  # it has been noted that the broker must know an id
-        self._name = spec.transactional_id or _made_up(spec.place, spec.stream)
+        self._writer = _made_up(spec.place, spec.stream)
+        self._name = spec.transactional_id or self._writer
         self._looker = open_looker(
             spec.cluster, {"group.id": self._name, "isolation.level": "read_committed"}
         )
@@ -187,28 +193,62 @@ class KafkaSinkWriter:
         return self._spec.cluster.client("Producer", {**own, **settings}, defaults)
 
     def _checked(self, found: Any) -> int:
-        """The next id that the broker knows."""
+        """The next id that the broker knows, or else the user."""
+        stream = self._spec.stream
         if found.error is not None:
-            raise KafkaError(f"sink {self._spec.stream}: {found.error.str()}")
-        if found.offset >= 0:
-            writer = int((found.metadata or "0").rpartition(" ")[2])
-            if writer > self._incarnation:
-                raise LogSuperseded(f"sink {self._spec.stream}: incarnation {writer} writes")
-            self._note_written()
-            return int(found.offset)
+            raise KafkaError(f"sink {stream}: {found.error.str()}")
         store = store_at(self._spec.place)
         try:
-            if read_if_any(store, _WRITTEN_FILE) is None:
-                return 0
+            has_written = read_if_any(store, _WRITTEN_FILE) is not None
+            told = read_if_any(store, _NEXT_ID_FILE)
         finally:
             store.close()
-        raise KafkaError(
-            f"sink {self._spec.stream}: Kafka has lost the offset of group {self._name!r} on "
-            f"{self._spec.topic}[0], which says up to which tuple the topic has been written "
-            "(offsets.retention.minutes). The newest record's header "
-            f"{HEADER!r} names the last tuple: set the group's offset to the id behind it with "
-            "kafka-consumer-groups --reset-offsets, and start again"
+        said = next_of(
+            found.offset,
+            found.metadata or "",
+            writer=self._writer,
+            incarnation=Incarnation(self._incarnation),
+            has_written=has_written,
         )
+        match said:
+            case GoOn():
+                if found.offset >= 0:
+                    self._note_written()
+                return said.next_id
+            case Superseded():
+                raise LogSuperseded(f"sink {stream}: incarnation {said.incarnation} writes")
+        return self._unknown(said, found) if told is None else self._told(told)
+
+    def _unknown(self, said: Lost | Foreign, found: Any) -> NoReturn:
+        """The broker does not say how far the topic has been written."""
+        spec = self._spec
+        where = f"group {self._name!r} on {spec.topic}[0]"
+        if isinstance(said, Lost):
+            why = (
+                f"Kafka has lost the offset of {where}, which says up to which tuple the topic has "
+                "been written (offsets.retention.minutes)"
+            )
+        else:
+            why = (
+                f"{where} has the offset {found.offset} with metadata {found.metadata or ''!r}, "
+                "which this sink has not committed: another consumer or another query uses the "
+                "group. Have that use another one, or give this sink another transactional_id"
+            )
+        raise KafkaError(
+            f"sink {spec.stream}: {why}. Then say where the sink is: the newest record's header "
+            f"{HEADER!r} names the last tuple; write the id behind it, or 0 if there is none, into "
+            f"{spec.place}/{_NEXT_ID_FILE}, and start again"
+        )
+
+    def _told(self, content: bytes) -> int:
+        """What the user says, where the broker does not know."""
+        text = content.decode(errors="replace").strip()
+        if not (text.isascii() and text.isdigit() and len(text) < 19):
+            raise KafkaError(
+                f"{self._spec.place}/{_NEXT_ID_FILE} holds {text[:40]!r}; it is the id of the "
+                "tuple that comes next, e.g. 18"
+            )
+        return int(text)
 
     # -- a log's writer ---------------------------------------------------------------------
 
@@ -322,7 +362,10 @@ class KafkaSinkWriter:
             patience_s: How long it may come no further while the broker answers.
         """
         said = library().TopicPartition(
-            self._spec.topic, 0, next_id, metadata=f"incarnation {self._incarnation}"
+            self._spec.topic,
+            0,
+            next_id,
+            metadata=metadata_of(self._writer, Incarnation(self._incarnation)),
         )
         first_id = batches[0][0] if batches else next_id
         self._transactions.rotate()
@@ -426,6 +469,7 @@ class KafkaSinkWriter:
         if not self._is_written:
             store = store_at(self._spec.place)
             put_or_read(store, _WRITTEN_FILE, [b"1"])
+            store.delete(_NEXT_ID_FILE)  # What it says would be wrong from now on.
             store.close()
             self._is_written = True
 
@@ -474,7 +518,7 @@ class _Attempt:
 
 
 def _made_up(place: str, stream: str) -> str:
-    """The transactional id: of this stream, and of no other anywhere."""
+    """The sink's name: of this stream at this place, and of no other anywhere."""
     store = store_at(place)
     try:
         wanted = json.dumps({"id": f"holdfast-{secrets.token_hex(8)}-{stream}"}).encode()

@@ -11,6 +11,7 @@ import pytest
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.description import claim, describe
 from holdfast.api.errors import DataflowChangedError, DataflowError
+from holdfast.api.operators import build_operator, is_arbitrary
 from holdfast.api.planning import Plan, UnitClass, plan_dataflow, unit_class
 from holdfast.api.protections import Protections
 from holdfast.api.windows import counting, tumbling
@@ -218,8 +219,100 @@ def test_a_union_by_arrival_is_told_to_the_node_that_merges() -> None:
         assert (found is OperatorClass.ARBITRARY) == expected
     flow = Dataflow("unions")
     source = bids(flow)
-    source.filter("price > 1").union(source.filter("price < 9"), order="arrival").sink("out")
+    cheap = source.filter("price < 9")
+    source.filter("price > 1").unit("bids").union(cheap, order="arrival").sink("out")
     assert [node.merges_by_arrival for node in place(flow).nodes] == [False], "one stream only"
+
+
+ARBITRARY: dict[str, Callable[[Stream], Stream]] = {
+    "sample": lambda s: s.sample(0.5),
+    "union by arrival": lambda s: s.select("*").union(s.select("*"), order="arrival"),
+    "processing time": lambda s: s.window(tumbling("1 second", time="processing")).aggregate(
+        "count(*) AS n", name="clock"
+    ),
+    "timeout": lambda s: s.window(counting(4, timeout="1 second")).aggregate(
+        "count(*) AS n", name="timeout"
+    ),
+}
+DETERMINISTIC: dict[str, Callable[[Stream], Stream]] = {
+    "filter": lambda s: s.filter("price > 1"),
+    "union": lambda s: s.union(s.filter("price > 1")),
+    "windows": lambda s: s.window(tumbling("1 second")).aggregate("count(*) AS n"),
+    "counting": lambda s: s.window(counting(4)).aggregate("count(*) AS n"),
+}
+
+
+@pytest.mark.parametrize("kind", [*ARBITRARY, *DETERMINISTIC])
+def test_what_planning_calls_arbitrary_is_of_that_class(kind: str) -> None:
+    flow = Dataflow("kinds")
+    (ARBITRARY | DETERMINISTIC)[kind](bids(flow)).sink("out")
+    step = flow.sinks["out"]
+    schemas = tuple(source.schema for source in step.inputs)
+    operator = build_operator(step.kind, step.name, schemas, step.settings)
+    is_of_class = operator.operator_class is OperatorClass.ARBITRARY
+    assert is_arbitrary(step.kind, step.settings) == is_of_class == (kind in ARBITRARY)
+
+
+@pytest.mark.parametrize("kind", ARBITRARY)
+def test_what_is_arbitrary_begins_a_unit_and_leaves_the_one_before_it_as_it_is(kind: str) -> None:
+    flow = Dataflow("beside")
+    merged = bids(flow, "one").union(bids(flow, "two"))
+    merged.key_by("bidder").window(counting(7)).aggregate("count(*) AS n", name="sevens").sink("a")
+    merged.select("price").sink("b")
+    before = {node.node: node.merges_by_arrival or node.keeps_rounds for node in place(flow).nodes}
+    assert not any(before.values())
+    ARBITRARY[kind](merged).sink("peek")
+    after = {node.node: node.merges_by_arrival or node.keeps_rounds for node in place(flow).nodes}
+    (made,) = after.keys() - before.keys()
+    assert after == before | {made: True}
+
+
+BESIDE: dict[str, tuple[Callable[[Stream], object], str]] = {
+    "a sink": (lambda s: s.sink("out"), "union there"),
+    "another unit": (
+        lambda s: s.window(tumbling("1 second")).aggregate("count(*) AS n").sink("out"),
+        "union there",
+    ),
+    "only itself": (lambda s: None, "union there"),
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("kind", ["sample", "union by arrival"])
+def test_a_unit_in_which_order_would_be_lost_is_refused_by_name(kind: str, beside: str) -> None:
+    flow = Dataflow("mixed")
+    merged = bids(flow, "one").union(bids(flow, "two"))
+    attach, named = BESIDE[beside]
+    attach(merged)
+    mine = merged.unit(merged.step.unit)
+    if kind == "sample":
+        mine.sample(0.5).sink("peek")
+    else:
+        mine.union(bids(flow, "three"), order="arrival").sink("peek")
+    with pytest.raises(DataflowError, match=rf"as they come, for (sample|union2), and {named}"):
+        place(flow)
+
+
+def test_what_leads_to_nothing_but_what_is_arbitrary_may_share_its_unit() -> None:
+    flow = Dataflow("led")
+    one, two = bids(flow, "one").unit("x"), bids(flow, "two").unit("x")
+    dear, cheap = one.filter("price > 1"), two.filter("price < 9")
+    made = dear.unit("x").union(cheap, order="arrival").select("price")
+    made.window(counting(3)).unit("x").aggregate("count(*) AS n").sink("out")
+    assert [node.unit for node in place(flow).nodes if node.merges_by_arrival] == ["x"]
+    dear.sink("seen")
+    with pytest.raises(DataflowError, match="for union, and filter there would depend on that"):
+        place(flow)
+
+
+def test_of_a_single_stream_everything_keeps_its_order_beside_a_sample() -> None:
+    flow = Dataflow("single")
+    source = bids(flow)
+    source.unit("bids").sample(0.5).sink("peek")
+    source.filter("price > 1").sink("out")
+    (node,) = place(flow).nodes
+    assert node.keeps_rounds
+    assert not node.merges_by_arrival
 
 
 def test_a_sort_and_windows_of_a_stream_run_once_and_a_keyed_resample_is_split() -> None:
@@ -356,6 +449,20 @@ def test_a_location_belongs_to_one_dataflow(tmp_path: Path) -> None:
     claim(str(tmp_path), describe(nexmark("q12"), place(nexmark("q12")), Protections(None)))
     with pytest.raises(DataflowChangedError, match=re.escape("+unit bids: 2 instances")):
         claim(str(tmp_path), describe(other, place(other), Protections(None)))
+
+
+def test_a_step_that_was_in_another_unit_at_a_location_is_named_with_its_unit(
+    tmp_path: Path,
+) -> None:
+    def sampled(unit: str) -> str:
+        flow = Dataflow("moved")
+        bids(flow).unit(unit).sample(0.5).sink("out")
+        return describe(flow, place(flow), Protections(None))
+
+    claim(str(tmp_path), sampled("bids"))
+    claim(str(tmp_path), sampled("bids"))
+    with pytest.raises(DataflowChangedError, match=re.escape('unit("bids") before sample')):
+        claim(str(tmp_path), sampled("sample"))
 
 
 def test_units_that_read_from_each_other_in_a_circle_are_refused() -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from holdfast.api.dead_letters import ERROR_COLUMN, Evaluable, Failure
 from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import CompiledExpression, compile_expression, compile_projection
-from holdfast.api.operators import HOLDING, build_operator
+from holdfast.api.operators import HOLDING, build_operator, is_arbitrary
 from holdfast.api.windows import CountWindow, Window, duration_us
 from holdfast.core.errors import LocalProtocolError
 from holdfast.shell.storage.paths import checked_name
@@ -386,14 +386,15 @@ class Stream:
         self.flow.kafka_sinks[name] = sink
 
     def _then(self, kind: str, schema: pa.Schema, *others: Step, **settings: Any) -> Stream:
-        """A stateless operator: in the same unit, unless its inputs come from several, or it would
-        merge rows there that are held back.
+        """A stateless operator: in the same unit, unless its inputs come from several, it would
+        merge rows there that are held back, or it is arbitrary: then what else is there would be
+        recovered, and perhaps merged, as only that one needs it.
         """
         units = {step.unit for step in (self.step, *others)}
         name = self.flow._unique(kind)
         is_mixed = bool(others) and any(held_back(s) for s in (self.step, *others))
-        own = len(units) == 1 and not is_mixed
-        unit = self.next_unit or (self.step.unit if own else name)
+        is_apart = len(units) > 1 or is_mixed or is_arbitrary(kind, settings)
+        unit = self.next_unit or (name if is_apart else self.step.unit)
         step = Step(kind, name, unit, schema, (self.step, *others), settings)
         self.flow.steps.append(step)
         return Stream(self.flow, step)

@@ -7,6 +7,7 @@ that matters to them, one step a line; where it differs, the difference is the e
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.errors import DataflowChangedError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from holdfast.api.protections import Protections
 
 FILE_NAME = "dataflow.txt"
+_PLACED = re.compile(r"^\w+ (\S+) in (\S+): \(", re.MULTILINE)
+"""A step's line: its name, its unit."""
 
 
 def describe(flow: Dataflow, plan: Plan, protections: Protections) -> str:
@@ -49,10 +52,22 @@ def claim(location: str, text: str) -> None:
         before.splitlines(), text.splitlines(), "before", "now", lineterm="", n=0
     )
     lines = [line for line in difference if not line.startswith(("---", "+++", "@@"))]
+    moved = _moved(before, text)
     raise DataflowChangedError(
         f"{location} holds the state of another dataflow; use a new checkpointLocation, or undo "
-        "the change:\n  " + "\n  ".join(lines)
+        "the change:\n  " + "\n  ".join([*lines, *moved])
     )
+
+
+def _moved(before: str, text: str) -> list[str]:
+    """How to put steps back into the units that they had."""
+    was = {m[1]: m[2] for m in _PLACED.finditer(before)}
+    found = ((m[1], m[2]) for m in _PLACED.finditer(text))
+    return [
+        f'unit("{was[name]}") before {name} puts it where it was'
+        for name, unit in found
+        if was.get(name, unit) != unit
+    ]
 
 
 def _to(flow: Dataflow, sink: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.api.windows import CountWindow
+from holdfast.api.windows import CountWindow, Window
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.bsort import BSort
 from holdfast.core.operators.filter import Filter
@@ -30,16 +30,33 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from holdfast.api.windows import Window
     from holdfast.core.operators.base import Operator
 
 JOINS: Final = ("join", "window_join", "running_join")
 MERGING: Final = ("union", "join", "running_join")
 """Where the order of rows on one port among those of another matters."""
+PASSING: Final = ("filter", "select")
+"""Kinds of steps that leave rows where they are, or out."""
 STATEFUL: Final = ("aggregate", *JOINS, "sort", "resample")
 """Kinds of steps whose operators keep state."""
 HOLDING: Final = ("sort", "resample")
 """Kinds of steps whose operators put rows out later than the boundary alone would."""
+
+
+def is_arbitrary(kind: str, settings: dict[str, Any]) -> bool:
+    """Whether the operator of a step depends on more than its input. [HA §3.2]
+
+    Args:
+        kind: As in `Step.kind`.
+        settings: As in `Step.settings`.
+    """
+    if kind == "union":
+        return settings.get("order") == "arrival"
+    if kind != "aggregate":
+        return kind == "sample"
+    windows: Window | CountWindow = settings["windows"]
+    by_clock = isinstance(windows, Window) and windows.time == "processing"
+    return by_clock or windows.timeout_us is not None
 
 
 def columns_read(

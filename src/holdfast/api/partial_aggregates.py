@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from holdfast.api.dataflow import Aggregate, Dataflow, Step
 from holdfast.api.expressions import compile_expression
-from holdfast.api.operators import build_operator
+from holdfast.api.operators import PASSING, build_operator
 from holdfast.api.windows import Window
 from holdfast.core.model.stable_hash import is_text
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 PARTS: Final = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """Functions whose parts can be added up, and by which function."""
-_PASSING: Final = ("filter", "select")
-"""Kinds of steps that leave rows where they are, or out."""
 
 
 def with_partial_aggregates(flow: Dataflow, is_recorded: Callable[[Step], bool]) -> Dataflow:
@@ -66,7 +64,7 @@ def _is_divisible(flow: Dataflow, step: Step, is_recorded: Callable[[Step], bool
     sources = [other for other in beside if other.kind == "source"]
     if len(sources) != 1 or not is_recorded(sources[0]):
         return False
-    return all(other.kind in ("source", *_PASSING) for other in beside)
+    return all(other.kind in ("source", *PASSING) for other in beside)
 
 
 def _has_parts(aggregate: Aggregate) -> bool:

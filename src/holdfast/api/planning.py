@@ -1,9 +1,9 @@
 """From a dataflow to nodes: units, parallel instances, the streams between them.
 
-Sources and stateless operators share the unit of their input; every stateful operator begins a
-unit of its own unless `unit(...)` says otherwise. A unit with p instances splits each input by the
-hash of the key that its first stateful operator needs. Between units go the columns that the
-receiving one reads.
+Sources and stateless operators share the unit of their input; every stateful and every arbitrary
+operator begins a unit of its own unless `unit(...)` says otherwise. A unit with p instances splits
+each input by the hash of the key that its first stateful operator needs. Between units go the
+columns that the receiving one reads.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from holdfast.api.operators import (
     HOLDING,
     JOINS,
     MERGING,
+    PASSING,
     STATEFUL,
     Recipe,
     columns_read,
+    is_arbitrary,
     settings_over,
 )
 from holdfast.api.partial_aggregates import with_partial_aggregates
@@ -38,7 +40,7 @@ from holdfast.core.haunit.plan import (
     UnitProtection,
 )
 from holdfast.core.model.ids import NodeId, StreamId
-from holdfast.core.operators.base import ArbitraryOperator, OperatorClass
+from holdfast.core.operators.base import OperatorClass
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.kafka.source import KafkaSourceSpec
@@ -139,7 +141,7 @@ def plan_dataflow(
     planner = _Planner(flow, location, steps, units, counts)
     nodes = _with_losses(
         tuple(
-            _with_rounds(planner.node(unit, index, limits, protection(unit)))
+            planner.node(unit, index, limits, protection(unit))
             for unit in units
             for index in range(counts[unit])
         )
@@ -173,22 +175,6 @@ def unit_class(plan: NodePlan) -> UnitClass:
         if not worst.operator or found > worst.operator_class:
             worst = UnitClass(found, spec.name)
     return worst
-
-
-def _with_rounds(plan: NodePlan) -> NodePlan:
-    """What runs only once alike takes its input as it comes, and logs what it depended on.
-
-    Of what is deterministic nothing less than precise recovery is cheaper with a secondary.
-    """
-    pages = PageManager(plan.limits.page_bytes)
-    operators = (spec.build(pages) for spec in plan.operators)
-    is_arbitrary = any(isinstance(operator, ArbitraryOperator) for operator in operators)
-    is_arbitrary = is_arbitrary or plan.merges_by_arrival
-    if not is_arbitrary:
-        has_secondary = plan.standby is not Standby.NONE
-        return replace(plan, guarantee=Guarantee.PRECISE) if has_secondary else plan
-    keeps_rounds = plan.is_protected and plan.guarantee is Guarantee.PRECISE
-    return replace(plan, merges_by_arrival=len(plan.inputs) > 1, keeps_rounds=keeps_rounds)
 
 
 def _with_losses(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
@@ -439,6 +425,14 @@ class _Planner:
             specs.append(OperatorSpec(step.name, recipe, origins))
             _require_own_stream(step, origins, len(inputs))
             _require_places(step, len(inputs))
+        arbitrary = [s for s in operators if is_arbitrary(s.kind, s.settings)]
+        merges_by_arrival = bool(arbitrary) and len(inputs) > 1
+        if merges_by_arrival:
+            self._require_none_beside(unit)
+        decides = merges_by_arrival or any(s.kind != "union" for s in arbitrary)
+        guarantee = protection.guarantee
+        if protection.standby is not Standby.NONE and not decides:
+            guarantee = Guarantee.PRECISE  # Nothing less is cheaper with a secondary.
         return NodePlan(
             node=_node(unit, index),
             unit=unit,
@@ -453,10 +447,30 @@ class _Planner:
             standby=protection.standby,
             is_strict=protection.is_strict,
             delta_interval_ms=protection.delta_interval_ms,
-            guarantee=protection.guarantee,
-            merges_by_arrival=len(inputs) > 1
-            and any(s.settings.get("order") == "arrival" for s in operators),
+            guarantee=guarantee,
+            merges_by_arrival=merges_by_arrival,
+            keeps_rounds=decides and protection.is_protected and guarantee is Guarantee.PRECISE,
         )
+
+    def _require_none_beside(self, unit: str) -> None:
+        """Where input streams are taken as they come, there must be nothing whose result would be
+        another one in a unit of its own: nothing that merges in order of time, and nothing that
+        anyone sees but by way of what is arbitrary.
+        """
+        sinks = self._flow.sinks.values()
+        seen = {*sinks, *(edge.producer for _, edge in self._readers[unit])}
+        arbitrary: list[Step] = []  # and what only they give to
+        for step in self._units[unit]:
+            is_behind = len(step.inputs) == 1 and step.inputs[0] in arbitrary
+            if is_behind or is_arbitrary(step.kind, step.settings):
+                arbitrary.append(step)
+            elif step in seen or step.kind not in ("source", *PASSING):
+                found = next(s for s in self._units[unit] if is_arbitrary(s.kind, s.settings))
+                raise DataflowError(
+                    f"unit {unit!r} would take its input streams as they come, for {found.name}, "
+                    f"and {step.name} there would depend on that; give {found.name} another "
+                    "unit(...), or none"
+                )
 
     def _read(self, step: Step, position: int) -> pa.Schema:
         """What a step is given of one of its inputs."""

@@ -57,6 +57,7 @@ RECOVERY = {
     "restarted_ms": 200,
     "replayed_ms": 40,
     "recovered_ms": 560,
+    "caught_up_ms": 800,
 }
 
 
@@ -77,7 +78,8 @@ def test_a_report_has_sparks_names_and_is_json() -> None:
     assert progress["stateOperators"][0]["memoryUsedBytes"] == 4096
     assert progress["units"]["rows"]["backlog"]["sourceRows"] == 25
     assert progress["units"]["rows"]["recovery"]["count"] == 0
-    expected = {"detectionMs": 300, "restartMs": 200, "replayMs": 40, "catchUpMs": 20}
+    expected = {"detectionMs": 300, "restartMs": 200, "replayMs": 40}
+    expected |= {"firstOutputMs": 20, "catchUpMs": 240}
     assert progress["recovery"] == {"count": 1, "node": "counts[0]", **expected}
     assert progress["units"]["counts"]["recovery"] == progress["recovery"]
     with pytest.raises(AttributeError, match="nothing"):

@@ -23,7 +23,7 @@ NODES = {
     for name in ("departures[0]", "conditions[0]")
 }
 LOST = {"at_s": 4.5, "node": "conditions[0]", "reason": "no keep-alive for 300 ms"}
-BACK = {"node": "conditions[0]", "recovered_ms": 310}
+BACK = {"node": "conditions[0]", "recovered_ms": 310, "caught_up_ms": 900}
 
 
 def report(failures: int = 0) -> dict[str, Any]:
@@ -50,7 +50,14 @@ def test_nothing_is_cut_off_whatever_the_width(width: int) -> None:
     text = shown(width)
     assert all(len(line) <= width for line in text.splitlines())
     assert "…" not in text
-    for word in ("departures[0]", "running", "336,776", "1,234,567", "conditions[0] lost"):
+    for word in (
+        "departures[0]",
+        "running",
+        "336,776",
+        "1,234,567",
+        "conditions[0] lost",
+        "after 900 ms",
+    ):
         assert word in text
     assert ("12345" in text) == (width == 120)
 
@@ -65,6 +72,7 @@ def test_without_a_terminal_every_event_is_a_line_and_progress_comes_now_and_the
         "flights: in 362,888 tuples (24,000/s), out 161,960, latency p50 3.2 ms, p99 3,047 ms",
         "4.50 s  conditions[0] lost: no keep-alive for 300 ms",
         "conditions[0] back after 310 ms",
+        "conditions[0] caught up after 900 ms",
     ]
 
 

@@ -21,6 +21,7 @@ from holdfast.api.protections import ActiveStandby, PassiveStandby, Protection
 from holdfast.api.query import _check_session
 from holdfast.api.schemas import schema_from_ddl, schema_from_spark
 from holdfast.api.security import InsecureClusterWarning
+from holdfast.api.windows import tumbling
 from holdfast.shell.storage.errors import LocationInUse
 
 pytestmark = pytest.mark.slow
@@ -75,6 +76,36 @@ def test_too_few_task_slots_are_an_error_that_says_how_many_are_needed(
     with pytest.raises(NotEnoughSlotsError, match=r"20 nodes need 20 .* has 8: .*local\[20\]"):
         flow.start(spark, checkpointLocation=str(tmp_path / "q"))
     assert not (tmp_path / "q").exists()
+
+
+def test_a_dataframe_is_recorded_though_nodes_take_all_slots(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = Dataflow("full")
+    stream = source(spark, flow)
+    for number in range(7):
+        windows = stream.key_by("divisor").window(tumbling("1 second"))
+        windows.aggregate("count(*) AS n", name=f"counts{number}").sink(f"counts{number}")
+    query = flow.start(spark, checkpointLocation=str(tmp_path))
+    assert query.slots.count == 8 == spark.sparkContext.defaultParallelism
+    assert query.awaitTermination(100)
+    assert query.to_dataframe("counts6").count() == 5
+
+
+def test_slots_that_another_query_holds_are_not_free(spark: SparkSession, tmp_path: Path) -> None:
+    endless = Dataflow("endless")
+    stream = spark.readStream.format("rate").load()
+    endless.source(stream, name="rate", time="timestamp", partitions=5).sink("out")
+    query = endless.start(spark, checkpointLocation=str(tmp_path / "endless"))
+    try:
+        flow = Dataflow("second")
+        flow.source(rows(spark), name="rows", time="at", partitions=3).sink("out")
+        held = r"3 nodes need 3 .*has 8, 6 of them held by query 'endless': .*local\[9\]"
+        with pytest.raises(NotEnoughSlotsError, match=held):
+            flow.start(spark, checkpointLocation=str(tmp_path / "second"))
+    finally:
+        query.stop()
+    assert flow.start(spark, checkpointLocation=str(tmp_path / "second")).awaitTermination(60)
 
 
 def test_unknown_settings_are_refused_before_anything_starts(

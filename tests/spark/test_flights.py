@@ -97,10 +97,13 @@ def test_one_tuple_too_few_is_not_identical() -> None:
 
 def test_the_timeline_is_that_of_the_kill_not_of_an_earlier_false_alarm() -> None:
     times = {"detected_ms": 1, "restarted_ms": 50, "replayed_ms": 5, "recovered_ms": 60}
-    recovery = {"node": KILLED, "replayed_tuples": 7, **times}
+    recovery = {"node": KILLED, "replayed_tuples": 7, "caught_up_ms": 900, **times}
     early, late = recovery | {"recovered_unix_s": 90.0}, recovery | {"recovered_unix_s": 100.06}
     progress = {"numInputRows": 10, "lateRows": 0, "latencyMs": {}}
     timeline = _summary(progress | {"recoveries": [early, late]}, [], 1.0, 100.0)["timeline"]
+    assert [event["ms"] for event in timeline] == [0, 1, 51, 56, 60, 900]
+    unknown = [late | {"caught_up_ms": None}]
+    timeline = _summary(progress | {"recoveries": unknown}, [], 1.0, 100.0)["timeline"]
     assert [event["ms"] for event in timeline] == [0, 1, 51, 56, 60]
     assert not _summary(progress | {"recoveries": [early]}, [], 1.0, 100.0)["timeline"]
     assert not _summary(progress | {"recoveries": [late]}, [], 1.0, None)["timeline"]

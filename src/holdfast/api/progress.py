@@ -234,19 +234,25 @@ def latency_of(reports: Iterable[NodeReport]) -> LatencyHistogram:
 
 
 def recovery_block(recoveries: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last recovery as four numbers, one after the other; None: there was none."""
+    """The last recovery as five numbers, one after the other.
+
+    None: there was none. `catchUpMs` is None too as long as results are later than before.
+    """
     if not recoveries:
-        names = ("detectionMs", "restartMs", "replayMs", "catchUpMs")
+        names = ("detectionMs", "restartMs", "replayMs", "firstOutputMs", "catchUpMs")
         return {"count": 0, "node": None, **dict.fromkeys(names)}
     last = recoveries[-1]
     before = last["detected_ms"] + last["restarted_ms"] + last["replayed_ms"]
+    first_output_ms = max(0, last["recovered_ms"] - before)
+    caught_up_ms = last["caught_up_ms"]
     return {
         "count": len(recoveries),
         "node": last["node"],
         "detectionMs": last["detected_ms"],
         "restartMs": last["restarted_ms"],
         "replayMs": last["replayed_ms"],
-        "catchUpMs": max(0, last["recovered_ms"] - before),
+        "firstOutputMs": first_output_ms,
+        "catchUpMs": None if caught_up_ms is None else max(0, caught_up_ms - last["recovered_ms"]),
     }
 
 

@@ -22,7 +22,6 @@ from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import (
     InsecureClusterError,
     NotEnoughHostsError,
-    NotEnoughSlotsError,
     OptionError,
     QueryFailedError,
     RescalingError,
@@ -44,13 +43,14 @@ from holdfast.api.security import (
     Shortcoming,
     shortcomings,
 )
+from holdfast.api.slots import Slots, require_slots, slots_of
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.data_source import reader
-from holdfast.shell.spark.executors import Executors, wait_for_slots
+from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.ingest import Ingest
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
 from holdfast.shell.storage.ingest_log import CommitCounter
@@ -115,7 +115,8 @@ def start(
     if embedded is not None and is_remote(location) and not embedded.local_directory:
         raise OptionError(f"EmbeddedStore() with {location} needs local_directory, a folder")
     wait_s = values["launchTimeoutMs"] / 1e3
-    _check_slots(spark, place(), ingests, embedded, wait_s)
+    wanted = slots_of(place(), ingests, embedded)
+    free = require_slots(spark.sparkContext, wanted, wait_s)
     executors = Executors(spark.sparkContext, flow.name)
     _check_hosts(place(), executors, wait_s)
     check_topics(flow)
@@ -136,7 +137,8 @@ def start(
             timeout_s = values["drainTimeoutMs"] / 1000
             rescaling = Rescaling(place(former), place(), location, timeout_s)
             rescaling.require_possible()
-            _check_slots(spark, place(former), [], embedded, wait_s)
+            former_slots = slots_of(place(former), [], embedded)
+            require_slots(spark.sparkContext, former_slots, wait_s)
         store: StoreSpec | None = None
         if embedded is not None:
             chunks = _start_chunks(spark, location, embedded, flow.name, executors, values)
@@ -148,7 +150,7 @@ def start(
             assert store is not None  # It is divisible.
             _rescale(flow, spark, replace(rescaling, store=store), values, store, writers)
             rewrite(location, text)
-        _start_ingests(spark, ingests)
+        _start_ingests(spark, ingests, is_room_beside_nodes=free > wanted.count)
         plan = place()  # Again: a replay begins when its recording is complete.
         if store is not None:
             _describe_operators(location, describe_operators(plan, store))
@@ -167,7 +169,18 @@ def start(
         measure, flow.name, plan, protections.of, misses=misses, refused=refusals(flow)
     )
     return Query(
-        flow, spark, location, plan, cluster, ingests, lock, chunks, measured, values, lacking
+        flow,
+        spark,
+        location,
+        plan,
+        cluster,
+        ingests,
+        lock,
+        chunks,
+        measured,
+        values,
+        wanted,
+        lacking,
     )
 
 
@@ -313,12 +326,21 @@ def _ports(values: dict[str, int]) -> Ports:
     return Ports(low, high)
 
 
-def _start_ingests(spark: SparkSession, ingests: list[Ingest]) -> None:
-    """Begin; what is replayed at a set speed is recorded as a whole first."""
+def _start_ingests(
+    spark: SparkSession, ingests: list[Ingest], *, is_room_beside_nodes: bool
+) -> None:
+    """Begin. Recorded as a whole first: what is replayed at a set speed; and what is bounded, if
+    nodes will leave Spark no slot to record it in.
+    """
     for ingest in ingests:
         ingest.start(spark)
-    paced = [ingest for ingest in ingests if ingest.is_paced and not ingest.is_streaming]
-    for ingest in paced:
+    first = [
+        ingest
+        for ingest in ingests
+        if (ingest.is_paced and not ingest.is_streaming)
+        or not (ingest.is_unbounded or is_room_beside_nodes)
+    ]
+    for ingest in first:
         ingest.wait()
         if ingest.error is not None:
             raise QueryFailedError(ingest.error)
@@ -377,37 +399,6 @@ def _node_limits(values: dict[str, int]) -> NodeLimits:
     )
 
 
-def _check_slots(
-    spark: SparkSession,
-    plan: Plan,
-    ingests: list[Ingest],
-    embedded: EmbeddedStore | None,
-    wait_s: float,
-) -> None:
-    """Every node, and every data node, holds a task slot for as long as it lives.
-
-    Args:
-        wait_s: How long executors of a cluster may take to come up.
-    """
-    writers = 1 if any(ingest.is_streaming for ingest in ingests) else 0
-    data_nodes = 0 if embedded is None else embedded.data_nodes
-    secondaries = sum(node.standby is not Standby.NONE for node in plan.nodes)
-    needed = len(plan.nodes) + secondaries + writers + data_nodes
-    is_local = spark.sparkContext.master.startswith("local")
-    slots = wait_for_slots(spark.sparkContext, needed, 0.0 if is_local else wait_s)
-    if needed > slots:
-        others = [f"{secondaries} for secondaries"] if secondaries else []
-        others += ["one for the streaming DataFrames"] if writers else []
-        others += [f"{data_nodes} for data nodes"] if data_nodes else []
-        also = f" ({', '.join(others)})" if others else ""
-        raise NotEnoughSlotsError(
-            f"{len(plan.nodes)} nodes need {needed} task slots at the same time"
-            f"{also}, Spark has {slots}: "
-            f"use a master with at least {needed} slots, e.g. local[{needed}], "
-            "or less parallelism"
-        )
-
-
 def _check_hosts(plan: Plan, executors: Executors, wait_s: float) -> None:
     """Replicas belong on different machines; where there is one only, say so, or refuse.
 
@@ -443,9 +434,11 @@ class Query:
         chunks: ChunkCluster | None,
         measured: Callable[[Observed], Measurements],
         values: dict[str, int],
+        slots: Slots,
         lacking: Sequence[Shortcoming] = (),
     ) -> None:
         """Launch; use `Dataflow.start`."""
+        self.slots = slots
         self._measured = measured
         self._lacking = lacking
         self._flow = flow
@@ -594,7 +587,7 @@ class Query:
             "nodes": {
                 node: {
                     "state": states[node],
-                    "pid": report.pid,
+                    "pid": report.pid or None,
                     "host": report.host,
                     **report.statistics,
                     "replicas": self._replicas(node),
@@ -658,7 +651,7 @@ class Query:
             {
                 "role": "primary" if i == 0 else "secondary",
                 "state": replica.state.value,
-                "pid": report.pid,
+                "pid": report.pid or None,
                 "host": report.host,
                 "lag_ms": None
                 if BEGINNING_US in (reached[0], reached[i])
@@ -684,7 +677,7 @@ class Query:
                 f"unit {unit!r} has no secondaries; units that have: {', '.join(ready) or 'none'}"
             )
         deadline = time.monotonic() + timeout
-        before = {plan.node: self.nodes[plan.node] for plan in nodes}
+        before = {plan.node: self.pid(plan.node) for plan in nodes}
         for node, pid in before.items():
             while self.nodes[node] == pid:
                 if time.monotonic() > deadline:
@@ -726,9 +719,9 @@ class Query:
         return latency_of(self._cluster.reports.values())
 
     @property
-    def nodes(self) -> dict[str, int]:
-        """The process id of every node; 0: it has none yet."""
-        return {node: report.pid for node, report in self._cluster.reports.items()}
+    def nodes(self) -> dict[str, int | None]:
+        """The process id of every node; None: it has none yet. `pid` waits for one."""
+        return {node: report.pid or None for node, report in self._cluster.reports.items()}
 
     def pid(self, node: str) -> int:
         """The process id of a node, e.g. `counts[0]`; waits for one that is coming up.
@@ -736,7 +729,7 @@ class Query:
         Raises:
             QueryFailedError: The query has ended, and the node never came up.
         """
-        while not (pid := self._cluster.reports[NodeId(node)].pid):
+        while (pid := self.nodes[node]) is None:
             if not self.isActive:
                 raise QueryFailedError(f"{node} never had a process")
             time.sleep(0.01)  # A process comes up in some 50 ms.

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -23,6 +23,11 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.log.level": "ERROR",
 }
+
+_LOGGERS_OF_LOST_TASKS = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+)
 
 LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -67,7 +72,21 @@ def session(name: str = "holdfast", slots: int = 8) -> SparkSession:
     context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
     threading.Thread(target=_warm_up, args=(context,), name="holdfast-warm-up", daemon=True).start()
     spark: SparkSession = SparkSession.builder.config(map=settings).getOrCreate()
+    if settings.keys() >= {"spark.master", "spark.log.level"}:
+        _say_less_of_lost_tasks(spark)
     return spark
+
+
+def _say_less_of_lost_tasks(spark: SparkSession) -> None:
+    """In local mode Spark prints a page for each task that dies, before it starts it again.
+
+    A node is replaced then, which the driver says in one line. Where nothing replaces a task, its
+    job fails, and raises what Spark would have printed.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    log4j = jvm.org.apache.logging.log4j
+    for logger in _LOGGERS_OF_LOST_TASKS:
+        log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
 
 
 def _warm_up(context: SparkContext) -> None:

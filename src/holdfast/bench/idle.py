@@ -56,10 +56,11 @@ def _run(spark: SparkSession, rate: int, seconds: float) -> dict[str, Any]:
         try:
             wait_until(query, lambda: all(query.nodes.values()), "idle: the nodes", _TIMEOUT_S)
             time.sleep(_SETTLE_S)  # What starting costs does not count.
-            before, began_s = _cpu_s(spark, query.nodes), time.monotonic()
+            nodes = {node: query.pid(node) for node in query.nodes}
+            before, began_s = _cpu_s(spark, nodes), time.monotonic()
             time.sleep(seconds)  # The time that is measured.
-            after, elapsed_s = _cpu_s(spark, query.nodes), time.monotonic() - began_s
-            memory = {node: memory_bytes(pid) for node, pid in query.nodes.items()}
+            after, elapsed_s = _cpu_s(spark, nodes), time.monotonic() - began_s
+            memory = {node: memory_bytes(pid) for node, pid in nodes.items()}
         finally:
             query.stop()
     shares = {name: round((after[name] - before[name]) / elapsed_s, 4) for name in before}

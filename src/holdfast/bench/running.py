@@ -37,8 +37,8 @@ class CpuTimes:
     def sample(self) -> None:
         """Look at every node that has a process."""
         for node, pid in self._query.nodes.items():
-            spent = cpu_s_of(pid) if pid else None
-            if spent is not None:
+            spent = None if pid is None else cpu_s_of(pid)
+            if pid is not None and spent is not None:
                 self._first.setdefault((node, pid), spent)
                 self._last[(node, pid)] = spent
 

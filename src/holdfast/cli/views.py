@@ -70,7 +70,13 @@ def _failures(now: dict[str, Any]) -> list[str]:
 
 
 def _recoveries(now: dict[str, Any]) -> list[str]:
-    return [f"          {r['node']} back after {r['recovered_ms']} ms" for r in now["recoveries"]]
+    lines: list[str] = []
+    for recovery in now["recoveries"]:
+        node, caught_up_ms = recovery["node"], recovery["caught_up_ms"]
+        lines.append(f"          {node} back after {recovery['recovered_ms']} ms")
+        if caught_up_ms is not None:
+            lines.append(f"          {node} caught up after {caught_up_ms} ms")
+    return lines
 
 
 class Lines:

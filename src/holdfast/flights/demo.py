@@ -183,4 +183,7 @@ def _timeline(recoveries: list[dict[str, Any]], killed_at_s: float | None) -> li
         (replayed, f"its state is rebuilt, {recovery['replayed_tuples']:,} tuples replayed"),
         (first, "its first new output"),
     ]
+    if recovery["caught_up_ms"] is not None:
+        caught_up = (last_sign_s - killed_at_s) * 1e3 + recovery["caught_up_ms"]
+        events.append((caught_up, "results are as prompt as before"))
     return [{"ms": max(0, round(ms)), "event": event} for ms, event in events]

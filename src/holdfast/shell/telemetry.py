@@ -35,15 +35,16 @@ class LatencyHistogram:
         return found
 
     def quantile_ms(self, q: float) -> float | None:
-        """The latency in ms that a share `q` of the tuples did not exceed; None without tuples."""
+        """The latency in ms that a share `q` of the tuples did not exceed; None without tuples.
+
+        A bucket stands for its upper edge, but none for more than the greatest latency.
+        """
         total = sum(self.counts.values())
-        if not total:
-            return None
         seen = 0
-        for bucket in sorted(self.counts):
-            seen += self.counts[bucket]
+        for edge_us, count in self.upper_edges():
+            seen += count
             if seen >= q * total:
-                return round(math.exp((bucket + 1) * _BASE) / 1000, 3)
+                return round(min(edge_us, self.max_us) / 1000, 3)
         return None
 
     def upper_edges(self) -> list[tuple[int, int]]:

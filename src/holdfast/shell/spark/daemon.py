@@ -7,7 +7,13 @@ look through all of it takes 65 ms, and would copy memory that all share.
 
 from __future__ import annotations
 
+import functools
 import gc
+from collections.abc import Callable
+from typing import Any, Final
+
+_GONE: Final = 1
+"""The exit code of a worker whose connection is closed: the daemon does not use it again."""
 
 
 def main() -> None:
@@ -18,10 +24,27 @@ def main() -> None:
     from holdfast.shell.spark import task
 
     del worker
+    daemon.worker = _quiet(daemon.worker)
     task.warm_up()
     gc.collect()
     gc.freeze()
     daemon.manager()
+
+
+def _quiet(serve: Callable[..., int]) -> Callable[..., int]:
+    """Serve as PySpark does, but say nothing when Spark has read as much as it wanted.
+
+    `show(5)` closes the connection while a worker still writes. PySpark prints a traceback then.
+    """
+
+    @functools.wraps(serve)
+    def serve_quietly(*args: Any) -> int:
+        try:
+            return serve(*args)
+        except (BrokenPipeError, ConnectionResetError):
+            return _GONE
+
+    return serve_quietly
 
 
 if __name__ == "__main__":

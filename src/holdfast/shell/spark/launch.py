@@ -30,6 +30,7 @@ from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.node_words import WORD_BYTES_MAX, Task, decode_from_node, task_of
 from holdfast.shell.kafka.sink import KafkaSinkSpec
 from holdfast.shell.sources.base import SourceSpec
+from holdfast.shell.spark.catch_up import CatchUpWatch, CaughtUp
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.jobs import NodeJobs
 from holdfast.shell.spark.journal import Journal
@@ -142,6 +143,7 @@ class Cluster:
         self.reports = {plan.node: NodeReport() for plan in spec.plans}  # of primaries
         self.begun: dict[NodeId, RestartPoint] = {}  # where each node was at first
         self._reports_of: dict[str, NodeReport] = {}  # by task
+        self._catch_up = CatchUpWatch({plan.node: plan.receivers() for plan in spec.plans})
         self.failures: list[dict[str, Any]] = []
         self.recoveries: list[dict[str, Any]] = []
         self.checkpoints: deque[dict[str, Any]] = deque(maxlen=_CHECKPOINTS_SHOWN)
@@ -428,6 +430,17 @@ class Cluster:
         report.next_ids = word["next_ids"]
         report.source_rows = word["source_rows"]
         report.reports += 1
+        node = NodeId(word["node"])
+        if self.reports[node] is report:
+            for caught_up in self._catch_up.heard(node, report.latency, time.monotonic()):
+                self._note_caught_up(caught_up)
+
+    def _note_caught_up(self, caught_up: CaughtUp) -> None:
+        """Put beside the first new output when results were as prompt again as before."""
+        for recovery in reversed(self.recoveries):
+            if recovery["node"] == caught_up.node:
+                recovery["caught_up_ms"] = caught_up.caught_up_ms
+                return
 
     def _note_checkpoint(self, word: dict[str, Any]) -> None:
         """What a node says of its checkpoints, for progress reports and logs."""
@@ -486,34 +499,45 @@ class Cluster:
             case c.ReportFailure():
                 if effect.silent_ms > self._spec.limits.keep_alive_ms * self._spec.limits.misses:
                     self._executors.silent(effect.host)
-                self.failures.append(
-                    {
-                        "node": effect.node,
-                        "incarnation": effect.incarnation,
-                        "at_s": round(time.time() - self.started_s, 3),
-                        "reason": effect.reason,
-                        "detected_ms": effect.silent_ms,
-                    }
-                )
+                self._note_failure(effect)
             case c.ReportRecovery():
-                self.recoveries.append(
-                    {
-                        "node": effect.node,
-                        "at_s": round(time.time() - self.started_s - effect.recovered_ms / 1e3, 3),
-                        "detected_ms": effect.detected_ms,
-                        "restarted_ms": effect.restarted_ms,
-                        "replayed_ms": effect.replayed_ms,
-                        "recovered_ms": effect.recovered_ms,
-                        "recovered_unix_s": round(time.time(), 3),
-                        "replayed_tuples": effect.replayed_tuples,
-                        "was_promoted": effect.was_promoted,
-                    }
-                )
+                self._note_recovery(effect)
             case c.FinishQuery():
                 self._is_over = True
             case c.FailQuery():
                 self.error = effect.reason
                 self._is_over = True
+
+    def _note_failure(self, failure: c.ReportFailure) -> None:
+        """One line for whoever watches the driver, and what progress reports say of it."""
+        _LOG.warning("%s failed and is being replaced: %s", failure.node, failure.reason)
+        self._catch_up.failed(failure.node, time.monotonic() - failure.silent_ms / 1e3)
+        self.failures.append(
+            {
+                "node": failure.node,
+                "incarnation": failure.incarnation,
+                "at_s": round(time.time() - self.started_s, 3),
+                "reason": failure.reason,
+                "detected_ms": failure.silent_ms,
+            }
+        )
+
+    def _note_recovery(self, recovery: c.ReportRecovery) -> None:
+        self._catch_up.recovered(recovery.node, time.monotonic())
+        self.recoveries.append(
+            {
+                "node": recovery.node,
+                "at_s": round(time.time() - self.started_s - recovery.recovered_ms / 1e3, 3),
+                "detected_ms": recovery.detected_ms,
+                "restarted_ms": recovery.restarted_ms,
+                "replayed_ms": recovery.replayed_ms,
+                "recovered_ms": recovery.recovered_ms,
+                "recovered_unix_s": round(time.time(), 3),
+                "caught_up_ms": None,
+                "replayed_tuples": recovery.replayed_tuples,
+                "was_promoted": recovery.was_promoted,
+            }
+        )
 
     def _send_assignment(self, effect: c.SendAssignment) -> None:
         point = effect.assignment.restart_point

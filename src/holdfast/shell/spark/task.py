@@ -783,6 +783,7 @@ class NodeTask:
         if isinstance(writer, KafkaSinkWriter) and writer.is_exactly_once:
             self._sync_sink(events.SyncSink(effect.stream))  # Readers wait for it.
         if batch.created_us:
+            self._statistics_due_s = 0.0  # Who waits for prompt results sees them come.
             self._latency.add(int(time.time() * 1e6) - batch.created_us, batch.count)
 
     def _end_sink(self, effect: events.EndSink) -> None:

@@ -14,7 +14,7 @@ from holdfast.core.haunit.delta_sender import DeltaSender
 from holdfast.core.haunit.events import WriteSink
 from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.rounds import Round, Rounds
+from holdfast.core.haunit.rounds import Round, Rounds, RoundStart
 from holdfast.core.haunit.state_delta import StandbyImage
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
 from holdfast.core.state.kernels import CLEAN
@@ -252,9 +252,9 @@ def _do_not_log(original: Any) -> Any:
 
 
 def _decide_anew(original: Any) -> Any:
-    def init(self: Rounds, first: int, starts: Any, recorded: Any, *, is_replayed: bool) -> None:
-        before = tuple(r for r in recorded if r.number < first)
-        original(self, first, starts, before, is_replayed=is_replayed)
+    def init(self: Rounds, first: RoundStart, recorded: Any, **named: Any) -> None:
+        before = tuple(r for r in recorded if r.number < first.number)
+        original(self, first, before, **named)
 
     return init
 
@@ -273,7 +273,7 @@ def _count_zombies(_: Any) -> Any:
 
 
 def _need_only_the_next_round(_: Any) -> Any:
-    return lambda self, low: (self.next_number, self.starts)
+    return lambda self, low: RoundStart(self.next_number, self.starts)
 
 
 def _let_the_clock_move_back(original: Any) -> Any:

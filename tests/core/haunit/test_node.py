@@ -19,6 +19,7 @@ from holdfast.core.haunit.plan import (
     OperatorSpec,
     OutputSpec,
 )
+from holdfast.core.haunit.rounds import Round
 from holdfast.core.machine import Effect, SetTimer, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
@@ -440,6 +441,65 @@ def test_an_arbitrary_operator_is_told_the_clock_and_woken(
     machine.step(events.BatchReceived(A, ONE, ONE, batch(2, [60], 60)), 5)
     machine.step(events.Proceed(5_000, 3), 45)  # Another clock that is behind.
     assert waker.told[-1] == (41_000, 3), "it never moves back"
+
+
+def recorded_rounds(*taken: tuple[int, ...]) -> tuple[Round, ...]:
+    return tuple(Round(n, 100 * n, 1, 0, before) for n, before in enumerate(taken))
+
+
+def arbitrary(producers: Sequence[str | None], assignment: Assignment) -> Node:
+    """Two input streams, merged as they come, with rounds that are logged."""
+    specs = tuple(
+        InputSpec(stream, 0, SCHEMA, None if producer is None else NodeId(producer))
+        for stream, producer in zip((A, B), producers, strict=True)
+    )
+    plan = NodePlan(
+        NodeId("n"),
+        "n",
+        0,
+        specs,
+        1,
+        (),
+        (OutputSpec(("port", 0), SCHEMA, (OUT,), (NodeId("c"),)),),
+        limits=LIMITS,
+        merges_by_arrival=True,
+        keeps_rounds=True,
+    )
+    return Node(plan, assignment, 0)
+
+
+def test_what_recorded_rounds_will_take_uses_up_no_credit() -> None:
+    """Else the node may wait for a stream whose sender waits for one that has no credit here."""
+    rounds = recorded_rounds((10, 4), (25, 6))
+    machine = arbitrary(("a", "b"), Assignment(1, ONE, None, {}, rounds=rounds))
+    effects = machine.step(events.PeerIncarnationLearned(NodeId("a"), ONE), 0)
+    (subscribed,) = of_kind(effects, events.SendSubscribe)
+    assert subscribed.credit_until == 25 + LIMITS.input_queue_tuples
+    receive(machine, A, batch(0, [7] * 30))
+    assert not machine.has_work, "the round waits for the other stream"
+    (ack,) = of_kind(machine.step(TimerFired("ack"), 50), events.SendAck)
+    assert ack.credit_until == 25 + LIMITS.input_queue_tuples
+
+
+def test_a_source_is_read_until_a_recorded_round_has_its_tuples() -> None:
+    """It is read in other steps than before; more than half an input may be there, and too few."""
+    machine = arbitrary((None, "b"), Assignment(1, ONE, None, {}, rounds=recorded_rounds((9, 0))))
+    machine.start(0)
+    effects = machine.step(events.SourceRead(A, (batch(0, [7] * 6),), BEGINNING_US), 1)
+    effects += machine.step(events.SourceStirred(A), 2)
+    (read,) = of_kind(effects, events.ReadSource)
+    assert read.from_id == 6
+
+
+def test_a_secondary_forgets_the_rounds_that_its_state_does_not_depend_on() -> None:
+    machine = arbitrary(("a", "b"), Assignment(1, ONE, None, {}, is_secondary=True))
+    for producer in ("a", "b"):
+        machine.step(events.PeerIncarnationLearned(NodeId(producer), ONE), 0)
+    machine.step(events.RoundsRead(recorded_rounds((1, 0), (2, 0), (3, 0))), 0)
+    receive(machine, A, batch(0, [7] * 3))
+    machine.step(TimerFired("ack"), 50)
+    assert machine._rounds is not None
+    assert not machine._rounds._run
 
 
 def test_a_boundary_of_rounds_that_are_not_run_again_still_holds() -> None:

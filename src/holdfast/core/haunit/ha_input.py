@@ -77,6 +77,7 @@ class Input:
     fed_ms: int = 0  # when a source last gave something
     asked: int = 0  # tuples that the last ReadSource asked for
     rebased_by: Incarnation = NOBODY  # the producer that has rebased it, and been followed
+    decided_before: int = 0  # what comes before it recorded rounds will take, and needs no room
 
 
 class HAInput:
@@ -267,7 +268,7 @@ class HAInput:
         if now_ms - source.subscribed_ms < self._plan.limits.resubscribe_ms:
             return
         source.subscribed_ms = now_ms
-        source.queue.refresh_credit(self._held(source))
+        self._refresh_credit(source)
         source.queue.credit_told()
         effects.append(
             SendSubscribe(
@@ -302,14 +303,14 @@ class HAInput:
     def grant(self, sources: Iterable[Input], effects: list[Effect]) -> None:
         """Acknowledge where enough room has come free that the producer should know at once."""
         for source in sources:
-            source.queue.refresh_credit(self._held(source))
+            self._refresh_credit(source)
             if source.producer is not None and source.queue.credit_is_due():
                 self._acknowledge(source, effects)
 
     def _acknowledge(self, source: Input, effects: list[Effect]) -> None:
         if source.producer is None:
             return
-        source.queue.refresh_credit(self._held(source))
+        self._refresh_credit(source)
         source.queue.credit_told()
         effects.append(
             SendAck(
@@ -321,6 +322,14 @@ class HAInput:
                 self._is_secondary,
             )
         )
+
+    def make_room(self, decided_before: tuple[int, ...]) -> None:
+        """Recorded rounds will take what comes before these ids, in the order of the plan."""
+        for source, before in zip(self._streams.values(), decided_before, strict=True):
+            source.decided_before = before
+
+    def _refresh_credit(self, source: Input) -> None:
+        source.queue.refresh_credit(self._held(source), source.decided_before)
 
     def _held(self, source: Input) -> int:
         """Tuples in SUnion that use up the stream's credit.
@@ -355,7 +364,7 @@ class HAInput:
             if now_ms < source.read_at_ms:
                 next_read_ms = min(source.read_at_ms, next_read_ms or source.read_at_ms)
                 continue
-            room = limits.input_queue_tuples - self._held(source) - source.queue.pending_tuples
+            room = source.queue.room(self._held(source), source.decided_before)
             if room >= limits.input_queue_tuples // 2:
                 source.is_reading = True
                 source.asked = min(room, limits.round_tuples)

@@ -98,7 +98,7 @@ from holdfast.core.haunit.plan import (
 from holdfast.core.haunit.replica_link import ReplicaLink
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.restoration import RestoredState
-from holdfast.core.haunit.rounds import Round, Rounds
+from holdfast.core.haunit.rounds import Round, Rounds, RoundStart
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch
@@ -239,10 +239,13 @@ class Node:
         self._is_woken = False  # an arbitrary operator's time has come
         self._rounds: Rounds | None = None
         if self._arbitrary or plan.merges_by_arrival:
-            starts = tuple(point.needed_from.get(spec.stream, 0) for spec in plan.inputs)
-            first = point.needed_from.get(plan.round_stream, 0)
-            is_replayed = plan.checkpoints is None
-            self._rounds = Rounds(first, starts, assignment.rounds, is_replayed=is_replayed)
+            is_rerun = plan.keeps_rounds and plan.checkpoints is None
+            self._rounds = Rounds(
+                self._round_of(point),
+                assignment.rounds,
+                replayed_from=self._round_of(point.oldest()) if is_rerun else None,
+            )
+            self._inputs.make_room(self._rounds.decided_before)
         self._pages.recovered()
         self._boundary_us = BEGINNING_US  # what the operators have acted on
         self._chkpt_mngr: ChkptMngr | None = None
@@ -277,6 +280,11 @@ class Node:
         self._acks_waited = 0  # M since
         self._idle_acks = 0  # M since a round
         self._replayed_tuples = 0
+
+    def _round_of(self, point: RestartPoint) -> RoundStart:
+        """The round that a restart point begins with."""
+        starts = tuple(point.needed_from.get(spec.stream, 0) for spec in self.plan.inputs)
+        return RoundStart(point.needed_from.get(self.plan.round_stream, 0), starts)
 
     def _is_rebased(self) -> bool:
         """Whether receivers may have what this incarnation cannot put out again as it was."""
@@ -352,6 +360,7 @@ class Node:
         self._outputs.rebase()
         if self._rounds is not None:
             skipped = self._rounds.skip_recorded()
+            self._inputs.make_room(self._rounds.decided_before)
             if self.plan.loses_input:
                 self._run_without_input(skipped, effects)
         if self._is_silent:
@@ -467,6 +476,7 @@ class Node:
         self._outputs.promote(promoted.incarnation, promoted.sink_next_ids, effects)
         if self._rounds is not None:
             self._rounds.add(promoted.rounds)
+            self._inputs.make_room(self._rounds.decided_before)
         self._ask_to_wake(now_ms, effects)
         self._replica = ReplicaLink(self.plan)
         self._note_after = promoted.restart_point
@@ -559,6 +569,7 @@ class Node:
         if not self.is_secondary or self._rounds is None:
             return
         self._rounds.add(got.rounds)
+        self._inputs.make_room(self._rounds.decided_before)
         effects.append(SetTimer("rounds", now_ms + _ROUNDS_POLL_MS))
 
     def _round_in_id_order(self, effects: list[Effect]) -> bool:
@@ -739,6 +750,8 @@ class Node:
         elif is_due and self._may_note():
             self._is_dirty = False
             self._points.note(self._cut())
+        elif is_due and self.is_secondary and self._rounds is not None:
+            self._rounds.needed_from(self._oldest_needed())  # It notes no points; it forgets, too.
         self._outputs.sync_sinks(effects)
         self._ask_to_store(now_ms, effects)
         if is_due:
@@ -817,13 +830,13 @@ class Node:
             needed_from[stream] = max(min(int(low[source.number]), next_id), source.needed_from)
             processed[stream] = next_id
         if self.plan.keeps_rounds and self._rounds is not None:
-            number, starts = self._rounds.next_number, self._rounds.starts
+            begins = RoundStart(self._rounds.next_number, self._rounds.starts)
             if not is_state_kept:
-                number, starts = self._rounds.needed_from(low)
+                begins = self._rounds.needed_from(low)
             needed_from = {
-                s.stream: start for s, start in zip(self.plan.inputs, starts, strict=True)
+                s.stream: start for s, start in zip(self.plan.inputs, begins.starts, strict=True)
             }
-            needed_from[self.plan.round_stream] = number
+            needed_from[self.plan.round_stream] = begins.number
         return RestartPoint(
             self._points.next_sequence(),
             needed_from,

@@ -11,6 +11,16 @@ The round log is a log as sinks have: written exactly once by number, fenced by 
 restart point names the round of its cut, and the oldest round that has to be run again to rebuild
 the state; both are positions in the round log.
 
+Whoever goes on from a copy of the state (passive standby) has not run the rounds that the state
+depends on, but has to say which ones these are: should the copy be lost too, the next one begins
+there. It takes them from the log, from the durable restart point on.
+
+Credit must know of recorded rounds: their tuples use up none. 1. A source feeds this node, and a
+union by time beside it. 2. A replacement takes in as much of the source as an input holds; its next
+recorded round waits for a tuple of another node. 3. That one is full towards the union. 4. The
+union waits for the source, which is full towards this node. The predecessor had room for all
+that recorded rounds have taken, or they would not have been recorded; so has its replacement.
+
 Departure from the paper: there determinants go to the secondary, and in upstream backup to a log
 at the secondary. Here one durable log serves all approaches, several failures at a time included.
 """
@@ -28,6 +38,8 @@ from holdfast.core.model.ids import NO_ID
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.core.model.ids import StreamId
     from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -91,6 +103,28 @@ def rounds_of(batches: tuple[TupleBatch, ...]) -> tuple[Round, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class RoundStart:
+    """Where a round begins.
+
+    Attributes:
+        number: The round's.
+        starts: Per input stream, in the order of the plan, the first tuple that it may take.
+    """
+
+    number: int
+    starts: tuple[int, ...]
+
+
+def _starts(first: RoundStart, before: int, recorded: tuple[Round, ...]) -> Iterator[RoundStart]:
+    """Where the recorded rounds from `first` on begin: each where the one before it has ended."""
+    starts = first.starts
+    for round_ in recorded:
+        if first.number <= round_.number < before:
+            yield RoundStart(round_.number, starts)
+            starts = round_.processed_before
+
+
 def first_to_read(point: RestartPoint | None, round_stream: StreamId) -> int:
     """Where to read a round log: a round before the one that the oldest candidate begins with."""
     if point is None:
@@ -106,32 +140,39 @@ class Rounds:
 
     def __init__(
         self,
-        first: int,
-        starts: tuple[int, ...],
+        first: RoundStart,
         recorded: tuple[Round, ...],
         *,
-        is_replayed: bool,
+        replayed_from: RoundStart | None,
     ) -> None:
         """Go on at a round.
 
         Args:
-            first: Its number.
-            starts: Per input stream the id of the first tuple that it may take.
-            is_replayed: Whether the state is rebuilt by running rounds again, so that it matters
-                which ones it depends on; else only the present one does.
-            recorded: What the round log holds from the round before it on, whose clock counts.
+            first: The round.
+            recorded: What the round log holds from the round before `replayed_from` on, whose
+                clock counts.
+            replayed_from: With which round a replacement without the state would begin; None: the
+                state is not rebuilt by running rounds again, and only the present one matters.
+                It lies before `first` where a copy of the state is gone on from.
         """
-        self.next_number = first
-        self.starts = starts  # per input stream where the next round begins
-        self._is_replayed = is_replayed
-        self._recorded = deque(r for r in recorded if r.number >= first)
-        self._run: deque[tuple[int, tuple[int, ...]]] = deque()  # with where each began
-        self.clock_us = max((r.clock_us for r in recorded if r.number < first), default=0)
+        self.next_number = first.number
+        self.starts = first.starts  # per input stream where the next round begins
+        self._is_replayed = replayed_from is not None
+        self._recorded = deque(r for r in recorded if r.number >= first.number)
+        self._run: deque[RoundStart] = deque()  # those that the state may depend on
+        if replayed_from is not None:
+            self._run.extend(_starts(replayed_from, first.number, recorded))
+        self.clock_us = max((r.clock_us for r in recorded if r.number < first.number), default=0)
 
     @property
     def recorded(self) -> Round | None:
         """The next round, if it has been decided already."""
         return self._recorded[0] if self._recorded else None
+
+    @property
+    def decided_before(self) -> tuple[int, ...]:
+        """Per input stream the id up to which the rounds that are known will have taken."""
+        return self._recorded[-1].processed_before if self._recorded else self.starts
 
     @property
     def known_before(self) -> int:
@@ -165,23 +206,23 @@ class Rounds:
         if self._recorded and self._recorded[0].number == round_.number:
             self._recorded.popleft()
         if self._is_replayed:
-            self._run.append((round_.number, self.starts))
+            self._run.append(RoundStart(round_.number, self.starts))
         self.starts = round_.processed_before
         self.next_number = round_.number + 1
         self.clock_us = round_.clock_us
 
-    def needed_from(self, low: np.ndarray) -> tuple[int, tuple[int, ...]]:
-        """The oldest round to be run again, and per input stream the first tuple that it takes.
+    def needed_from(self, low: np.ndarray) -> RoundStart:
+        """The oldest round to be run again; those before it are forgotten.
 
         Args:
             low: Per input stream the oldest tuple that the state depends on, NO_ID if on none; it
                 never moves back.
         """
-        while len(self._run) > 1 and self._is_before(self._run[1][1], low):
+        while len(self._run) > 1 and self._is_before(self._run[1].starts, low):
             self._run.popleft()
         if not self._run or self._is_before(self.starts, low):
             self._run.clear()
-            return self.next_number, self.starts
+            return RoundStart(self.next_number, self.starts)
         return self._run[0]
 
     @staticmethod

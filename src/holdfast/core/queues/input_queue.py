@@ -115,21 +115,23 @@ class InputQueue:
         """Whether the producer promised that nothing follows, and all was taken."""
         return not self._batches and self.taken_boundary_us == END_US
 
-    @property
-    def free_tuples(self) -> int:
-        """How many more tuples fit."""
-        return max(0, self._max_tuples - self.pending_tuples)
-
-    def refresh_credit(self, held_elsewhere: int = 0) -> int:
-        """The absolute id up to which the producer may send; never moves back.
+    def room(self, held_elsewhere: int = 0, decided_before: int = 0) -> int:
+        """How many more tuples fit.
 
         Args:
             held_elsewhere: Tuples of this stream taken but still waiting for other streams.
+            decided_before: What comes before this id takes no room: that it will be taken is
+                decided.
         """
+        taken_before = max(self.next_id - self.pending_tuples, decided_before)
+        return max(0, taken_before + self._max_tuples - self.next_id - held_elsewhere)
+
+    def refresh_credit(self, held_elsewhere: int = 0, decided_before: int = 0) -> int:
+        """The absolute id up to which the producer may send; never moves back. Args as `room`."""
         if self.adopts:
             return self.credit_until
-        free = max(0, self._max_tuples - self.pending_tuples - held_elsewhere)
-        self.credit_until = max(self.credit_until, self.next_id + free)
+        room = self.room(held_elsewhere, decided_before)
+        self.credit_until = max(self.credit_until, self.next_id + room)
         return self.credit_until
 
     def credit_is_due(self) -> bool:

@@ -1,7 +1,8 @@
 """What is bounded.
 
 I-MEM    an input holds no more than its bound, and what a record that must be whole, the last to
-         come, has beyond it; a sender sends no more than it was granted; a node
+         come, has beyond it; what recorded rounds are to take comes on top, which an incarnation
+         before had taken within that bound; a sender sends no more than it was granted; a node
          with a full output queue stops working. [architecture §4]
 I-BND    a boundary holds: no tuple that is sent after it is older. [DPC §3.1]
 """
@@ -11,10 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit import events
-from holdfast.core.model.ids import BEGINNING_US, StreamId
+from holdfast.core.haunit.rounds import rounds_of
+from holdfast.core.model.ids import BEGINNING_US, NodeId, StreamId
 from holdfast.sim.checkers.base import Checker, Violation
 
 if TYPE_CHECKING:
+    from holdfast.core.haunit.rounds import Round
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.sim.process import Process
     from holdfast.sim.world import World
@@ -32,6 +35,7 @@ class Bounds(Checker):
         self._unsent_before = 0
         self._turn = 0
         self._beyond: dict[StreamId, int] = {}  # what a whole record may have beyond the bound
+        self._decided: dict[NodeId, tuple[int, ...]] = {}  # per input, what logged rounds took
 
     def begin(self, world: World) -> None:
         """Look how long the records are."""
@@ -55,6 +59,9 @@ class Bounds(Checker):
             return
         plan, now = machine.plan, machine.statistics()
         beyond = sum(self._beyond.get(spec.stream, 0) for spec in plan.inputs)
+        processed = machine.positions()["processed"].values()
+        for taken, before in zip(self._decided.get(plan.node, processed), processed, strict=True):
+            beyond += max(0, taken - before)
         limit = plan.limits.input_queue_tuples * len(plan.inputs) + beyond
         if now.pending_tuples > limit:
             raise Violation("I-MEM", f"{plan.node} holds {now.pending_tuples} tuples of {limit}")
@@ -65,7 +72,10 @@ class Bounds(Checker):
 
     def performing(self, process: Process, effect: Effect) -> None:
         """I-MEM of credit; I-BND."""
-        if isinstance(effect, events.SendAck | events.SendSubscribe):
+        if isinstance(effect, events.WriteSink):
+            if effect.stream == process.plan.round_stream:
+                self._note_decided(process.node, rounds_of((effect.batch,))[-1])
+        elif isinstance(effect, events.SendAck | events.SendSubscribe):
             key = (effect.stream, process.incarnation)
             self._granted[key] = max(self._granted.get(key, 0), effect.credit_until)
         elif isinstance(effect, events.SendBatch):
@@ -80,6 +90,11 @@ class Bounds(Checker):
             self._promise(effect.stream, effect.batch.next_id, effect.batch.boundary_us)
         elif isinstance(effect, events.SendBoundary):
             self._promise(effect.stream, effect.sent_before, effect.boundary_us)
+
+    def _note_decided(self, node: NodeId, round_: Round) -> None:
+        taken = round_.processed_before
+        known = self._decided.get(node, taken)
+        self._decided[node] = tuple(map(max, known, taken))
 
     def _check_times(self, effect: events.SendBatch) -> None:
         before, boundary_us = self._promised.get(effect.stream, (0, BEGINNING_US))

@@ -2,7 +2,9 @@
 
 The twin shares no code with the operators: it is written in Spark's own functions, so that the two
 can check each other. Every DataFrame carries the tuple time in `__time_us`, and, as long as the
-order of the input is known, `__source` and `__position`: running results depend on it.
+order of its rows is known, what sorts them: `__order`, their place in what the unit takes in, and
+`__ties`, the ports of the unions on their way in the unit, last one first. Results may depend on
+it, and sinks are compared in it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from holdfast.api.dead_letters import Evaluable, Failure
 from holdfast.api.errors import UnsupportedError
+from holdfast.api.planning import keys_read, ports_read, units_of
 from holdfast.api.resample_twin import resampled
 from holdfast.api.windows import CountWindow
 from holdfast.core.model.tuples import TIME_COLUMN
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Step
 
 
-_ORDER = ("__source", "__position")
+_ORDER = ("__order", "__ties")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class Verification:
         lost: Tuples of the twin that the sink lacks, copies counted.
         doubled: Tuples of the sink that the twin lacks, copies counted.
         gaps: Ids missing from, or repeated in, the sink's streams.
+        misplaced: Tuples that the twin has at another place; None: the order was not compared, as
+            none is promised or known, or tuples are lost or doubled.
         sample: Up to five differing rows, as text.
     """
 
@@ -54,12 +59,15 @@ class Verification:
     lost: int
     doubled: int
     gaps: int
+    misplaced: int | None
     sample: tuple[str, ...]
 
     @property
     def is_identical(self) -> bool:
-        """Whether the sink holds exactly the twin's tuples, each once, ids without gaps."""
-        return self.lost == self.doubled == self.gaps == 0
+        """Whether the sink holds exactly the twin's tuples, each once and, as far as an order is
+        known, in order; ids without gaps.
+        """
+        return self.lost == self.doubled == self.gaps == 0 and not self.misplaced
 
 
 def to_dataframe(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> DataFrame:
@@ -68,7 +76,49 @@ def to_dataframe(flow: Dataflow, spark: SparkSession, sink: str, location: str) 
         raise UnsupportedError(
             "the session's time zone must be UTC: set spark.sql.session.timeZone=UTC"
         )
-    return _twin(flow.sinks[sink], spark, location).drop(TIME_COLUMN, *_ORDER)
+    return _ordered(flow, spark, sink, location).drop(TIME_COLUMN, *_ORDER)
+
+
+def _ordered(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> DataFrame:
+    """The twin with the columns that it carries."""
+    ports = {unit: ports_read(members) for unit, members in units_of(flow).items()}
+    return _twin(flow.sinks[sink], _Recorded(spark, location, ports))
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What steps read.
+
+    Attributes:
+        spark: The session.
+        location: The checkpoint location.
+        ports: Per unit what it reads, port by port.
+    """
+
+    spark: SparkSession
+    location: str
+    ports: dict[str, list[tuple[Step, tuple[str, ...]]]]
+
+    def taken_in(
+        self, frame: DataFrame, unit: str, port: tuple[Step, tuple[str, ...]]
+    ) -> DataFrame:
+        """Rows as they come to a port: those of one stream as they are, of several by time."""
+        if not _has_order(frame):
+            return frame
+        order = F.concat("__order", "__ties")
+        ports = self.ports[unit]
+        if len(ports) > 1:
+            order = F.concat(_longs(F.col(TIME_COLUMN), F.lit(ports.index(port))), order)
+        return frame.withColumn("__order", order).withColumn("__ties", _longs())
+
+
+def _longs(*values: Any) -> Any:
+    """A column of arrays of whole numbers, which Spark sorts by their elements."""
+    return F.array(*values).cast("array<bigint>")
+
+
+def _has_order(frame: DataFrame) -> bool:
+    return "__order" in frame.columns
 
 
 def _carried(frame: DataFrame) -> list[str]:
@@ -76,11 +126,16 @@ def _carried(frame: DataFrame) -> list[str]:
     return [TIME_COLUMN, *(column for column in _ORDER if column in frame.columns)]
 
 
-def _twin(step: Step, spark: SparkSession, location: str) -> DataFrame:
-    inputs = [_twin(s, spark, location) for s in step.inputs]
+def _twin(step: Step, recorded: _Recorded) -> DataFrame:
+    inputs = [_twin(source, recorded) for source in step.inputs]
+    for position, source in enumerate(step.inputs):
+        if source.unit != step.unit:
+            port = source, keys_read(step, position)
+            inputs[position] = recorded.taken_in(inputs[position], step.unit, port)
     match step.kind:
         case "source":
-            return _source(step, spark, location)
+            rows = _source(step, recorded.spark, recorded.location)
+            return recorded.taken_in(rows, step.unit, (step, ()))
         case "filter":
             condition = step.settings["expression"]
             if isinstance(condition, Evaluable):
@@ -130,11 +185,16 @@ def _explained(frame: DataFrame, failure: Failure) -> DataFrame:
 
 
 def _union(inputs: list[DataFrame], is_by_arrival: bool) -> DataFrame:
-    """All rows; merged tuples are in order of (time, source, id), unless they come as they do."""
-    if is_by_arrival or any(len(_carried(frame)) < 3 for frame in inputs):
+    """All rows; where they come in a known order, a row that comes on several ports does so once on
+    each, one after the other.
+    """
+    if is_by_arrival or not all(map(_has_order, inputs)):
         inputs = [frame.drop(*_ORDER) for frame in inputs]
     else:
-        inputs = [frame.withColumn("__source", F.lit(i)) for i, frame in enumerate(inputs)]
+        inputs = [
+            frame.withColumn("__ties", F.concat(_longs(F.lit(port)), "__ties"))
+            for port, frame in enumerate(inputs)
+        ]
     whole = inputs[0]
     for other in inputs[1:]:
         whole = whole.unionByName(other)
@@ -158,7 +218,7 @@ def _timed(step: Step, frame: DataFrame) -> DataFrame:
     time_us = F.unix_micros(F.col("_time")).alias(TIME_COLUMN)
     rows = frame.select("*", time_us)
     if step.settings["partitions"] == 1:
-        rows = rows.withColumn("__source", F.lit(-1)).withColumn("__position", F.col("_tuple_id"))
+        rows = rows.withColumn("__order", _longs(F.col("_tuple_id"))).withColumn("__ties", _longs())
     return rows.select(*(F.col(f"`{c}`") for c in step.schema.names), *_carried(rows))
 
 
@@ -204,14 +264,12 @@ def _results(step: Step) -> list[Any]:
 
 def _order_of_arrival(step: Step, frame: DataFrame) -> list[Any]:
     """Columns that sort the operator's input as it came."""
-    if len(_carried(frame)) < 3:
+    if not _has_order(frame):
         raise UnsupportedError(
             f"{step.name}: its results depend on the order of the input, which is known for "
             "recorded sources of one partition alone"
         )
-    # A single source is read by id; where streams meet, they are merged by time first.
-    by_time = F.when(F.col("__source") >= 0, F.col(TIME_COLUMN)).otherwise(0)
-    return [by_time, F.col("__source"), F.col("__position")]
+    return [F.col(column) for column in _ORDER]
 
 
 def _counted(step: Step, frame: DataFrame) -> DataFrame:
@@ -319,21 +377,53 @@ def _later() -> Any:
 
 
 def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Verification:
-    """Compare a sink with its batch twin, tuple by tuple, copies counted, ids checked."""
-    expected = to_dataframe(flow, spark, sink, location)
+    """Compare a sink with its batch twin, tuple by tuple, copies counted, ids and order checked."""
+    twin = to_dataframe(flow, spark, sink, location)
     path = os.path.join(location, "streams", sink)
     stored = reader(spark).option("metadata", "true").load(path).persist()
-    actual = stored.select(*(F.col(f"`{c}`") for c in expected.columns))
-    lost = expected.exceptAll(actual).persist()
-    doubled = actual.exceptAll(expected).persist()
+    actual = stored.select(*(F.col(f"`{c}`") for c in twin.columns))
+    lost = twin.exceptAll(actual).persist()
+    doubled = actual.exceptAll(twin).persist()
     sample = [f"lost {row}" for row in lost.take(3)]
     sample += [f"not expected {row}" for row in doubled.take(2)]
     order = SqlWindow.partitionBy("_partition").orderBy("_tuple_id")
     previous = F.lag("_tuple_id", 1, -1).over(order)
     gaps = stored.select((F.col("_tuple_id") - previous).alias("step")).where("step <> 1").count()
+    misplaced: int | None = None
+    if not (lost.count() or doubled.count() or gaps):
+        moved = _moved(_ordered(flow, spark, sink, location), stored)
+        if moved is not None:
+            misplaced = moved.count()
+            sample = [f"misplaced {row}" for row in moved.take(5)]
     result = Verification(
-        sink, expected.count(), stored.count(), lost.count(), doubled.count(), gaps, tuple(sample)
+        sink,
+        twin.count(),
+        stored.count(),
+        lost.count(),
+        doubled.count(),
+        gaps,
+        misplaced,
+        tuple(sample),
     )
     for frame in (stored, lost, doubled):
         frame.unpersist()
     return result
+
+
+def _moved(twin: DataFrame, stored: DataFrame) -> DataFrame | None:
+    """The tuples of a sink that the twin has at another place; None: no order is known.
+
+    That of several instances is not: which of them a row goes to is for the node to say.
+    """
+    if not _has_order(twin) or stored.where("_partition > 0").take(1):
+        return None
+    columns = [column for column in twin.columns if column not in _carried(twin)]
+    number = F.row_number().over(SqlWindow.orderBy(*_ORDER)) - 1
+    numbered = twin.select(number.cast("bigint").alias("_tuple_id"), _row(columns, "__expected"))
+    found = stored.select("_tuple_id", _row(columns, "__found"))
+    differ = ~F.col("__expected").eqNullSafe(F.col("__found"))
+    return found.join(numbered, "_tuple_id").where(differ).orderBy("_tuple_id")
+
+
+def _row(columns: list[str], name: str) -> Any:
+    return F.struct(*(F.col(f"`{column}`") for column in columns)).alias(name)

@@ -128,9 +128,7 @@ def plan_dataflow(
     if has_parts:
         flow = with_partial_aggregates(flow, _is_recorded)
     steps = _needed(flow)
-    units: dict[str, list[Step]] = {}
-    for step in steps:
-        units.setdefault(step.unit, []).append(step)
+    units = units_of(flow)
     counts = {unit: _instances(unit, members, parallelism) for unit, members in units.items()}
     if isinstance(parallelism, dict) and (unknown := set(parallelism) - set(units)):
         raise DataflowError(
@@ -339,6 +337,38 @@ def _partition_keys(step: Step) -> tuple[tuple[str, ...], ...]:
     return ()
 
 
+def keys_read(step: Step, position: int) -> tuple[str, ...]:
+    """The columns by which an input of a step is split among instances; empty: it is not."""
+    keys = _partition_keys(step)
+    return keys[position] if keys else ()
+
+
+def ports_read(members: list[Step]) -> list[tuple[Step, tuple[str, ...]]]:
+    """What a unit reads, port by port, and the keys by which it is split: its own sources first.
+
+    Rows of one time come in this order where several streams are merged.
+
+    Args:
+        members: The unit's steps, inputs first.
+    """
+    unit = members[0].unit
+    ports: list[tuple[Step, tuple[str, ...]]] = [(s, ()) for s in members if s.kind == "source"]
+    for step in members:
+        for position, producer in enumerate(step.inputs):
+            port = producer, keys_read(step, position)
+            if producer.unit != unit and port not in ports:
+                ports.append(port)
+    return ports
+
+
+def units_of(flow: Dataflow) -> dict[str, list[Step]]:
+    """The steps that sinks depend on, by unit, inputs first."""
+    units: dict[str, list[Step]] = {}
+    for step in _needed(flow):
+        units.setdefault(step.unit, []).append(step)
+    return units
+
+
 class _Planner:
     """Numbers ports and names streams."""
 
@@ -366,17 +396,12 @@ class _Planner:
         self.kafka_sinks: list[KafkaSinkSpec] = []
 
     def _unit_edges(self, unit: str) -> list[_Edge]:
-        """What the unit reads from other units; ports follow those of its own sources."""
-        edges: list[_Edge] = []
-        sources = sum(step.kind == "source" for step in self._units[unit])
-        for step in self._units[unit]:
-            for position, producer in enumerate(step.inputs):
-                if producer.unit == unit:
-                    continue
-                keys = _partition_keys(step)
-                edge_keys = keys[position] if keys else ()
-                if not any(e.producer is producer and e.keys == edge_keys for e in edges):
-                    edges.append(_Edge(producer, sources + len(edges), edge_keys))
+        """What the unit reads from other units."""
+        edges = [
+            _Edge(producer, port, keys)
+            for port, (producer, keys) in enumerate(ports_read(self._units[unit]))
+            if producer.unit != unit
+        ]
         return [replace(edge, columns=self._columns(unit, edge)) for edge in edges]
 
     def _columns(self, unit: str, edge: _Edge) -> tuple[int, ...]:
@@ -384,20 +409,14 @@ class _Planner:
         names: set[str] = set()
         for step in self._units[unit]:
             for position, producer in enumerate(step.inputs):
-                keys = _partition_keys(step)
-                if producer is edge.producer and edge.keys == (keys[position] if keys else ()):
+                if producer is edge.producer and edge.keys == keys_read(step, position):
                     names.update(columns_read(step.kind, position, producer.schema, step.settings))
         found = (i for i, name in enumerate(edge.producer.schema.names) if name in names)
         return tuple(found) or (0,)
 
     def _edge(self, step: Step, position: int) -> _Edge:
-        keys = _partition_keys(step)
-        edge_keys = keys[position] if keys else ()
-        return next(
-            e
-            for e in self._edges[step.unit]
-            if e.producer is step.inputs[position] and e.keys == edge_keys
-        )
+        wanted = step.inputs[position], keys_read(step, position)
+        return next(e for e in self._edges[step.unit] if (e.producer, e.keys) == wanted)
 
     def node(
         self, unit: str, index: int, limits: NodeLimits, protection: UnitProtection

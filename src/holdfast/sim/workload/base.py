@@ -84,9 +84,10 @@ class Recording:
         """The on-time rows for the batch twin, times in `__time_us`, and their order."""
         rows = sorted(self.on_time(), key=lambda row: row.place)
         table = pa.Table.from_batches([self._batch(tuple(rows))])
-        source = -1 if len(self.records) == 1 else 0
-        table = table.append_column("__source", pa.array([source] * len(rows), pa.int32()))
-        table = table.append_column("__position", pa.array(range(len(rows)), pa.int64()))
+        numbers = pa.list_(pa.int64())
+        order = [list(row.place) for row in rows]
+        table = table.append_column("__order", pa.array(order, numbers))
+        table = table.append_column("__ties", pa.array([[]] * len(rows), numbers))
         return spark.createDataFrame(table)
 
 

@@ -16,6 +16,7 @@ settings.register_profile("untimed", deadline=None)  # How long an example takes
 settings.load_profile("untimed")
 sys.path.insert(0, str(Path(__file__).parent / "simulation"))
 sys.path.insert(0, str(Path(__file__).parent / "shell"))
+sys.path.insert(0, str(Path(__file__).parent / "api"))
 
 
 @pytest.fixture(scope="session")

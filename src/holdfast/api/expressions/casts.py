@@ -3,131 +3,115 @@
 from __future__ import annotations
 
 import decimal
+import re
 from collections.abc import Callable
-from typing import Any
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import expressions as e
 
-from holdfast.api.errors import DataflowError, UnsupportedError
-from holdfast.api.expressions.types import TIMESTAMP, cast_column, name_of
-from holdfast.api.expressions.values import Column, EvaluationError, Value, constant, derived
+from holdfast.api.errors import UnsupportedError
+from holdfast.api.expressions import moments
+from holdfast.api.expressions.types import TIMESTAMP, as_decimal, name_of
+from holdfast.api.expressions.values import (
+    Column,
+    EvaluationError,
+    Value,
+    constant,
+    derived,
+    per_distinct,
+)
 
-_TYPES = {
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "TEXT": pa.string(),
-    "VARCHAR": pa.string(),
-    "BOOLEAN": pa.bool_(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": TIMESTAMP,
-    "TIMESTAMPTZ": TIMESTAMP,
-    "TIMESTAMPLTZ": TIMESTAMP,
-}
+Kernel = tuple[Callable[[Column], Column], bool]
+"""From a column to a column, and whether it has a value for every value."""
 
-
-def type_of(tree: e.DataType) -> pa.DataType:
-    """The Arrow type of a type in SQL. Raises `UnsupportedError`."""
-    kind = tree.this.name
-    if kind == "DECIMAL":
-        numbers = [int(parameter.name) for parameter in tree.expressions]
-        precision, scale = (*numbers, 0)[:2] if numbers else (10, 0)
-        if not 1 <= precision <= 38 or not 0 <= scale <= precision:
-            raise DataflowError(f"DECIMAL({precision},{scale}) is no type")
-        return pa.decimal128(precision, scale)
-    if kind not in _TYPES or tree.expressions:
-        raise UnsupportedError(f"type {tree.sql(dialect='spark')} is not supported")
-    return _TYPES[kind]
+_SPACES = "".join(map(chr, range(33))) + "\x7f"
+_REAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?", re.ASCII)
+_INFINITE = re.compile(r"([+-]?)(?:inf|infinity)")
+_TRUE = ("t", "true", "y", "yes", "1")
+_FALSE = ("f", "false", "n", "no", "0")
 
 
 def cast(value: Value, to: pa.DataType, text: str) -> Value:
     """`CAST(value AS to)`. Raises `UnsupportedError` for pairs that are not exact here."""
+    if value.type == to:
+        return value
+    if pa.types.is_null(value.type):
+        return constant(pa.scalar(None, to), text)
     kernel, is_total = _kernel(value, to, text)
-    result = derived(to, text, kernel, value, is_total=is_total)
-    if value.literal is None:
-        return result
-    try:
-        return constant(kernel(value.literal), text)
-    except (pa.ArrowInvalid, ValueError, OverflowError, EvaluationError) as error:
-        raise DataflowError(f"{text}: {error}") from None
+    return derived(to, text, kernel, value, is_total=is_total)
 
 
-def _kernel(value: Value, to: pa.DataType, text: str) -> tuple[Callable[[Column], Column], bool]:
+def coerce(value: Value, to: pa.DataType) -> Value:
+    """An implicit cast; it keeps the value's text."""
+    return cast(value, to, value.text)
+
+
+def _kernel(value: Value, to: pa.DataType, text: str) -> Kernel:
     of = value.type
-    if of == to:
-        return (lambda column: column), True
-    if pa.types.is_null(of):
-        return (lambda column: column.cast(to)), True
-    if pa.types.is_integer(of):
-        return _from_integer(of, to, text)
-    if pa.types.is_floating(of):
-        return _from_float(of, to, text)
-    if pa.types.is_decimal(of):
-        return _from_decimal(of, to, text)
+    for is_of, kernel in (
+        (pa.types.is_integer, _from_integer),
+        (pa.types.is_floating, _from_float),
+        (pa.types.is_decimal, _from_decimal),
+        (pa.types.is_boolean, _from_boolean),
+        (pa.types.is_timestamp, _from_timestamp),
+        (pa.types.is_date, _from_date),
+    ):
+        if is_of(of):
+            found = kernel(of, to)
+            if found is not None:
+                return found
     if pa.types.is_string(of):
-        return _from_string(value, to, text)
-    if pa.types.is_boolean(of) and (pa.types.is_integer(to) or pa.types.is_string(to)):
-        return (lambda column: column.cast(to)), True
-    if pa.types.is_timestamp(of) and pa.types.is_date(to):
-        return date_of, True
-    if pa.types.is_date(of) and pa.types.is_timestamp(to):
-        return (lambda column: cast_column(column, to)), False
-    raise _refused(of, to, text)
+        found = _from_string(value, to)
+        if found is not None:
+            return found
+    raise UnsupportedError(f"{text}: {name_of(of)} AS {name_of(to)} is not supported")
 
 
-def _refused(of: pa.DataType, to: pa.DataType, text: str) -> UnsupportedError:
-    return UnsupportedError(f"{text}: {name_of(of)} AS {name_of(to)} is not supported")
+# -- numbers ------------------------------------------------------------------------------------
 
 
-def date_of(column: Column) -> Column:
-    """The day of a timestamp, also before 1970."""
-    return pc.floor_temporal(column, unit="day").cast(pa.timestamp("us")).cast(pa.date32())
-
-
-def _from_integer(
-    of: pa.DataType, to: pa.DataType, text: str
-) -> tuple[Callable[[Column], Column], bool]:
+def _from_integer(of: pa.DataType, to: pa.DataType) -> Kernel | None:
     if pa.types.is_integer(to):
         return (lambda column: column.cast(to)), to.bit_width >= of.bit_width
     if pa.types.is_floating(to):
-        return (lambda column: cast_column(column, to)), True
+        return (lambda column: integer_to_float(column, to)), True
     if pa.types.is_decimal(to):
-        return (lambda column: cast_column(column, to)), False
+        wide = as_decimal(of)
+        is_total = to.precision - to.scale >= wide.precision
+        return (lambda column: _checked(column.cast(wide), to)), is_total
     if pa.types.is_string(to):
         return (lambda column: column.cast(to)), True
     if pa.types.is_boolean(to):
-        return (lambda column: pc.not_equal(column, 0)), True
-    raise _refused(of, to, text)
+        return (lambda column: pc.not_equal(column, pa.scalar(0, of))), True
+    return None
 
 
-def _from_float(
-    of: pa.DataType, to: pa.DataType, text: str
-) -> tuple[Callable[[Column], Column], bool]:
+def integer_to_float(column: Column, to: pa.DataType) -> Column:
+    """Rounded to the nearest, as Java does."""
+    if isinstance(column, pa.Scalar):
+        return column.cast(to, safe=False)
+    return pc.cast(column, to, safe=False)
+
+
+def _from_float(of: pa.DataType, to: pa.DataType) -> Kernel | None:
     if pa.types.is_floating(to):
         return (lambda column: column.cast(to)), True
     if pa.types.is_integer(to):
-        low, high = (
-            float(np.iinfo(to.to_pandas_dtype()).min),
-            -float(np.iinfo(to.to_pandas_dtype()).min),
-        )
+        high = float(2 ** (to.bit_width - 1))
 
         def truncated(column: Column) -> Column:
             whole = pc.trunc(column.cast(pa.float64()))
-            fits = pc.and_(pc.greater_equal(whole, low), pc.less(whole, high))
+            fits = pc.and_(pc.greater_equal(whole, -high), pc.less(whole, high))
             if not _all(fits):
                 raise EvaluationError(f"a value does not fit {name_of(to)}")
             return whole.cast(to)
 
         return truncated, False
     if pa.types.is_boolean(to):
-        return (lambda column: pc.not_equal(column, 0.0)), True
-    raise _refused(of, to, text)
+        return (lambda column: pc.not_equal(column, pa.scalar(0.0, of))), True
+    return None
 
 
 def _all(column: Column) -> bool:
@@ -136,19 +120,35 @@ def _all(column: Column) -> bool:
     return pc.all(column).as_py() is not False
 
 
-def _from_decimal(
-    of: pa.DataType, to: pa.DataType, text: str
-) -> tuple[Callable[[Column], Column], bool]:
+def _from_decimal(of: pa.DataType, to: pa.DataType) -> Kernel | None:
     if pa.types.is_decimal(to):
-        return (lambda column: rescaled(column, to)), False
+        digits = to.precision - to.scale - (to.scale < of.scale)
+        return (lambda column: rescaled(column, to)), digits >= of.precision - of.scale
     if pa.types.is_integer(to):
         whole = pa.decimal128(of.precision, 0)
 
         def truncated(column: Column) -> Column:
-            return pc.trunc(column).cast(whole, safe=False).cast(to)
+            return _cast_unsafe(pc.trunc(column), whole).cast(to)
 
         return truncated, False
-    raise _refused(of, to, text)
+    if to == pa.float64():
+        return per_distinct(float, to), True
+    if to == pa.float32():
+        return per_distinct(lambda number: nearest_float32(Fraction(number)), to), True
+    if pa.types.is_string(to):
+        return per_distinct(lambda number: f"{number:f}", to), True
+    if pa.types.is_boolean(to):
+        zero = pa.scalar(decimal.Decimal(0), of)
+        return (lambda column: pc.not_equal(column, zero)), True
+    return None
+
+
+def _cast_unsafe(column: Column, to: pa.DataType) -> Column:
+    return (
+        column.cast(to, safe=False)
+        if isinstance(column, pa.Scalar)
+        else pc.cast(column, to, safe=False)
+    )
 
 
 def rescaled(column: Column, to: pa.DataType) -> Column:
@@ -157,30 +157,115 @@ def rescaled(column: Column, to: pa.DataType) -> Column:
     if to.scale < of.scale:
         wide = column.cast(pa.decimal256(76, of.scale))
         column = pc.round(wide, ndigits=to.scale, round_mode="half_towards_infinity")
-    return column.cast(to)
+    return _checked(column, to)
 
 
-def _from_string(
-    value: Value, to: pa.DataType, text: str
-) -> tuple[Callable[[Column], Column], bool]:
-    if pa.types.is_integer(to):
-        return _parser(lambda s: _integer(s, to), to), False
+def _checked(column: Column, to: pa.DataType) -> Column:
+    """A decimal of another type; Arrow looks at the digits only while it narrows 256 bits."""
+    room = to.precision - to.scale + column.type.scale
+    if room < 1:
+        # Nothing but zero fits.
+        zero = pa.scalar(decimal.Decimal(0), column.type)
+        if not _all(pc.equal(column, zero)):
+            raise EvaluationError(f"a value does not fit {name_of(to)}")
+    return column.cast(pa.decimal256(76, column.type.scale)).cast(to)
+
+
+def nearest_float32(exact: Fraction) -> float:
+    """The float nearest to a number; of two, the one with an even last bit."""
+    with np.errstate(over="ignore"):
+        guess = np.float32(float(exact)) if abs(exact) < Fraction(10) ** 40 else np.float32(0)
+    if abs(exact) >= Fraction(2) ** 128 or not np.isfinite(guess):
+        edge = Fraction(2) ** 128 - Fraction(2) ** 103  # Halfway to what would be 2^128.
+        sign = 1 if exact > 0 else -1
+        return sign * (float("inf") if abs(exact) >= edge else float(np.finfo(np.float32).max))
+    below, above = np.nextafter(guess, np.float32("-inf")), np.nextafter(guess, np.float32("inf"))
+    near = [each for each in (guess, below, above) if np.isfinite(each)]
+    return float(
+        min(near, key=lambda f: (abs(Fraction(float(f)) - exact), int(f.view(np.int32)) & 1))
+    )
+
+
+def _from_boolean(of: pa.DataType, to: pa.DataType) -> Kernel | None:
+    if pa.types.is_integer(to) or pa.types.is_string(to):
+        return (lambda column: column.cast(to)), True
+    if pa.types.is_floating(to):
+        return (lambda column: column.cast(pa.int8()).cast(to)), True
     if pa.types.is_decimal(to):
-        return _parser(lambda s: _decimal(s, to), to), False
-    if value.literal is not None and (pa.types.is_timestamp(to) or pa.types.is_date(to)):
-        return (lambda column: _moment(column.as_py(), to)), False
-    if value.literal is not None and pa.types.is_floating(to):
-        return (lambda column: pa.scalar(float(column.as_py()), to)), False
-    raise _refused(value.type, to, text)
+        return (lambda column: _checked(column.cast(pa.int8()).cast(pa.decimal128(3, 0)), to)), (
+            to.precision > to.scale
+        )
+    return None
 
 
-def _parser(function: Callable[[str], Any], to: pa.DataType) -> Callable[[Column], Column]:
-    from holdfast.api.expressions.values import per_distinct
-
-    return per_distinct(function, to)
+# -- time ---------------------------------------------------------------------------------------
 
 
-_SPACES = "".join(map(chr, range(33))) + "\x7f"
+def _from_timestamp(of: pa.DataType, to: pa.DataType) -> Kernel | None:
+    if pa.types.is_date(to):
+        return date_of, True
+    if pa.types.is_string(to):
+        return moments.timestamp_to_text, True
+    if pa.types.is_integer(to):
+        return (lambda column: seconds_of(column).cast(to)), to == pa.int64()
+    return None
+
+
+def _from_date(of: pa.DataType, to: pa.DataType) -> Kernel | None:
+    if pa.types.is_timestamp(to):
+        return date_to_timestamp, False
+    if pa.types.is_string(to):
+        return moments.date_to_text, True
+    return None
+
+
+def date_of(column: Column) -> Column:
+    """The day of a timestamp, also before 1970."""
+    return divided_down(column.cast(pa.int64()), moments.DAY_US).cast(pa.int32()).cast(pa.date32())
+
+
+def seconds_of(column: Column) -> Column:
+    """Whole seconds since 1970, rounded down."""
+    return divided_down(column.cast(pa.int64()), 1_000_000)
+
+
+def divided_down(numbers: Column, by: int) -> Column:
+    """Whole numbers divided by a positive one and rounded down, also below zero."""
+    quotient = pc.divide(numbers, by)
+    remainder = pc.subtract(numbers, pc.multiply(quotient, by))
+    return pc.if_else(pc.less(remainder, 0), pc.subtract(quotient, 1), quotient)
+
+
+def date_to_timestamp(column: Column) -> Column:
+    """Midnight, in UTC."""
+    days = column.cast(pa.int32()).cast(pa.int64())
+    return timestamps(pc.multiply_checked(days, moments.DAY_US))
+
+
+def timestamps(micros: Column) -> Column:
+    """Microseconds since 1970 as timestamps."""
+    return micros.cast(pa.timestamp("us")).cast(TIMESTAMP)
+
+
+# -- text ---------------------------------------------------------------------------------------
+
+
+def _from_string(value: Value, to: pa.DataType) -> Kernel | None:
+    if pa.types.is_integer(to):
+        return per_distinct(lambda text: _integer(text, to), to), False
+    if pa.types.is_decimal(to):
+        return per_distinct(lambda text: _decimal(text, to), to), False
+    if pa.types.is_floating(to):
+        return per_distinct(lambda text: _real(text, to), to), False
+    if pa.types.is_boolean(to):
+        return per_distinct(_boolean, to), False
+    if pa.types.is_date(to):
+        days = per_distinct(moments.date_from, pa.int32())
+        return (lambda column: days(column).cast(to)), False
+    if pa.types.is_timestamp(to) and value.is_fixed:
+        micros = per_distinct(moments.timestamp_from, pa.int64())
+        return (lambda column: timestamps(micros(column))), False
+    return None
 
 
 def _integer(text: str, to: pa.DataType) -> int:
@@ -188,8 +273,10 @@ def _integer(text: str, to: pa.DataType) -> int:
     bare = digits[1:] if digits[:1] in ("+", "-") else digits
     if not (bare.isascii() and bare.isdigit()):
         raise EvaluationError(f"{text!r} is no {name_of(to)}")
-    number, bounds = int(digits), np.iinfo(to.to_pandas_dtype())
-    if not bounds.min <= number <= bounds.max:
+    significant = bare.lstrip("0") or "0"
+    number = int(significant) if len(significant) < 30 else 2**80
+    number = -number if digits[0] == "-" else number
+    if not -(2 ** (to.bit_width - 1)) <= number < 2 ** (to.bit_width - 1):
         raise EvaluationError(f"{text!r} does not fit {name_of(to)}")
     return number
 
@@ -208,12 +295,54 @@ def _decimal(text: str, to: pa.DataType) -> decimal.Decimal:
     return number
 
 
-def _moment(text: str, to: pa.DataType) -> pa.Scalar:
-    """A timestamp or date literal, in UTC."""
-    try:
-        moment = np.datetime64(text.strip().replace(" ", "T").removesuffix("Z"), "us")
-    except ValueError:
-        raise EvaluationError(f"{text!r} is no {name_of(to)}") from None
-    micros = pa.scalar(int(moment.astype(np.int64)), pa.int64())
-    stamp = micros.cast(pa.timestamp("us")).cast(TIMESTAMP)
-    return date_of(stamp) if pa.types.is_date(to) else stamp
+def _real(text: str, to: pa.DataType) -> float:
+    plain = text.strip(_SPACES)
+    if _REAL.fullmatch(plain):
+        number = plain.rstrip("dDfF")
+        if to == pa.float64() or "e" in number.lower():
+            return float(number) if to == pa.float64() else _small(number)
+        return nearest_float32(Fraction(number))
+    infinite = _INFINITE.fullmatch(plain.lower())
+    if infinite:
+        return float(f"{infinite[1]}inf")
+    if plain.lower() == "nan":
+        return float("nan")
+    raise EvaluationError(f"{text!r} is no {name_of(to)}")
+
+
+def _small(number: str) -> float:
+    double = float(number)
+    if double == 0 or abs(double) > 1e40:
+        return double
+    return nearest_float32(Fraction(number))
+
+
+def _boolean(text: str) -> bool:
+    word = text.strip(_SPACES).lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise EvaluationError(f"{text!r} is no BOOLEAN")
+
+
+def tried(value: Value, to: pa.DataType, text: str) -> Value:
+    """`TRY_CAST(value AS to)`: null where CAST fails. Raises `UnsupportedError` as `cast`."""
+    if value.type == to or pa.types.is_null(value.type):
+        return cast(value, to, text)
+    kernel, is_total = _kernel(value, to, text)
+
+    def one(scalar: pa.Scalar) -> pa.Scalar:
+        try:
+            return kernel(scalar)
+        except (pa.ArrowInvalid, EvaluationError):
+            return pa.scalar(None, to)
+
+    def attempt(column: Column) -> Column:
+        if isinstance(column, pa.Scalar):
+            return one(column)
+        try:
+            return kernel(column)
+        except (pa.ArrowInvalid, EvaluationError):
+            scalars = [one(scalar) for scalar in column]
+            return pa.concat_arrays([pa.repeat(scalar, 1) for scalar in scalars])
+
+    return derived(to, text, kernel if is_total else attempt, value)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import decimal
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import sqlglot
-from sqlglot import expressions as e
-from sqlglot.dialects.spark import Spark
 
 from holdfast.api.errors import DataflowError, UnsupportedError
-from holdfast.api.expressions import arithmetic, logic
-from holdfast.api.expressions.casts import cast, type_of
+from holdfast.api.expressions import arithmetic, casts, logic, moments
+from holdfast.api.expressions import parser as tree
 from holdfast.api.expressions.functions import FUNCTIONS, call, known
+from holdfast.api.expressions.types import TIMESTAMP, named
 from holdfast.api.expressions.values import (
     EvaluationError,
     Value,
@@ -24,11 +23,11 @@ from holdfast.api.expressions.values import (
     derived,
 )
 
-_COMPARISONS = {e.EQ: "=", e.NEQ: "<>", e.LT: "<", e.LTE: "<=", e.GT: ">", e.GTE: ">="}
-_ARITHMETIC = {e.Add: "+", e.Sub: "-", e.Mul: "*", e.Div: "/", e.Mod: "%", e.IntDiv: "DIV"}
+_COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
+_ARITHMETIC = ("+", "-", "*", "/", "%", "DIV")
 OPERATORS = (
-    *_ARITHMETIC.values(),
-    *_COMPARISONS.values(),
+    *_ARITHMETIC,
+    *_COMPARISONS,
     *("<=>", "IS DISTINCT FROM", "AND", "OR", "NOT", "IS NULL", "IS TRUE", "BETWEEN", "IN"),
     *("LIKE", "||", "CASE", "CAST", "INTERVAL"),
 )
@@ -44,24 +43,7 @@ _INTERVAL_US = {
     "DAY": 86_400_000_000,
     "WEEK": 7 * 86_400_000_000,
 }
-
-
-_KNOWN_PARTS = frozenset(
-    (
-        *("this", "expression", "expressions", "low", "high", "ifs", "true", "false", "default"),
-        *("to", "unit", "negate", "table", "is_string", "quoted", "typed", "safe", "coalesce"),
-        "_type",
-    )
-)
-
-
-class _Plain(Spark):
-    """Spark's syntax with every function call left as it is written."""
-
-    class Parser(Spark.Parser):
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CAST": Spark.Parser.FUNCTION_PARSERS["CAST"]}
-        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+_WHOLE = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
 
 class CompiledExpression:
@@ -76,25 +58,24 @@ class CompiledExpression:
 
     def __init__(self, sql: str, schema: pa.Schema) -> None:
         """Compile. Raises `DataflowError` or `UnsupportedError`."""
-        tree = _parse(sql)
-        name = sql.strip()
-        if isinstance(tree, e.Alias):
-            name, tree = tree.alias, tree.this
-        elif isinstance(tree, e.Column):
-            name = _column(tree, schema).text
+        parsed, alias = tree.parse(sql)
         self._given = sql
         self._schema = schema
-        self.sql: str = tree.sql(dialect=_Plain)
-        self.name = name
-        self._value = _compile(tree, schema)
+        self.sql: str = parsed.text
+        self.name = sql.strip()
+        if alias is not None:
+            self.name = alias
+        elif isinstance(parsed, tree.Column):
+            self.name = _column(parsed, schema).text
+        self._value = _compile(parsed, schema)
         self.type = self._value.type
+        if self._value.failure is not None:
+            raise DataflowError(f"{sql!r} has a value for no row: {self._value.failure}")
         if pa.types.is_null(self.type):
             raise DataflowError(f"{sql!r} is NULL without a type; write CAST(NULL AS type)")
         if pa.types.is_duration(self.type):
             raise UnsupportedError(f"{sql!r} is an interval; add it to a timestamp")
-        self.columns = tuple(
-            dict.fromkeys(_column(column, schema).text for column in tree.find_all(e.Column))
-        )
+        self.columns = tuple(dict.fromkeys(_column(c, schema).text for c in _columns(parsed)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CompiledExpression, (self._given, self._schema)
@@ -119,7 +100,7 @@ def compile_expression(sql: str, schema: pa.Schema) -> CompiledExpression:
 
 def compile_projection(expressions: Sequence[str], schema: pa.Schema) -> list[CompiledExpression]:
     """Compile a list of expressions; `*` stands for all columns."""
-    every = [f"`{name}`" for name in schema.names]
+    every = [_quoted(name) for name in schema.names]
     texts = [text for sql in expressions for text in (every if sql.strip() == "*" else [sql])]
     compiled = [CompiledExpression(text, schema) for text in texts]
     names = [expression.name.lower() for expression in compiled]
@@ -130,194 +111,161 @@ def compile_projection(expressions: Sequence[str], schema: pa.Schema) -> list[Co
     return compiled
 
 
-def _parse(sql: str) -> e.Expression:
-    try:
-        tree = sqlglot.parse_one(sql, dialect=_Plain)
-    except sqlglot.errors.SqlglotError as error:
-        first = str(error).splitlines()[0]
-        raise DataflowError(f"{sql!r} is no Spark SQL expression: {first}") from None
-    return tree
+def _quoted(name: str) -> str:
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
 
 
-def _compile(tree: e.Expression, schema: pa.Schema) -> Value:
-    build = _BUILDERS.get(type(tree))
-    text = tree.sql(dialect=_Plain)
-    # What a part of the tree says beyond this would be lost without a word.
-    unknown = [name for name, value in tree.args.items() if value and name not in _KNOWN_PARTS]
-    if build is None or unknown:
-        raise UnsupportedError(f"{text!r}: {' '.join([tree.key, *unknown])} is not supported")
-    return build(tree, schema, text)
+def _columns(part: tree.Tree) -> Iterator[tree.Column]:
+    """The columns in a tree, from left to right."""
+    match part:
+        case tree.Column():
+            yield part
+        case tree.Operation(operands=parts) | tree.Call(arguments=parts):
+            for each in parts:
+                yield from _columns(each)
+        case tree.Cast(operand=operand):
+            yield from _columns(operand)
+        case tree.Case(subject=subject, branches=branches, default=default):
+            for inner in (subject, *(p for branch in branches for p in branch), default):
+                if inner is not None:
+                    yield from _columns(inner)
 
 
-def _column(tree: e.Expression, schema: pa.Schema) -> Value:
-    if tree.args.get("table") is not None:
-        raise DataflowError(f"{tree.sql(dialect=_Plain)!r}: write the column's name alone")
-    names = [name for name in schema.names if name == tree.name]
-    names = names or [name for name in schema.names if name.lower() == tree.name.lower()]
+def _compile(part: tree.Tree, schema: pa.Schema) -> Value:
+    match part:
+        case tree.Column():
+            return _column(part, schema)
+        case tree.Literal(value=value):
+            return constant(value, part.text, is_literal=True)
+        case tree.Typed():
+            return _typed(part)
+        case tree.Interval():
+            return _interval(part)
+        case tree.Cast():
+            convert = casts.tried if part.is_try else casts.cast
+            # What is cast is no literal any more, even to its own type.
+            operand = replace(_compile(part.operand, schema), is_literal=False)
+            return convert(operand, named(part.to, part.text), part.text)
+        case tree.Case():
+            return _case(part, schema)
+        case tree.Call():
+            known(part.name)  # Before its arguments, which may be of a form of their own.
+            return call(part.name, [_compile(a, schema) for a in part.arguments], part.text)
+        case tree.Operation(symbol=symbol):
+            build = _BUILDERS.get(symbol)
+            if build is None:
+                raise UnsupportedError(f"{part.text!r}: operator {symbol} is not supported")
+            return build([_compile(each, schema) for each in part.operands], part.text)
+    raise AssertionError(part)
+
+
+def _column(part: tree.Column, schema: pa.Schema) -> Value:
+    names = [name for name in schema.names if name == part.name]
+    names = names or [name for name in schema.names if name.lower() == part.name.lower()]
     if len(names) != 1:
         problem = "no column" if not names else "several columns named"
-        raise DataflowError(f"{problem} {tree.name!r}; there are {', '.join(schema.names)}")
+        raise DataflowError(f"{problem} {part.name!r}; there are {', '.join(schema.names)}")
     index = schema.get_field_index(names[0])
     return Value(
         schema.field(index).type, lambda batch: batch.column(index), is_total=True, text=names[0]
     )
 
 
-def _literal(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-    return constant(pa.scalar(str(tree.this)) if tree.is_string else _number(str(tree.this)), text)
-
-
-def _number(text: str) -> pa.Scalar:
-    if text.isdigit():
-        value = int(text)
-        if value < 2**63:
-            return pa.scalar(value, pa.int32() if value < 2**31 else pa.int64())
-    if "e" in text.lower():
-        return pa.scalar(float(text), pa.float64())
-    number = decimal.Decimal(text)
-    scale = max(0, -int(number.as_tuple().exponent))
-    precision = max(len(number.as_tuple().digits), scale)
-    if precision > 38:
-        raise DataflowError(f"{text} has more than 38 digits")
-    return pa.scalar(number, pa.decimal128(precision, scale))
-
-
-def _negated(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-    inner = tree.this
-    if isinstance(inner, e.Literal) and not inner.is_string:
-        number = decimal.Decimal(str(inner.this)) if "e" not in str(inner.this).lower() else None
-        if number is not None and number in (2**31, 2**63):
-            of = pa.int64() if number == 2**63 else pa.int32()
-            if number == 2**63 or text == "-2147483648":
-                return constant(pa.scalar(-int(number), of), text)
-    value = _compile(inner, schema)
-    if value.literal is not None and value.literal.is_valid and value.literal.type != pa.bool_():
-        return constant(pa.scalar(-value.literal.as_py(), value.type), text)
-    return arithmetic.negated(value, text)
-
-
-def _cast(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-    if tree.args.get("safe"):
-        raise UnsupportedError(f"{text!r}: TRY_CAST is not supported")
-    inner = tree.this
-    to = type_of(tree.args["to"])
-    if isinstance(inner, e.Literal) and not inner.is_string and pa.types.is_floating(to):
-        return constant(pa.scalar(float(str(inner.this)), to), text)  # The literal 1.5D.
-    return cast(_compile(inner, schema), to, text)
-
-
-def _is(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-    value = _compile(tree.this, schema)
-    if isinstance(tree.expression, e.Null):
-        return logic.is_null(value, text)
-    if isinstance(tree.expression, e.Boolean):
-        return logic.null_safe_equal(
-            logic.boolean(value, text), _compile(tree.expression, schema), text
-        )
-    raise UnsupportedError(f"{text!r}: only IS [NOT] NULL, TRUE and FALSE")
-
-
-def _like(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-    value, pattern = _compile(tree.this, schema), _compile(tree.expression, schema)
-    if pattern.literal is None or not pa.types.is_string(pattern.type):
-        raise UnsupportedError(f"{text!r}: the pattern must be a literal")
-    if not pa.types.is_string(value.type):
-        raise DataflowError(f"{text!r}: LIKE takes a STRING")
-    like: str = pattern.literal.as_py()
-    if "\\" in like:
-        raise UnsupportedError(f"{text!r}: escapes in patterns are not supported")
-    result = derived(pa.bool_(), text, lambda c: pc.match_like(c, pattern=like), value)
-    return logic.inverted(result, text) if tree.args.get("negate") else result
-
-
-def _case(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-    subject = None if tree.this is None else _compile(tree.this, schema)
-    branches = []
-    for branch in tree.args["ifs"]:
-        condition = _compile(branch.this, schema)
-        if subject is not None:
-            condition = logic.compared("=", subject, condition, text)
-        branches.append((condition, _compile(branch.args["true"], schema)))
-    default = tree.args.get("default")
-    return logic.chosen(branches, None if default is None else _compile(default, schema), text)
-
-
-def _if(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-    parts = [tree.this, tree.args.get("true"), tree.args.get("false")]
-    return call("if", [_compile(part, schema) for part in parts if part is not None], text)
-
-
-def _in(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-    if not tree.expressions:
-        raise UnsupportedError(f"{text!r}: IN takes a list of values")
-    options = [_compile(option, schema) for option in tree.expressions]
-    return logic.contained(_compile(tree.this, schema), options, text)
-
-
-def _between(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-    parts = [_compile(tree.args[name], schema) for name in ("this", "low", "high")]
-    return logic.between(parts[0], parts[1], parts[2], text)
-
-
-def _interval(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-    unit = str(tree.args.get("unit") or "").upper().removesuffix("S")
+def _typed(part: tree.Typed) -> Value:
+    of = {"DATE": pa.date32(), "TIMESTAMP": TIMESTAMP, "TIMESTAMP_LTZ": TIMESTAMP}.get(part.of)
+    if of is None:
+        raise UnsupportedError(f"{part.text}: literals of {part.of} are not supported")
     try:
-        count = int(tree.this.name)
-        micros = count * _INTERVAL_US[unit]
-        return constant(pa.scalar(micros, pa.duration("us")), text)
-    except (KeyError, ValueError, AttributeError):
-        raise UnsupportedError(
-            f"{text!r}: intervals are whole numbers of {', '.join(_INTERVAL_US)}"
-        ) from None
+        if pa.types.is_date(of):
+            days = moments.date_from(part.written)
+            return constant(pa.scalar(days, pa.int32()).cast(of), part.text)
+        micros = moments.timestamp_from(part.written)
+        return constant(casts.timestamps(pa.scalar(micros, pa.int64())), part.text)
+    except EvaluationError as error:
+        raise DataflowError(f"{part.text}: {error}") from None
 
 
-def _function(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-    known(str(tree.this))  # Before its arguments, which may be of a form of their own.
-    return call(str(tree.this), [_compile(part, schema) for part in tree.expressions], text)
+def _interval(part: tree.Interval) -> Value:
+    micros = 0
+    for count, unit in part.counts:
+        if unit not in _INTERVAL_US or not _WHOLE.fullmatch(count):
+            raise UnsupportedError(
+                f"{part.text!r}: intervals are whole numbers of {', '.join(_INTERVAL_US)}"
+            )
+        micros += int(count) * _INTERVAL_US[unit]
+    if not -(2**63) <= micros < 2**63:
+        raise DataflowError(f"{part.text!r} does not fit INTERVAL")
+    return constant(pa.scalar(micros, pa.duration("us")), part.text)
 
 
-def _on_two(combine: Callable[[Value, Value, str], Value]) -> Any:
-    def build(tree: e.Expression, schema: pa.Schema, text: str) -> Value:
-        return combine(_compile(tree.this, schema), _compile(tree.expression, schema), text)
+def _case(part: tree.Case, schema: pa.Schema) -> Value:
+    subject = None if part.subject is None else _compile(part.subject, schema)
+    branches = []
+    for when, then in part.branches:
+        condition = _compile(when, schema)
+        if subject is not None:
+            condition = logic.compared("=", subject, condition, part.text)
+        branches.append((condition, _compile(then, schema)))
+    default = None if part.default is None else _compile(part.default, schema)
+    return logic.chosen(branches, default, part.text)
+
+
+def _like(operands: Sequence[Value], text: str) -> Value:
+    value, pattern, *escapes = operands
+    if any(not pa.types.is_string(each.type) for each in (value, pattern)):
+        raise DataflowError(f"{text!r}: LIKE takes a STRING")
+    if pattern.constant is None:
+        raise UnsupportedError(f"{text!r}: the pattern must be a literal")
+    if pattern.is_null:
+        return constant(pa.scalar(None, pa.bool_()), text)
+    like: str = pattern.constant.as_py()
+    if escapes or "\\" in like:
+        raise UnsupportedError(f"{text!r}: escapes in patterns are not supported")
+    return derived(pa.bool_(), text, lambda c: pc.match_like(c, pattern=like), value)
+
+
+def _is(expected: bool) -> Callable[[Sequence[Value], str], Value]:
+    def build(operands: Sequence[Value], text: str) -> Value:
+        flag = constant(pa.scalar(expected), str(expected).upper())
+        return logic.null_safe_equal(logic.boolean(operands[0], text), flag, text)
 
     return build
 
 
-def _comparison(symbol: str) -> Any:
-    return _on_two(lambda left, right, text: logic.compared(symbol, left, right, text))
+def _comparison(symbol: str) -> Callable[[Sequence[Value], str], Value]:
+    return lambda operands, text: logic.compared(symbol, operands[0], operands[1], text)
 
 
-def _operation(symbol: str) -> Any:
-    return _on_two(lambda left, right, text: arithmetic.binary(symbol, left, right, text))
+def _operation(symbol: str) -> Callable[[Sequence[Value], str], Value]:
+    return lambda operands, text: arithmetic.binary(symbol, operands[0], operands[1], text)
 
 
-def _distinct(left: Value, right: Value, text: str) -> Value:
-    return logic.inverted(logic.null_safe_equal(left, right, text), text)
+def _sign(symbol: str) -> Callable[[Sequence[Value], str], Value]:
+    return lambda operands, text: arithmetic.signed(symbol, operands[0], text)
 
 
-_BUILDERS: dict[type[e.Expression], Callable[[Any, pa.Schema, str], Value]] = {
-    e.Paren: lambda tree, schema, _: _compile(tree.this, schema),
-    e.Column: lambda tree, schema, _: _column(tree, schema),
-    e.Literal: _literal,
-    e.Boolean: lambda tree, _, text: constant(pa.scalar(bool(tree.this)), text),
-    e.Null: lambda _, __, text: constant(pa.scalar(None, pa.null()), text),
-    e.Neg: _negated,
-    e.TryCast: _cast,
-    e.Cast: _cast,
-    e.Is: _is,
-    e.Like: _like,
-    e.Case: _case,
-    e.If: _if,
-    e.In: _in,
-    e.Between: _between,
-    e.Interval: _interval,
-    e.Anonymous: _function,
-    e.Not: lambda tree, schema, text: logic.inverted(_compile(tree.this, schema), text),
-    e.And: _on_two(lambda left, right, text: logic.combined("AND", left, right, text)),
-    e.Or: _on_two(lambda left, right, text: logic.combined("OR", left, right, text)),
-    e.NullSafeEQ: _on_two(logic.null_safe_equal),
-    e.NullSafeNEQ: _on_two(_distinct),
-    e.DPipe: _on_two(lambda left, right, text: call("concat", [left, right], text)),
-    **{kind: _comparison(symbol) for kind, symbol in _COMPARISONS.items()},
-    **{kind: _operation(symbol) for kind, symbol in _ARITHMETIC.items()},
+def _distinct(operands: Sequence[Value], text: str) -> Value:
+    return logic.inverted(logic.null_safe_equal(operands[0], operands[1], text), text)
+
+
+_BUILDERS: dict[str, Callable[[Sequence[Value], str], Value]] = {
+    "()": lambda operands, _: operands[0],
+    "NOT": lambda operands, text: logic.inverted(operands[0], text),
+    "AND": lambda operands, text: logic.combined("AND", operands, text),
+    "OR": lambda operands, text: logic.combined("OR", operands, text),
+    "unary -": _sign("-"),
+    "unary +": _sign("+"),
+    "<=>": lambda operands, text: logic.null_safe_equal(operands[0], operands[1], text),
+    "IS DISTINCT": _distinct,
+    "IS NULL": lambda operands, text: logic.is_null(operands[0], text),
+    "IS UNKNOWN": lambda operands, text: logic.is_null(logic.boolean(operands[0], text), text),
+    "IS TRUE": _is(True),
+    "IS FALSE": _is(False),
+    "BETWEEN": lambda operands, text: logic.between(operands[0], operands[1], operands[2], text),
+    "IN": lambda operands, text: logic.contained(operands[0], operands[1:], text),
+    "LIKE": _like,
+    "||": lambda operands, text: call("concat", operands, text),
+    **{symbol: _comparison(symbol) for symbol in _COMPARISONS},
+    **{symbol: _operation(symbol) for symbol in _ARITHMETIC},
 }

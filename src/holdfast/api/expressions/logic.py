@@ -8,13 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.errors import DataflowError
-from holdfast.api.expressions.types import coerce, common_type, name_of
+from holdfast.api.expressions.casts import coerce
+from holdfast.api.expressions.types import common_type, decimal_of, name_of
 from holdfast.api.expressions.values import (
     Column,
     Value,
     as_array,
     constant,
     derived,
+    derived_from_all,
+    folded,
     is_true,
     where,
 )
@@ -32,24 +35,28 @@ _NULL = pa.scalar(None, pa.bool_())
 
 def compared(symbol: str, left: Value, right: Value, text: str) -> Value:
     """`left symbol right`; NaN equals itself and is larger than every number."""
-    left, right = _alike([left, right], text)
-    kernel = _COMPARISONS[symbol]
-    if pa.types.is_floating(left.type):
-        return derived(pa.bool_(), text, _with_nan(symbol), left, right)
-    return derived(pa.bool_(), text, kernel, left, right)
+    left, right = _two_alike(left, right, text)
+    return derived(pa.bool_(), text, _comparison(symbol, left.type), left, right)
+
+
+def _two_alike(left: Value, right: Value, text: str) -> list[Value]:
+    """Both as their common type; a whole number as written meets a decimal with its digits."""
+    pair = [left, right]
+    if any(pa.types.is_decimal(value.type) for value in pair):
+        pair = [
+            coerce(value, decimal_of(value)) if pa.types.is_integer(value.type) else value
+            for value in pair
+        ]
+    return _alike(pair, text)
 
 
 def _alike(values: Sequence[Value], text: str) -> list[Value]:
-    """All cast to their common type; a text literal is read as the type it is compared with."""
-    from holdfast.api.expressions.casts import cast
-
-    others = [v for v in values if not (v.literal is not None and pa.types.is_string(v.type))]
-    if others and len(others) < len(values):
-        of = common_type(others, text)
-        if pa.types.is_timestamp(of) or pa.types.is_date(of):
-            values = [v if v in others else cast(v, of, v.text) for v in values]
     of = common_type(values, text)
     return [coerce(value, of) for value in values]
+
+
+def _comparison(symbol: str, of: pa.DataType) -> Callable[..., Column]:
+    return _with_nan(symbol) if pa.types.is_floating(of) else _COMPARISONS[symbol]
 
 
 def _with_nan(symbol: str) -> Callable[..., Column]:
@@ -70,14 +77,15 @@ def _with_nan(symbol: str) -> Callable[..., Column]:
 
 def null_safe_equal(left: Value, right: Value, text: str) -> Value:
     """`left <=> right`: never null."""
-    equal = compared("=", left, right, text)
+    left, right = _two_alike(left, right, text)
+    if pa.types.is_null(left.type):
+        return constant(pa.scalar(True), text)
+    equal = _comparison("=", left.type)
 
-    def evaluate(batch: pa.RecordBatch) -> Column:
-        a, b = left.evaluate(batch), right.evaluate(batch)
-        both_null = pc.and_(pc.is_null(a), pc.is_null(b))
-        return pc.or_(is_true(equal.evaluate(batch)), both_null)
+    def kernel(a: Column, b: Column) -> Column:
+        return pc.or_(is_true(equal(a, b)), pc.and_(pc.is_null(a), pc.is_null(b)))
 
-    return Value(pa.bool_(), evaluate, equal.is_total, text)
+    return derived_from_all(pa.bool_(), text, kernel, left, right)
 
 
 def inverted(value: Value, text: str) -> Value:
@@ -94,55 +102,81 @@ def boolean(value: Value, text: str) -> Value:
     return value
 
 
-def combined(kind: str, left: Value, right: Value, text: str) -> Value:
-    """`left AND right`, `left OR right`: the right side only where the left does not decide."""
-    left, right = boolean(left, text), boolean(right, text)
+def combined(kind: str, operands: Sequence[Value], text: str) -> Value:
+    """Operands between AND or OR: each only where those before it do not decide."""
+    operands = [boolean(operand, text) for operand in operands]
+    decisive = pa.scalar(kind == "OR")
     kernel = pc.and_kleene if kind == "AND" else pc.or_kleene
-    if right.is_total:
-        return derived(pa.bool_(), text, kernel, left, right)
-    undecided = pc.not_equal if kind == "AND" else pc.equal
+    if not any(o.failure for o in operands) and any(o.constant == decisive for o in operands):
+        return constant(decisive, text)
 
     def evaluate(batch: pa.RecordBatch) -> Column:
-        first = as_array(left.evaluate(batch), batch.num_rows)
-        open_rows = pc.fill_null(undecided(first, False), True)
-        second = where(right, batch, open_rows)
-        decided = pa.scalar(kind == "OR")
-        return pc.if_else(open_rows, kernel(first, second), decided)
+        result = operands[0].evaluate(batch)
+        for operand in operands[1:]:
+            if operand.is_total:
+                result = kernel(result, operand.evaluate(batch))
+                continue
+            is_open = pc.fill_null(pc.not_equal(result, decisive), True)
+            rest = kernel(result, where(operand, batch, is_open))
+            result = pc.if_else(is_open, rest, decisive)
+        return result
 
-    return Value(pa.bool_(), evaluate, False, text)
+    is_total = all(operand.is_total for operand in operands)
+    return folded(Value(pa.bool_(), evaluate, is_total, text), operands)
 
 
 def is_null(value: Value, text: str) -> Value:
     """`value IS NULL`."""
-    return derived(pa.bool_(), text, pc.is_null, value)
+    return derived_from_all(pa.bool_(), text, pc.is_null, value)
 
 
 def between(value: Value, low: Value, high: Value, text: str) -> Value:
     """`value BETWEEN low AND high`, both ends included."""
-    return combined(
-        "AND", compared(">=", value, low, text), compared("<=", value, high, text), text
-    )
+    parts = [compared(">=", value, low, text), compared("<=", value, high, text)]
+    return combined("AND", parts, text)
 
 
 def contained(value: Value, options: Sequence[Value], text: str) -> Value:
-    """`value IN (...)`: null if nothing equals and something is null."""
+    """`value IN (...)`: null if nothing equals and something is null.
+
+    Options behind one that equals are not evaluated.
+    """
     value, *options = _alike([value, *options], text)
-    literals = [option.literal for option in options]
-    if all(s is not None and s.is_valid for s in literals) and not pa.types.is_floating(value.type):
-        known = pa.array([s.as_py() for s in literals if s is not None], value.type)
+    if value.is_null:
+        return constant(_NULL, text)
+    constants = [option.constant for option in options if option.constant is not None]
+    if len(constants) == len(options) and not pa.types.is_floating(value.type):
+        return derived(pa.bool_(), text, _look_up(constants, value.type), value)
+    equal = _comparison("=", value.type)
 
-        def look_up(column: Column) -> Column:
-            found = pc.is_in(
-                as_array(column, 1) if isinstance(column, pa.Scalar) else column, known
-            )
-            found = found[0] if isinstance(column, pa.Scalar) else found
-            return pc.if_else(pc.is_valid(column), found, _NULL)
+    def evaluate(batch: pa.RecordBatch) -> Column:
+        subject = as_array(value.evaluate(batch), batch.num_rows)
+        is_unknown = pc.is_null(subject)
+        is_open = pc.is_valid(subject)
+        found = pa.repeat(pa.scalar(False), batch.num_rows)
+        for option in options:
+            column = where(option, batch, is_open)
+            found = pc.or_(found, is_true(equal(subject, column)))
+            is_unknown = pc.or_(is_unknown, pc.is_null(column))
+            is_open = pc.and_not(is_open, found)
+        return pc.if_else(found, True, pc.if_else(is_unknown, _NULL, False))
 
-        return derived(pa.bool_(), text, look_up, value)
-    result = compared("=", value, options[0], text)
-    for option in options[1:]:
-        result = combined("OR", result, compared("=", value, option, text), text)
-    return result
+    is_total = all(each.is_total for each in [value, *options])
+    return folded(Value(pa.bool_(), evaluate, is_total, text), [value, *options])
+
+
+def _look_up(constants: Sequence[pa.Scalar], of: pa.DataType) -> Callable[[Column], Column]:
+    valid = [scalar for scalar in constants if scalar.is_valid]
+    known = pa.concat_arrays([pa.array([], of), *(pa.repeat(scalar, 1) for scalar in valid)])
+    otherwise = pa.scalar(False) if len(valid) == len(constants) else _NULL
+
+    def look_up(column: Column) -> Column:
+        if isinstance(column, pa.Scalar):
+            return look_up(pa.repeat(column, 1))[0]
+        found = pc.if_else(pc.is_in(column, known), True, otherwise)
+        return pc.if_else(pc.is_valid(column), found, _NULL)
+
+    return look_up
 
 
 # -- choices ------------------------------------------------------------------------------------
@@ -151,7 +185,7 @@ def contained(value: Value, options: Sequence[Value], text: str) -> Value:
 def chosen(branches: Sequence[tuple[Value, Value]], default: Value | None, text: str) -> Value:
     """`CASE WHEN condition THEN value ... ELSE default END`: the first true condition counts."""
     missing = constant(pa.scalar(None, pa.null()), "NULL")
-    results = _same_type([*(value for _, value in branches), default or missing], text)
+    results = _alike([*(value for _, value in branches), default or missing], text)
     conditions = [boolean(condition, text) for condition, _ in branches]
     of = results[0].type
 
@@ -165,16 +199,15 @@ def chosen(branches: Sequence[tuple[Value, Value]], default: Value | None, text:
             rest = pc.and_not(rest, here)
         return pc.if_else(rest, where(results[-1], batch, rest), result)
 
-    is_total = all(value.is_total for value in [*conditions, *results])
-    return Value(of, evaluate, is_total, text)
+    parts = [*conditions, *results]
+    is_total = all(value.is_total for value in parts)
+    return folded(Value(of, evaluate, is_total, text), parts, chooses=True)
 
 
 def first_valid(values: Sequence[Value], text: str) -> Value:
     """`coalesce(...)`: the first value that is not null; later ones only where needed."""
-    values = _same_type(values, text)
+    values = _alike(values, text)
     of = values[0].type
-    if all(value.is_total for value in values):
-        return derived(of, text, lambda *columns: pc.coalesce(*columns), *values)
 
     def evaluate(batch: pa.RecordBatch) -> Column:
         result = as_array(values[0].evaluate(batch), batch.num_rows)
@@ -183,23 +216,21 @@ def first_valid(values: Sequence[Value], text: str) -> Value:
             result = pc.if_else(missing, where(value, batch, missing), result)
         return result
 
-    return Value(of, evaluate, False, text)
+    is_total = all(value.is_total for value in values)
+    return folded(Value(of, evaluate, is_total, text), values, chooses=True)
 
 
 def null_if_equal(left: Value, right: Value, text: str) -> Value:
     """`nullif(left, right)`."""
-    return chosen([(compared("=", left, right, text), _null_of(left))], left, text)
-
-
-def _null_of(value: Value) -> Value:
-    return constant(pa.scalar(None, value.type), "NULL")
+    missing = constant(pa.scalar(None, left.type), "NULL")
+    return chosen([(compared("=", left, right, text), missing)], left, text)
 
 
 def extreme(values: Sequence[Value], symbol: str, text: str) -> Value:
     """`greatest(...)` and `least(...)`: nulls are skipped, NaN is the largest number."""
-    values = _same_type(values, text)
+    values = _alike(values, text)
     of = values[0].type
-    compare = _with_nan(symbol) if pa.types.is_floating(of) else _COMPARISONS[symbol]
+    compare = _comparison(symbol, of)
 
     def fold(*columns: Column) -> Column:
         result = columns[0]
@@ -208,9 +239,4 @@ def extreme(values: Sequence[Value], symbol: str, text: str) -> Value:
             result = pc.if_else(pc.and_(better, pc.is_valid(column)), column, result)
         return result
 
-    return derived(of, text, fold, *values)
-
-
-def _same_type(values: Sequence[Value], text: str) -> list[Value]:
-    of = common_type(values, text)
-    return [coerce(value, of) for value in values]
+    return derived_from_all(of, text, fold, *values)

@@ -1,14 +1,14 @@
-"""Spark's types and how they meet: common types, decimal results, implicit casts. [Spark ANSI]"""
+"""Spark's types and how they meet: common types and the types of decimal results. [Spark ANSI]"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.api.errors import DataflowError, UnsupportedError
-from holdfast.api.expressions.values import Column, Value, constant, derived
+from holdfast.api.expressions.parser import TypeName
+from holdfast.api.expressions.values import Value
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 MAX_PRECISION = 38
@@ -25,7 +25,32 @@ _NAMES = {
     "bool": "BOOLEAN",
     "date32[day]": "DATE",
     "null": "VOID",
+    "duration[us]": "INTERVAL",
 }
+_TYPES = {
+    **dict.fromkeys(("TINYINT", "BYTE"), pa.int8()),
+    **dict.fromkeys(("SMALLINT", "SHORT"), pa.int16()),
+    **dict.fromkeys(("INT", "INTEGER"), pa.int32()),
+    **dict.fromkeys(("BIGINT", "LONG"), pa.int64()),
+    **dict.fromkeys(("FLOAT", "REAL"), pa.float32()),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "DATE": pa.date32(),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_LTZ"), TIMESTAMP),
+}
+
+
+def named(name: TypeName, text: str) -> pa.DataType:
+    """The type of this name. Raises `UnsupportedError`, and `DataflowError` for odd decimals."""
+    if name.name in ("DECIMAL", "DEC", "NUMERIC") and len(name.numbers) <= 2:
+        precision, scale = (*name.numbers, 0)[:2] if name.numbers else (10, 0)
+        if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
+            raise DataflowError(f"{text}: DECIMAL({precision},{scale}) is no type")
+        return pa.decimal128(precision, scale)
+    if name.name not in _TYPES or name.numbers:
+        raise UnsupportedError(f"{text}: type {name.name} is not supported")
+    return _TYPES[name.name]
 
 
 def name_of(of: pa.DataType) -> str:
@@ -40,14 +65,21 @@ def is_number(of: pa.DataType) -> bool:
     return bool(pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of))
 
 
+def is_time(of: pa.DataType) -> bool:
+    """A date or timestamp."""
+    return bool(pa.types.is_timestamp(of) or pa.types.is_date(of))
+
+
 def as_decimal(of: pa.DataType) -> pa.DataType:
     """The decimal type that holds every value of an integer type."""
     return of if pa.types.is_decimal(of) else pa.decimal128(_INTEGER_DIGITS[of.bit_width], 0)
 
 
-def literal_decimal(scalar: pa.Scalar) -> pa.DataType:
-    """An integer literal meets decimals with just the digits it has."""
-    return pa.decimal128(max(1, len(str(abs(scalar.as_py())))), 0)
+def decimal_of(value: Value) -> pa.DataType:
+    """The decimal type as which a number meets a decimal: a literal's has just its digits."""
+    if value.is_literal and value.constant is not None and pa.types.is_integer(value.type):
+        return pa.decimal128(len(str(abs(value.constant.as_py()))), 0)
+    return as_decimal(value.type)
 
 
 def bounded_decimal(precision: int, scale: int) -> pa.DataType:
@@ -63,25 +95,39 @@ def common_type(values: Sequence[Value], text: str) -> pa.DataType:
 
     Raises:
         DataflowError: Spark has none either.
-        UnsupportedError: Spark has one, by a cast that is not exact here.
+        UnsupportedError: Spark has one that depends on the order of the values.
     """
-    result = values[0].type
-    for value in values[1:]:
-        result = _wider(result, value.type, text)
-    return result
+    of = [value.type for value in values]
+    strings = [each for each in of if pa.types.is_string(each)]
+    others = [each for each in of if not pa.types.is_string(each) and not pa.types.is_null(each)]
+    result = others[0] if others else of[0]
+    for each in others[1:]:
+        result = _wider(result, each, text)
+    if strings and others:
+        # Text takes the other's type, but a whole number's is BIGINT and a fraction's DOUBLE.
+        if len(set(others)) > 1:
+            raise UnsupportedError(f"{text}: STRING with several other types; cast it")
+        if pa.types.is_integer(result):
+            return pa.int64()
+        return pa.float64() if is_number(result) else _with_text(result, text)
+    return pa.string() if strings else result
+
+
+def _with_text(of: pa.DataType, text: str) -> pa.DataType:
+    if pa.types.is_duration(of):
+        raise DataflowError(f"{text}: STRING and INTERVAL have no common type")
+    return of
 
 
 def _wider(left: pa.DataType, right: pa.DataType, text: str) -> pa.DataType:
-    if left == right or pa.types.is_null(right):
+    if left == right:
         return left
-    if pa.types.is_null(left):
-        return right
     pair = (left, right)
     if all(pa.types.is_integer(t) for t in pair):
         return max(pair, key=lambda t: t.bit_width)
     if all(is_number(t) for t in pair):
         return _wider_number(left, right)
-    if all(pa.types.is_timestamp(t) or pa.types.is_date(t) for t in pair):
+    if all(is_time(t) for t in pair):
         return TIMESTAMP
     raise DataflowError(
         f"{text}: {name_of(left)} and {name_of(right)} have no common type; cast one of them"
@@ -95,47 +141,6 @@ def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     scale = max(a.scale, b.scale)
     digits = max(a.precision - a.scale, b.precision - b.scale)
     if digits + scale > MAX_PRECISION:
-        raise UnsupportedError(f"{name_of(left)} with {name_of(right)} needs more than 38 digits")
+        # Digits before the point are kept, those behind it give way.
+        return pa.decimal128(MAX_PRECISION, max(0, MAX_PRECISION - digits))
     return pa.decimal128(digits + scale, scale)
-
-
-def coerce(value: Value, to: pa.DataType) -> Value:
-    """An implicit cast, which never loses anything but double's precision."""
-    if value.type == to:
-        return value
-    if value.literal is not None:
-        return constant(_coerced_literal(value, to), value.text)
-    if pa.types.is_decimal(value.type) and pa.types.is_floating(to):
-        raise UnsupportedError(
-            f"{value.text}: {name_of(value.type)} as DOUBLE; write a double literal such as 1.5D, "
-            "or cast the other side to a decimal"
-        )
-    return derived(to, value.text, lambda column: cast_column(column, to), value)
-
-
-def cast_column(column: Column, to: pa.DataType) -> Column:
-    """A cast that Arrow does as Spark does."""
-    if column.type == to:
-        return column
-    if pa.types.is_date(column.type) and pa.types.is_timestamp(to):
-        return column.cast(pa.timestamp("us")).cast(to)
-    if pa.types.is_integer(column.type) and pa.types.is_decimal(to):
-        wide = column.cast(pa.decimal128(max(_INTEGER_DIGITS[column.type.bit_width], 1), 0))
-        return wide.cast(to)
-    if pa.types.is_integer(column.type) and pa.types.is_floating(to):
-        return (
-            column.cast(to, safe=False)
-            if isinstance(column, pa.Scalar)
-            else pc.cast(column, to, safe=False)
-        )
-    return column.cast(to)
-
-
-def _coerced_literal(value: Value, to: pa.DataType) -> pa.Scalar:
-    assert value.literal is not None
-    plain = value.literal.as_py()
-    if plain is None:
-        return pa.scalar(None, to)
-    if pa.types.is_floating(to):
-        return pa.scalar(float(plain), to)  # Correctly rounded, as Java does it.
-    return cast_column(value.literal, to)

@@ -1,0 +1,106 @@
+"""Dates and timestamps as text, read and written as Spark does, in UTC.
+
+Days and microseconds are counted from 1970-01-01; years beyond 9999 and before 1 are real, so that
+Python's `datetime` is of no use here.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.api.expressions.values import Column, EvaluationError
+
+DAY_US = 86_400_000_000
+_SPACES = "".join(map(chr, range(33))) + "\x7f"
+_DATE = r"(?P<sign>[+-]?)(?P<year>\d{4,7})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
+_ONE_DATE = re.compile(_DATE + r"(?:[ T].*)?)?)?", re.DOTALL | re.ASCII)
+_ONE_TIMESTAMP = re.compile(
+    _DATE + r"(?:[ T](?:(?P<hour>\d{1,2}):(?P<minute>\d{1,2})"
+    r"(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?)?"
+    r" ?(?P<zone>Z|UTC|GMT|[+-]\d{1,2}:\d{2})?)?)?)?)?",
+    re.ASCII,
+)
+_DAYS_IN_MONTH = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+def days_of(year: int, month: int, day: int) -> int | None:
+    """The day's number, None if there is no such day."""
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if not 1 <= month <= 12:
+        return None
+    if not 1 <= day <= _DAYS_IN_MONTH[month - 1] + (is_leap and month == 2):
+        return None
+    shifted = year - (month <= 2)  # A year that begins in March ends with the leap day.
+    era, of_era = divmod(shifted, 400)
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+def date_from(text: str) -> int:
+    """The number of the day that a text names. Raises `EvaluationError`."""
+    match = _ONE_DATE.fullmatch(text.strip(_SPACES))
+    days = None if match is None else _days(match)
+    if days is None or not -(2**31) <= days < 2**31:
+        raise EvaluationError(f"{text!r} is no DATE")
+    return days
+
+
+def timestamp_from(text: str) -> int:
+    """The microsecond that a text names. Raises `EvaluationError`."""
+    match = _ONE_TIMESTAMP.fullmatch(text.strip(_SPACES))
+    days = None if match is None or len(match["year"]) > 6 else _days(match)
+    if match is None or days is None:
+        raise EvaluationError(f"{text!r} is no TIMESTAMP")
+    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+    zone_hour, zone_minute = 0, 0
+    zone = match["zone"]
+    if zone and zone[0] in "+-":
+        zone_hour, zone_minute = (int(part) for part in zone[1:].split(":"))
+    zone_minutes = zone_hour * 60 + zone_minute
+    if hour > 23 or minute > 59 or second > 59 or zone_minute > 59 or zone_minutes > 18 * 60:
+        raise EvaluationError(f"{text!r} is no TIMESTAMP")
+    offset = zone_minutes * (-1 if zone and zone[0] == "-" else 1)
+    minutes = hour * 60 + minute - offset
+    fraction = int((match["fraction"] or "0")[:6].ljust(6, "0"))
+    micros = days * DAY_US + (minutes * 60 + second) * 1_000_000 + fraction
+    if not -(2**63) <= micros < 2**63:
+        raise EvaluationError(f"{text!r} does not fit TIMESTAMP")
+    return micros
+
+
+def _days(match: re.Match[str]) -> int | None:
+    year = int(match["year"]) * (-1 if match["sign"] == "-" else 1)
+    return days_of(year, int(match["month"] or 1), int(match["day"] or 1))
+
+
+def date_to_text(column: Column) -> Column:
+    """Each day as `2020-01-31`."""
+    return _written(column, pa.int32(), "D")
+
+
+def timestamp_to_text(column: Column) -> Column:
+    """Each timestamp as `2020-01-31 23:59:59.5`, as many digits as it has."""
+    return _written(column, pa.int64(), "us")
+
+
+def _written(column: Column, number: pa.DataType, unit: str) -> Column:
+    if isinstance(column, pa.Scalar):
+        return _written(pa.repeat(column, 1), number, unit)[0]
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    numbers = column.cast(number).fill_null(0).to_numpy().astype(np.int64)
+    texts = [_one(text) for text in np.datetime_as_string(numbers.view(f"datetime64[{unit}]"))]
+    return pa.array(texts, pa.string(), mask=~valid)
+
+
+def _one(iso: str) -> str:
+    """Four digits of a year at least, and a sign where there are more."""
+    text = iso.replace("T", " ")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    is_before = text[0] == "-"
+    year, _, rest = text.removeprefix("-").partition("-")
+    sign = "-" if is_before else "+" if len(year) > 4 else ""
+    return f"{sign}{year.zfill(4)}-{rest}"

@@ -1,0 +1,136 @@
+"""Functions of dates and timestamps, in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.api.errors import UnsupportedError
+from holdfast.api.expressions import arithmetic
+from holdfast.api.expressions.casts import date_of, date_to_timestamp, divided_down, timestamps
+from holdfast.api.expressions.signatures import (
+    Build,
+    Function,
+    bigint,
+    date,
+    fixed,
+    integer,
+    kernel,
+    string,
+    timestamp,
+)
+from holdfast.api.expressions.types import TIMESTAMP
+from holdfast.api.expressions.values import Column, Value, derived
+
+_UNITS = {
+    **dict.fromkeys(("year", "yyyy", "yy"), "year"),
+    "quarter": "quarter",
+    **dict.fromkeys(("month", "mon", "mm"), "month"),
+    "week": "week",
+    **dict.fromkeys(("day", "dd"), "day"),
+    "hour": "hour",
+    "minute": "minute",
+    "second": "second",
+    "millisecond": "millisecond",
+    "microsecond": "microsecond",
+}
+
+
+def _field(field: Callable[..., Column]) -> Build:
+    """A whole number from a timestamp or date."""
+    return kernel(pa.int32(), lambda c: field(c).cast(pa.int32()), timestamp)
+
+
+def _day_of_week(column: Column) -> Column:
+    return pc.day_of_week(column, count_from_zero=False, week_start=7)
+
+
+def _unit(value: Value, text: str) -> str | None:
+    given = fixed(string(value, text), text)
+    unit = None if given is None else _UNITS.get(given.lower())
+    if unit is None:
+        raise UnsupportedError(f"{text}: units are {', '.join(_UNITS)}")
+    return unit
+
+
+def _date_trunc(args: Sequence[Value], text: str) -> Value:
+    unit = _unit(args[0], text)
+    return derived(
+        TIMESTAMP,
+        text,
+        lambda c: pc.floor_temporal(c, unit=unit, week_starts_monday=True),
+        timestamp(args[1], text),
+    )
+
+
+def _trunc(args: Sequence[Value], text: str) -> Value:
+    unit = _unit(args[1], text)
+    if unit not in ("year", "quarter", "month", "week"):
+        raise UnsupportedError(f"{text}: units of trunc are year, quarter, month, week")
+
+    def compute(column: Column) -> Column:
+        midnights = date_to_timestamp(column)
+        return date_of(pc.floor_temporal(midnights, unit=unit, week_starts_monday=True))
+
+    return derived(pa.date32(), text, compute, date(args[0], text), is_total=False)
+
+
+def _days(value: Value, text: str) -> Value:
+    return derived(pa.int32(), text, lambda c: c.cast(pa.int32()), date(value, text))
+
+
+def _date_shifted(symbol: str) -> Build:
+    def build(args: Sequence[Value], text: str) -> Value:
+        count = integer(args[1], text)
+        days = arithmetic.binary(symbol, _days(args[0], text), count, text)
+        return derived(pa.date32(), text, lambda c: c.cast(pa.date32()), days)
+
+    return build
+
+
+def _date_difference(args: Sequence[Value], text: str) -> Value:
+    return arithmetic.binary("-", _days(args[0], text), _days(args[1], text), text)
+
+
+def _since_epoch(unit_us: int) -> Build:
+    return kernel(pa.int64(), lambda c: divided_down(c.cast(pa.int64()), unit_us), timestamp)
+
+
+def _from_epoch(unit_us: int) -> Build:
+    return kernel(
+        TIMESTAMP, lambda c: timestamps(pc.multiply_checked(c, unit_us)), bigint, is_total=False
+    )
+
+
+def _to_date(args: Sequence[Value], text: str) -> Value:
+    return date(args[0], text)
+
+
+FUNCTIONS: dict[str, Function] = {
+    "date_add": Function(_date_shifted("+"), 2, 2),
+    "date_sub": Function(_date_shifted("-"), 2, 2),
+    "date_trunc": Function(_date_trunc, 2, 2),
+    "datediff": Function(_date_difference, 2, 2),
+    "day": Function(_field(pc.day), 1, 1),
+    "dayofmonth": Function(_field(pc.day), 1, 1),
+    "dayofweek": Function(_field(_day_of_week), 1, 1),
+    "dayofyear": Function(_field(pc.day_of_year), 1, 1),
+    "hour": Function(_field(pc.hour), 1, 1),
+    "minute": Function(_field(pc.minute), 1, 1),
+    "month": Function(_field(pc.month), 1, 1),
+    "quarter": Function(_field(pc.quarter), 1, 1),
+    "second": Function(_field(pc.second), 1, 1),
+    "timestamp_micros": Function(_from_epoch(1), 1, 1),
+    "timestamp_millis": Function(_from_epoch(1_000), 1, 1),
+    "timestamp_seconds": Function(_from_epoch(1_000_000), 1, 1),
+    "to_date": Function(_to_date, 1, 1),
+    "trunc": Function(_trunc, 2, 2),
+    "unix_micros": Function(_since_epoch(1), 1, 1),
+    "unix_millis": Function(_since_epoch(1_000), 1, 1),
+    "unix_seconds": Function(_since_epoch(1_000_000), 1, 1),
+    "weekday": Function(_field(pc.day_of_week), 1, 1),
+    "weekofyear": Function(_field(pc.iso_week), 1, 1),
+    "year": Function(_field(pc.year), 1, 1),
+}

@@ -29,8 +29,8 @@ _MEANINGS: Final[dict[str, Meaning]] = {
     "price * 0.908": lambda row: row["price"] * Decimal("0.908"),
     "state IN ('OR', 'ID', 'CA')": lambda row: row["state"] in ("OR", "ID", "CA"),
     "category = 10": lambda row: row["category"] == 10,
-    "NOT dep_delay IS NULL": lambda row: row["dep_delay"] is not None,
-    "CASE WHEN dep_delay > 15 THEN CAST(1.0 AS DOUBLE) ELSE CAST(0.0 AS DOUBLE) END": (
+    "dep_delay IS NOT NULL": lambda row: row["dep_delay"] is not None,
+    "CASE WHEN dep_delay > 15 THEN 1.0D ELSE 0.0D END": (
         lambda row: 1.0 if row["dep_delay"] > 15 else 0.0
     ),
 }

@@ -28,8 +28,10 @@ from holdfast.api.protections import (
 from holdfast.api.windows import tumbling
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.operators.base import OperatorClass
+from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
+from holdfast.shell.storage.errors import FileDamaged
 
 COUNTS = UnitMeasurement(
     unit="counts",
@@ -320,8 +322,11 @@ def test_what_a_query_leaves_is_read_back_and_damage_is_named(tmp_path: Path) ->
     text = path.read_text()
     for wrong in (text[:-20], "[]", "{}", text.replace('"format": 1', '"format": 9')):
         path.write_text(wrong)
-        with pytest.raises(AdviceError, match=r"measurements\.json"):
+        with pytest.raises(FileDamaged, match=r"measurements\.json"):
             Measurements.load(str(tmp_path))
+    path.write_bytes(encode_sealed({"format": 9}))
+    with pytest.raises(AdviceError, match=r"measurements\.json has format 9"):
+        Measurements.load(str(tmp_path))
     path.unlink()
     with pytest.raises(AdviceError, match="no query has been stopped"):
         Measurements.load(str(tmp_path))

@@ -140,7 +140,7 @@ def test_a_location_knows_about_parts() -> None:
     texts = [describe(flow, place(flow, has_parts=h), Protections(None)) for h in (True, False)]
     assert "counts~part" in texts[0]
     assert "counts~part" not in texts[1]
-    assert '"sum"' in describe_operators(place(flow), None)
+    assert b'"sum"' in describe_operators(place(flow), None)
 
 
 def test_a_log_in_records_is_read_from_where_one_begins(tmp_path: Path) -> None:

@@ -11,15 +11,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow
+from holdfast.api.description import claim
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.errors import RescalingError
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
 from holdfast.api.query import Query
 from holdfast.api.rescaling import (
     Rescaling,
+    described,
     instances_decided,
     instances_in,
-    rewrite,
     settle,
     with_instances,
 )
@@ -180,9 +181,12 @@ def test_a_description_says_how_many_instances_there_are(tmp_path: Path) -> None
     wanted = with_instances(DESCRIPTION, {"t": 5})
     assert instances_in(wanted) == {"s": 1, "t": 5}
     location = str(tmp_path)
-    assert settle(location, wanted) is None  # Nothing has run there.
-    rewrite(location, DESCRIPTION)
-    assert settle(location, DESCRIPTION) is None
-    assert settle(location, wanted) == {"s": 1, "t": 2}
-    assert settle(location, wanted.replace("v int64", "v int32")) is None  # More differs.
+    assert described(location) is None  # Nothing has run there.
+    assert settle(None, wanted) is None
+    claim(location, DESCRIPTION, None)
+    before = described(location)
+    assert before == DESCRIPTION
+    assert settle(before, DESCRIPTION) is None
+    assert settle(before, wanted) == {"s": 1, "t": 2}
+    assert settle(before, wanted.replace("v int64", "v int32")) is None  # More differs.
     assert instances_decided(location) is None

@@ -7,18 +7,19 @@ that matters to them, one step a line; where it differs, the difference is the e
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.errors import DataflowChangedError
-from holdfast.shell.storage.places import put_or_read, store_at
+from holdfast.shell.storage.places import DATAFLOW_FILE, put_or_read, store_at
+from holdfast.shell.storage.small_files import decode_text
 
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Step
     from holdfast.api.planning import Plan
     from holdfast.api.protections import Protections
 
-FILE_NAME = "dataflow.txt"
 _PLACED = re.compile(r"^\w+ (\S+) in (\S+): \(", re.MULTILINE)
 """A step's line: its name, its unit."""
 
@@ -39,13 +40,21 @@ def describe(flow: Dataflow, plan: Plan, protections: Protections) -> str:
     return "\n".join([f"dataflow {flow.name}", *steps, *sinks, *units, how, ""])
 
 
-def claim(location: str, text: str) -> None:
+def claim(location: str, text: str, before: str | None = None) -> None:
     """Record the dataflow at its first start; refuse another one later.
+
+    Args:
+        location: The checkpoint location.
+        text: The dataflow.
+        before: The one that has run there, if it is known already.
 
     Raises:
         DataflowChangedError: The location belongs to another dataflow.
     """
-    before = put_or_read(store_at(location), FILE_NAME, [text.encode()]).decode()
+    place = os.path.join(location, DATAFLOW_FILE)
+    if before is None:
+        found = put_or_read(store_at(location), DATAFLOW_FILE, [text.encode()])
+        before = decode_text(found, place)
     if before == text:
         return
     difference = difflib.unified_diff(
@@ -53,9 +62,10 @@ def claim(location: str, text: str) -> None:
     )
     lines = [line for line in difference if not line.startswith(("---", "+++", "@@"))]
     moved = _moved(before, text)
+    what = "\n  ".join([*lines, *moved])
     raise DataflowChangedError(
         f"{location} holds the state of another dataflow; use a new checkpointLocation, or undo "
-        "the change:\n  " + "\n  ".join([*lines, *moved])
+        f"the change, or restore {place} from a copy if it is damaged:\n  {what}"
     )
 
 

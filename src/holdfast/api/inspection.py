@@ -8,7 +8,6 @@ how each operator with state lays it out. It is data: expressions are text and c
 from __future__ import annotations
 
 import base64
-import json
 import os
 import time
 from dataclasses import asdict, dataclass
@@ -28,9 +27,11 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import manifests
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.manifests import Manifest
+from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.shell.io_service import IOService
-from holdfast.shell.spark.journal import read_entries
+from holdfast.shell.spark.journal import JOURNAL_FOLDER, read_entries
 from holdfast.shell.storage.places import has_files, local_path, read_if_any, store_at
+from holdfast.shell.storage.small_files import decode
 from holdfast.shell.stores.base import CheckpointStore, StoreSpec
 from holdfast.shell.stores.file_system import FileSystemStoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
@@ -86,7 +87,7 @@ class CheckpointInfo:
         return asdict(self)
 
 
-def describe_operators(plan: Plan, store: StoreSpec | None) -> str:
+def describe_operators(plan: Plan, store: StoreSpec | None) -> bytes:
     """What `operators.json` says; of a store only what is no secret.
 
     Operators stand in the order in which a node makes them, and with them their page sets.
@@ -102,7 +103,7 @@ def describe_operators(plan: Plan, store: StoreSpec | None) -> str:
         where = {"folder": store.path}
     elif isinstance(store, FileSystemStoreSpec):
         where = {"url": store.url}
-    return json.dumps({"format": 1, "store": where, "units": units}, indent=1)
+    return encode_sealed({"format": 1, "store": where, "units": units}, indent=1)
 
 
 def _described(recipe: Recipe) -> dict[str, Any]:
@@ -151,6 +152,7 @@ class Inspection:
 
         Raises:
             InspectionError: No checkpointed query has run there.
+            FileDamaged: What says how its operators lay out their state is not what was written.
         """
         self._location = location = local_path(location)
         found = read_if_any(store_at(location), FILE_NAME) if has_files(location) else None
@@ -159,9 +161,10 @@ class Inspection:
                 f"{location} holds no checkpoints: no query with protection=Checkpointed(...) has "
                 "run there"
             )
-        described = json.loads(found)
-        self._units: dict[str, list[dict[str, Any]]] = described["units"]
-        self._store_spec = store or _store_of(described["store"], location)
+        place = f"{location}/{FILE_NAME}"
+        units, where = decode(found, place, lambda said: (dict(said["units"]), dict(said["store"])))
+        self._units: dict[str, list[dict[str, Any]]] = units
+        self._store_spec = store or _store_of(where, location)
 
     @property
     def operators(self) -> dict[str, str]:
@@ -213,7 +216,7 @@ class Inspection:
     def _points(self) -> dict[NodeId, RestartPoint]:
         """The newest restart point of every node."""
         points: dict[NodeId, RestartPoint] = {}
-        for entry in read_entries(os.path.join(self._location, "coordinator")):
+        for entry in read_entries(os.path.join(self._location, JOURNAL_FOLDER)):
             point = entry.get("point")
             if isinstance(point, dict):
                 points[NodeId(str(entry["node"]))] = RestartPoint.from_json(point)

@@ -5,7 +5,6 @@ A query leaves it in its checkpoint location when it ends, as `measurements.json
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +13,9 @@ from holdfast.api.errors import AdviceError
 from holdfast.api.planning import unit_class
 from holdfast.core.operators.base import Operator
 from holdfast.core.state.page_manager import PageManager
-from holdfast.shell.storage.places import has_files, read_if_any, store_at
+from holdfast.core.wire.sealed_json import encode_sealed
+from holdfast.shell.storage.places import has_files, local_path, read_if_any, store_at
+from holdfast.shell.storage.small_files import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -121,7 +122,7 @@ class Measurements:
         """
         store = store_at(location)
         store.delete(FILE_NAME)
-        store.put(FILE_NAME, [json.dumps(self.to_json(), indent=1).encode()])
+        store.put(FILE_NAME, [encode_sealed(self.to_json(), indent=1)])
 
     @staticmethod
     def load(location: str) -> Measurements:
@@ -129,24 +130,24 @@ class Measurements:
 
         Raises:
             AdviceError: No query has ended there, or the file is not one of this version.
+            FileDamaged: It is not what the query has left.
         """
         found = read_if_any(store_at(location), FILE_NAME) if has_files(location) else None
         if found is None:
             raise AdviceError(
                 f"{location} holds no {FILE_NAME}: no query has been stopped there yet"
             )
-        where = f"{FILE_NAME} in {location}"
-        try:
-            value = json.loads(bytes(found))
-            if value["format"] != _FORMAT:
-                raise AdviceError(f"{where} has format {value['format']}, not {_FORMAT}")
-            units = tuple(
-                UnitMeasurement(**{**unit, "receivers": tuple(unit["receivers"])})
-                for unit in value.pop("units")
-            )
-            return Measurements(units=units, **value)
-        except (ValueError, KeyError, TypeError) as error:
-            raise AdviceError(f"{where} is damaged: {error}") from error
+        return decode(found, f"{local_path(location)}/{FILE_NAME}", _measurements_from)
+
+
+def _measurements_from(value: dict[str, Any]) -> Measurements:
+    if value["format"] != _FORMAT:
+        raise AdviceError(f"{FILE_NAME} has format {value['format']}, not {_FORMAT}")
+    units = tuple(
+        UnitMeasurement(**{**unit, "receivers": tuple(unit["receivers"])})
+        for unit in value.pop("units")
+    )
+    return Measurements(units=units, **value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.progress import Heard, Progress, ProgressMaker, latency_of
 from holdfast.api.protections import Checkpointed, Protection, Protections
 from holdfast.api.reporter import Reporter
-from holdfast.api.rescaling import Rescaling, rewrite, settle
+from holdfast.api.rescaling import Rescaling, described, settle
 from holdfast.api.security import (
     AUTHENTICATION,
     InsecureClusterWarning,
@@ -127,11 +127,13 @@ def start(
     chunks: ChunkCluster | None = None
     executors.start()
     try:
+        location_id(location)  # There is one before there is a dataflow.
         text = describe(flow, place(), protections)
-        former = settle(location, text)
+        before = described(location)
+        former = settle(before, text)
         rescaling: Rescaling | None = None
         if former is None:
-            claim(location, text)
+            claim(location, text, before)
         else:
             _require_divisible(flow, ingests, checkpointed)
             timeout_s = values["drainTimeoutMs"] / 1000
@@ -149,7 +151,6 @@ def start(
         if rescaling is not None:
             assert store is not None  # It is divisible.
             _rescale(flow, spark, replace(rescaling, store=store), values, store, writers)
-            rewrite(location, text)
         _start_ingests(spark, ingests, is_room_beside_nodes=free > wanted.count)
         plan = place()  # Again: a replay begins when its recording is complete.
         if store is not None:
@@ -245,12 +246,12 @@ def _commit_counters(plan: Plan) -> dict[str, CommitCounter]:
     }
 
 
-def _describe_operators(location: str, text: str) -> None:
+def _describe_operators(location: str, content: bytes) -> None:
     """What `holdfast inspect` goes by; the one before says the same, or is of an older version."""
     store = store_at(location)
-    if put_or_read(store, OPERATORS_FILE, [text.encode()]) != text.encode():
+    if put_or_read(store, OPERATORS_FILE, [content]) != content:
         store.delete(OPERATORS_FILE)
-        store.put(OPERATORS_FILE, [text.encode()])
+        store.put(OPERATORS_FILE, [content])
 
 
 def _start_chunks(

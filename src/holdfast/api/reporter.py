@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api import listeners as events
 from holdfast.api.listeners import Listeners, queries
 from holdfast.shell.spark.metrics_log import MetricsLog
+from holdfast.shell.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from holdfast.api.progress import Progress
@@ -42,7 +43,10 @@ class Reporter:
         self._metrics_interval_s = values["metricsIntervalMs"] / 1000
         self._metrics: MetricsLog | None = None
         if self._metrics_interval_s:
-            self._metrics = MetricsLog(location, epoch)
+            try:
+                self._metrics = MetricsLog(location, epoch)
+            except StorageError as error:  # Nobody's results depend on it.
+                _LOG.warning("no metrics of %s: %s", query.name, error)
         self._metrics_due_s = 0.0
         self.recent: deque[Progress] = deque(maxlen=values["progressReportsKept"])
         self.listeners = Listeners()

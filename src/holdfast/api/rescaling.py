@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from holdfast.api.description import FILE_NAME
 from holdfast.api.draining import Draining
 from holdfast.api.errors import RescalingError
 from holdfast.core.errors import LocalProtocolError
@@ -40,14 +39,21 @@ from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.io_service import IOService
-from holdfast.shell.spark.journal import Journal, read_entries
-from holdfast.shell.storage.errors import StorageError
+from holdfast.shell.spark.journal import JOURNAL_FOLDER, Journal, read_entries
+from holdfast.shell.storage.errors import FileMissing, StorageError
 from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.storage.paths import sync_path
-from holdfast.shell.storage.places import is_remote, local_path, read_if_any, store_at
+from holdfast.shell.storage.places import (
+    DATAFLOW_FILE,
+    is_remote,
+    local_path,
+    read_if_any,
+    store_at,
+)
+from holdfast.shell.storage.small_files import decode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -58,7 +64,7 @@ if TYPE_CHECKING:
     from holdfast.shell.stores.base import CheckpointStore, StoreSpec
 
 _LOG = logging.getLogger(__name__)
-_INSTANCES: Final = re.compile(r"unit (\S+): (\d+) instances")
+_INSTANCES: Final = re.compile(r"^unit (\S+): (\d+) instances$", re.MULTILINE)
 _LOOK_INTERVAL_S: Final = 0.05
 _PROCESSED_ALL: Final = 2**62
 """Of a stream that begins anew: whatever of it is older than the boundary was processed."""
@@ -84,8 +90,12 @@ def instances_of(plan: Plan) -> dict[str, int]:
 
 def instances_decided(location: str) -> dict[str, int] | None:
     """What the last elastic restart has decided; None: there was none."""
+    return _decided(read_entries(os.path.join(location, JOURNAL_FOLDER)))
+
+
+def _decided(entries: Iterable[Mapping[str, object]]) -> dict[str, int] | None:
     decided: dict[str, int] | None = None
-    for entry in read_entries(os.path.join(location, "coordinator")):
+    for entry in entries:
         instances = entry.get("instances")
         if isinstance(instances, dict):
             decided = {str(unit): int(number) for unit, number in instances.items()}
@@ -174,7 +184,7 @@ class Rescaling:
 
     def _divided(self, points: Mapping[NodeId, RestartPoint]) -> list[dict[str, object]]:
         """The journal's new entries; the checkpoints that they lead to are written."""
-        entries = read_entries(os.path.join(self.location, "coordinator"))
+        entries = read_entries(os.path.join(self.location, JOURNAL_FOLDER))
         newest: dict[str, int] = {}
         for entry in entries:
             incarnation = entry.get("incarnation")
@@ -318,7 +328,7 @@ class Rescaling:
     # -- deciding -----------------------------------------------------------------------------
 
     def _decide(self, entries: list[dict[str, object]]) -> None:
-        journal = Journal(os.path.join(self.location, "coordinator"))
+        journal = Journal(os.path.join(self.location, JOURNAL_FOLDER))
         try:
             journal.begin_anew(entries)
         finally:
@@ -509,28 +519,31 @@ def _wiring(plan: Plan) -> dict[NodeId, tuple[object, ...]]:
     }
 
 
-def settle(location: str, text: str) -> dict[str, int] | None:
-    """What the description of a location says of instances, where only that differs from `text`.
+def described(location: str) -> str | None:
+    """The dataflow that a location was made by; None: none was yet.
 
-    Should the driver have died between an elastic restart's decision and this description, it is
-    made to say what was decided.
+    With the numbers of instances that the last elastic restart has decided: the file says those of
+    the first start.
+
+    Raises:
+        FileDamaged: The file is no text.
+        FileMissing: It is gone, so that nobody can tell which dataflow may go on.
+        JournalCorrupt: The journal is damaged.
     """
-    store = store_at(location)
-    found = read_if_any(store, FILE_NAME)
-    before = None if found is None else found.decode()
-    decided = instances_decided(location)
-    if decided is not None:
-        is_said = with_instances(text if before is None else before, decided)
-        if is_said != before:
-            rewrite(location, is_said)
-        before = is_said
+    place = os.path.join(location, DATAFLOW_FILE)
+    found = read_if_any(store_at(location), DATAFLOW_FILE)
+    entries = read_entries(os.path.join(location, JOURNAL_FOLDER))
+    if found is None:
+        if entries:
+            raise FileMissing(place, "a query has run here")
+        return None
+    decided = _decided(entries)
+    text = decode_text(found, place)
+    return text if decided is None else with_instances(text, decided)
+
+
+def settle(before: str | None, text: str) -> dict[str, int] | None:
+    """How many instances each unit had, where a location differs in that alone from `text`."""
     if before is None or before == text or with_instances(before, instances_in(text)) != text:
         return None
     return instances_in(before)
-
-
-def rewrite(location: str, text: str) -> None:
-    """Put this description in the place of the one that is there."""
-    store = store_at(location)
-    store.delete(FILE_NAME)
-    store.put(FILE_NAME, [text.encode()])

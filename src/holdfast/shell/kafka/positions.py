@@ -15,19 +15,21 @@ still writes describes tuples that nobody will ever see.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.shell.kafka.decoding import ERROR, OFFSET, PARTITION
 from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
+from holdfast.shell.storage.small_files import decode
 from holdfast.shell.stores.base import StoreUnavailable
 
 _TOPIC = "topic.json"
@@ -77,8 +79,8 @@ class Positions:
         newest = self._newest(end_id)
         if newest is not None:
             from_id = _id_of(newest)
-            value = json.loads(bytes(self._store.read(newest)))
-            self.of = {int(p): Position(*entry) for p, entry in value.items()}
+            place = f"{self._place}/{newest}"
+            self.of = decode(bytes(self._store.read(newest)), place, _positions_from)
         if from_id < end_id:
             self._read_log(from_id, end_id)
         self.save(end_id)
@@ -129,7 +131,7 @@ class Positions:
             return
         value = {str(p): [found.next_offset, found.newest_us] for p, found in self.of.items()}
         try:
-            put_or_read(self._store, name, [json.dumps(value).encode()])
+            put_or_read(self._store, name, [encode_sealed(value)])
         except StoreUnavailable:
             if not self._left:
                 raise
@@ -144,24 +146,33 @@ class Positions:
     def span(self) -> Span | None:
         """What is wanted of the topic; None as long as it has not been settled."""
         found = read_if_any(self._store, _TOPIC)
-        return None if found is None else _span(found)
+        return None if found is None else self._span(found)
 
     def settle(self, wanted: Span) -> Span:
         """Settle what is wanted of the topic, unless it has been; what holds."""
         end = None if wanted.end is None else {str(p): o for p, o in wanted.end.items()}
         value = {"begin": {str(p): o for p, o in wanted.begin.items()}, "end": end}
-        return _span(put_or_read(self._store, _TOPIC, [json.dumps(value).encode()]))
+        return self._span(put_or_read(self._store, _TOPIC, [encode_sealed(value)]))
+
+    def _span(self, content: bytes) -> Span:
+        return decode(content, f"{self._place}/{_TOPIC}", _span_from)
 
     def close(self) -> None:
         """Let go of the store."""
         self._store.close()
 
 
-def _span(content: bytes) -> Span:
-    value = json.loads(content)
+def _span_from(value: dict[str, Any]) -> Span:
     end = value["end"]
-    begin = {int(p): offset for p, offset in value["begin"].items()}
-    return Span(begin, None if end is None else {int(p): o for p, o in end.items()})
+    return Span(_offsets(value["begin"]), None if end is None else _offsets(end))
+
+
+def _offsets(value: dict[str, Any]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in value.items()}
+
+
+def _positions_from(value: dict[str, Any]) -> dict[int, Position]:
+    return {int(p): Position(int(offset), int(us)) for p, (offset, us) in value.items()}
 
 
 def _incarnation_of(name: str) -> int:

@@ -41,7 +41,6 @@ committed an offset of its own.
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 import time
@@ -55,6 +54,7 @@ import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.queues.committed_id import Foreign, GoOn, Lost, Superseded, metadata_of, next_of
+from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.shell.kafka.client import (
     KafkaCluster,
     KafkaError,
@@ -67,8 +67,9 @@ from holdfast.shell.kafka.client import (
 )
 from holdfast.shell.kafka.encoding import HEADER, Encoder
 from holdfast.shell.kafka.sending import Batches, Sending, from_id
-from holdfast.shell.storage.errors import LogSuperseded, StorageError
+from holdfast.shell.storage.errors import FileMissing, LogSuperseded, StorageError
 from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
+from holdfast.shell.storage.small_files import decode
 
 # The end of the former transaction may be on its way yet: that takes a moment.
 _DEFAULTS = {"retry.backoff.ms": "5"}
@@ -521,8 +522,13 @@ def _made_up(place: str, stream: str) -> str:
     """The sink's name: of this stream at this place, and of no other anywhere."""
     store = store_at(place)
     try:
-        wanted = json.dumps({"id": f"holdfast-{secrets.token_hex(8)}-{stream}"}).encode()
-        return str(json.loads(put_or_read(store, _NAME_FILE, [wanted]))["id"])
+        found = read_if_any(store, _NAME_FILE)
+        if found is None:
+            if read_if_any(store, _WRITTEN_FILE) is not None:
+                raise FileMissing(f"{place}/{_NAME_FILE}", "the topic has been written by its id")
+            wanted = encode_sealed({"id": f"holdfast-{secrets.token_hex(8)}-{stream}"})
+            found = put_or_read(store, _NAME_FILE, [wanted])
+        return decode(found, f"{place}/{_NAME_FILE}", lambda said: str(said["id"]))
     finally:
         store.close()
 

@@ -23,10 +23,12 @@ from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.shell.storage.errors import JournalCorrupt, StorageError
 from holdfast.shell.storage.paths import sync_path
 from holdfast.shell.storage.places import is_remote, local_path, store_at
+from holdfast.shell.storage.small_files import open_regular
 from holdfast.shell.stores.base import NameTaken, ObjectMissing, StoreUnavailable
 from holdfast.shell.stores.patience import patiently
 
 _LOG = logging.getLogger(__name__)
+JOURNAL_FOLDER = "coordinator"
 _OBJECTS_MAX = 256
 _POINTS_INTERVAL_S = 0.25
 
@@ -78,10 +80,12 @@ class _FileVolumes:
         self._folder = Path(local_path(folder))
 
     def numbers(self) -> list[int]:
-        return sorted(int(file.stem) for file in self._folder.glob("[0-9]*.journal"))
+        stems = (file.stem for file in self._folder.glob("[0-9]*.journal"))
+        return sorted(int(stem) for stem in stems if stem.isdigit())
 
     def read(self, number: int) -> bytes:
-        return self._path(number).read_bytes()
+        with os.fdopen(open_regular(self._path(number)), "rb") as file:
+            return file.read()
 
     def begin(self, number: int, lines: bytes) -> Volume:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.catch_up import CatchUpWatch, CaughtUp
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.jobs import NodeJobs
-from holdfast.shell.spark.journal import Journal
+from holdfast.shell.spark.journal import JOURNAL_FOLDER, Journal
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.task import TaskSpec
 from holdfast.shell.storage.paths import within
@@ -120,7 +120,7 @@ class Cluster:
         self._router = self._channels.server(WORD_BYTES_MAX)
         self._refused_words = 0
         self._reached_at = self.route(self._bind())
-        self._journal = Journal(os.path.join(spec.root, "coordinator"))
+        self._journal = Journal(os.path.join(spec.root, JOURNAL_FOLDER))
         self._machine = Coordinator(
             spec.plans,
             epoch=self._journal.epoch,

@@ -62,6 +62,7 @@ from holdfast.shell.storage.errors import (
     LogSuperseded,
     SpillLost,
     StorageError,
+    TuplesMissing,
     UnknownStream,
 )
 from holdfast.shell.storage.logs import LogWriter, open_tail, open_writer
@@ -474,13 +475,13 @@ class NodeTask:
         is_secondary = word["is_secondary"]
         if not is_secondary and self._must_wait(word):
             return
-        next_ids = {} if is_secondary else self._open_sinks(incarnation)
+        point = None if word["point"] is None else RestartPoint.from_json(word["point"])
+        next_ids = {} if is_secondary else self._open_sinks(incarnation, point)
         for stream, source in self._spec.sources.items():
             reader = self._sources[stream] = source.open()
             self._descriptors[stream] = stirs(reader)
         if not is_secondary:
             self._lead_sources(incarnation)
-        point = None if word["point"] is None else RestartPoint.from_json(word["point"])
         rounds = self._logged_rounds(point, next_ids)
         self._assignment = Assignment(
             self._epoch, incarnation, point, next_ids, is_secondary, rounds
@@ -536,8 +537,15 @@ class NodeTask:
             if lead is not None:
                 lead(incarnation)
 
-    def _open_sinks(self, incarnation: Incarnation) -> dict[StreamId, int]:
-        """Fence whoever wrote the sinks' logs before; per stream the first id they lack."""
+    def _open_sinks(
+        self, incarnation: Incarnation, point: RestartPoint | None
+    ) -> dict[StreamId, int]:
+        """Fence whoever wrote the sinks' logs before; per stream the first id they lack.
+
+        Raises:
+            TuplesMissing: A log ends before the restart point: that was stored after the tuples
+                before it were durable, so the log has lost some since.
+        """
         for stream, path in self._spec.sink_paths.items():
             self._sinks[stream] = open_writer(
                 path,
@@ -547,10 +555,12 @@ class NodeTask:
                 narrows=True,
                 tail=self._tails.pop(stream, None),
             )
+            _require_whole(path, self._sinks[stream].next_id, stream, point)
         plan = self._spec.plan
         if plan.keeps_rounds:
             log = RoundLogWriter(self._spec.round_place, plan.round_stream, incarnation)
             self._sinks[plan.round_stream] = log
+            _require_whole(self._spec.round_place, log.next_id, plan.round_stream, point)
         return {stream: writer.next_id for stream, writer in self._sinks.items()}
 
     def _follow_sinks(self) -> None:
@@ -584,7 +594,7 @@ class NodeTask:
             return
         incarnation = Incarnation(word["incarnation"])
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
-        next_ids = self._open_sinks(incarnation)
+        next_ids = self._open_sinks(incarnation, point)
         self._lead_sources(incarnation)
         rounds = self._logged_rounds(point, next_ids)
         if isinstance(machine, Node):
@@ -939,6 +949,13 @@ def _known(node: Node | StandbyReplica | None) -> dict[str, Any]:
         "secondaries": node.known_secondaries(),
         "has_joined": node.has_joined,
     }
+
+
+def _require_whole(place: str, end: int, stream: str, point: RestartPoint | None) -> None:
+    """Raise `TuplesMissing` if a log ends before what was durable when the point was stored."""
+    wanted = 0 if point is None else point.next_ids.get(stream, 0)
+    if end < wanted:
+        raise TuplesMissing(place, end, wanted)
 
 
 def _append(writer: LogWriter | RoundLogWriter, batch: TupleBatch) -> None:

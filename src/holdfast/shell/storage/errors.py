@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from holdfast.api.errors import HoldfastError
 
 
@@ -20,6 +22,28 @@ class StreamLogCorrupt(StorageError):
         )
 
 
+class FileDamaged(StorageError):
+    """A file is not what was written."""
+
+    def __init__(self, place: str | os.PathLike[str], reason: str) -> None:
+        """Name the file, what is wrong, and the cure."""
+        super().__init__(
+            f"{os.fspath(place)} is damaged: {reason}. Restore it from a copy, or begin again in "
+            "a new checkpointLocation"
+        )
+
+
+class FileMissing(StorageError):
+    """A file is gone that had been written."""
+
+    def __init__(self, place: str | os.PathLike[str], evidence: str) -> None:
+        """Name the file, how it is known that it was there, and the cure."""
+        super().__init__(
+            f"{os.fspath(place)} is missing, although {evidence}. Restore it from a copy, or begin "
+            "again in a new checkpointLocation"
+        )
+
+
 class TuplesMissing(StorageError):
     """Tuples that a reader needs are no longer, or not, in the log."""
 
@@ -27,7 +51,7 @@ class TuplesMissing(StorageError):
         """Name the log and the ids [first_id, next_id)."""
         super().__init__(
             f"{path}: tuples {first_id} to {next_id - 1} are missing; they were trimmed, or a "
-            "segment file is gone. Restore it from a copy, or begin at a later tuple"
+            "file there is gone or damaged. Restore it from a copy, or begin at a later tuple"
         )
 
 
@@ -41,6 +65,19 @@ class BadName(StorageError, ValueError):
 
 class SchemaMismatch(StorageError):
     """Rows that do not fit a log's schema."""
+
+
+class WrittenByOther(StorageError):
+    """A log has a writer of this incarnation or a later one, which only a journal can give."""
+
+    def __init__(self, path: str | os.PathLike[str], found: int, own: int) -> None:
+        """Name the log, both incarnations, and the cure."""
+        super().__init__(
+            f"{os.fspath(path)} is written by incarnation {found}, this is {own}: another query "
+            "writes there, or the journal of this location (coordinator/) has lost what it said. "
+            "Stop the other query, or restore the journal from a copy, or begin again in a new "
+            "checkpointLocation"
+        )
 
 
 class LocationInUse(StorageError):

@@ -33,7 +33,13 @@ from holdfast.core.haunit.events import ENOUGH_TUPLES
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.core.queues.lateness import Lateness
-from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
+from holdfast.core.wire.sealed_json import encode_sealed
+from holdfast.shell.storage.errors import (
+    FileDamaged,
+    SchemaMismatch,
+    StorageError,
+    UnknownStream,
+)
 from holdfast.shell.storage.log_follower import LoggedBatch
 from holdfast.shell.storage.logs import LogWriter, open_reader, open_writer
 from holdfast.shell.storage.paths import checked_name, sync_path
@@ -45,6 +51,7 @@ from holdfast.shell.storage.places import (
     read_if_any,
     store_at,
 )
+from holdfast.shell.storage.small_files import decode
 
 if TYPE_CHECKING:
     from holdfast.shell.stores.base import CheckpointStore
@@ -100,10 +107,15 @@ def read_meta(root: str) -> IngestMeta:
     """The log's description. Raises `UnknownStream` if there is none."""
     found = read_if_any(store_at(root), _META) if has_files(root) else None
     if found is None:
-        raise UnknownStream(f"{root} is no ingest log: it has no meta.json")
-    value = json.loads(found)
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"])))
-    return IngestMeta(schema, value["time"], value["delay_us"])
+        raise UnknownStream(
+            f"{root} is no ingest log: it has no {_META}; if that is lost, restore it from a copy"
+        )
+    return decode(found, f"{root}/{_META}", _meta_from)
+
+
+def _meta_from(value: dict[str, Any]) -> IngestMeta:
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"], validate=True)))
+    return IngestMeta(schema, str(value["time"]), int(value["delay_us"]))
 
 
 def prepare(root: str, meta: IngestMeta) -> None:
@@ -117,7 +129,7 @@ def prepare(root: str, meta: IngestMeta) -> None:
         "time": meta.time_column,
         "delay_us": meta.delay_us,
     }
-    store, content = store_at(root), _json(value)
+    store, content = store_at(root), encode_sealed(value)
     # Looked at first: every batch of Spark comes by here, and what is put is made durable.
     if (read_if_any(store, _META) or put_or_read(store, _META, [content])) == content:
         return
@@ -492,7 +504,7 @@ def _counted(place: str, count: int, records: Iterable[LoggedBatch]) -> Iterator
         seen += record.count
         yield record
     if seen != count:
-        raise StorageError(f"{place} holds {seen} rows, its commit says {count}")
+        raise FileDamaged(place, f"it holds {seen} rows, its commit says {count}")
 
 
 def _records(place: str) -> Iterator[LoggedBatch]:

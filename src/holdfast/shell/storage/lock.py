@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from holdfast.shell.storage.errors import LocationInUse
+from holdfast.shell.storage.small_files import open_regular
 
 
 class LocationLock:
@@ -18,8 +19,7 @@ class LocationLock:
 
     def __init__(self, location: str) -> None:
         """Take the lock. Raises `LocationInUse` when another query holds it."""
-        path = Path(location, "lock")
-        self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._file = open_regular(Path(location, "lock"), os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -24,6 +24,7 @@ from holdfast.shell.storage.errors import (
     SchemaMismatch,
     StorageError,
     StreamLogCorrupt,
+    WrittenByOther,
 )
 from holdfast.shell.storage.places import store_at
 from holdfast.shell.stores.base import (
@@ -106,9 +107,7 @@ class PartLogWriter:
         marks = self._store.names(log_parts.MARKS)
         newest = log_parts.newest_incarnation(marks)
         if newest >= self._incarnation:
-            raise StorageError(
-                f"{self._path} is written by incarnation {newest}, this is {self._incarnation}"
-            )
+            raise WrittenByOther(self._path, newest, self._incarnation)
         for owner in reversed(log_parts.owners(marks)):
             names = self._store.names(log_parts.folder_of(owner.incarnation))
             parts = [part for name in names if (part := log_parts.parse_part(name))]

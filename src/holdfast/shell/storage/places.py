@@ -9,11 +9,15 @@ driver and on every executor.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.shell.storage.paths import checked_name
+import xxhash
+
+from holdfast.shell.storage.errors import FileDamaged, FileMissing
+from holdfast.shell.storage.small_files import decode_text
 from holdfast.shell.stores.base import CheckpointStore, NameTaken, ObjectMissing
 from holdfast.shell.stores.file_system import open_url
 from holdfast.shell.stores.folder import FolderStore
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOCAL = "file://"
+DATAFLOW_FILE = "dataflow.txt"
+_ID_FILE = "location.id"
+_OLD_ID = re.compile("[0-9a-f]{16}")
 
 
 def local_path(place: str) -> str:
@@ -81,9 +88,27 @@ def read_if_any(store: CheckpointStore, name: str) -> bytes | None:
 
 
 def location_id(location: str) -> str:
-    """What tells a checkpoint location from all others; made up when it is first asked for."""
-    store, name = store_at(location), "location.id"
-    found = read_if_any(store, name)
+    """What tells a checkpoint location from all others; made up when it is first asked for.
+
+    That is before the dataflow is recorded there.
+
+    Raises:
+        FileDamaged: It is not what was made up.
+        FileMissing: It is gone; checkpoints elsewhere may lie under it.
+    """
+    store, place = store_at(location), os.path.join(location, _ID_FILE)
+    found = read_if_any(store, _ID_FILE)
     if found is None:
-        found = put_or_read(store, name, [secrets.token_hex(8).encode()])
-    return checked_name(found.decode())
+        if read_if_any(store, DATAFLOW_FILE) is not None:
+            raise FileMissing(place, "a query has run here")
+        made_up = secrets.token_hex(8)
+        found = put_or_read(store, _ID_FILE, [f"{_check_digits(made_up)}-{made_up}".encode()])
+    text = decode_text(found, place)
+    digits, _, made_up = text.partition("-")
+    if digits != _check_digits(made_up) and _OLD_ID.fullmatch(text) is None:
+        raise FileDamaged(place, "it is no id")
+    return text
+
+
+def _check_digits(made_up: str) -> str:
+    return f"{xxhash.xxh3_64_intdigest(made_up.encode()):016x}"[:4]

@@ -28,9 +28,11 @@ from holdfast.shell.storage.errors import (
     StorageError,
     StreamLogCorrupt,
     TuplesMissing,
+    WrittenByOther,
 )
 from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.paths import sync_path
+from holdfast.shell.storage.small_files import open_regular
 
 SEGMENT_BYTES = 256 << 20
 _UNSYNCED_BYTES = 8 << 20
@@ -92,7 +94,7 @@ class _SegmentReader:
         self.segment = segment
         self._skips = skips
         self._is_finished = is_finished
-        self._file = os.open(segment.path, os.O_RDONLY)
+        self._file = open_regular(segment.path)
         self.offset = 0
         self._buffer: bytes | mmap.mmap = b""
         self._buffer_at = 0
@@ -398,10 +400,7 @@ class StreamLogWriter:
             return
         last = existing[-1]
         if last.incarnation >= self._incarnation:
-            raise StorageError(
-                f"{self._folder} is written by incarnation {last.incarnation}, "
-                f"this is {self._incarnation}"
-            )
+            raise WrittenByOther(self._folder, last.incarnation, self._incarnation)
         for segment in reversed(existing):
             # A tail elsewhere may have seen less, and what a zombie has written since.
             if tail is not None and tail.is_in(segment):

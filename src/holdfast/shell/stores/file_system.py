@@ -23,10 +23,12 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
+from holdfast.shell.storage.errors import FileDamaged
 from holdfast.shell.storage.paths import check_url, object_parts, refuse_links
 from holdfast.shell.stores.base import (
     CheckpointStore,
     NameTaken,
+    ObjectDamaged,
     ObjectMissing,
     ObjectWriter,
     StoreUnavailable,
@@ -197,8 +199,10 @@ def _errors(shown: str) -> Any:
     """What file systems raise, as our own errors. They are many: each has its own client."""
     try:
         yield
-    except (ObjectMissing, StoreUnavailable):
+    except (ObjectDamaged, ObjectMissing, StoreUnavailable):
         raise
+    except IsADirectoryError as error:
+        raise ObjectDamaged(str(FileDamaged(shown, "it is a folder"))) from error
     except FileExistsError as error:
         raise NameTaken(f"{shown} exists already") from error
     except FileNotFoundError as error:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.shell.storage.errors import FileDamaged
 from holdfast.shell.storage.paths import object_parts, refuse_links, sync_path
+from holdfast.shell.storage.small_files import open_regular
 from holdfast.shell.stores.base import (
     CheckpointStore,
     NameTaken,
@@ -132,9 +134,11 @@ class FolderStore(CheckpointStore):
         """An object's file, open; raises as `read_into` for what goes wrong with it."""
         path = self._path(name)
         try:
-            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            file = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError as error:
             raise ObjectMissing(f"{path} is missing") from error
+        except FileDamaged as error:
+            raise ObjectDamaged(str(error)) from error
         except OSError as error:
             raise StoreUnavailable(f"{path}: {error.strerror}") from error
         try:

@@ -15,6 +15,7 @@ from kafka_topics import committed, produce, tuple_ids
 
 from holdfast.chaos.kafka_broker import KafkaBroker
 from holdfast.core.model.ids import END_US, Incarnation
+from holdfast.core.queues.idle_floor import idle_floor_us
 from holdfast.shell.kafka.client import KafkaCluster, KafkaError
 from holdfast.shell.kafka.decoding import Decoder, attributes_of
 from holdfast.shell.kafka.encoding import Encoder
@@ -197,6 +198,63 @@ def test_late_tuples_are_put_aside_and_an_idle_partition_holds_up_nothing(
     produce(kafka, "idle", [(1, event(100, 3)), (1, event(101, 9)), (0, event(102, 20))])
     node.read_until(lambda n: n.next_id == 12)
     assert node.rows[10:] == [101, 102] or node.rows[10:] == [102, 101]
+    node.reader.close()
+
+
+def test_an_idle_instance_promises_what_the_others_have_and_so_does_its_replacement(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("floor", 2)
+    busy, idle = (
+        led(source(kafka, "floor", tmp_path, instance=i, instances=2, idle_ms=200), 1)
+        for i in (0, 1)
+    )
+    start_us = 1_767_225_600 * SECOND_US
+    produce(kafka, "floor", [(0, event(n, n)) for n in range(10)])
+
+    def hears(node: Node) -> bool:
+        busy.read()
+        floor_us = idle_floor_us([busy.reader.reached, node.reader.reached])
+        node.reader.tell_floor(floor_us)
+        return node.boundary_us == start_us + 9 * SECOND_US
+
+    idle.read_until(lambda _: idle.reader.reached is not None and idle.reader.reached.is_idle)
+    assert idle.boundary_us < 0
+    idle.read_until(hears)
+    idle.reader.close()
+    produce(kafka, "floor", [(1, event(100, 8)), (1, event(101, 9))])
+    again = led(source(kafka, "floor", tmp_path, instance=1, instances=2, idle_ms=200), 2)
+    again.read_until(lambda n: n.next_id == 1)
+    assert again.rows == [101]
+    late = again.reader._ingest
+    assert late is not None
+    assert late.late_tuples == 1
+    again.reader.close()
+    busy.reader.close()
+
+
+def test_a_promise_at_the_end_of_a_log_is_shown_by_whoever_takes_over(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create_topic("promised", 2)
+    spec = source(kafka, "promised", tmp_path, idle_ms=200)
+    produce(kafka, "promised", [(0, event(1, 9))])
+    promised_us = (1_767_225_600 + 9) * SECOND_US
+    node = led(spec, 1).read_until(lambda n: n.boundary_us == promised_us)
+    node.reader.close()
+    spec = source(kafka, "promised", tmp_path, idle_ms=None)  # Nothing moves it any more.
+    for incarnation in (2, 3):
+        again = led(spec, incarnation).read_until(lambda n: n.boundary_us == promised_us)
+        assert again.rows == [1]
+        again.reader.close()
+
+
+def test_the_partition_that_holds_up_time_is_named(kafka: KafkaBroker, tmp_path: Path) -> None:
+    kafka.create_topic("held", 3)
+    node = led(source(kafka, "held", tmp_path), 1)
+    produce(kafka, "held", [(p, event(p, 9)) for p in (0, 2)])
+    node.read_until(lambda n: n.next_id == 2 and n.reader.is_held_up)
+    assert node.reader.slowest == "partition 1 of topic 'held'"
     node.reader.close()
 
 

@@ -201,6 +201,37 @@ def test_a_query_waits_for_a_broker_and_goes_on_where_it_was_stopped(
     assert counted(kafka, "patient-out") == wanted
 
 
+def test_an_instance_without_records_holds_up_no_window_and_a_source_that_does_is_named(
+    spark: SparkSession, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    kafka.create_topic("sparse", 2)
+    kafka.create_topic("silent", 1)
+    produce(kafka, "sparse", [(0, value) for _, value in events(1_000)])
+    flow = hf.Dataflow("sparse")
+    given: dict[str, Any] = {"servers": kafka.servers, "schema": SCHEMA, "time": "at"}
+    bids = flow.source_kafka(
+        topic="sparse", name="bids", idle="500 milliseconds", partitions=2, **given
+    )
+    counts = bids.window(hf.tumbling("2 seconds")).aggregate("count(*) AS n", name="counts")
+    counts.sink("counted")
+    silent = flow.source_kafka(topic="silent", name="silent", idle=None, **given)
+    silent.union(bids).sink("merged")
+    query = flow.start(spark, checkpointLocation=str(tmp_path), options=_OPTIONS)
+    note = "source silent[0] has held up event time at its beginning for"
+    wait_until(lambda: query.lastProgress["numOutputRows"] == 4, query)
+    query.kill("bids[1]")
+    wait_until(lambda: has_note(query, note), query)
+    (held,) = [each for each in query.lastProgress["heldUp"] if each["source"] == "silent"]
+    assert held["why"] == "partition 0 of topic 'silent'"
+    produce(kafka, "sparse", [(0, value) for _, value in events(1_500)[1_000:]])
+    wait_until(lambda: query.lastProgress["numOutputRows"] == 7, query)
+    query.stop()
+    assert query.to_dataframe("merged").count() == 0
+    assert [row.n for row in query.to_dataframe("counted").orderBy("window_start").collect()] == [
+        200
+    ] * 7
+
+
 def test_records_that_cannot_be_decoded_are_dead_letters_or_an_error(
     spark: SparkSession, tmp_path: Path, kafka: KafkaBroker
 ) -> None:

@@ -20,6 +20,7 @@ from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
     from holdfast.api.planning import Plan
+    from holdfast.core.coordinator.held_up import HeldUp
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import NodeId, StreamId
     from holdfast.shell.spark.launch import NodeReport
@@ -86,6 +87,7 @@ class Heard:
         refused: As `Query.refused()`.
         committed: Per source stream the rows that its log holds; None: nobody knows.
         begun: Where each node was when this query started it first.
+        held_up: The sources that hold up event time.
     """
 
     reports: Mapping[NodeId, NodeReport]
@@ -97,6 +99,7 @@ class Heard:
     refused: Mapping[str, Mapping[str, int]]
     committed: Mapping[str, int | None]
     begun: Mapping[NodeId, RestartPoint]
+    held_up: Sequence[HeldUp] = ()
 
 
 class _Rows:
@@ -208,6 +211,7 @@ class ProgressMaker:
                 "refusedHandshakes": sum(counts["handshakes"] for counts in heard.refused.values()),
                 "latencyMs": latency_of(reports).summary(),
                 "eventTime": _event_time(heard, self._plan),
+                "heldUp": [_held_up(holder) for holder in heard.held_up],
                 "stateOperators": _state_operators(self._units, heard),
                 "sources": sources,
                 "sink": {"description": ", ".join(self._sinks()), "numOutputRows": written},
@@ -334,10 +338,34 @@ def _event_time(heard: Heard, plan: Plan) -> dict[str, str]:
         for node in plan.nodes
         if any(output.is_sink for output in node.outputs)
     ]
-    slowest = min(reached, default=BEGINNING_US)
-    if slowest in (BEGINNING_US, END_US) or abs(slowest) > 2**53:
-        return {}
-    return {"watermark": _timestamp(slowest / 1e6)}
+    watermark = _dated(min(reached, default=BEGINNING_US))
+    return {} if watermark is None else {"watermark": watermark}
+
+
+def _dated(boundary_us: int) -> str | None:
+    """A boundary as a time; None if it is none."""
+    if boundary_us in (BEGINNING_US, END_US) or abs(boundary_us) > 2**53:
+        return None
+    return _timestamp(boundary_us / 1e6)
+
+
+def _held_up(holder: HeldUp) -> dict[str, Any]:
+    return {
+        "source": holder.stream.rpartition("[")[0],
+        "stream": holder.stream,
+        "watermark": _dated(holder.boundary_us),
+        "forMs": holder.for_ms,
+        "why": holder.slowest,
+    }
+
+
+def held_up_note(holder: HeldUp) -> str:
+    """The same for people."""
+    at, why = _dated(holder.boundary_us), holder.slowest and f": {holder.slowest}"
+    since = f"{holder.for_ms // 1000} s"
+    return (
+        f"source {holder.stream} has held up event time at {at or 'its beginning'} for {since}{why}"
+    )
 
 
 def _state_operators(units: dict[str, list[NodePlan]], heard: Heard) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ from holdfast.api.kafka import check_topics
 from holdfast.api.measurements import Measurements, Observed, measure
 from holdfast.api.options import PREFIX, read_options
 from holdfast.api.planning import Plan, plan_dataflow
-from holdfast.api.progress import Heard, Progress, ProgressMaker, latency_of
+from holdfast.api.progress import Heard, Progress, ProgressMaker, held_up_note, latency_of
 from holdfast.api.protections import Checkpointed, Protection, Protections
 from holdfast.api.reporter import Reporter
 from holdfast.api.rescaling import Rescaling, described, settle
@@ -597,6 +597,7 @@ class Query:
             },
             "notes": [
                 *self._waiting_notes(),
+                *map(held_up_note, self._cluster.held_up()),
                 *(str(each) for each in self._lacking),
                 *self._retention_notes(),
                 *self._placement_notes(),
@@ -701,6 +702,7 @@ class Query:
                 self.refused(),
                 self._rows_committed(),
                 dict(cluster.begun),
+                cluster.held_up(),
             )
         )
 

@@ -93,7 +93,14 @@ class _Words:
             {"kind": "failed", "reason": "made up", "is_fatal": True},
             {"kind": "promoted"},
             {"kind": "caught-up", "replayed_tuples": 7},
-            {"kind": "alive", "peers": {}, "secondaries": {}, "has_joined": True, "waits": []},
+            {
+                "kind": "alive",
+                "peers": {},
+                "secondaries": {},
+                "has_joined": True,
+                "waits": [],
+                "reached": {},
+            },
             {"kind": "gap", "stream": "x", "from_id": 1, "to_id": 2},
             {
                 "kind": "hello",

@@ -71,6 +71,7 @@ from holdfast.core.coordinator.events import (
     SendPromotion,
     Started,
     TaskEnded,
+    TellFloor,
     TellPeer,
     TellPointStored,
     WriteEnded,
@@ -78,6 +79,7 @@ from holdfast.core.coordinator.events import (
     WriteWanted,
     ZombieHeard,
 )
+from holdfast.core.coordinator.idle_floors import IdleFloors
 from holdfast.core.coordinator.instance import Instance, NodeState, Recovery, Replica
 from holdfast.core.coordinator.silence import SilenceWatch
 from holdfast.core.errors import InvariantViolation
@@ -138,6 +140,7 @@ class Coordinator:
         }
         self._receivers = {plan.node: frozenset(plan.receivers()) for plan in plans}
         self._unfinished = dict.fromkeys(self._instances)
+        self._floors = IdleFloors(plans)
         self._silence = SilenceWatch(_CHECK_INTERVAL_MS + limits.keep_alive_ms)
         self._requests: dict[int, Callable[[int], list[Effect]]] = {}
         self._next_request = 1
@@ -553,11 +556,28 @@ class Coordinator:
         if alive.has_joined and replica is instance.secondary and not replica.has_joined:
             replica.has_joined = True
             effects += self._store_held(instance, now_ms)
+        if replica is instance.primary and alive.incarnation == replica.incarnation:
+            effects += self._tell_floors(alive, replica)
         for peer in self._known_to(instance):
             told = self._told(alive.node, replica, peer)
             if told is not None and not self._is_known(alive, told):
                 effects.append(told)
         return effects
+
+    def _tell_floors(self, alive: KeepAliveReceived, replica: Replica) -> list[Effect]:
+        """What its idle sources may promise."""
+        if replica.task is None:
+            return []
+        floors = self._floors.heard(
+            alive.node,
+            alive.incarnation,
+            alive.reached,
+            lambda node: self._instances[node].primary.incarnation,
+        )
+        return [
+            TellFloor(alive.node, replica.task, alive.incarnation, stream, floor_us)
+            for stream, floor_us in floors
+        ]
 
     def _is_known(self, alive: KeepAliveReceived, told: TellPeer) -> bool:
         """Whether a node knows what it would be told. Secondaries concern producers alone."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.machine import Effect, Stimulus
-from holdfast.core.model.ids import Incarnation, NodeId
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment
+    from holdfast.core.queues.idle_floor import Reached
     from holdfast.core.recovery.restart_point import RestartPoint
 
 # -- stimuli --------------------------------------------------------------------------------
@@ -59,6 +60,7 @@ class KeepAliveReceived(Stimulus):
             word of a new one was lost, it is repeated.
         secondaries: The same of their secondaries, and of its own.
         has_joined: Whether it is a secondary that all its producers serve.
+        reached: How far its sources are, of those that may be idle.
     """
 
     node: NodeId
@@ -66,6 +68,7 @@ class KeepAliveReceived(Stimulus):
     peers: dict[NodeId, Incarnation]
     secondaries: dict[NodeId, Incarnation] = field(default_factory=dict)
     has_joined: bool = False
+    reached: dict[StreamId, Reached] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +247,25 @@ class TellPointStored(Effect):
     task: str
     incarnation: Incarnation
     sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellFloor(Effect):
+    """Tell a primary what an idle source of its may promise.
+
+    Attributes:
+        node: The node.
+        task: Of its primary.
+        incarnation: As which it counts.
+        stream: The source's.
+        floor_us: See `queues/idle_floor.py`.
+    """
+
+    node: NodeId
+    task: str
+    incarnation: Incarnation
+    stream: StreamId
+    floor_us: int
 
 
 @dataclass(frozen=True, slots=True)

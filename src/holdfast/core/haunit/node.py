@@ -993,6 +993,14 @@ class Node:
         """Tuples processed, replayed ones included."""
         return self._input_tuples
 
+    def source_boundaries(self) -> dict[StreamId, int]:
+        """Per source that the node reads, what it has promised."""
+        return {
+            source.spec.stream: source.queue.boundary_us
+            for source in self._inputs.all()
+            if source.spec.producer is None
+        }
+
     def positions(self) -> dict[str, dict[StreamId, int]]:
         """Per input stream the id before which all was processed, per output stream the next id."""
         processed = self._inputs.processed_before

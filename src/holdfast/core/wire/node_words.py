@@ -62,6 +62,18 @@ def _are_counts_or_none(value: object) -> bool:
     )
 
 
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_number(each) for each in value.values())
+
+
+def _are_texts_by_name(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_text(each) for each in value.values())
+
+
+def _are_flags(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_flag(each) for each in value.values())
+
+
 def _are_buckets(value: object) -> bool:
     return isinstance(value, dict) and all(
         key.isascii() and key.isdigit() and len(key) < 20 and _is_count(each)
@@ -89,6 +101,19 @@ _PEER: Final[Fields] = {
 }
 
 
+_REACHED: Final[Fields] = {
+    "boundary_us": _is_number,
+    "furthest_us": _is_number,
+    "is_idle": _is_flag,
+}
+
+
+def _are_reached(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(each, dict) and _misfit(each, _REACHED) is None for each in value.values()
+    )
+
+
 def _are_peers(value: object) -> bool:
     return isinstance(value, list) and all(
         isinstance(each, dict) and _misfit(each, _PEER) is None for each in value
@@ -104,6 +129,9 @@ _STATISTICS: Final[Fields] = {
     "processed": _are_counts,
     "next_ids": _are_counts,
     "source_rows": _are_counts_or_none,
+    "boundaries": _are_numbers,
+    "slowest": _are_texts_by_name,
+    "held_up": _are_flags,
 }
 """Fields of an `alive` that has any of them."""
 
@@ -120,6 +148,7 @@ TO_COORDINATOR: Final[Mapping[str, Fields]] = {
         "secondaries": _are_counts,
         "has_joined": _is_flag,
         "waits": _are_texts,
+        "reached": _are_reached,
     },
     "point": {"point": _is_point},
     "checkpoint": {
@@ -158,6 +187,7 @@ TO_NODE: Final[Mapping[str, Fields]] = {
     "peer": _PEER,
     "promote": {"incarnation": _is_count, "point": _is_point_or_none},
     "stored": {"sequence": _is_count},
+    "floor": {"stream": _is_text, "floor_us": _is_number},
 }
 
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
 from holdfast.core.model.tuples import TupleType, with_time
+from holdfast.core.queues.idle_floor import Reached
 from holdfast.core.queues.partition_boundaries import PartitionBoundaries
 from holdfast.shell.kafka.client import (
     KafkaCluster,
@@ -47,6 +48,7 @@ _BYTES_MAX = 8 << 20
 _SAVE_S = 5.0
 _LOOK_S = 0.5
 _CLOSE_S = 10.0
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,10 @@ class KafkaIngest:
         self.begun_at = self._writer.next_id
         self.durable_before = self._writer.next_id  # the reader may show ids before it
         self.boundary_us = self._writer.boundary_us  # durable too
+        self.floor_us = BEGINNING_US  # what the reader was told that an idle instance may promise
+        self.reached: Reached | None = None  # None: nothing is known yet
+        self.slowest = ""  # the partitions that hold back its boundary
+        self.is_held_up = False  # others of its partitions are further
         self.late_tuples = 0
         self.trouble = ""
         self.error: Exception | None = None
@@ -228,6 +234,7 @@ class KafkaIngest:
             idle_ms=self._reading.idle_ms,
             boundary_us=self._writer.boundary_us,
             newest_us={p: found.newest_us for p, found in positions.of.items()},
+            is_sole=self._reading.instances == 1,
         )
         for partition in own:
             if partition not in positions.of:
@@ -317,19 +324,29 @@ class _Following:
     def turn(self) -> bool:
         """Take what there is; True when all that is wanted has been read."""
         records = self._take()
+        self._boundaries.looked(time.monotonic_ns() // 1_000_000)
         if records.offsets:
             self._log(records)
         self._look_at_ends()
+        self._boundaries.told(self._ingest.floor_us)
         if self._boundaries.advance() > self._ingest.boundary_us and not self._is_done:
             self._ingest.append(self._nothing(), self._boundaries.boundary_us, 0)
         if self._is_done:
             self._ingest.end()
             self._positions.save(self._ingest.next_id)
+            self._tell()
             return True
+        self._tell()
         if time.monotonic() - self._saved_s > _SAVE_S:
             self._saved_s = time.monotonic()
             self._positions.save(self._ingest.next_id)
         return False
+
+    def _tell(self) -> None:
+        """How far the instance is, and what holds it up."""
+        self._ingest.reached = self._boundaries.reached(self._ingest.boundary_us)
+        slowest, self._ingest.is_held_up = self._boundaries.slowest()
+        self._ingest.slowest = _named(slowest, self._ingest.reading.topic)
 
     def _look_at_ends(self) -> None:
         """Which partitions hold up time no more."""
@@ -462,6 +479,15 @@ def _offset(wanted: str | dict[int, int], partition: int, known: tuple[int, int]
     if isinstance(wanted, str):
         return last if wanted == "latest" else first
     return wanted.get(partition, first)
+
+
+def _named(partitions: list[int], topic: str) -> str:
+    """Partitions, for people; empty: there are none."""
+    if not partitions:
+        return ""
+    shown = ", ".join(map(str, partitions[:_SHOWN]))
+    more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
+    return f"partition{'s' * (len(partitions) > 1)} {shown}{more} of topic {topic!r}"
 
 
 def too_few(topic: str, partitions: int, instances: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
 from holdfast.core.model.tuples import TupleBatch
+from holdfast.core.queues.idle_floor import Reached
 from holdfast.shell.kafka.ingest import KafkaIngest, TopicReading
 from holdfast.shell.sources.base import SourceRows
 from holdfast.shell.sources.log_source import LogSourceSpec
@@ -75,6 +76,26 @@ class KafkaReader:
         """What the source waits for; empty: nothing."""
         return "" if self._ingest is None else self._ingest.trouble
 
+    @property
+    def slowest(self) -> str:
+        """What within the source holds back its boundary; empty: nothing is known."""
+        return "" if self._ingest is None else self._ingest.slowest
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether others of its partitions are further."""
+        return self._ingest is not None and self._ingest.is_held_up
+
+    @property
+    def reached(self) -> Reached | None:
+        """How far it is; None as long as it does not lead, or nothing is known."""
+        return None if self._ingest is None else self._ingest.reached
+
+    def tell_floor(self, floor_us: int) -> None:
+        """What it may promise as long as it is idle."""
+        if self._ingest is not None:
+            self._ingest.floor_us = floor_us
+
     def newest_id(self) -> int:
         """The end of what has been logged when this node came up."""
         return 0 if self._ingest is None else self._ingest.begun_at
@@ -107,6 +128,9 @@ class KafkaReader:
             batches.append(self._held.popleft())
         if not self._held:
             self._boundary_us = max(self._boundary_us, min(rows.boundary_us, durable_us))
+        if ingest is not None and not self._held and self._read_before >= durable_before:
+            # A promise at the very end may stand in a segment that its successor has taken over.
+            self._boundary_us = max(self._boundary_us, durable_us)
         late, self._late_tuples = late - self._late_tuples, late
         return SourceRows(tuple(batches), self._boundary_us, late)
 

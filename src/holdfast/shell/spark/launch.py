@@ -20,11 +20,13 @@ import zmq
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.coordinator import Coordinator, CoordinatorLimits
+from holdfast.core.coordinator.held_up import HeldUp, SourcePromise, held_up, meetings
 from holdfast.core.coordinator.host_choice import Executor
 from holdfast.core.coordinator.instance import Instance, NodeState, Replica
 from holdfast.core.haunit.plan import NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.queues.idle_floor import Reached
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.node_words import WORD_BYTES_MAX, Task, decode_from_node, task_of
@@ -67,6 +69,7 @@ class NodeReport:
     processed: dict[str, int] = field(default_factory=dict)  # per input stream, exclusive
     next_ids: dict[str, int] = field(default_factory=dict)  # per output stream
     source_rows: dict[str, int | None] = field(default_factory=dict)  # read of each source's log
+    promises: dict[StreamId, SourcePromise] = field(default_factory=dict)  # of its sources
     reports: int = 0  # how often its task has said all this
 
 
@@ -107,6 +110,7 @@ class Cluster:
         self._sc = spark.sparkContext
         self._spec = spec
         self._plans = {plan.node: plan for plan in spec.plans}
+        self._meetings = meetings(spec.plans)
         self._places = {
             (kind, node): within(spec.root, kind, node)
             for kind in ("rounds", "spill")
@@ -200,6 +204,13 @@ class Cluster:
     def instance(self, node: NodeId) -> Instance:
         """What the coordinator knows of a node."""
         return self._machine.instance(node)
+
+    def held_up(self) -> list[HeldUp]:
+        """Which sources hold up event time now; none when the query is over."""
+        if self._is_stopping.is_set():
+            return []
+        promises = {s: p for r in list(self.reports.values()) for s, p in r.promises.items()}
+        return held_up(self._meetings, promises, _now_ms())
 
     def refused(self) -> dict[str, dict[str, int]]:
         """Frames and handshakes refused so far, by the coordinator and by each node.
@@ -429,6 +440,7 @@ class Cluster:
         report.processed = word["processed"]
         report.next_ids = word["next_ids"]
         report.source_rows = word["source_rows"]
+        report.promises = _promises(word, report.promises)
         report.reports += 1
         node = NodeId(word["node"])
         if self.reports[node] is report:
@@ -478,6 +490,9 @@ class Cluster:
                 self._unwritten.append(effect)
             case c.SendAssignment():
                 self._send_assignment(effect)
+            case c.TellFloor():
+                floor = {"kind": "floor", "stream": effect.stream, "floor_us": effect.floor_us}
+                self._say(effect.task.encode(), floor)
             case c.TellPeer():
                 self._say(effect.task.encode(), {"kind": "peer", **_peer(effect)})
             case c.SendPromotion():
@@ -627,7 +642,32 @@ def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> S
             peers = {NodeId(k): Incarnation(v) for k, v in word["peers"].items()}
             secondaries = {NodeId(k): Incarnation(v) for k, v in word["secondaries"].items()}
             has_joined = word["has_joined"]
-            return c.KeepAliveReceived(node, incarnation, peers, secondaries, has_joined)
+            reached = {StreamId(s): _reached(each) for s, each in word["reached"].items()}
+            return c.KeepAliveReceived(node, incarnation, peers, secondaries, has_joined, reached)
+
+
+def _promises(
+    word: dict[str, Any], former: dict[StreamId, SourcePromise]
+) -> dict[StreamId, SourcePromise]:
+    """What a node's sources have promised, and since when."""
+    now_ms = _now_ms()
+    promises: dict[StreamId, SourcePromise] = {}
+    for name, boundary_us in word["boundaries"].items():
+        stream = StreamId(name)
+        known = former.get(stream)
+        is_same = known is not None and known.boundary_us == boundary_us
+        promises[stream] = SourcePromise(
+            boundary_us,
+            known.since_ms if known is not None and is_same else now_ms,
+            word["reached"].get(name, {}).get("is_idle", False),
+            word["held_up"].get(name, False),
+            word["slowest"].get(name, ""),
+        )
+    return promises
+
+
+def _reached(said: dict[str, Any]) -> Reached:
+    return Reached(said["boundary_us"], said["furthest_us"], said["is_idle"])
 
 
 def _peer(told: c.TellPeer) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -465,6 +465,10 @@ class NodeTask:
             self._pending.append(events.WriteAdmitted())
         elif kind == "stored":
             self._pending.append(events.RestartPointStored(word["sequence"]))
+        elif kind == "floor":
+            tell = getattr(self._sources.get(word["stream"]), "tell_floor", None)
+            if tell is not None:
+                tell(word["floor_us"])
 
     def _begin(self, word: dict[str, Any]) -> None:
         """The assignment is here: open sinks, bring up the state, meet the neighbours."""
@@ -677,7 +681,13 @@ class NodeTask:
 
     def _alive(self, node: Node | StandbyReplica | None) -> bytes:
         word = {"kind": "alive", "node": self._name, "incarnation": self._incarnation}
-        return json.dumps({**word, **_known(node), "waits": self._waits()}).encode()
+        said = {"waits": self._waits(), "reached": self._reached()}
+        return json.dumps({**word, **_known(node), **said}).encode()
+
+    def _reached(self) -> dict[StreamId, dict[str, Any]]:
+        """How far its sources are, of those that may be idle."""
+        known = ((s, getattr(source, "reached", None)) for s, source in self._sources.items())
+        return {stream: asdict(reached) for stream, reached in known if reached is not None}
 
     def _waits(self) -> list[str]:
         """What the node waits for, for people."""
@@ -713,6 +723,7 @@ class NodeTask:
             "alive",
             **_known(node),
             waits=self._waits(),
+            reached=self._reached(),
             is_secondary=node.is_secondary,
             statistics=statistics,
             latency=self._latency.counts,
@@ -727,6 +738,9 @@ class NodeTask:
                 stream: getattr(reader, "rows_read", None)
                 for stream, reader in self._sources.items()
             },
+            boundaries=node.source_boundaries() if isinstance(node, Node) else {},
+            slowest={s: getattr(reader, "slowest", "") for s, reader in self._sources.items()},
+            held_up={s: getattr(r, "is_held_up", False) for s, r in self._sources.items()},
         )
 
     def _report_error(self, error: Exception) -> None:

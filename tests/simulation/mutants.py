@@ -33,7 +33,9 @@ from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.queues.output_queue import Cursor
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
+from holdfast.core.wire import journal_volumes
 from holdfast.sim import process as process_module
+from holdfast.sim import world as world_module
 from holdfast.sim.disk import SimulatedLog
 from holdfast.sim.faults import KINDS
 from holdfast.sim.part_log import SimulatedPartLog
@@ -41,6 +43,7 @@ from holdfast.sim.process import Process
 from holdfast.sim.seeds import Run
 
 _LOST_FRAMES = ("break", "cut", "isolate")
+_TWO_DRIVERS = ("driver-overlap", "kill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +261,14 @@ def _reuse_incarnations(original: Any) -> Any:
     return on_hello
 
 
+def _read_before_it_claims(original: Any) -> Any:
+    def takeover(numbers: Any) -> Any:
+        claim, read, *rest = original(numbers)
+        return read, claim, *rest
+
+    return takeover
+
+
 def _start_from_the_oldest_point(original: Any) -> Any:
     def replay(self: coordinator_module.Coordinator, entry: Any) -> None:
         node = self._instances.get(entry.get("node"))
@@ -420,6 +431,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "assigns before the journal": Mutant(
         coordinator_module.Coordinator, "_on_hello_received", _assign_before_the_journal
+    ),
+    "takes its journal for the newest for ever": Mutant(
+        journal_volumes, "is_newest", lambda _: lambda number, numbers: True, _TWO_DRIVERS
+    ),
+    "reads the journal before it claims it": Mutant(
+        world_module, "takeover", _read_before_it_claims, _TWO_DRIVERS
     ),
     "starts from the oldest point": Mutant(
         coordinator_module.Coordinator, "_replay", _start_from_the_oldest_point

@@ -23,6 +23,8 @@ BY_ITS_NAME = {
     "promises before it sends": {"I-BND", "LocalProtocolError"},
     "reuses incarnations": {"I-INC", "InvariantViolation"},
     "assigns before the journal": {"I-COORD"},
+    "takes its journal for the newest for ever": {"I-INC", "I-COORD", "I-ACK"},
+    "reads the journal before it claims it": {"I-INC", "I-COORD", "I-LOW"},
     "partitions by incarnation": {"I-DET", "I-BND", "I-CUT"},
     "speaks while it replays": {"I-CUT", "I-DET"},
     "never subscribes again": {"I-LIVE"},

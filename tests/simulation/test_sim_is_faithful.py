@@ -9,7 +9,12 @@ import pytest
 from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.model.tuples import TupleBatch, TupleType, with_time
 from holdfast.shell.spark.journal import Journal
-from holdfast.shell.storage.errors import JournalCorrupt, StorageError, StreamLogCorrupt
+from holdfast.shell.storage.errors import (
+    JournalCorrupt,
+    JournalSuperseded,
+    StorageError,
+    StreamLogCorrupt,
+)
 from holdfast.shell.storage.part_log import PartLogWriter
 from holdfast.shell.storage.part_log_reader import PartLogReader
 from holdfast.shell.storage.places import store_at
@@ -216,17 +221,20 @@ def test_a_torn_end_is_passed_over_and_damage_before_it_is_not(tmp_path: Path) -
 def test_journals_agree_about_torn_and_damaged_ends(tmp_path: Path) -> None:
     entries = [{"node": "a[0]", "incarnation": n} for n in (1, 2, 3)]
     fake = SimulatedJournal()
-    fake.append(tuple(entries))
+    fake.claim(1)
+    fake.append(1, tuple(entries))
     real = Journal(str(tmp_path))
     real.write([*entries])
     real.close()
     file = next(tmp_path.glob("*.journal"))
-    assert file.read_bytes() == bytes(fake._file.data)
+    data = fake._volumes[1].data
+    assert file.read_bytes() == bytes(data)
     for torn in (1, 5, 30):
         whole = file.read_bytes()
         file.write_bytes(whole[:-torn])
         other = SimulatedJournal()
-        other._file.data[:] = whole[:-torn]
+        other.claim(1)
+        other._volumes[1].data[:] = whole[:-torn]
         again = Journal(str(tmp_path))
         assert again.entries[-1] == other.read()[-1]
         again.close()
@@ -235,11 +243,25 @@ def test_journals_agree_about_torn_and_damaged_ends(tmp_path: Path) -> None:
     damaged = bytearray(file.read_bytes())
     damaged[25] ^= 4
     file.write_bytes(bytes(damaged))
-    fake._file.data[:] = damaged
+    data[:] = damaged
     with pytest.raises(JournalCorrupt, match="restore the file"):
         Journal(str(tmp_path))
     with pytest.raises(Damage):
         fake.read()
+
+
+def test_a_replaced_driver_finds_out_when_it_writes_to_either_journal(tmp_path: Path) -> None:
+    fake, real = SimulatedJournal(), Journal(str(tmp_path))
+    fake.claim(1)
+    fake.claim(2)
+    fake.delete([1])
+    Journal(str(tmp_path))
+    for entries in ([], [{"node": "a[0]", "incarnation": 1}]):
+        fake.append(1, entries)
+        with pytest.raises(Superseded, match="another driver has begun epoch 2"):
+            fake.sync(1)
+    with pytest.raises(JournalSuperseded, match="another driver has begun epoch 2"):
+        real.write([{"node": "a[0]", "incarnation": 1}])
 
 
 def test_a_clock_that_drifts_and_jumps_never_fires_early() -> None:

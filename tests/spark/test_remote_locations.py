@@ -18,7 +18,6 @@ import holdfast as hf
 from holdfast.api.errors import DataflowChangedError
 from holdfast.api.inspection import Inspection
 from holdfast.shell.spark.journal import Journal
-from holdfast.shell.storage.errors import StorageError
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "shell"))
 from s3_server import s3_server
@@ -131,20 +130,6 @@ def test_a_killed_node_costs_nothing_on_s3(tmp_path: Path) -> None:
     for kind in kinds:
         assert any(name.startswith(f"bucket/q/{kind}") for name in done["objects"])
     assert os.listdir(tmp_path) == []
-
-
-def test_of_two_drivers_only_one_gets_an_epoch(tmp_path: Path) -> None:
-    place = f"local://{tmp_path}/journal"
-    first = Journal(place)
-    first.write([{"node": "a[0]", "incarnation": 1}])
-    second = Journal(place)
-    assert (first.epoch, second.epoch) == (1, 2)
-    first.write([{"node": "a[0]", "incarnation": 99}])  # It has been replaced, and does not know.
-    third = Journal(place)
-    assert third.entries == ({"node": "a[0]", "incarnation": 1},)
-    third._volumes.begin(4, b"")
-    with pytest.raises(StorageError, match="another driver has begun epoch 4"):
-        third.begin_anew([])
 
 
 def test_the_journals_objects_stay_few(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ crashes; bits can be flipped anywhere, and disks be full or slow (see world.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow as pa
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import Incarnation
 from holdfast.core.model.tuples import TupleBatch, between
+from holdfast.core.wire import journal_volumes
 from holdfast.core.wire import log_records as records
 from holdfast.core.wire.journal_lines import decode_lines, encode_line
 from holdfast.core.wire.log_records import CorruptRecord, LogRecord, RecordKind
@@ -263,44 +264,70 @@ class SimulatedLog:
 
 @dataclass(slots=True)
 class SimulatedJournal:
-    """The coordinator's journal."""
+    """The coordinator's journal: numbered volumes, of which the newest counts.
 
-    _file: File = field(default_factory=File)
+    Whoever has a volume open writes into its file, even when it has been deleted.
+    """
 
-    def append(self, entries: tuple[dict[str, object], ...]) -> None:
+    _volumes: dict[int, File] = field(default_factory=dict)
+    _open: dict[int, File] = field(default_factory=dict)
+
+    def numbers(self) -> list[int]:
+        """Of the volumes that are there, ascending."""
+        return sorted(self._volumes)
+
+    def claim(self, number: int) -> None:
+        """Create a volume. Raises `Superseded` if there is one of this number."""
+        if number in self._open:
+            raise Superseded(f"another driver has begun epoch {number}")
+        self._open[number] = self._volumes[number] = File()
+
+    def append(self, number: int, entries: Iterable[dict[str, object]]) -> None:
         """Write entries; they are not durable before `sync`."""
         for entry in entries:
-            self._file.data += encode_line(entry)
+            self._open[number].data += encode_line(entry)
 
-    def sync(self) -> None:
-        """Make everything durable."""
-        self._file.synced_bytes = len(self._file.data)
+    def sync(self, number: int) -> None:
+        """Make a volume durable. Raises `Superseded` if what it holds does not count."""
+        file = self._open[number]
+        file.synced_bytes = len(file.data)
+        if not journal_volumes.is_newest(number, self._volumes):
+            raise Superseded(f"another driver has begun epoch {max(self._volumes)}")
+
+    def delete(self, numbers: Iterable[int]) -> None:
+        """Their content is in a later volume."""
+        for number in numbers:
+            self._volumes.pop(number, None)
 
     def crash(self, pick: Pick) -> None:
         """Tear off what was not synced."""
-        self._file.truncate(pick(self._file.synced_bytes, len(self._file.data)))
+        for file in self._volumes.values():
+            file.truncate(pick(file.synced_bytes, len(file.data)))
 
     def flip(self, pick: Pick) -> bool:
-        """Flip one bit before the last durable line, if there is any."""
-        data = self._file.data
-        last_end = data.rfind(b"\n", 0, self._file.synced_bytes)
-        last_at = data.rfind(b"\n", 0, max(0, last_end)) + 1
+        """Flip one bit before the last durable line of the newest volume, if there is any."""
+        if not self._volumes:
+            return False
+        file = self._volumes[max(self._volumes)]
+        last_end = file.data.rfind(b"\n", 0, file.synced_bytes)
+        last_at = file.data.rfind(b"\n", 0, max(0, last_end)) + 1
         if last_at < 2:
             return False
-        self._file.flip(pick(0, last_at - 2), 1 << pick(0, 7))
+        file.flip(pick(0, last_at - 2), 1 << pick(0, 7))
         return True
 
     def restore(self) -> bool:
         """Mend all damage; whether there was any."""
-        return self._file.restore()
+        return sum(file.restore() for file in self._open.values()) > 0
 
-    def read(self) -> tuple[dict[str, object], ...]:
-        """All whole entries; cuts off a torn end. Raises `Damage` on anything else."""
-        entries = decode_lines(bytes(self._file.data))
-        if isinstance(entries, CorruptRecord):
-            raise Damage(f"journal: {entries.reason}")
-        whole = b"".join(encode_line(entry) for entry in entries)
-        self._file.truncate(len(whole))
-        self._file.data[:] = whole  # The last line may have lost its end alone.
-        self.sync()
-        return tuple(entries)
+    def read(self, *, apart_from: int = 0) -> tuple[dict[str, object], ...]:
+        """All whole entries of all volumes but one. Raises `Damage` on anything but a torn end."""
+        found: list[dict[str, object]] = []
+        for number in self.numbers():
+            if number == apart_from:
+                continue
+            entries = decode_lines(bytes(self._volumes[number].data))
+            if isinstance(entries, CorruptRecord):
+                raise Damage(f"journal: {entries.reason}")
+            found += entries
+        return tuple(found)

@@ -1,7 +1,8 @@
 """The driver: the simulated shell around the real `Coordinator`, and Spark's part of recovery.
 
 A `Life` is one run of the driver's process over the journal. When the driver crashes, its nodes end
-soon, or live on as zombies until their lease is over; the next life begins with the next epoch.
+soon, or live on as zombies until their lease is over; the next life begins with the next epoch. It
+may begin while the one before goes on, which finds out when it writes.
 Spark starts tasks after a while, starts a dead task again by itself, and gives up in the end.
 """
 
@@ -20,6 +21,7 @@ from holdfast.core.haunit.events import (
 )
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
+from holdfast.sim.disk import Superseded
 from holdfast.sim.network import Endpoint
 from holdfast.sim.process import Process
 
@@ -52,14 +54,12 @@ COORDINATOR_STEPS = (
 class Life:
     """One life of the driver."""
 
-    def __init__(self, world: World, epoch: int) -> None:
-        """Read the journal, and begin. Raises `Damage` when the journal cannot be trusted."""
+    def __init__(self, world: World, epoch: int, entries: tuple[dict[str, object], ...]) -> None:
+        """Begin the epoch with what the journal says."""
         self._world = world
         self._scheduler = world.scheduler
         self.epoch = epoch
         self.endpoint = Endpoint(f"driver/{epoch}", DRIVER)
-        entries = world.journal.read()
-        world.recovered(entries)
         self.machine = Coordinator(
             tuple(world.plans.values()), epoch=epoch, limits=world.limits, journal=entries
         )
@@ -207,7 +207,7 @@ class Life:
                 self._world.count("failure detected")
                 self._passed("failure detected", self._newest.get(effect.node))
             case c.FinishQuery():
-                self._world.finished()
+                self._world.finished(self)
             case c.FailQuery():
                 self._world.failed(effect.reason)
             case _:
@@ -235,12 +235,18 @@ class Life:
         self._is_writing = True
         requests, self._unwritten = self._unwritten, []
         entries = tuple(entry for request in requests for entry in request.entries)
-        self._world.journal.append(entries)
+        self._world.journal.append(self.epoch, entries)
 
         def written() -> None:
             if self.is_over:
                 return
-            self._world.journal.sync()
+            try:
+                self._world.journal.sync(self.epoch)
+            except Superseded as superseded:
+                self._scheduler.note(f"{self.endpoint.name} ends: {superseded}")
+                self._world.count("driver replaced by another")
+                self.end()
+                return
             self._world.journalled(entries)
             self._passed("journal written", None)
             self._is_writing = False

@@ -26,6 +26,7 @@ KINDS: Final = {
     "machine-crash": "all processes of a machine die, and what they had not synced is torn off",
     "driver-crash": "the driver's process dies and is started again",
     "driver-pause": "the driver's process stops for a while",
+    "driver-overlap": "a second driver begins while the first still runs, or stands still",
     "break": "a connection breaks and reconnects: what is in flight is lost, a frame torn",
     "lost-frames": "a process's connections break and are back at once: single frames are lost",
     "lag": "what other nodes send to a process, a secondary if there is one, is held back",
@@ -51,11 +52,12 @@ _NODE_KINDS: Final = (
     "pause",
     "machine-crash",
     "driver-crash",
+    "driver-overlap",
     *_BREAKS,
     "lag",
     "isolate",
 )
-_COORDINATOR_KINDS: Final = ("driver-crash", "driver-pause", "kill", "pause")
+_COORDINATOR_KINDS: Final = ("driver-crash", "driver-pause", "driver-overlap", "kill", "pause")
 _STORE_KINDS: Final = ("lost-object", "store-rot")
 _STEPS: Final = (*NODE_STEPS, *COORDINATOR_STEPS)
 _RECOVERY_STEPS: Final = (

@@ -18,8 +18,16 @@ from holdfast.core.haunit.plan import Standby
 from holdfast.core.haunit.rounds import ROUND_SCHEMA
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.model.tuples import with_time
+from holdfast.core.wire.journal_volumes import (
+    ClaimVolume,
+    DeleteVolumes,
+    FillVolume,
+    ReadVolumes,
+    TakeoverStep,
+    takeover,
+)
 from holdfast.sim.checkers.base import Violation
-from holdfast.sim.disk import Damage, SimulatedJournal, SimulatedLog
+from holdfast.sim.disk import Damage, SimulatedJournal, SimulatedLog, Superseded
 from holdfast.sim.driver import DRIVER, Life
 from holdfast.sim.network import Network, NetworkProfile
 from holdfast.sim.part_log import SimulatedPartLog
@@ -45,6 +53,17 @@ _NOTICED_US = 600_000
 """By then a failure is known."""
 PATIENCE_US = 20_000_000
 """[I-LIVE] A run ends so long after its last fault and its last input, or it never will."""
+
+
+@dataclass(slots=True)
+class _Takeover:
+    """How far a driver that begins has come with the journal."""
+
+    steps: tuple[TakeoverStep, ...]
+    is_beside: bool
+    done: int = 0
+    number: int = 0  # of the volume that it has claimed
+    entries: tuple[dict[str, object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +226,57 @@ class World:
         self._quiet_from_us = max(self._quiet_from_us, self.scheduler.now_us + delay_us)
         self.scheduler.after(delay_us, lambda: self._strike(number, None))
 
-    def _begin_life(self) -> None:
-        epoch = 1 if self._life is None else self._life.epoch + 1
+    def _begin_life(self, *, is_beside: bool = False) -> None:
+        """A driver takes over the journal, and begins; `is_beside`: while another one still runs.
+
+        Then what it does step by step falls among what the other one does.
+        """
+        self._take_over(_Takeover(takeover(self.journal.numbers()), is_beside=is_beside))
+
+    def _take_over(self, taking: _Takeover) -> None:
+        for step in taking.steps[taking.done :]:
+            try:
+                self._take_step(taking, step)
+            except Superseded as superseded:
+                self.scheduler.note(f"a driver gives way: {superseded}")
+                self.count("driver gave way")
+                return
+            taking.done += 1
+            if taking.is_beside:
+                delay_us = self.scheduler.uniform("driver/beside", 100, 20_000)
+                self.scheduler.after(delay_us, lambda: self._take_over(taking))
+                return
+        life = self.new_life(taking.number, taking.entries)
+        if self._life is None or life.epoch > self._life.epoch:
+            self._life = life
+        life.start()
+
+    def new_life(self, epoch: int, entries: tuple[dict[str, object], ...]) -> Life:
+        """A driver's process."""
+        return Life(self, epoch, entries)
+
+    def _take_step(self, taking: _Takeover, step: TakeoverStep) -> None:
+        match step:
+            case ClaimVolume():
+                self.journal.claim(step.number)
+                taking.number = step.number
+            case ReadVolumes():
+                taking.entries = self._read_journal(taking.number)
+                self.recovered(taking.entries)
+            case FillVolume():
+                self.journal.append(step.number, taking.entries)
+                self.journal.sync(step.number)
+            case DeleteVolumes():
+                self.journal.delete(step.numbers)
+
+    def _read_journal(self, claimed: int) -> tuple[dict[str, object], ...]:
         try:
-            self._life = Life(self, epoch)
+            return self.journal.read(apart_from=claimed)
         except Damage as damage:
             self.scheduler.note(f"{damage}; the user restores the file")
             self.count("damage found")
             self._restore_files()
-            self._life = Life(self, epoch)
-        self._life.start()
+            return self.journal.read(apart_from=claimed)
 
     def _files(self) -> list[SimulatedLog | SimulatedPartLog | SimulatedJournal]:
         spills = [log for p in self.processes.values() for log in p.spills.values()]
@@ -321,9 +381,9 @@ class World:
         """A frame was sent; it may arrive once more, much later."""
         self._stale.append((receiver, epoch, frame))
 
-    def finished(self) -> None:
-        """The query has finished."""
-        self._is_over = True
+    def finished(self, life: Life) -> None:
+        """A driver says that the query has finished; one that was replaced may be wrong."""
+        self._is_over = life is self._life
 
     def failed(self, reason: str) -> None:
         """The query has failed: of a cause that the user can remove, or wrongly."""
@@ -495,6 +555,18 @@ class World:
         self._quiet_from_us = max(self._quiet_from_us, self.scheduler.now_us + down_us)
         self.scheduler.after(down_us, self._begin_life)
 
+    def _strike_driver_overlap(
+        self, fault: Fault, _: Process | None, __: int, until_us: int
+    ) -> bool:
+        """Somebody believes that the driver is gone; often it only stood still."""
+        life = self._life
+        if life is None or life.is_over:
+            return False
+        if fault.size > _PICK_WORST_FROM:
+            life.paused_until_us = until_us
+        self._begin_life(is_beside=True)
+        return True
+
     def _strike_driver_pause(self, _: Fault, __: Process | None, ___: int, until_us: int) -> None:
         if self._life is not None:
             self._life.paused_until_us = until_us
@@ -587,6 +659,7 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
     "machine-crash": World._strike_machine,
     "driver-crash": World._strike_driver,
     "driver-pause": World._strike_driver_pause,
+    "driver-overlap": World._strike_driver_overlap,
     "break": World._strike_break,
     "lost-frames": World._strike_loss,
     "lag": World._strike_lag,

@@ -164,9 +164,9 @@ class ExperimentWorld(World):
         self.run()
         return self.measured
 
-    def _begin_life(self) -> None:
-        self._life = ExperimentLife(self, 1)
-        self._life.start()
+    def new_life(self, epoch: int, entries: tuple[dict[str, object], ...]) -> Life:
+        """One that tells when it has noticed the failure."""
+        return ExperimentLife(self, epoch, entries)
 
     def new_process(self, life: Life, node: NodeId, launch: int) -> Process:
         """One whose processing takes time."""
@@ -209,7 +209,7 @@ class ExperimentWorld(World):
         if _counts(process) and process.reached_us >= measured.reached_us:
             measured.recovered_us = self.scheduler.now_us
             measured.is_over = True
-            self.finished()
+            self.finished(process.life)
 
     # -- bytes ------------------------------------------------------------------------------
 

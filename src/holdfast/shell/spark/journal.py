@@ -1,8 +1,7 @@
 """The coordinator's journal: one folder per checkpoint location, one volume per epoch.
 
-Lines are those of core/wire/journal_lines.py; a torn end is ignored. Volumes are created
-exclusively, so of two coordinators on one location only one gets an epoch. Each begins with the
-state that earlier ones had reached, so that one good volume is enough.
+Lines are those of core/wire/journal_lines.py; a torn end is ignored. Which volume counts, and that
+what a replaced coordinator writes does not, stands in core/wire/journal_volumes.py.
 
 In a folder a volume is a file that is appended to. In a store that cannot append it is a folder of
 objects, each with the lines of one write; whoever writes often begins it anew now and then.
@@ -15,12 +14,20 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.core.wire import journal_volumes
 from holdfast.core.wire.journal_lines import decode_lines, encode_line
+from holdfast.core.wire.journal_volumes import (
+    ClaimVolume,
+    DeleteVolumes,
+    FillVolume,
+    ReadVolumes,
+)
 from holdfast.core.wire.log_records import CorruptRecord
-from holdfast.shell.storage.errors import JournalCorrupt, StorageError
+from holdfast.shell.storage.errors import JournalCorrupt, JournalSuperseded, StorageError
 from holdfast.shell.storage.paths import sync_path
 from holdfast.shell.storage.places import is_remote, local_path, store_at
 from holdfast.shell.storage.small_files import open_regular
@@ -30,6 +37,7 @@ from holdfast.shell.stores.patience import patiently
 _LOG = logging.getLogger(__name__)
 JOURNAL_FOLDER = "coordinator"
 _OBJECTS_MAX = 256
+_LOOKS = 16
 _POINTS_INTERVAL_S = 0.25
 
 
@@ -54,18 +62,33 @@ class Volume(Protocol):
         ...
 
 
+class _VolumeGone(Exception):
+    """It was filled into a later one, and deleted, while it was being read."""
+
+
 class _FileVolume:
     """A file, appended to."""
 
     def __init__(self, path: Path) -> None:
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
+        self._path = path
         self._file = os.open(path, flags, 0o600)
+        self._size = 0
 
     def write(self, lines: bytes) -> None:
         view = memoryview(lines)
-        while len(view):
-            view = view[os.write(self._file, view) :]
-        os.fdatasync(self._file)
+        try:
+            while len(view):
+                view = view[os.write(self._file, view) :]
+            os.fdatasync(self._file)
+        except OSError as error:
+            with suppress(OSError):  # No half line: what follows stays readable.
+                os.ftruncate(self._file, self._size)
+            raise StorageError(
+                f"writing the journal to {self._path} failed: {error.strerror}; make room, then "
+                "start again"
+            ) from error
+        self._size += len(lines)
 
     def close(self) -> None:
         os.close(self._file)
@@ -77,20 +100,28 @@ class _FileVolumes:
     objects_max = None
 
     def __init__(self, folder: str) -> None:
+        self.place = folder
         self._folder = Path(local_path(folder))
 
     def numbers(self) -> list[int]:
         stems = (file.stem for file in self._folder.glob("[0-9]*.journal"))
         return sorted(int(stem) for stem in stems if stem.isdigit())
 
-    def read(self, number: int) -> bytes:
-        with os.fdopen(open_regular(self._path(number)), "rb") as file:
-            return file.read()
+    newest_numbers = numbers
 
-    def begin(self, number: int, lines: bytes) -> Volume:
+    def read(self, number: int) -> bytes:
+        try:
+            with os.fdopen(open_regular(self._path(number)), "rb") as file:
+                return file.read()
+        except FileNotFoundError as error:
+            raise _VolumeGone(str(error)) from error
+
+    def claim(self, number: int) -> Volume:
         self._folder.mkdir(parents=True, exist_ok=True)
-        volume = _FileVolume(self._path(number))
-        volume.write(lines)
+        try:
+            volume = _FileVolume(self._path(number))
+        except FileExistsError:
+            raise _superseded(self.place, number) from None
         sync_path(self._folder)
         return volume
 
@@ -104,7 +135,7 @@ class _FileVolumes:
 class _ObjectVolumes:
     """The volumes in a store: `<number>/<write>`.
 
-    Write 0 is who begins it. A volume without it is what a coordinator wrote after another had
+    Write 0 is who claims it. A volume without it is what a coordinator wrote after another had
     taken over.
     """
 
@@ -118,11 +149,20 @@ class _ObjectVolumes:
         begun = [name for name in self.store.names() if name.endswith(f"/{0:010d}")]
         return sorted(int(name.partition("/")[0]) for name in begun)
 
+    def newest_numbers(self) -> list[int]:
+        """Of all folders: the newest is claimed, whatever a replaced coordinator has left."""
+        return [int(name) for name in patiently(self.store.children) if name.isdigit()]
+
     def read(self, number: int) -> bytes:
         names = self.store.names(f"{number:010d}")
-        return b"".join(bytes(self.store.read(name)) for name in names[1:])
+        try:
+            if not names or names != [_object(number, count) for count in range(len(names))]:
+                raise _VolumeGone(f"an object between {names[:1]} and {names[-1:]} is missing")
+            return b"".join(bytes(self.store.read(name)) for name in names[1:])
+        except ObjectMissing as error:
+            raise _VolumeGone(str(error)) from error
 
-    def begin(self, number: int, lines: bytes) -> Volume:
+    def claim(self, number: int) -> Volume:
         if not self.store.is_exclusive:
             _LOG.warning(
                 "%s cannot create files exclusively: two drivers started there at the same moment "
@@ -131,12 +171,15 @@ class _ObjectVolumes:
             )
         volume = _ObjectVolume(self, number)
         volume.write(secrets.token_hex(16).encode())
-        volume.write(lines)
         return volume
 
     def delete(self, number: int) -> None:
         for name in self.store.names(f"{number:010d}"):
             self.store.delete(name)
+
+
+def _object(number: int, count: int) -> str:
+    return f"{number:010d}/{count:010d}"
 
 
 class _ObjectVolume:
@@ -153,7 +196,7 @@ class _ObjectVolume:
         1. An attempt stores them, and its answer is lost. 2. The next finds the name taken, by
         these very lines, unless another coordinator has begun the volume: it has another token.
         """
-        name = f"{self._number:010d}/{self._count:010d}"
+        name = _object(self._number, self._count)
 
         def attempt() -> None:
             try:
@@ -171,13 +214,17 @@ class _ObjectVolume:
         except (ObjectMissing, StoreUnavailable):
             return False
         if found != lines:
-            raise StorageError(
-                f"another driver has begun epoch {self._number} at {self._place}; stop one of them"
-            )
+            raise _superseded(self._place, self._number)
         return True
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _superseded(place: str, number: int) -> JournalSuperseded:
+    return JournalSuperseded(
+        f"another driver has begun epoch {number} at {place}; stop one of them"
+    )
 
 
 def _volumes(place: str) -> _FileVolumes | _ObjectVolumes:
@@ -202,35 +249,58 @@ class Journal:
 
         Raises:
             JournalCorrupt: A volume is damaged before its end.
-            StorageError: Another coordinator begins the same epoch.
+            JournalSuperseded: Another coordinator begins at the same time.
+            StorageError: It could not be written.
         """
         self._volumes = _volumes(folder)
         self._compact = compact
         self._written_s = 0.0
-        numbers = self._volumes.numbers()
-        found = [entry for number in numbers for entry in _read(self._volumes, folder, number)]
-        self.entries: tuple[dict[str, object], ...] = tuple(compact(found))
-        self.epoch = numbers[-1] + 1 if numbers else 1
-        self._begin(self.epoch, list(self.entries), numbers)
+        self.entries: tuple[dict[str, object], ...] = ()
+        for step in journal_volumes.takeover(self._volumes.numbers()):
+            match step:
+                case ClaimVolume():
+                    self.epoch = self._number = step.number
+                    self._volume = self._volumes.claim(step.number)
+                case ReadVolumes():
+                    found = _read_all(self._volumes, apart_from=self._number)
+                    self.entries = tuple(compact(found))
+                case FillVolume():
+                    self._fill(list(self.entries))
+                case DeleteVolumes():
+                    self._delete(step.numbers)
 
-    def _begin(self, number: int, entries: list[dict[str, object]], former: list[int]) -> None:
-        """Start a volume with what former ones had reached; then they may go."""
-        self._number = number
+    def _fill(self, entries: list[dict[str, object]]) -> None:
+        """The first lines of a volume that was claimed: what those before it had come to."""
         lines = _lines(entries)
         self.written_bytes = len(lines)
         self._said = entries  # what the volume says, if it is to be begun anew by itself
         self._writes = 0
-        self._volume = self._volumes.begin(number, lines)
-        for one in former:
-            self._volumes.delete(one)
+        self._volume.write(lines)
+        self._require_newest()
+
+    def _delete(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._volumes.delete(number)
+
+    def _require_newest(self) -> None:
+        """What was written counts. Raises `JournalSuperseded` if it does not."""
+        numbers = self._volumes.newest_numbers()
+        if not journal_volumes.is_newest(self._number, numbers):
+            raise _superseded(self._volumes.place, max(numbers, default=self._number))
 
     def begin_anew(self, entries: list[dict[str, object]]) -> None:
         """Go on in another volume that begins with these entries, and forget the one before.
 
         The next epoch is above the number of the newest volume, so above all of this life.
+
+        Raises:
+            JournalSuperseded: Another coordinator has begun.
         """
         self._volume.close()
-        self._begin(self._number + 1, entries, [self._number])
+        former, self._number = self._number, self._number + 1
+        self._volume = self._volumes.claim(self._number)
+        self._fill(entries)
+        self._delete([former])
 
     def is_due(self, entries: list[dict[str, object]]) -> bool:
         """Whether to write now: where every write is an object, restart points may wait a little.
@@ -242,12 +312,18 @@ class Journal:
         return time.monotonic() - self._written_s > _POINTS_INTERVAL_S
 
     def write(self, entries: list[dict[str, object]]) -> None:
-        """Append entries and make them durable before returning."""
+        """Append entries and make them durable before returning.
+
+        Raises:
+            JournalSuperseded: They do not count: another coordinator has begun.
+            StorageError: They could not be written.
+        """
         if not entries:
             return
         lines = _lines(entries)
         self.written_bytes += len(lines)
         self._volume.write(lines)
+        self._require_newest()
         self._writes += 1
         self._written_s = time.monotonic()
         if self._volumes.objects_max is not None:
@@ -266,21 +342,36 @@ def read_entries(folder: str) -> list[dict[str, object]]:
     Raises:
         JournalCorrupt: A volume is damaged before its end.
     """
-    volumes = _volumes(folder)
-    return [entry for number in volumes.numbers() for entry in _read(volumes, folder, number)]
+    return _read_all(_volumes(folder))
+
+
+def _read_all(
+    volumes: _FileVolumes | _ObjectVolumes, *, apart_from: int = 0
+) -> list[dict[str, object]]:
+    """What all volumes say; listed anew when one was replaced by a later one meanwhile."""
+    reason = ""
+    for _ in range(_LOOKS):
+        numbers = [number for number in volumes.numbers() if number != apart_from]
+        try:
+            return [entry for number in numbers for entry in _read(volumes, number)]
+        except _VolumeGone as gone:
+            reason = str(gone)
+    raise _corrupt(volumes.place, reason)
 
 
 def _lines(entries: Iterable[dict[str, object]]) -> bytes:
     return b"".join(encode_line(entry) for entry in entries)
 
 
-def _read(
-    volumes: _FileVolumes | _ObjectVolumes, folder: str, number: int
-) -> list[dict[str, object]]:
+def _read(volumes: _FileVolumes | _ObjectVolumes, number: int) -> list[dict[str, object]]:
     entries = decode_lines(volumes.read(number))
     if isinstance(entries, CorruptRecord):
-        raise JournalCorrupt(
-            f"{folder}, volume {number}: {entries.reason}; restore the file from a copy, "
-            "or begin again in a new checkpointLocation"
-        )
+        raise _corrupt(f"{volumes.place}, volume {number}", entries.reason)
     return entries
+
+
+def _corrupt(place: str, reason: str) -> JournalCorrupt:
+    return JournalCorrupt(
+        f"{place}: {reason}; restore the file from a copy, or begin again in a new "
+        "checkpointLocation"
+    )

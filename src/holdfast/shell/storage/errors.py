@@ -88,6 +88,10 @@ class JournalCorrupt(StorageError):
     """The coordinator's journal is damaged, and not just torn at its end."""
 
 
+class JournalSuperseded(StorageError):
+    """Another driver has begun at the location: what this one writes does not count."""
+
+
 class LogSuperseded(StorageError):
     """A later incarnation writes the log now."""
 

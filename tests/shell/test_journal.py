@@ -1,0 +1,147 @@
+"""The journal: of two drivers only one writes what counts, in folders and in stores."""
+
+import errno
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.shell.spark import journal as journal_module
+from holdfast.shell.spark.journal import Journal, read_entries
+from holdfast.shell.storage.errors import JournalCorrupt, JournalSuperseded, StorageError
+from holdfast.shell.storage.places import store_at
+
+FIRST, SECOND, THIRD = ({"node": "a[0]", "incarnation": n} for n in (1, 2, 3))
+
+
+@pytest.fixture(params=["folder", "memory", "local"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return {
+        "folder": f"{tmp_path}/journal",
+        "memory": f"memory://{uuid.uuid4()}",
+        "local": f"local://{tmp_path}/journal",
+    }[request.param]
+
+
+def test_a_driver_that_was_replaced_cannot_write_what_counts(place: str) -> None:
+    first = Journal(place)
+    first.write([FIRST])
+    second = Journal(place)
+    assert (first.epoch, second.epoch) == (1, 2)
+    assert second.entries == (FIRST,)
+    with pytest.raises(JournalSuperseded, match=r"has begun epoch 2 at .*; stop one of them"):
+        first.write([SECOND])
+    with pytest.raises(JournalSuperseded, match="epoch 2"):
+        first.begin_anew([SECOND])
+    second.write([THIRD])
+    assert read_entries(place)[-1] == THIRD
+    assert Journal(place).entries == (THIRD,)
+
+
+def during(
+    monkeypatch: pytest.MonkeyPatch, method: str, action: Callable[[], None], *, before: bool
+) -> None:
+    """Do something once, before or after the next call of a method of the volumes."""
+    left = [action]
+
+    def act() -> None:
+        if left:
+            left.pop()()
+
+    for owner in (journal_module._FileVolumes, journal_module._ObjectVolumes):
+        monkeypatch.setattr(owner, method, _acting(getattr(owner, method), act, before=before))
+
+
+def _acting(
+    original: Callable[..., object], act: Callable[[], None], *, before: bool
+) -> Callable[..., object]:
+    def wrapped(self: object, *args: int) -> object:
+        if before:
+            act()
+        answer = original(self, *args)
+        if not before:
+            act()
+        return answer
+
+    return wrapped
+
+
+def test_what_is_written_before_the_claim_is_read_and_what_comes_later_is_refused(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Journal(place)
+    refused: list[bool] = []
+
+    def write_late() -> None:
+        with pytest.raises(JournalSuperseded):
+            first.write([SECOND])
+        refused.append(True)
+
+    with monkeypatch.context() as patch:
+        during(patch, "claim", lambda: first.write([FIRST]), before=True)
+        during(patch, "read", write_late, before=False)
+        second = Journal(place)
+    assert refused
+    assert FIRST in second.entries
+
+
+def test_of_two_drivers_that_begin_at_once_one_is_told_of_the_other(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Journal(place).write([FIRST])
+    begun: list[Journal] = []
+    with monkeypatch.context() as patch:
+        during(patch, "claim", lambda: begun.append(Journal(place)), before=True)
+        with pytest.raises(JournalSuperseded, match="epoch 2"):
+            Journal(place)
+    begun[0].write([SECOND])
+    assert Journal(place).entries == (SECOND,)
+
+
+def test_a_volume_that_goes_while_it_is_read_is_in_a_later_one(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(place)
+    journal.write([FIRST])
+    during(monkeypatch, "read", lambda: journal.begin_anew([SECOND]), before=True)
+    assert read_entries(place) == [SECOND]
+
+
+def test_what_a_replaced_driver_has_left_does_not_count(place: str) -> None:
+    first = Journal(place)
+    second = Journal(place)
+    for _ in range(3):
+        with pytest.raises(JournalSuperseded):
+            first.write([FIRST])
+    second.write([SECOND])
+    assert Journal(place).entries == (SECOND,)
+
+
+def test_a_lost_object_of_a_volume_is_damage(tmp_path: Path) -> None:
+    place = f"local://{tmp_path}/journal"
+    journal = Journal(place)
+    for entry in (FIRST, SECOND, THIRD):
+        journal.write([entry])
+    store_at(place).delete(f"{1:010d}/{2:010d}")
+    with pytest.raises(JournalCorrupt, match="is missing; restore"):
+        Journal(place)
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(str(tmp_path))
+    journal.write([FIRST])
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if len(data) < 20:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[:-10])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(StorageError, match=r"No space left on device; make room"):
+            journal.write([SECOND])
+    journal.write([THIRD])
+    assert read_entries(str(tmp_path)) == [FIRST, THIRD]

@@ -1,5 +1,6 @@
 """The ingest log: exactly once by batch id, the same stream for every reader, lateness."""
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -229,15 +230,46 @@ def test_other_columns_and_another_delay_are_refused(tmp_path: Path) -> None:
         ingest_log.read_meta(str(tmp_path / "nowhere"))
 
 
-def test_a_watermark_counts_from_its_commit_on(tmp_path: Path) -> None:
+def test_rows_of_one_commit_are_never_late_against_each_other(tmp_path: Path) -> None:
+    """As when Spark reads two files in two tasks of one micro-batch."""
+    meta = IngestMeta(SCHEMA, "at", 3)
+    ingest_log.prepare(str(tmp_path), meta)
+    files = [file(tmp_path, range(100), first, meta) for first in (0, 100)]
+    ingest_log.commit(str(tmp_path), 0, files, by="q")
+    for partitions in (1, 2, 3):
+        found = [read(tmp_path, partition, partitions) for partition in range(partitions)]
+        assert sorted(v for on_time, _ in found for v in on_time) == list(range(200))
+        assert not any(late for _, late in found)
+
+
+def test_what_is_late_is_so_for_any_number_of_partitions(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    ingest_log.commit(str(tmp_path), 0, [file(tmp_path, [100], 0)], by="q")
+    files = [file(tmp_path, [at], first) for first, at in ((1, 99), (2, 100), (3, 98))]
+    ingest_log.commit(str(tmp_path), 1, files, by="q")
+    for partitions in (1, 2, 3, 4):
+        found = [read(tmp_path, partition, partitions) for partition in range(partitions)]
+        assert sorted(v for _, late in found for v in late) == [1, 3]
+
+
+def test_a_partition_without_files_does_not_hold_up_time(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    ingest_log.append_batch(str(tmp_path), [file(tmp_path, [5, 7])])
+    reader = IngestLogReader(str(tmp_path), 1, 2)
+    assert (reader.poll(), reader.boundary_us) == ([], 7)
+
+
+def test_a_watermark_counts_behind_its_commit_as_in_spark(tmp_path: Path) -> None:
+    """Spark judges the rows of a batch by the watermark of the batch before."""
     root = str(tmp_path)
     meta = IngestMeta(SCHEMA, "at", 1000)
     ingest_log.prepare(root, meta)
     ingest_log.commit(root, 0, [file(tmp_path, [100], 0, meta)], by="q", watermark_us=0)
     made = [file(tmp_path, [120, 95], 1, meta)]
     ingest_log.commit(root, 1, made, by="q", watermark_us=110)
-    ingest_log.commit(root, 2, [file(tmp_path, [111, 50], 3, meta)], by="q")
-    assert read(tmp_path) == ([0, 1, 3], [2, 4])
+    made = [file(tmp_path, [111, 50], 3, meta)]
+    ingest_log.commit(root, 2, made, by="q", watermark_us=110)
+    assert read(tmp_path) == ([0, 1, 2, 3], [4])
 
 
 def test_a_watermark_moves_the_boundary_without_rows(tmp_path: Path) -> None:
@@ -247,6 +279,39 @@ def test_a_watermark_moves_the_boundary_without_rows(tmp_path: Path) -> None:
     reader = IngestLogReader(root, 0, 1)
     assert reader.poll() == []
     assert reader.boundary_us == 77
+
+
+def test_an_idle_sparks_watermark_counts_at_once(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    ingest_log.prepare(root, META)
+    ingest_log.commit(root, 0, [file(tmp_path, [100])], by="q", watermark_us=0)
+    follower = IngestLogReader(root, 0, 1)
+    assert [logged.boundary_us for logged in follower.poll()] == [0]
+    ingest_log.tell_idle(root, 0, 97)
+    assert (follower.poll(), follower.boundary_us) == ([], 97)
+    ingest_log.commit(root, 1, [file(tmp_path, [96, 98], 1)], by="q", watermark_us=97)
+    follower.poll()
+    assert (follower.next_id, follower.late_rows) == (2, 1)
+    assert read(tmp_path) == ([0, 2], [1])
+
+
+def test_a_word_of_idleness_behind_the_next_batch_has_no_effect(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    ingest_log.prepare(root, META)
+    ingest_log.commit(root, 0, [file(tmp_path, [100])], by="q", watermark_us=0)
+    ingest_log.commit(root, 1, [file(tmp_path, [50], 1)], by="q", watermark_us=97)
+    ingest_log.tell_idle(root, 0, 97)
+    assert read(tmp_path) == ([0, 1], [])
+
+
+def test_a_log_in_which_other_rows_were_late_is_refused(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    del meta["version"], meta["xxh3"]  # As it was written then.
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    for act in (ingest_log.read_meta, lambda root: ingest_log.prepare(root, META)):
+        with pytest.raises(SchemaMismatch, match="of version 2, this is version 3"):
+            act(str(tmp_path))
 
 
 def test_readers_and_commits_count_the_same_rows(tmp_path: Path) -> None:

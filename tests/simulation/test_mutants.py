@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from checkpoint_mutants import CHECKPOINT_MUTANTS
+from lateness_mutants import LATENESS_MUTANTS
 from mutants import MUTANTS
 from standby_mutants import STANDBY_MUTANTS
 
@@ -12,7 +13,7 @@ from holdfast.sim.seeds import simulate
 
 SEEDS = 200
 RUN_S = 60
-ALL = MUTANTS | CHECKPOINT_MUTANTS | STANDBY_MUTANTS
+ALL = MUTANTS | CHECKPOINT_MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS
 BY_ITS_NAME = {
     "trims one too far": {"I-TRIM"},
     "trims at level 0": {"I-TRIM"},
@@ -38,7 +39,7 @@ BY_ITS_NAME = {
 """Invariants that must be the one found, where only they make sense."""
 
 
-@pytest.mark.parametrize("name", [*MUTANTS, *STANDBY_MUTANTS])
+@pytest.mark.parametrize("name", [*MUTANTS, *STANDBY_MUTANTS, *LATENESS_MUTANTS])
 def test_a_deliberate_bug_is_found(name: str) -> None:
     invariant = _found(name)
     assert invariant is not None, f"nobody noticed in {SEEDS} runs"

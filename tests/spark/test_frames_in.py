@@ -48,13 +48,17 @@ def totals(query: Query) -> list[int]:
 def test_sparks_watermark_closes_windows_and_says_what_is_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The newest row is filtered out, so that only the watermark knows how late it is."""
+    """The newest row is filtered out, so that only the watermark knows how late it is.
+
+    It closes windows once Spark has found nothing new, and judges what comes afterwards.
+    """
     put(spark, tmp_path / "in", [1, 2, 11, 101])
     marked = following(spark, tmp_path / "in").withWatermark("at", "15 seconds")
     query = started(spark, marked.where(f"at < timestamp_seconds({AT + 100})"), tmp_path / "q")
     try:
         query.processAllAvailable()
-        assert totals(query) == []
+        while totals(query) != [1 + 2, 11]:
+            assert not query.awaitTermination(0.05)
         put(spark, tmp_path / "in", [12, 87])
         query.processAllAvailable()
         assert totals(query) == [1 + 2, 11]
@@ -65,6 +69,38 @@ def test_sparks_watermark_closes_windows_and_says_what_is_late(
     late = spark.read.format("holdfast").option("late", "true").option("stream", "rows")
     assert [row.v for row in late.load(str(tmp_path / "q")).collect()] == [12]
     assert query.verify().is_identical or query.verify().doubled == 0
+
+
+def test_nothing_is_late_that_spark_keeps(spark: SparkSession, tmp_path: Path) -> None:
+    """Two tasks of one micro-batch have read the same stretch of time."""
+    incoming = tmp_path / "in"
+    put(spark, incoming, list(range(100)))
+    put(spark, incoming, list(range(100)))
+    marked = following(spark, incoming).withWatermark("at", "3 seconds")
+    flow = Dataflow("kept")
+    flow.source(marked, name="rows", trigger={"availableNow": True}).sink("kept")
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"))
+    assert query.awaitTermination(120)
+    assert query.to_dataframe("kept").count() == 200
+    assert query.lastProgress["lateRows"] == 0
+
+
+def test_a_delay_counts_to_the_microsecond(spark: SparkSession, tmp_path: Path) -> None:
+    put(spark, tmp_path / "in", [1])
+    marked = following(spark, tmp_path / "in")
+    query = started(spark, marked, tmp_path / "q", time="at", delay="1500 microseconds")
+    try:
+        query.processAllAvailable()
+        late = f"SELECT timestamp_micros({AT + 1}000000 - age) AS at, age AS v FROM VALUES "
+        for age in (1400, 1600):
+            row = spark.sql(f"{late} ({age}L) AS t(age)")
+            row.coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
+        query.processAllAvailable()
+        assert query.lastProgress["lateRows"] == 1
+    finally:
+        query.stop()
+    kept = spark.read.format("holdfast").option("stream", "rows").load(str(tmp_path / "q"))
+    assert sorted(row.v for row in kept.collect()) == [1, 1400]
 
 
 def test_a_batch_that_spark_runs_again_counts_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -451,8 +451,9 @@ class Dataflow:
             name: The source's name; also its unit's unless `unit` is given.
             time: The timestamp column that holds the event time; by default that of
                 `df.withWatermark(...)`.
-            delay: How far tuples may be out of order; later ones go to the late stream. By default
-                that of the column's watermark; then Spark's watermark itself counts too.
+            delay: How far tuples may be older than what earlier micro-batches brought; later ones
+                go to the late stream. By default Spark's watermark of the column says what is late,
+                as it does for Spark's own operators.
             unit: HA unit of the source and the stateless operators after it.
             partitions: Parallelism of that unit.
             speed: Replay a recorded stream at so many seconds of event time per second.

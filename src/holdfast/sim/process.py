@@ -42,6 +42,7 @@ from holdfast.sim.store import CheckpointWriting, Unreadable, load_checkpoint
 
 if TYPE_CHECKING:
     from holdfast.sim.driver import Life
+    from holdfast.sim.workload.source import SimulatedReader
     from holdfast.sim.world import World
 
 _TURN_US = 200
@@ -128,6 +129,7 @@ class Process:
         self._output_schemas: dict[StreamId, pa.Schema] = {
             stream: with_time(o.schema) for o in self.plan.outputs for stream in o.streams
         }
+        self._readers: dict[StreamId, SimulatedReader] = {}
         self._stirring: set[StreamId] = set()  # sources that will say that there may be more
         self._storing: dict[StreamId, deque[int]] = {}  # by sink, up to where parts are wanted
         self._writing: CheckpointId | None = None  # the checkpoint being written
@@ -564,7 +566,7 @@ class Process:
             self.life.receive(self, promoted, self.incarnation)
 
     def _read_source(self, effect: events.ReadSource) -> None:
-        source = self._world.sources[effect.stream]
+        source = self._source(effect.stream)
         from_id = effect.from_id
         if from_id == NO_ID:
             from_id = source.newest_id(self._scheduler.now_us)
@@ -577,6 +579,10 @@ class Process:
             self._stirring.add(effect.stream)
             stirs_us = self._scheduler.uniform("source/stirs", 100, 60_000)
             self._scheduler.after(delay_us + stirs_us, lambda: self._stir(effect.stream))
+
+    def _source(self, stream: StreamId) -> SimulatedReader:
+        """This process's own reader of a source."""
+        return self._readers.setdefault(stream, self._world.sources[stream].open())
 
     def _stir(self, stream: StreamId) -> None:
         """There may be something by now, or not."""

@@ -361,7 +361,7 @@ class ExperimentProcess(Process):
 
     def _read_source(self, effect: events.ReadSource) -> None:
         """All that has arrived, at once."""
-        source = self._world.sources[effect.stream]
+        source = self._source(effect.stream)
         now_us = self._scheduler.now_us
         batches, boundary_us = source.read(effect.from_id, effect.max_tuples, now_us)
         self._answer(events.SourceRead(effect.stream, batches, boundary_us), _READ_US)

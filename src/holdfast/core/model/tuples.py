@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 TIME_COLUMN: Final = "__time_us"
+EARLIEST_US: Final = -62_135_596_800_000_000
+"""0001-01-01: Spark's times, and so those of tuples, lie in the years 1 to 9999."""
+LATEST_US: Final = 253_402_300_799_999_999
+"""The last microsecond of the year 9999: far from the end of a stream, with room for windows."""
 PART_BYTES: Final = 4 << 20
 """What is sent in one frame and written in one record: receivers and readers take those whole."""
 _SHARED: Final = 1.5

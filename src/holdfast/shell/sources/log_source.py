@@ -15,7 +15,7 @@ from holdfast.core.model.tuples import TupleBatch, TupleType
 from holdfast.shell.sources.base import SourceReader, SourceRows
 from holdfast.shell.sources.read_ahead import ReadAhead
 from holdfast.shell.storage.folder_watch import Change, FolderWatch
-from holdfast.shell.storage.ingest_log import COMMITS, DRAFT, FILES, IngestLogReader
+from holdfast.shell.storage.ingest_log import COMMITS, DRAFT, FILES, IDLE, IngestLogReader
 from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.storage.places import is_remote, local_path
 
@@ -78,7 +78,7 @@ class LogSourceReader:
         if self._watch is None and not is_remote(place):
             folders = [place]
             if self._spec.kind == "ingest":
-                folders.append(f"{place}/{COMMITS}")
+                folders += [f"{place}/{COMMITS}", f"{place}/{IDLE}"]
                 if self._spec.partitions == 1:  # All that comes is for this reader.
                     folders.append(f"{place}/{FILES}")
             self._watch = FolderWatch(*folders)

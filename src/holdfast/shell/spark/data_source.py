@@ -63,7 +63,8 @@ READ_OPTIONS: Final = {
 WRITE_OPTIONS: Final = {
     "time": "the column with the event time; required",
     "delayMs": "how far rows may be out of order; default 0",
-    "watermark": "`true`: Spark's own watermark counts too; streaming only",
+    "delayUs": "the same in microseconds",
+    "watermark": "`true`: Spark's own watermark says what is late, not the delay; streaming only",
     "end": "`true`: nothing will follow; batch only",
 }
 
@@ -419,7 +420,9 @@ class _Writing:
         attributes = [
             f.with_type(_UTC) if pa.types.is_timestamp(f.type) and f.type.tz else f for f in schema
         ]
-        delay_us = _whole(options, "delayms", 0) * 1000
+        if "delayms" in options and "delayus" in options:
+            raise StorageError("options delayMs and delayUs say the same; give one")
+        delay_us = _whole(options, "delayms", 0) * 1000 + _whole(options, "delayus", 0)
         # Batch ids count per query, and a query is where its checkpoints are.
         self._query = f"query {options.get('checkpointlocation', 'without a name')}"
         self._meta = IngestMeta(pa.schema(attributes), options["time"], delay_us)

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.shell.spark.data_source import register
 from holdfast.shell.spark.reasons import reason_of
-from holdfast.shell.storage.ingest_log import end, has_ended
+from holdfast.shell.spark.watermarks import watermark_after_batch
+from holdfast.shell.storage.ingest_log import CommitFinder, end, has_ended, tell_idle
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.places import store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_IDLE_LOOK_S = 0.1
 
 
 class Ingest:
@@ -36,6 +39,9 @@ class Ingest:
         self._trigger: dict[str, Any] = settings.get("trigger") or {}
         self._has_watermark: bool = settings.get("has_watermark", False)
         self._is_stopping = False
+        self._commits = CommitFinder(self._path)
+        self._idle_behind = -1  # the newest batch behind which Spark's idleness was told
+        self._telling = threading.Lock()
 
     def start(self, spark: SparkSession) -> None:
         """Begin; a bounded DataFrame that was written before is not written again."""
@@ -56,7 +62,7 @@ class Ingest:
     def _watch_stream(self, spark: SparkSession) -> None:
         """When Spark's query ends by itself, so does the log, if it was to read what is there."""
         try:
-            self._query.awaitTermination()
+            self._await_end()
             jsc: Any = spark.sparkContext._jsc
             if self._is_stopping or jsc is None or jsc.sc().isStopped():
                 return
@@ -67,6 +73,36 @@ class Ingest:
         except Exception as error:  # Spark's errors have many classes; all end the query.
             if not self._is_stopping:
                 self._error = f"source {self.name}: {reason_of(error)}"
+
+    def _await_end(self) -> None:
+        """Until Spark's query ends; tells meanwhile when it is idle, if its watermark counts."""
+        if not self._has_watermark:
+            self._query.awaitTermination()
+            return
+        while not self._query.awaitTermination(_IDLE_LOOK_S):
+            self._tell_if_idle()
+
+    def _tell_if_idle(self, *, is_known: bool = False) -> None:
+        """Tell the log to which watermark Spark has come, once a trigger has found nothing new.
+
+        Operators of Spark's would have a batch without rows then; the query that writes the log has
+        none. Spark says that data are available from the trigger that finds some until the next one
+        that finds none, and has no progress before the first one.
+
+        Args:
+            is_known: That nothing new was found is known.
+        """
+        with self._telling:
+            newest = self._commits.newest()  # Before Spark is asked: it is idle behind this one.
+            if newest <= self._idle_behind or not (is_known or self._has_found_nothing()):
+                return
+            watermark_us = watermark_after_batch(self._checkpoint, newest)
+            if watermark_us is not None:
+                tell_idle(self._path, newest, watermark_us)
+                self._idle_behind = newest
+
+    def _has_found_nothing(self) -> bool:
+        return not self._query.status["isDataAvailable"] and self._query.lastProgress is not None
 
     def _is_committed(self) -> bool:
         """Whether Spark has finished every batch that it had begun."""
@@ -96,6 +132,8 @@ class Ingest:
         """Wait until Spark has written what it can read now."""
         if self.is_unbounded and self._query is not None:
             self._query.processAllAvailable()
+            if self._has_watermark:
+                self._tell_if_idle(is_known=True)
         else:
             self.wait()
 
@@ -105,7 +143,7 @@ class Ingest:
             self._thread.join()
 
     def _options(self) -> dict[str, str]:
-        options = {"time": self._time, "delayMs": str(self._delay_us // 1000)}
+        options = {"time": self._time, "delayUs": str(self._delay_us)}
         return options | ({"watermark": "true"} if self._has_watermark else {})
 
     def _write_batch(self, spark: SparkSession) -> None:

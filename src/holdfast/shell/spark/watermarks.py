@@ -1,7 +1,8 @@
 """Spark's own watermarks: which column of a DataFrame has one, and what it was for a batch.
 
 Spark marks the column in the schema. What the watermark was during a batch stands in the offset log
-of the query, written before the batch runs; so a batch that is run again has the same one.
+of the query, written before the batch runs; so a batch that is run again has the same one. What it
+came to by a batch stands in the commit log, written after the batch.
 """
 
 from __future__ import annotations
@@ -47,16 +48,29 @@ def watermark_of_batch(checkpoint: str, batch_id: int) -> int:
     Raises:
         StorageError: The offset log does not say.
     """
-    name = f"offsets/{batch_id}"
+    found = _said(checkpoint, f"offsets/{batch_id}", "batchWatermarkMs")
+    if found is None:
+        raise StorageError(
+            f"{os.path.join(checkpoint, f'offsets/{batch_id}')} is missing or names no "
+            "batchWatermarkMs"
+        )
+    return found
+
+
+def watermark_after_batch(checkpoint: str, batch_id: int) -> int | None:
+    """The watermark that a finished batch has led to, in microseconds; None: it is not finished."""
+    return _said(checkpoint, f"commits/{batch_id}", "nextBatchWatermarkMs")
+
+
+def _said(checkpoint: str, name: str, key: str) -> int | None:
+    """What one of Spark's small logs says of a batch, in microseconds."""
     place = "s3://" + checkpoint.removeprefix("s3a://") if "s3a://" in checkpoint else checkpoint
     found = read_if_any(store_at(place), name)
-    if found is None:
-        raise StorageError(f"no offsets of batch {batch_id} in {os.path.join(checkpoint, name)}")
-    for line in found.decode().splitlines()[1:]:
+    for line in () if found is None else found.decode().splitlines()[1:]:
         try:
             value = json.loads(line)
         except ValueError:
             continue
-        if isinstance(value, dict) and isinstance(value.get("batchWatermarkMs"), int):
-            return int(value["batchWatermarkMs"]) * 1000
-    raise StorageError(f"{os.path.join(checkpoint, name)} names no batchWatermarkMs")
+        if isinstance(value, dict) and isinstance(value.get(key), int):
+            return int(value[key]) * 1000
+    return None

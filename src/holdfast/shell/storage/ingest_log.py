@@ -4,13 +4,14 @@
     files/<unique name>/      rows as a Spark task wrote them: a small stream log each, which shows
                               up when it is whole
     commits/<batch id>.json   created exclusively: makes a batch's files part of the stream
+    idle/<batch id>.json      created exclusively: the watermark that Spark, idle behind the batch,
+                              came to; or that the next batch came first
     end.json                  nothing follows
 
 Partition i of p consists of every p-th file of each commit, in order of commits. Ids count the
-on-time tuples of a partition. A tuple is late when it is older than the boundary at the start of
-its record: newest time of the partition so far minus the delay, or the watermark of its commit if
-that is later. All of this depends on the commits alone, so every reader, and every replay, sees the
-same stream.
+on-time tuples of a partition. What is late is told by the commits before a tuple's own, for all
+partitions alike (`core/queues/lateness.py`). All of this depends on what is in the log alone, so
+every reader, and every replay, sees the same stream.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.core.haunit.events import ENOUGH_TUPLES
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleType, with_time
-from holdfast.core.queues.lateness import Lateness
+from holdfast.core.queues.committed_stream import CommittedStream
+from holdfast.core.queues.lateness import CommitTimes, FileTimes, FileTimesMaker
 from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.shell.storage.errors import (
     FileDamaged,
@@ -65,6 +66,8 @@ _AHEAD_FILES = 16
 COMMITS = "commits"
 DRAFT = ".draft"
 FILES = "files"
+IDLE = "idle"
+VERSION = 3
 _META = "meta.json"
 _END = "end.json"
 
@@ -76,7 +79,7 @@ class IngestMeta:
     Attributes:
         schema: Attributes, without the time column.
         time_column: The attribute that holds the event time.
-        delay_us: How far tuples may be out of order.
+        delay_us: How far tuples may be out of order, if no watermark is told.
     """
 
     schema: pa.Schema
@@ -102,20 +105,39 @@ class IngestFile:
     max_time_us: int
     disorder_us: int
 
+    @property
+    def times(self) -> FileTimes:
+        """What it says of time."""
+        return FileTimes(self.count, self.min_time_us, self.max_time_us, self.disorder_us)
+
 
 def read_meta(root: str) -> IngestMeta:
-    """The log's description. Raises `UnknownStream` if there is none."""
+    """The log's description.
+
+    Raises:
+        UnknownStream: There is none.
+        SchemaMismatch: The log was begun by a version that judged otherwise what is late.
+    """
     found = read_if_any(store_at(root), _META) if has_files(root) else None
     if found is None:
         raise UnknownStream(
             f"{root} is no ingest log: it has no {_META}; if that is lost, restore it from a copy"
         )
-    return decode(found, f"{root}/{_META}", _meta_from)
+    version, meta = decode(found, f"{root}/{_META}", _meta_from)
+    if version != VERSION:
+        raise SchemaMismatch(
+            f"{root} is an ingest log of version {version}, this is version {VERSION}, in which "
+            "other rows are late; finish it with the version that began it, or record the source "
+            "anew at another checkpointLocation"
+        )
+    return meta
 
 
-def _meta_from(value: dict[str, Any]) -> IngestMeta:
+def _meta_from(value: dict[str, Any]) -> tuple[int, IngestMeta]:
+    """The log's version, and what holds for it."""
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"], validate=True)))
-    return IngestMeta(schema, str(value["time"]), int(value["delay_us"]))
+    meta = IngestMeta(schema, str(value["time"]), int(value["delay_us"]))
+    return int(value.get("version", VERSION - 1)), meta
 
 
 def prepare(root: str, meta: IngestMeta) -> None:
@@ -125,6 +147,7 @@ def prepare(root: str, meta: IngestMeta) -> None:
         SchemaMismatch: It holds another schema, time column or delay.
     """
     value = {
+        "version": VERSION,
         "schema": base64.b64encode(meta.schema.serialize().to_pybytes()).decode(),
         "time": meta.time_column,
         "delay_us": meta.delay_us,
@@ -163,17 +186,13 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
     draft = place if is_remote(root) else f"{local_path(place)}{DRAFT}"
     timed = with_time(meta.schema)
     writer: LogWriter | None = None
-    oldest, newest, disorder = 2**63 - 1, BEGINNING_US, 0
+    times = FileTimesMaker()
     for rows in _regrouped(batches):
         for start in range(0, rows.num_rows, _RECORD_ROWS):
             batch = _timed(rows.slice(start, _RECORD_ROWS), meta, timed)
-            times = batch.column(batch.num_columns - 1).to_numpy()
             if writer is None:
                 writer = open_writer(draft, timed, name, 1, is_sole=True)
-                newest = int(times[0])
-            running = np.maximum(np.maximum.accumulate(times), newest)
-            disorder = max(disorder, int((running - times).max()))
-            oldest, newest = min(oldest, int(times.min())), int(running[-1])
+            times.add(batch.column(batch.num_columns - 1).to_numpy())
             writer.append(TupleType.STABLE, writer.next_id, batch, BEGINNING_US, 0)
     if writer is None:
         return None
@@ -182,7 +201,8 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
     if not is_remote(root):
         os.rename(draft, local_path(place))
         sync_path(Path(local_path(place)).parent)
-    return IngestFile(name, writer.next_id, oldest, newest, disorder)
+    made = times.made()
+    return IngestFile(name, made.count, made.oldest_us, made.newest_us, made.disorder_us)
 
 
 def _regrouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -233,7 +253,8 @@ def commit(
         batch_id: Commits form the stream in the order of their ids, without gaps.
         files: What the commit adds.
         by: Who numbers the batches: `batch` writes, or the name of a streaming query's log.
-        watermark_us: What is older, here and in later commits, is late; None: nothing is said.
+        watermark_us: Spark's watermark during the batch: what is older in later commits is late;
+            None: there is none, and what is late follows from the delay.
 
     Raises:
         StorageError: Another kind of writer has used the id.
@@ -245,6 +266,9 @@ def commit(
     }
     if watermark_us is not None:
         value["watermark_us"] = watermark_us
+        idle_us = _settle_idle(root, batch_id - 1, None) if batch_id else None
+        if idle_us is not None:
+            value["idle_us"] = idle_us
     content = _json(value)
     # It may be there from an attempt whose answer was lost: names of files are unique.
     found = put_or_read(store_at(root), _commit_name(batch_id), [content], is_soon=True)
@@ -259,17 +283,45 @@ def commit(
     return False
 
 
+def tell_idle(root: str, batch_id: int, watermark_us: int) -> None:
+    """Spark is idle behind a batch, and has come to this watermark; too late, it has no effect."""
+    _settle_idle(root, batch_id, watermark_us)
+
+
+def _settle_idle(root: str, batch_id: int, watermark_us: int | None) -> int | None:
+    """The watermark told behind a batch, or that none was before the next; who comes first says.
+
+    A reader that has seen neither the next batch nor a word of idleness may see either one first.
+    Settled before the batch shows up, the word is the same for those who read both at once.
+    """
+    content = encode_sealed({} if watermark_us is None else {"watermark_us": watermark_us})
+    name = _idle_name(batch_id)
+    found = put_or_read(store_at(root), name, [content], is_soon=True)
+    return decode(found, os.path.join(root, name), _watermark_from)
+
+
+def _watermark_from(value: dict[str, Any]) -> int | None:
+    return int(value["watermark_us"]) if value else None
+
+
 def append_batch(root: str, files: Sequence[IngestFile]) -> None:
     """Commit a batch write after all others, however many write at the same time."""
-    while True:
-        names = store_at(root).names(COMMITS)
-        taken = [int(Path(name).stem) for name in names if name.endswith(".json")]
-        if commit(root, max(taken, default=-1) + 1, files, by="batch"):
-            return
+    while not commit(root, _newest_commit(store_at(root)) + 1, files, by="batch"):
+        pass
+
+
+def _newest_commit(store: CheckpointStore) -> int:
+    """The id of the newest commit; -1: there is none."""
+    names = store.names(COMMITS)
+    return max((int(Path(name).stem) for name in names if name.endswith(".json")), default=-1)
 
 
 def _commit_name(batch_id: int) -> str:
     return f"{COMMITS}/{batch_id:020d}.json"
+
+
+def _idle_name(batch_id: int) -> str:
+    return f"{IDLE}/{batch_id:020d}.json"
 
 
 def _file_place(root: str, name: str) -> str:
@@ -317,24 +369,36 @@ class IngestLogReader:
         self._partition = partition
         self._partitions = partitions
         self._from_id = from_id
-        self.next_id = 0
         self.ended = False
         self._meta: IngestMeta | None = None
-        self._lateness = Lateness(0)
+        self._stream = CommittedStream(0, from_id)
         self._commit = 0
+        self._awaits_idle = False  # behind the last commit, a word of Spark's idleness
         self._committed_us = 0
         self._waiting: list[IngestFile] = []
         self._records: Iterator[LoggedBatch] | None = None
-        self._whole: IngestFile | None = None  # what is being read, if no tuple of it is late
         self._ahead: dict[str, list[LoggedBatch]] = {}  # of files that no commit has named yet
-        self._late: list[pa.RecordBatch] = []
         self._look_at_s = 0.0
-        self.rows_read = 0  # late ones and those before the start included
 
     @property
     def boundary_us(self) -> int:
         """Nothing older follows."""
-        return self._lateness.boundary_us
+        return self._stream.boundary_us
+
+    @property
+    def next_id(self) -> int:
+        """Of the next tuple."""
+        return self._stream.next_id
+
+    @property
+    def rows_read(self) -> int:
+        """Late ones and those before the start included."""
+        return self._stream.rows_read
+
+    @property
+    def late_rows(self) -> int:
+        """How many were late, those before the start included."""
+        return self._stream.late_rows
 
     def poll(self, max_rows: int = 1 << 16, max_bytes: int = 64 << 20) -> list[LoggedBatch]:
         """The next on-time tuples, as committed; see `StreamLogReader.poll`.
@@ -384,34 +448,44 @@ class IngestLogReader:
             found = read_if_any(self._store, name)
             self.ended = found is None
         if found is None:
+            self._look_whether_idle()
             if asks_for_end and is_remote(self._root):
                 self._look_at_s = time.monotonic() + _REMOTE_LOOK_INTERVAL_S
             return False
         self._know_meta()
         value = json.loads(found)
         self._committed_us = int(value.get("at_us", 0))
-        self._lateness.promise(value.get("watermark_us", BEGINNING_US))
         files = [IngestFile(checked_name(entry[0]), *entry[1:]) for entry in value["files"]]
         self._waiting = files[self._partition :: self._partitions]
+        watermark_us = value.get("watermark_us")
+        times = CommitTimes([file.times for file in files], watermark_us, value.get("idle_us"))
+        self._stream.begin(times, [file.times for file in self._waiting])
+        self._awaits_idle = watermark_us is not None
         self._commit += 1
         return True
+
+    def _look_whether_idle(self) -> None:
+        """Whether a watermark was told behind the last commit, while there is no other one."""
+        if not self._awaits_idle or self._store is None:
+            return
+        name = _idle_name(self._commit - 1)
+        found = read_if_any(self._store, name)
+        if found is not None:
+            self._awaits_idle = False
+            watermark_us = decode(found, os.path.join(self._root, name), _watermark_from)
+            if watermark_us is not None:
+                self._stream.idle(watermark_us)
 
     def _know_meta(self) -> IngestMeta:
         if self._meta is None:
             self._meta = read_meta(self._root)
-            self._lateness = Lateness(self._meta.delay_us)
+            self._stream = CommittedStream(self._meta.delay_us, self._from_id)
         return self._meta
 
     def _open(self, file: IngestFile) -> None:
         """Read a file, or pass over it when all of it lies before the start."""
-        delay_us = self._know_meta().delay_us
-        is_on_time = file.disorder_us <= delay_us and file.min_time_us >= self.boundary_us
-        if is_on_time and self.next_id + file.count <= self._from_id:
-            self.next_id += file.count
-            self.rows_read += file.count
-            self._lateness.advance(file.max_time_us)
+        if not self._stream.enter(file.times):
             return
-        self._whole = file if is_on_time else None
         place, ahead = _file_place(self._root, file.name), self._ahead.pop(file.name, None)
         self._records = _counted(place, file.count, _records(place) if ahead is None else ahead)
 
@@ -434,36 +508,24 @@ class IngestLogReader:
 
     def _accept(self, record: LoggedBatch) -> LoggedBatch | None:
         """The on-time tuples of a record from the start id on; late ones are put aside."""
-        self.rows_read += record.count
-        if self._whole is not None and self._whole.count == record.count:
-            batch, late = record.batch, None
-            self._lateness.advance(self._whole.max_time_us)
-        else:
-            batch, late = self._lateness.split(record.batch)
-        if late is not None and self.next_id >= self._from_id:
-            self._late.append(late)
-        first_id = self.next_id
-        self.next_id += batch.num_rows
-        if self.next_id <= self._from_id or batch.num_rows == 0:
+        accepted = self._stream.accept(record.batch)
+        if accepted is None:
             return None
-        if first_id < self._from_id:
-            if self._is_in_records:
-                raise StorageError(f"{self._root}: no record begins with tuple {self._from_id}")
-            batch, first_id = batch.slice(self._from_id - first_id), self._from_id
+        if self._is_in_records and not accepted.is_whole:
+            raise StorageError(f"{self._root}: no record begins with tuple {self._from_id}")
         return LoggedBatch(
             record.tuple_type,
             record.incarnation,
-            first_id,
-            batch.num_rows,
-            self.boundary_us,
+            accepted.first_id,
+            accepted.batch.num_rows,
+            accepted.boundary_us,
             self._committed_us,
-            batch,
+            accepted.batch,
         )
 
     def take_late(self) -> list[pa.RecordBatch]:
         """Late tuples met since the last call, time column included."""
-        late, self._late = self._late, []
-        return late
+        return self._stream.take_late()
 
     def close(self) -> None:
         """Drop what is open."""
@@ -471,6 +533,27 @@ class IngestLogReader:
         if self._store is not None:
             self._store.close()
             self._store = None
+
+
+class CommitFinder:
+    """Finds the newest commit. Cost: O(new commits), after one listing."""
+
+    def __init__(self, root: str) -> None:
+        """Nothing is looked at yet; the log need not exist."""
+        self._root = root
+        self._newest: int | None = None
+
+    def newest(self) -> int:
+        """Its id; -1: there is none."""
+        if not has_files(self._root):
+            return -1
+        store = store_at(self._root)
+        if self._newest is None:
+            self._newest = _newest_commit(store)
+        while read_if_any(store, _commit_name(self._newest + 1)) is not None:
+            self._newest += 1
+        store.close()
+        return self._newest
 
 
 class CommitCounter:

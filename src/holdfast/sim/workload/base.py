@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.api.planning import plan_dataflow
+from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import with_time
+from holdfast.core.queues.lateness import CommitTimes, FileTimes
 from holdfast.sim.workload.oracle import Oracle, TimedRow
-from holdfast.sim.workload.source import SimulatedSource
+from holdfast.sim.workload.source import Arrival, SimulatedFile, SimulatedSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -24,33 +27,47 @@ if TYPE_CHECKING:
     from holdfast.sim.workload.oracle import Meaning
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """The rows of a source as they are recorded: a generator for `Dataflow.source_generator`.
+Record = tuple[TimedRow, ...]
+
+
+class Recorded(abc.ABC):
+    """Rows of a source as they are recorded: a generator for `Dataflow.source_generator`.
 
     Attributes:
         schema: Attributes.
         delay_us: How far rows may be out of order.
-        records: Per partition its records, each a list of rows.
-        arrivals_us: Per partition when each record arrives.
         is_recorded: Whether records can be read whole.
     """
 
     schema: pa.Schema
     delay_us: int
-    records: tuple[tuple[tuple[TimedRow, ...], ...], ...]
-    arrivals_us: tuple[tuple[int, ...], ...]
-    is_recorded: bool = False
+    is_recorded: bool
+
+    @abc.abstractmethod
+    def arrivals(self, partition: int, partitions: int) -> tuple[Arrival, ...]:
+        """What comes to a partition."""
+
+    @abc.abstractmethod
+    def kept(self) -> list[list[TimedRow]]:
+        """Per partition the rows that are not late, as they are read, by plain Python."""
 
     def spec(self, partition: int, partitions: int) -> SimulatedSource:
         """One partition for the simulator, what is late left out by the core."""
-        if partitions != len(self.records):
-            raise ValueError(f"{len(self.records)} partitions were recorded, not {partitions}")
-        batches = [self._batch(record) for record in self.records[partition]]
-        arrivals_us = self.arrivals_us[partition]
-        return SimulatedSource.of(batches, self.delay_us, arrivals_us, is_recorded=self.is_recorded)
+        arrivals = self.arrivals(partition, partitions)
+        return SimulatedSource(self.delay_us, arrivals, self.is_recorded)
 
-    def _batch(self, rows: tuple[TimedRow, ...]) -> pa.RecordBatch:
+    def file(self, records: Sequence[Record]) -> SimulatedFile:
+        """A file of records, and what its commit says of it."""
+        newest = records[0][0].time_us
+        disorder_us = 0
+        for row in (row for record in records for row in record):
+            newest = max(newest, row.time_us)
+            disorder_us = max(disorder_us, newest - row.time_us)
+        times_us = [row.time_us for record in records for row in record]
+        times = FileTimes(len(times_us), min(times_us), newest, disorder_us)
+        return SimulatedFile(times, tuple(self._batch(record) for record in records))
+
+    def _batch(self, rows: Record) -> pa.RecordBatch:
         columns = [
             pa.array([row.values[field.name] for row in rows], field.type) for field in self.schema
         ]
@@ -58,27 +75,17 @@ class Recording:
         return pa.RecordBatch.from_arrays([*columns, times], schema=with_time(self.schema))
 
     def on_time(self) -> list[TimedRow]:
-        """The rows of all partitions that are not late, by plain Python.
+        """The rows of all partitions that are not late.
 
         One partition is read as it is; where several meet, they are merged by time.
         """
-        kept: list[TimedRow] = []
-        for number, partition in enumerate(self.records):
-            mine: list[TimedRow] = []
-            newest: int | None = None
-            boundary: int | None = None
-            for record in partition:
-                mine += [row for row in record if boundary is None or row.time_us >= boundary]
-                times = [row.time_us for row in record]
-                newest = max(times) if newest is None else max(newest, *times)
-                late_before = newest - self.delay_us
-                boundary = late_before if boundary is None else max(boundary, late_before)
-            is_only = len(self.records) == 1
-            kept += [
-                replace(row, place=(i,) if is_only else (row.time_us, number, i))
-                for i, row in enumerate(mine)
-            ]
-        return kept
+        partitions = self.kept()
+        is_only = len(partitions) == 1
+        return [
+            replace(row, place=(i,) if is_only else (row.time_us, number, i))
+            for number, mine in enumerate(partitions)
+            for i, row in enumerate(mine)
+        ]
 
     def to_dataframe(self, spark: SparkSession) -> DataFrame:
         """The on-time rows for the batch twin, times in `__time_us`, and their order."""
@@ -89,6 +96,116 @@ class Recording:
         table = table.append_column("__order", pa.array(order, numbers))
         table = table.append_column("__ties", pa.array([[]] * len(rows), numbers))
         return spark.createDataFrame(table)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording(Recorded):
+    """Partitions on their own: each record is a commit, and each partition a log of its own.
+
+    Attributes:
+        records: Per partition its records, each a list of rows.
+        arrivals_us: Per partition when each record arrives.
+    """
+
+    schema: pa.Schema
+    delay_us: int
+    records: tuple[tuple[Record, ...], ...]
+    arrivals_us: tuple[tuple[int, ...], ...]
+    is_recorded: bool = False
+
+    def arrivals(self, partition: int, partitions: int) -> tuple[Arrival, ...]:
+        """See the base."""
+        _require(partitions, len(self.records))
+        files = [self.file([record]) for record in self.records[partition]]
+        return tuple(
+            Arrival(at_us, CommitTimes([file.times]), (file,))
+            for file, at_us in zip(files, self.arrivals_us[partition], strict=True)
+        )
+
+    def kept(self) -> list[list[TimedRow]]:
+        """See the base."""
+        partitions: list[list[TimedRow]] = []
+        for partition in self.records:
+            mine: list[TimedRow] = []
+            newest: int | None = None
+            for record in partition:
+                late_before = None if newest is None else newest - self.delay_us
+                mine += [row for row in record if late_before is None or row.time_us >= late_before]
+                times = [row.time_us for row in record]
+                newest = max(times) if newest is None else max(newest, *times)
+            partitions.append(mine)
+        return partitions
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCommit:
+    """A commit of an ingest log, or of a Structured Streaming query's micro-batch into it.
+
+    Attributes:
+        at_us: When it arrives.
+        files: Each a list of records.
+        watermark_us: Spark's watermark during the batch; None: there is none.
+        idle: When Spark is idle behind it, and the watermark that it has come to; None: it is not.
+    """
+
+    at_us: int
+    files: tuple[tuple[Record, ...], ...]
+    watermark_us: int | None = None
+    idle: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRecording(Recorded):
+    """One log for all partitions, of which each reads every so many-th file of a commit.
+
+    Attributes:
+        commits: In their order.
+        partitions: How many there are.
+    """
+
+    schema: pa.Schema
+    delay_us: int
+    commits: tuple[RecordedCommit, ...]
+    partitions: int
+    is_recorded: bool = False
+
+    def arrivals(self, partition: int, partitions: int) -> tuple[Arrival, ...]:
+        """See the base."""
+        _require(partitions, self.partitions)
+        found: list[Arrival] = []
+        idle_us: int | None = None
+        for commit in self.commits:
+            files = tuple(self.file(records) for records in commit.files)
+            times = CommitTimes([f.times for f in files], commit.watermark_us, idle_us)
+            found.append(Arrival(commit.at_us, times, files[partition::partitions]))
+            idle_us = None
+            if commit.idle is not None:
+                at_us, idle_us = commit.idle
+                found.append(Arrival(at_us, None, idle_us=idle_us))
+        return tuple(found)
+
+    def kept(self) -> list[list[TimedRow]]:
+        """See the base."""
+        partitions: list[list[TimedRow]] = [[] for _ in range(self.partitions)]
+        late_before, newest = BEGINNING_US, BEGINNING_US
+        for commit in self.commits:
+            for number, file in enumerate(commit.files):
+                rows = [row for record in file for row in record]
+                newest = max([newest, *(row.time_us for row in rows)])
+                mine = [row for row in rows if row.time_us >= late_before]
+                partitions[number % self.partitions] += mine
+            if commit.watermark_us is None:
+                late_before = max(late_before, newest - self.delay_us)
+            else:
+                late_before = max(late_before, commit.watermark_us)
+            if commit.idle is not None:
+                late_before = max(late_before, commit.idle[1])
+        return partitions
+
+
+def _require(partitions: int, recorded: int) -> None:
+    if partitions != recorded:
+        raise ValueError(f"{recorded} partitions were recorded, not {partitions}")
 
 
 @dataclass(frozen=True, slots=True)

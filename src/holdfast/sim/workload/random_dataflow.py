@@ -13,8 +13,16 @@ from holdfast.api.errors import DataflowError
 from holdfast.api.operators import STATEFUL
 from holdfast.api.windows import CountWindow, Window, counting, sliding, tumbling
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
+from holdfast.core.model.tuples import EARLIEST_US, LATEST_US
 from holdfast.sim.draw import Draw
-from holdfast.sim.workload.base import Recording, Workload, placed
+from holdfast.sim.workload.base import (
+    CommittedRecording,
+    Recorded,
+    Recording,
+    Workload,
+    placed,
+)
+from holdfast.sim.workload.commits import committed
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
 from holdfast.sim.workload.oracle import ARBITRARY_SINK, Meaning, TimedRow, Values
 
@@ -25,6 +33,11 @@ _KINDS: Final = (
     *("filter", "select", "aggregate", "aggregate", "union", "window_join", "join"),
     *("sort", "resample_every", "resample_at", "arbitrary", "arbitrary"),
 )
+_LOGS_PERCENT: Final = 40
+"""So many sources are ingest logs, whose partitions share what is late."""
+_EDGE_SPAN_US: Final = 1 << 32
+_EDGES_US: Final = (EARLIEST_US + _EDGE_SPAN_US, LATEST_US - 2 * _EDGE_SPAN_US)
+"""Where times near the earliest and the latest begin, with room for windows around them."""
 _ATTEMPTS: Final = 20
 _PAIRS_MAX: Final = 5_000
 SPAN_US: Final = 1_000_000
@@ -147,6 +160,7 @@ class _Builder:
         is_arbitrary: bool,
     ) -> None:
         self._draw = Draw(name)
+        self._name_of_all = name
         self._is_arbitrary = is_arbitrary
         self._protection = protection
         self._approach = approach
@@ -203,9 +217,29 @@ class _Builder:
             for partition in records
         )
         is_recorded = rows.percent(70)
-        recording = Recording(schema, delay_us, records, arrivals, is_recorded)
+        recording: Recorded = Recording(schema, delay_us, records, arrivals, is_recorded)
+        log = Draw(f"{self._name_of_all}/log/{number}")
+        if log.percent(_LOGS_PERCENT):
+            recording = self._log(log, schema, columns, count * partitions, partitions)
         stream = self._flow.source_generator(recording, name=f"src{number}", partitions=partitions)
         return _Typed(stream, columns, count * partitions, partitions)
+
+    def _log(
+        self, draw: Draw, schema: pa.Schema, columns: dict[str, str], count: int, partitions: int
+    ) -> CommittedRecording:
+        """An ingest log that all partitions share."""
+        disorder_us = draw.one_of((0, 300, 3_000))
+        delay_us = draw.one_of((0, disorder_us, disorder_us // 3))
+        is_recorded = draw.percent(70)
+        edge_us = draw.one_of((0, 0, 0, *_EDGES_US))
+        records = tuple(
+            tuple(replace(row, time_us=row.time_us % _EDGE_SPAN_US + edge_us) for row in record)
+            if edge_us
+            else record
+            for record in self._records(draw, columns, count, disorder_us)
+        )
+        commits = committed(draw, records, delay_us, SPAN_US)
+        return CommittedRecording(schema, delay_us, commits, partitions, is_recorded)
 
     def _records(
         self, draw: Draw, columns: dict[str, str], count: int, disorder_us: int

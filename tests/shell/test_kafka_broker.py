@@ -296,6 +296,31 @@ def test_records_that_retention_took_are_missed_aloud(kafka: KafkaBroker, tmp_pa
     node.reader.close()
 
 
+@pytest.mark.parametrize("records", [0, 5, 300])
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_topic_that_was_made_anew_is_refused_by_name(
+    kafka: KafkaBroker, tmp_path: Path, is_running: bool, records: int
+) -> None:
+    """With no record, fewer than were read, or more: nothing is skipped in silence."""
+    topic = f"anew-{is_running}-{records}"
+    kafka.create_topic(topic, 1)
+    produce(kafka, topic, [(0, event(n, 1)) for n in range(100)])
+    spec = source(kafka, topic, tmp_path)
+    node = led(spec, 1).read_until(lambda n: n.next_id == 100)
+    if not is_running:
+        node.reader.close()
+    admin = kafka.admin()
+    for gone in admin.delete_topics([topic]).values():
+        gone.result(30)
+    kafka.create_topic(topic, 1)
+    produce(kafka, topic, [(0, event(1_000 + n, 2)) for n in range(records)])
+    if not is_running:
+        node = led(spec, 2, from_id=100)
+    with pytest.raises(KafkaError, match=f"topic '{topic}' is not the one that source s has read"):
+        node.read_until(has_ended)
+    node.reader.close()
+
+
 # -- sinks ----------------------------------------------------------------------------------
 
 

@@ -52,7 +52,7 @@ class KafkaCluster:
         """A `Consumer` or a `Producer` of librdkafka with these settings beside the user's.
 
         Args:
-            kind: Which of the two.
+            kind: Which of the two; or `AdminClient`.
             settings: What the user cannot change.
             defaults: What the user can.
 
@@ -66,7 +66,8 @@ class KafkaCluster:
             "reconnect.backoff.max.ms": _RECONNECT_MS,  # Or a broker is back for long unnoticed.
         }
         try:
-            return getattr(library(), kind)({**own, **(defaults or {}), **self.options, **settings})
+            module = admin_library() if kind == "AdminClient" else library()
+            return getattr(module, kind)({**own, **(defaults or {}), **self.options, **settings})
         except library().KafkaException as error:
             raise KafkaError(f"Kafka refuses its options: {code_of(error).str()}") from None
         except (TypeError, ValueError) as error:
@@ -83,6 +84,14 @@ def library() -> Any:
             f"install Holdfast with the extra 'kafka' ({error})"
         ) from None
     return confluent_kafka
+
+
+def admin_library() -> Any:
+    """The module `confluent_kafka.admin`. Raises as `library`."""
+    library()
+    import confluent_kafka.admin
+
+    return confluent_kafka.admin
 
 
 def code_of(error: Any) -> Any:
@@ -118,6 +127,42 @@ def open_looker(cluster: KafkaCluster, settings: Mapping[str, Any] | None = None
         "error_cb": lambda error: None,
     }
     return cluster.client("Consumer", {**own, **(settings or {})})
+
+
+def open_admin(cluster: KafkaCluster) -> Any:
+    """A client that asks of topics. Raises as `KafkaCluster.client`."""
+    return cluster.client("AdminClient", {"error_cb": lambda error: None})
+
+
+def ask_topic_id(admin: Any, topic: str) -> Any:
+    """The answer to come, for `topic_id_in`."""
+    asked = admin.describe_topics(library().TopicCollection([topic]), request_timeout=_LOOK_S)
+    return asked[topic]
+
+
+def topic_id_in(answer: Any, topic: str) -> str | None:
+    """The id that tells a topic from others of its name; None while nobody knows.
+
+    Nobody knows while the broker is away, and while there is no such topic: it may be on its way.
+    Brokers before 2.8 have no ids: the text is empty.
+
+    Raises:
+        KafkaError: The topic may not be read.
+    """
+    try:
+        found = str(answer.result(_LOOK_S).topic_id or "")
+    except TimeoutError:
+        return None
+    except library().KafkaException as error:
+        if is_waiting_worth_it(code_of(error)) or _is_unknown(code_of(error)):
+            return None
+        raise KafkaError(f"topic {topic!r}: {code_of(error).str()}") from None
+    return found if found.strip("A") else ""  # The id of all zero bits, in base 64.
+
+
+def topic_id_of(admin: Any, topic: str) -> str | None:
+    """As `topic_id_in`; waits for the answer."""
+    return topic_id_in(ask_topic_id(admin, topic), topic)
 
 
 def partitions_of(client: Any, topic: str, timeout_s: float = _LOOK_S) -> tuple[int, ...] | None:

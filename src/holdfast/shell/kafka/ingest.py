@@ -1,6 +1,7 @@
 """Reads an instance's partitions of a topic into its log, in a thread of the primary's.
 
-1. Settle where to begin and to end, unless that was settled before.
+1. Settle where to begin and to end, and of which topic, unless that was settled before. A topic of
+   another id is refused, now and every half a second.
 2. Assign the instance its partitions, those whose number leaves its own when divided by the number
    of instances: there is no consumer group, so that nothing is ever rebalanced.
 3. Take what there is, decode it, put late tuples aside, append the rest to the log as one record,
@@ -28,16 +29,21 @@ from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.core.queues.idle_floor import Reached
 from holdfast.core.queues.partition_boundaries import PartitionBoundaries
+from holdfast.core.queues.topic_positions import FROM_THE_FIRST, Span
 from holdfast.shell.kafka.client import (
     KafkaCluster,
     KafkaError,
+    ask_topic_id,
     ends_of,
     library,
+    open_admin,
     open_looker,
     partitions_of,
+    topic_id_in,
+    topic_id_of,
 )
 from holdfast.shell.kafka.decoding import Decoder, Records
-from holdfast.shell.kafka.positions import Positions, Span
+from holdfast.shell.kafka.positions import Positions
 from holdfast.shell.storage.claim import Claim
 from holdfast.shell.storage.logs import open_writer
 
@@ -46,6 +52,7 @@ _AT_ONCE = 1024
 _RECORDS_MAX = 8192
 _BYTES_MAX = 8 << 20
 _SAVE_S = 5.0
+_ID_S = 0.5
 _LOOK_S = 0.5
 _CLOSE_S = 10.0
 _SHOWN = 5
@@ -125,6 +132,7 @@ class KafkaIngest:
         self.trouble = ""
         self.error: Exception | None = None
         self._client: Any = None
+        self._admin: Any = None
         self._closing = threading.Event()
         self.disturbed = False  # something is wrong with the broker, or was
         self._thread = threading.Thread(target=self._run, name=f"kafka-{stream}", daemon=True)
@@ -144,7 +152,7 @@ class KafkaIngest:
         positions = None
         try:
             positions = Positions(self._place, self._incarnation)
-            positions.restore(self._writer.next_id)
+            positions.find(self._writer.next_id)
             if not self._writer.has_ended:
                 self._read(positions)
         except Exception as error:  # The reader raises it in the node.
@@ -166,10 +174,15 @@ class KafkaIngest:
                 "error_cb": self.note,
             },
         )
+        self._admin = open_admin(self._reading.cluster)
         own = self._await_partitions()
-        span = self._await_span(positions, own) if own is not None else None
-        if own is None or span is None:
+        topic_id = self._await_id() if own is not None else None
+        if own is None or topic_id is None:
             return  # Closing.
+        span = self._await_span(positions, own, topic_id)
+        if span is None:
+            return  # The same.
+        self.require_topic(span, topic_id)
         self._follow(positions, span, own)
 
     def _await_partitions(self) -> list[int] | None:
@@ -186,16 +199,35 @@ class KafkaIngest:
             self._wait()
         return None
 
-    def _await_span(self, positions: Positions, own: list[int]) -> Span | None:
+    def _await_id(self) -> str | None:
+        """The topic's id; None: it closes first."""
+        while not self._closing.is_set():
+            found = topic_id_of(self._admin, self._reading.topic)
+            if found is not None:
+                return found
+            self._wait()
+        return None
+
+    def require_topic(self, span: Span, topic_id: str) -> None:
+        """Raise `KafkaError` if the topic is another one than that of the offsets."""
+        if not span.is_of(topic_id):
+            raise KafkaError(
+                f"topic {self._reading.topic!r} is not the one that source {self._reading.source} "
+                f"has read so far: its id is {topic_id}, and was {span.topic_id}. It was deleted "
+                "and made anew, so that offsets mean other records. Begin at another "
+                "checkpointLocation"
+            )
+
+    def _await_span(self, positions: Positions, own: list[int], topic_id: str) -> Span | None:
         """Where to begin and to end; None: it closes first."""
         while not self._closing.is_set():
-            span = positions.span() or self._look_up_span(positions, own)
+            span = positions.span() or self._look_up_span(positions, own, topic_id)
             if span is not None:
                 return span
             self._wait()
         return None
 
-    def _look_up_span(self, positions: Positions, own: list[int]) -> Span | None:
+    def _look_up_span(self, positions: Positions, own: list[int], topic_id: str) -> Span | None:
         reading = self._reading
         ends = {p: ends_of(self._client, reading.topic, p) for p in own}
         known = {p: found for p, found in ends.items() if found is not None}
@@ -205,7 +237,7 @@ class KafkaIngest:
         end = None
         if reading.end is not None:
             end = {p: _offset(reading.end, p, (last, last)) for p, (_, last) in known.items()}
-        return positions.settle(Span(begin, end))
+        return positions.settle(Span(begin, end, topic_id))
 
     def _wait(self) -> None:
         """The broker is away."""
@@ -236,11 +268,12 @@ class KafkaIngest:
             newest_us={p: found.newest_us for p, found in positions.of.items()},
             is_sole=self._reading.instances == 1,
         )
-        for partition in own:
-            if partition not in positions.of:
-                begin = span.begin.get(partition, kafka.OFFSET_BEGINNING)
-                positions.advance(partition, begin)
-        assigned = [kafka.TopicPartition(topic, p, positions.of[p].next_offset) for p in own]
+        begin = positions.begin(own, span)
+        first = kafka.OFFSET_BEGINNING
+        assigned = [
+            kafka.TopicPartition(topic, p, first if offset == FROM_THE_FIRST else offset)
+            for p, offset in begin.items()
+        ]
         self._client.assign(assigned)
         self.trouble = ""
         following = _Following(self, positions, boundaries, span)
@@ -290,6 +323,11 @@ class KafkaIngest:
         self._on_news()
 
     @property
+    def admin(self) -> Any:
+        """A client that asks of topics."""
+        return self._admin
+
+    @property
     def reading(self) -> TopicReading:
         """What is read."""
         return self._reading
@@ -314,6 +352,9 @@ class _Following:
         self._ingest = ingest
         self._positions = positions
         self._boundaries = boundaries
+        self._span = span
+        self._asked_id: Any = None  # the answer to come
+        self._asked_s = time.monotonic()
         self._wanted_before = dict(span.end or {})  # of the partitions that have an end
         self._is_bounded = span.end is not None
         self._saved_s = time.monotonic()
@@ -324,6 +365,7 @@ class _Following:
     def turn(self) -> bool:
         """Take what there is; True when all that is wanted has been read."""
         records = self._take()
+        self._look_at_topic()
         self._boundaries.looked(time.monotonic_ns() // 1_000_000)
         if records.offsets:
             self._log(records)
@@ -341,6 +383,18 @@ class _Following:
             self._saved_s = time.monotonic()
             self._positions.save(self._ingest.next_id)
         return False
+
+    def _look_at_topic(self) -> None:
+        """Whether it is still the same; asks now and then, and does not wait for the answer."""
+        topic = self._ingest.reading.topic
+        if self._asked_id is not None and self._asked_id.done():
+            found = topic_id_in(self._asked_id, topic)
+            self._asked_id = None
+            if found is not None:
+                self._ingest.require_topic(self._span, found)
+        if self._asked_id is None and time.monotonic() - self._asked_s > _ID_S:
+            self._asked_s = time.monotonic()
+            self._asked_id = ask_topic_id(self._ingest.admin, topic)
 
     def _tell(self) -> None:
         """How far the instance is, and what holds it up."""
@@ -426,10 +480,12 @@ class _Following:
             self._end_if_due(partition, offset)
             return
         if error.code() in (kafka._AUTO_OFFSET_RESET, kafka.OFFSET_OUT_OF_RANGE):
+            now_id = topic_id_of(self._ingest.admin, self._ingest.reading.topic)
+            self._ingest.require_topic(self._span, now_id or "")
             wanted = self._positions.of[partition].next_offset
             raise KafkaError(
                 f"{where} does not hold offset {wanted}, which comes next: its retention has "
-                "deleted it, or the topic was made anew. Begin at another checkpointLocation, and "
+                "deleted it, or the topic has been cut. Begin at another checkpointLocation, and "
                 "have the topic keep records for longer than the job may stand still"
             )
         if error.code() in (kafka.TOPIC_AUTHORIZATION_FAILED, kafka._UNKNOWN_PARTITION):

@@ -17,6 +17,7 @@ from pyspark.sql import Window as SqlWindow
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from holdfast.api.columns import quoted
 from holdfast.api.dead_letters import Evaluable, Failure
 from holdfast.api.errors import UnsupportedError
 from holdfast.api.planning import keys_read, ports_read, units_of
@@ -219,7 +220,7 @@ def _timed(step: Step, frame: DataFrame) -> DataFrame:
     rows = frame.select("*", time_us)
     if step.settings["partitions"] == 1:
         rows = rows.withColumn("__order", _longs(F.col("_tuple_id"))).withColumn("__ties", _longs())
-    return rows.select(*(F.col(f"`{c}`") for c in step.schema.names), *_carried(rows))
+    return rows.select(*(F.col(quoted(c)) for c in step.schema.names), *_carried(rows))
 
 
 def _windows(size_us: int, slide_us: int, origin_us: Any) -> Any:
@@ -232,7 +233,7 @@ def _windows(size_us: int, slide_us: int, origin_us: Any) -> Any:
 
 def _aggregate(step: Step, frame: DataFrame) -> DataFrame:
     settings = step.settings
-    windows, keys = settings["windows"], list(settings["keys"])
+    windows, keys = settings["windows"], _keys(step)
     if windows.timeout_us is not None:
         raise UnsupportedError(
             f"{step.name}: no batch twin: its windows close by a timeout of processing time"
@@ -258,6 +259,10 @@ def _aggregate(step: Step, frame: DataFrame) -> DataFrame:
     return _windowed(step, grouped, None)
 
 
+def _keys(step: Step) -> list[str]:
+    return [quoted(key) for key in step.settings["keys"]]
+
+
 def _results(step: Step) -> list[Any]:
     return [F.expr(a.sql).alias(a.name) for a in step.settings["aggregates"]]
 
@@ -274,7 +279,7 @@ def _order_of_arrival(step: Step, frame: DataFrame) -> list[Any]:
 
 def _counted(step: Step, frame: DataFrame) -> DataFrame:
     """Windows of so many tuples of a key, or of the stream."""
-    windows, keys = step.settings["windows"], list(step.settings["keys"])
+    windows, keys = step.settings["windows"], _keys(step)
     size, advance = F.lit(windows.size), F.lit(windows.advance)
     is_stream = windows.alignment == "stream"
     own = [] if is_stream else keys
@@ -305,7 +310,7 @@ def _counted(step: Step, frame: DataFrame) -> DataFrame:
     ]
     if is_stream:
         edges = [first_id.alias("first_id"), (first_id + size).alias("next_id")]
-    names = (a.name for a in step.settings["aggregates"])
+    names = (quoted(a.name) for a in step.settings["aggregates"])
     return grouped.select(*edges, *keys, *names, F.col("__closed_us").alias(TIME_COLUMN))
 
 
@@ -315,10 +320,10 @@ def _running(step: Step, placed: DataFrame) -> DataFrame:
     order: list[Any] = [F.col(TIME_COLUMN)]
     if any(a.sql != "count(*)" for a in settings["aggregates"]):
         order = _order_of_arrival(step, placed)
-    over = SqlWindow.partitionBy("__start", *settings["keys"]).orderBy(*order)
+    over = SqlWindow.partitionBy("__start", *_keys(step)).orderBy(*order)
     over = over.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.currentRow)
     results = [F.expr(a.sql).over(over).alias(a.name) for a in settings["aggregates"]]
-    rows = placed.select("__start", *settings["keys"], *results, TIME_COLUMN)
+    rows = placed.select("__start", *_keys(step), *results, TIME_COLUMN)
     return _windowed(step, rows, F.col(TIME_COLUMN))
 
 
@@ -329,26 +334,27 @@ def _windowed(step: Step, frame: DataFrame, time_us: Any) -> DataFrame:
     return frame.select(
         F.timestamp_micros("__start").alias("window_start"),
         F.timestamp_micros(end_us).alias("window_end"),
-        *settings["keys"],
-        *(a.name for a in settings["aggregates"]),
+        *_keys(step),
+        *(quoted(a.name) for a in settings["aggregates"]),
         (end_us - 1 if time_us is None else time_us).alias(TIME_COLUMN),
     )
 
 
 def _sides(step: Step, left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Any]:
-    left = left.select(*(F.col(c).alias(f"l__{c}") for c in left.columns))
-    right = right.select(*(F.col(c).alias(f"r__{c}") for c in right.columns))
+    left = left.select(*(F.col(quoted(c)).alias(f"l__{c}") for c in left.columns))
+    right = right.select(*(F.col(quoted(c)).alias(f"r__{c}") for c in right.columns))
     pairs = zip(step.settings["left_keys"], step.settings["right_keys"], strict=True)
     condition = None
     for left_key, right_key in pairs:
-        equal = F.col(f"l__{left_key}") == F.col(f"r__{right_key}")
+        equal = F.col(quoted(f"l__{left_key}")) == F.col(quoted(f"r__{right_key}"))
         condition = equal if condition is None else condition & equal
     return left, right, condition
 
 
 def _fields(step: Step) -> list[Any]:
     return [
-        F.col(f"{side[0]}__{column}").alias(name) for side, column, name in step.settings["fields"]
+        F.col(quoted(f"{side[0]}__{column}")).alias(name)
+        for side, column, name in step.settings["fields"]
     ]
 
 
@@ -381,7 +387,7 @@ def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Ver
     twin = to_dataframe(flow, spark, sink, location)
     path = os.path.join(location, "streams", sink)
     stored = reader(spark).option("metadata", "true").load(path).persist()
-    actual = stored.select(*(F.col(f"`{c}`") for c in twin.columns))
+    actual = stored.select(*(F.col(quoted(c)) for c in twin.columns))
     lost = twin.exceptAll(actual).persist()
     doubled = actual.exceptAll(twin).persist()
     sample = [f"lost {row}" for row in lost.take(3)]
@@ -426,4 +432,4 @@ def _moved(twin: DataFrame, stored: DataFrame) -> DataFrame | None:
 
 
 def _row(columns: list[str], name: str) -> Any:
-    return F.struct(*(F.col(f"`{column}`") for column in columns)).alias(name)
+    return F.struct(*(F.col(quoted(column)) for column in columns)).alias(name)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from holdfast.api.columns import check_columns, unquoted
 from holdfast.api.dead_letters import ERROR_COLUMN, Evaluable, Failure
 from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import CompiledExpression, compile_expression, compile_projection
@@ -122,7 +123,7 @@ class Stream:
         """Send tuples that cannot be evaluated to a sink; the stream of the others."""
         if sink is None:
             return self
-        if ERROR_COLUMN in self.schema.names:
+        if ERROR_COLUMN in map(str.lower, self.schema.names):
             raise DataflowError(f"dead letters have a column {ERROR_COLUMN!r}; rename yours")
         is_bad = Evaluable(expressions, is_negated=True)
         bad = self._then("filter", self.schema, expression=is_bad)
@@ -394,6 +395,7 @@ class Stream:
         name = self.flow._unique(kind)
         is_mixed = bool(others) and any(held_back(s) for s in (self.step, *others))
         is_apart = len(units) > 1 or is_mixed or is_arbitrary(kind, settings)
+        check_columns(schema.names, name)
         unit = self.next_unit or (name if is_apart else self.step.unit)
         step = Step(kind, name, unit, schema, (self.step, *others), settings)
         self.flow.steps.append(step)
@@ -414,9 +416,7 @@ class Stream:
         except LocalProtocolError as error:
             raise DataflowError(str(error)) from None
         schema = operator.output_schema
-        names = schema.names
-        if len(set(names)) != len(names):
-            raise DataflowError(f"{name} gives a column twice: {names}")
+        check_columns(schema.names, name)
         step = Step(kind, name, self.next_unit or name, schema, inputs, settings)
         self.flow.steps.append(step)
         return Stream(self.flow, step)
@@ -578,6 +578,7 @@ class Dataflow:
             raise DataflowError(f"there is already a step named {name!r}")
         if settings["partitions"] < 1:
             raise DataflowError(f"partitions={settings['partitions']}; at least 1")
+        check_columns(schema.names, f"source {name}")
         step = Step("source", name, _checked(unit or name), schema, (), settings)
         self.steps.append(step)
         return Stream(self, step)
@@ -673,9 +674,10 @@ def before(step: Step, kinds: Container[str]) -> Step | None:
 
 def _parse_column(text: str, schema: pa.Schema) -> tuple[str, str]:
     """(column, result name)."""
-    column, _, name = text.partition(" AS ") if " AS " in text else text.partition(" as ")
-    _known(column.strip(), schema)
-    return column.strip(), name.strip() or column.strip()
+    source, _, name = text.partition(" AS ") if " AS " in text else text.partition(" as ")
+    column = unquoted(source.strip())
+    _known(column, schema)
+    return column, unquoted(name.strip()) or column
 
 
 def _parse_aggregate(text: str, schema: pa.Schema) -> Aggregate:
@@ -711,5 +713,6 @@ def _parse_join_field(text: str, left: pa.Schema, right: pa.Schema) -> tuple[str
             f"join select {text!r}: write 'left.column' or 'right.column', "
             "with AS name where wanted"
         )
+    column = unquoted(column)
     _known(column, left if side == "left" else right)
-    return side, column, name.strip() or column
+    return side, column, unquoted(name.strip()) or column

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window as SqlWindow
 from pyspark.sql import functions as F
 
+from holdfast.api.columns import quoted
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.core.operators.resample import TIME_NAME
 
@@ -67,10 +68,11 @@ def resampled(step: Step, inputs: list[DataFrame]) -> DataFrame:
 def _values(step: Step, frame: DataFrame, keys: list[str]) -> DataFrame:
     """One row per key and time, with the greatest value of each column."""
     named = [
-        F.col(name).alias(key) for key, name in zip(keys, step.settings["match"][0], strict=True)
+        F.col(quoted(name)).alias(key)
+        for key, name in zip(keys, step.settings["match"][0], strict=True)
     ]
     columns = [
-        F.max(F.col(f"`{column}`").cast("double")).alias(f"__value{i}")
+        F.max(F.col(quoted(column)).cast("double")).alias(f"__value{i}")
         for i, (column, _) in enumerate(step.settings["resampled"])
     ]
     return frame.groupBy(*named, TIME_COLUMN).agg(*columns)
@@ -78,9 +80,10 @@ def _values(step: Step, frame: DataFrame, keys: list[str]) -> DataFrame:
 
 def _asked(step: Step, frame: DataFrame, keys: list[str]) -> DataFrame:
     named = [
-        F.col(name).alias(key) for key, name in zip(keys, step.settings["match"][1], strict=True)
+        F.col(quoted(name)).alias(key)
+        for key, name in zip(keys, step.settings["match"][1], strict=True)
     ]
-    row = F.struct(*(F.col(f"`{name}`") for name in step.inputs[1].schema.names))
+    row = F.struct(*(F.col(quoted(name)) for name in step.inputs[1].schema.names))
     return frame.select(*named, TIME_COLUMN, row.alias("__row"))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.api.columns import check_columns, quoted
 from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import arithmetic, casts, logic, moments
 from holdfast.api.expressions import parser as tree
@@ -100,20 +101,13 @@ def compile_expression(sql: str, schema: pa.Schema) -> CompiledExpression:
 
 def compile_projection(expressions: Sequence[str], schema: pa.Schema) -> list[CompiledExpression]:
     """Compile a list of expressions; `*` stands for all columns."""
-    every = [_quoted(name) for name in schema.names]
+    every = [quoted(name) for name in schema.names]
     texts = [text for sql in expressions for text in (every if sql.strip() == "*" else [sql])]
     compiled = [CompiledExpression(text, schema) for text in texts]
-    names = [expression.name.lower() for expression in compiled]
-    if len(set(names)) != len(names):
-        raise DataflowError(f"select gives a column twice: {[c.name for c in compiled]}")
+    check_columns([expression.name for expression in compiled], "select")
     if not compiled:
         raise DataflowError("select needs at least one expression")
     return compiled
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"
 
 
 def _columns(part: tree.Tree) -> Iterator[tree.Column]:

@@ -6,6 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.columns import quoted
 from holdfast.shell.spark.data_source import register
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.watermarks import watermark_after_batch
@@ -152,9 +153,10 @@ class Ingest:
             # Data sources are looked up in the thread's active session, and a new thread has none.
             jvm: Any = spark.sparkContext._jvm
             jvm.SparkSession.setActiveSession(spark._jsparkSession)
-            ordered = self._df.repartition(1).sortWithinPartitions(self._time)
+            time = quoted(self._time)
+            ordered = self._df.repartition(1).sortWithinPartitions(time)
             if self._partitions > 1:
-                ordered = self._df.repartition(self._partitions).sortWithinPartitions(self._time)
+                ordered = self._df.repartition(self._partitions).sortWithinPartitions(time)
             writer = ordered.write.format("holdfast").mode("append").options(**self._options())
             writer.option("end", "true").save(self._path)
         except Exception as error:  # Spark's errors have many classes; all end the query.

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.model.tuples import EARLIEST_US, LATEST_US
+from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
 from holdfast.shell.storage.ingest_log import (
@@ -216,6 +218,30 @@ def test_a_row_without_a_time_is_refused_with_the_cure(tmp_path: Path) -> None:
     ingest_log.prepare(str(tmp_path), META)
     with pytest.raises(SchemaMismatch, match="at IS NOT NULL"):
         file(tmp_path, [1, None])
+
+
+@pytest.mark.parametrize("time", [2**63 - 1, -(2**63), LATEST_US + 1, EARLIEST_US - 1])
+def test_a_time_outside_of_all_years_is_refused_with_the_cure(tmp_path: Path, time: int) -> None:
+    """As a boundary it would be the end of the stream."""
+    ingest_log.prepare(str(tmp_path), META)
+    with pytest.raises(SchemaMismatch, match=rf"in 1 rows, the first .* {time} us.*BETWEEN 1 AND"):
+        file(tmp_path, [5, time, 7])
+
+
+@pytest.mark.parametrize("time", [LATEST_US, EARLIEST_US])
+@pytest.mark.parametrize("delay_us", [0, 10**17])
+def test_the_first_and_the_last_time_of_all_end_no_stream(
+    tmp_path: Path, time: int, delay_us: int
+) -> None:
+    meta = IngestMeta(SCHEMA, "at", delay_us)
+    ingest_log.prepare(str(tmp_path), meta)
+    ingest_log.append_batch(str(tmp_path), [file(tmp_path, [time], 0, meta)])
+    ingest_log.append_batch(str(tmp_path), [file(tmp_path, [LATEST_US], 1, meta)])
+    source = LogSourceSpec(str(tmp_path), "ingest").open()
+    rows = source.read(0, 10)
+    assert [batch.count for batch in rows.batches] == [1, 1]
+    assert rows.boundary_us == LATEST_US - delay_us
+    source.close()
 
 
 def test_other_columns_and_another_delay_are_refused(tmp_path: Path) -> None:

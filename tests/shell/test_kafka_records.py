@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
+from holdfast.core.model.tuples import EARLIEST_US, LATEST_US
 from holdfast.shell.kafka.client import KafkaCluster, KafkaError
 from holdfast.shell.kafka.decoding import Decoder, Records, attributes_of
 from holdfast.shell.kafka.encoding import Encoder, _plain
@@ -93,6 +94,52 @@ def test_json_may_have_more_fields_and_spread_over_lines() -> None:
 def test_a_bad_record_is_never_older_than_the_boundary() -> None:
     decoded = json_decoder(has_dead_letters=True).decode(records(b"x"), 9_000_000)
     assert decoded.times_us.tolist() == [9_000_000]
+
+
+@pytest.mark.parametrize("stamp_us", [10**18 * 1_000_000, 10**30, LATEST_US + 1000])
+def test_a_timestamp_beyond_all_years_is_a_bad_record(stamp_us: int) -> None:
+    """As of a producer that counts nanoseconds; C has no number for it."""
+    given = records(b"a", b"b", b"c")
+    given.timestamps_us[1] = stamp_us
+    for kind, time in (("string", "timestamp"), ("bytes", "timestamp")):
+        decoder = Decoder(kind, attributes_of(kind, None), time, True)
+        decoded = decoder.decode(given, 7)
+        assert decoded.is_bad.tolist() == [False, True, False]
+        (error,) = [e for e in decoded.batch.column("kafka_error").to_pylist() if e]
+        assert f"{stamp_us // 1000} ms since 1970" in error
+        with pytest.raises(KafkaError, match="partition 1, offset 101: its timestamp"):
+            Decoder(kind, attributes_of(kind, None), time).decode(given, 7)
+
+
+def test_a_timestamp_that_nobody_asks_for_may_be_anything() -> None:
+    given = records(GOOD, GOOD)
+    given.timestamps_us[0] = 10**30
+    assert json_decoder().decode(given, 0).times_us.tolist() == [GOOD_US, GOOD_US]
+    with pytest.raises(KafkaError, match="partition 0, offset 100: its timestamp"):
+        json_decoder(time=None).decode(given, 0)
+
+
+@pytest.mark.parametrize("time_us", [2**63 - 1, -(2**63), LATEST_US + 1, EARLIEST_US - 1])
+def test_a_time_beyond_all_years_is_a_bad_record(time_us: int) -> None:
+    schema = pa.schema([("at", AT)])
+    batches = [
+        pa.RecordBatch.from_arrays([pa.array([us], pa.int64()).cast(AT)], schema=schema)
+        for us in (5, time_us, 6)
+    ]
+    given = records(*(written(batch) for batch in batches))
+    decoder = Decoder("arrow", attributes_of("arrow", schema), "at", True)
+    decoded = decoder.decode(given, 4)
+    assert decoded.is_bad.tolist() == [False, True, False]
+    assert decoded.times_us.tolist() == [5, 5_000_001, 6]
+    with pytest.raises(KafkaError, match="offset 101: its time column 'at' is outside of the"):
+        Decoder("arrow", attributes_of("arrow", schema), "at").decode(given, 4)
+
+
+def written(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
 
 
 def test_strings_and_bytes_keep_keys_values_and_timestamps() -> None:

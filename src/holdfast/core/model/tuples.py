@@ -46,6 +46,12 @@ def with_time(schema: pa.Schema) -> pa.Schema:
     return schema.append(pa.field(TIME_COLUMN, pa.int64(), nullable=False))
 
 
+def outside(times_us: np.ndarray) -> list[int]:
+    """Those of some times that no tuple may have; see `EARLIEST_US` and `LATEST_US`."""
+    found: list[int] = times_us[(times_us < EARLIEST_US) | (times_us > LATEST_US)].tolist()
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class TupleBatch:
     """Consecutive tuples of one stream and one type.

@@ -181,4 +181,4 @@ class PartitionBoundaries:
     def _boundary_of(self, partition: _Partition) -> int:
         if partition.newest_us == BEGINNING_US:
             return BEGINNING_US
-        return partition.newest_us - self._delay_us
+        return max(BEGINNING_US, partition.newest_us - self._delay_us)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from holdfast.core.model.tuples import with_time
+from holdfast.core.model.tuples import EARLIEST_US, LATEST_US, outside, with_time
 from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.kafka.few_records import read_few
 
@@ -60,7 +60,8 @@ class Records:
     Attributes:
         partitions: Partition of each.
         offsets: Offset of each.
-        timestamps_us: Kafka's own time of each, microseconds since the epoch; 0: it has none.
+        timestamps_us: Kafka's own time of each, microseconds since the epoch; 0: it has none. It
+            may be any number that a producer has given.
         keys: May be None.
         values: May be None.
     """
@@ -126,6 +127,7 @@ class Decoder:
             KafkaError: A record cannot be decoded, and there are no dead letters.
         """
         errors: dict[int, str] = {}
+        records = self._with_stamps(records, errors)
         attributes, of = _DECODERS[self.kind](self, records, errors)
         times = self._times(attributes, records, of, errors)
         is_bad = np.zeros(len(of), np.bool_)
@@ -143,6 +145,21 @@ class Decoder:
         columns.append(pa.array(times))
         batch = pa.RecordBatch.from_arrays(columns, schema=self._timed_schema)
         return Decoded(batch, times, partitions, is_bad)
+
+    def _with_stamps(self, records: Records, errors: dict[int, str]) -> Records:
+        """Without timestamps that are none; a record whose time or column that is, is a bad one."""
+        wrong = [i for i, us in enumerate(records.timestamps_us) if not 0 <= us <= LATEST_US]
+        if not wrong:
+            return records
+        stamps = list(records.timestamps_us)
+        for number in wrong:
+            if self.time is None or self.kind in _PLAIN:
+                errors[number] = (
+                    f"its timestamp, {stamps[number] // 1000} ms since 1970, is outside of the "
+                    "years 1970 to 9999; Kafka counts milliseconds"
+                )
+            stamps[number] = 0
+        return replace(records, timestamps_us=stamps)
 
     def _require_dead_letters(self, records: Records, errors: dict[int, str]) -> None:
         if not self.has_dead_letters:
@@ -165,15 +182,23 @@ class Decoder:
         of: np.ndarray,
         errors: dict[int, str],
     ) -> np.ndarray:
-        """Event times; a record with a null among them is a bad one."""
+        """Event times; a record with one that is null or outside of all years is a bad one."""
         if self.time is None:
             return np.asarray(np.array(records.timestamps_us, dtype=np.int64)[of])
         column = attributes.column(self.schema.get_field_index(self.time))
         if column.null_count:
             for record in np.unique(of[column.is_null().to_numpy(zero_copy_only=False)]):
                 errors.setdefault(int(record), f"its time column {self.time!r} is null")
-        times = column.cast(pa.int64()).fill_null(0)
-        return np.asarray(times.to_numpy(zero_copy_only=False), dtype=np.int64)
+        filled = column.cast(pa.int64()).fill_null(0)
+        times = np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
+        if outside(times):
+            is_outside = (times < EARLIEST_US) | (times > LATEST_US)
+            for record in np.unique(of[is_outside]):
+                errors.setdefault(
+                    int(record),
+                    f"its time column {self.time!r} is outside of the years 1 to 9999",
+                )
+        return times
 
 
 def attributes_of(kind: str, schema: pa.Schema | None) -> pa.Schema:

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from holdfast.core.haunit.events import ENOUGH_TUPLES
 from holdfast.core.model.ids import BEGINNING_US
-from holdfast.core.model.tuples import TupleType, with_time
+from holdfast.core.model.tuples import TupleType, outside, with_time
 from holdfast.core.queues.committed_stream import CommittedStream
 from holdfast.core.queues.lateness import CommitTimes, FileTimes, FileTimesMaker
 from holdfast.core.wire.sealed_json import encode_sealed
@@ -179,7 +179,8 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
     """Write one Spark task's rows; they count once a commit names the file.
 
     Raises:
-        SchemaMismatch: A batch has other columns, or a null time.
+        SchemaMismatch: A batch has other columns, or a time that is null or outside of the years
+            1 to 9999.
     """
     name = uuid.uuid4().hex
     place = _file_place(root, name)
@@ -233,9 +234,15 @@ def _timed(rows: pa.RecordBatch, meta: IngestMeta, timed: pa.Schema) -> pa.Recor
             f"time column {meta.time_column!r} is null in {times.null_count} rows; filter them "
             f"out first: df.where('{meta.time_column} IS NOT NULL')"
         )
-    return pa.RecordBatch.from_arrays(
-        [*columns, times.cast(pa.timestamp("us")).cast(pa.int64())], schema=timed
-    )
+    times_us = times.cast(pa.timestamp("us")).cast(pa.int64())
+    beyond = outside(times_us.to_numpy())
+    if beyond:
+        raise SchemaMismatch(
+            f"time column {meta.time_column!r} is outside of the years 1 to 9999 in {len(beyond)} "
+            f"rows, the first time of which is {beyond[0]} us since 1970; filter them out first: "
+            f'df.where("year({meta.time_column}) BETWEEN 1 AND 9999")'
+        )
+    return pa.RecordBatch.from_arrays([*columns, times_us], schema=timed)
 
 
 def commit(

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent / "api"))
 def spark() -> Iterator[SparkSession]:
     """A local session, for all tests that need one; its Python daemon is warm."""
     made = session("holdfast-tests")
+    made.conf.set("spark.holdfast.launchTimeoutMs", "240000")  # However busy the machine is.
     made.sparkContext.parallelize([0], 1).foreach(lambda _: None)
     yield made
     made.stop()

@@ -24,7 +24,7 @@ def seeds_with_kills(wanted: int) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3_000)
 def test_nothing_is_lost_or_doubled_whatever_is_killed_or_cut(spark: SparkSession) -> None:
     struck: Counter[str] = Counter()
     warm_up(spark)
@@ -32,7 +32,7 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed_or_cut(spark: SparkSessio
         outcome = execute(spark, draw_run(seed))
         assert not outcome.violations, (seed, outcome.to_json())
         struck.update(outcome.struck)
-    assert struck["kill"] + struck["kill-all"] >= KILLS - 2, "a late kill finds the query ended"
+    assert struck["kill"] + struck["kill-all"] >= KILLS, "input flows until all have struck"
     assert len(struck) >= len(KINDS) - 1
 
 

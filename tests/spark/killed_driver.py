@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 240.0
 
 
 def kill_when_journalled(script: str, location: str, entry: str) -> str:

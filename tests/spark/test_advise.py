@@ -72,7 +72,7 @@ def advice_when_measured(query: object) -> Advice:
     from holdfast.api.query import Query
 
     assert isinstance(query, Query)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     seen: object = None
     while time.monotonic() < deadline and query.isActive:
         time.sleep(0.5)

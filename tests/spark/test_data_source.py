@@ -66,10 +66,10 @@ def test_results_are_a_stream_again(spark: SparkSession, tmp_path: Path) -> None
     flow = Dataflow("again")
     flow.source(rows(spark), name="rows", time="at").filter("v % 2 = 0").sink("even")
     query = flow.start(spark, checkpointLocation=str(tmp_path))
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
     reader = spark.readStream.format("holdfast").option("stream", "even")
     writer = reader.load(str(tmp_path)).writeStream.format("memory").queryName("even_again")
-    writer.trigger(availableNow=True).start().awaitTermination(60)
+    writer.trigger(availableNow=True).start().awaitTermination(240)
     assert spark.table("even_again").count() == 150
     described = spark.read.format("holdfast").option("stream", "even").option("metadata", "true")
     ids = [r._tuple_id for r in described.load(str(tmp_path)).orderBy("_tuple_id").collect()]

@@ -47,7 +47,7 @@ def test_a_row_without_a_value_fails_the_query_and_is_shown(
     with pytest.raises(
         QueryFailedError, match=r"select: 100 DIV divisor: .*'divisor': 0.*dead_lett"
     ):
-        query.awaitTermination(60)
+        query.awaitTermination(240)
     assert not query.isActive
 
 
@@ -58,7 +58,7 @@ def test_dead_letters_take_the_bad_rows_and_nothing_else(
     shares = source(spark, flow).select("v", "100 DIV divisor AS share", dead_letters="bad")
     shares.sink("shares")
     query = flow.start(spark, checkpointLocation=str(tmp_path))
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
     assert query.to_dataframe("shares").count() == 800
     bad = query.to_dataframe("bad")
     assert bad.where("divisor = 0 AND error LIKE '100 DIV divisor: %zero%'").count() == 200
@@ -88,7 +88,7 @@ def test_a_dataframe_is_recorded_though_nodes_take_all_slots(
         windows.aggregate("count(*) AS n", name=f"counts{number}").sink(f"counts{number}")
     query = flow.start(spark, checkpointLocation=str(tmp_path))
     assert query.slots.count == 8 == spark.sparkContext.defaultParallelism
-    assert query.awaitTermination(100)
+    assert query.awaitTermination(240)
     assert query.to_dataframe("counts6").count() == 5
 
 
@@ -105,7 +105,7 @@ def test_slots_that_another_query_holds_are_not_free(spark: SparkSession, tmp_pa
             flow.start(spark, checkpointLocation=str(tmp_path / "second"))
     finally:
         query.stop()
-    assert flow.start(spark, checkpointLocation=str(tmp_path / "second")).awaitTermination(60)
+    assert flow.start(spark, checkpointLocation=str(tmp_path / "second")).awaitTermination(240)
 
 
 def test_unknown_settings_are_refused_before_anything_starts(
@@ -130,11 +130,11 @@ def test_one_location_is_for_one_query_and_one_dataflow(
     query = flow("v > 1").start(spark, checkpointLocation=str(tmp_path))
     with pytest.raises(LocationInUse, match="another query"):
         flow("v > 1").start(spark, checkpointLocation=str(tmp_path))
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
     with pytest.raises(DataflowChangedError, match="v > 2"):
         flow("v > 2").start(spark, checkpointLocation=str(tmp_path))
     again = flow("v > 1").start(spark, checkpointLocation=str(tmp_path))
-    assert again.awaitTermination(60)
+    assert again.awaitTermination(240)
     assert again.to_dataframe().count() == 998
 
 
@@ -146,7 +146,7 @@ def test_a_source_that_fails_in_spark_fails_the_query_with_its_reason(
     flow.source(bad, name="rows", time="at").sink("out")
     query = flow.start(spark, checkpointLocation=str(tmp_path))
     with pytest.raises(QueryFailedError, match=r"source rows: .*[Dd]ivision by zero"):
-        query.awaitTermination(60)
+        query.awaitTermination(240)
 
 
 def test_a_streaming_source_that_fails_fails_the_query_with_its_reason(
@@ -161,7 +161,7 @@ def test_a_streaming_source_that_fails_fails_the_query_with_its_reason(
     flow.source(bad, name="rows", time="at").sink("out")
     query = flow.start(spark, checkpointLocation=str(tmp_path / "q"))
     with pytest.raises(QueryFailedError, match=r"source rows: .*[Dd]ivision by zero"):
-        query.awaitTermination(60)
+        query.awaitTermination(240)
     assert not query.isActive
 
 

@@ -33,7 +33,7 @@ while query.lastProgress["numInputRows"] < 5_000:
     time.sleep(0.01)
 executor = parent(parent(query.pid("counts[0]")))
 os.kill(executor, signal.SIGKILL)
-ended = query.awaitTermination(60)
+ended = query.awaitTermination(240)
 identical = query.verify().is_identical
 print(json.dumps([ended, identical, [r["node"] for r in query.recoveries]]))
 spark.stop()

@@ -127,11 +127,11 @@ def test_what_is_available_now_ends_the_query(spark: SparkSession, tmp_path: Pat
     put(spark, tmp_path / "in", list(range(25)))
     frame = following(spark, tmp_path / "in")
     query = started(spark, frame, tmp_path / "q", time="at", trigger={"availableNow": True})
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
     assert totals(query) == [sum(range(10)), sum(range(10, 20)), sum(range(20, 25))]
     assert query.verify().is_identical
     again = started(spark, frame, tmp_path / "q", time="at", trigger={"availableNow": True})
-    assert again.awaitTermination(120)
+    assert again.awaitTermination(240)
     assert totals(again) == totals(query)
 
 
@@ -144,7 +144,7 @@ def test_a_streaming_query_that_is_stopped_by_others_fails_the_query(
         (ingest,) = [q for q in spark.streams.active if q.name == "holdfast-ingest-rows"]
         ingest.stop()
         with pytest.raises(QueryFailedError, match="rows: its streaming query was stopped"):
-            query.awaitTermination(60)
+            query.awaitTermination(240)
     finally:
         query.stop()
 

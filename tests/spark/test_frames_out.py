@@ -122,7 +122,7 @@ def test_metrics_tell_of_checkpoints(spark: SparkSession, tmp_path: Path) -> Non
     query = build("q12", source).start(
         spark, checkpointLocation=str(tmp_path), protection=protection
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
     rows = read(spark, str(tmp_path), metrics="true").where("unit = 'counts'").collect()
     last = max(rows, key=lambda row: row.at)
     assert last.checkpoints >= 1
@@ -132,14 +132,14 @@ def test_metrics_tell_of_checkpoints(spark: SparkSession, tmp_path: Path) -> Non
 def test_metrics_are_a_stream(spark: SparkSession, location: str) -> None:
     stream = spark.readStream.format("holdfast").option("metrics", "true").load(location)
     writer = stream.writeStream.format("memory").queryName("metrics_again")
-    writer.trigger(availableNow=True).start().awaitTermination(60)
+    writer.trigger(availableNow=True).start().awaitTermination(240)
     assert spark.table("metrics_again").count() == read(spark, location, metrics="true").count()
 
 
 def test_dead_letters_are_a_stream(spark: SparkSession, location: str) -> None:
     stream = spark.readStream.format("holdfast").option("stream", "bad").load(location)
     writer = stream.writeStream.format("memory").queryName("bad_again")
-    writer.trigger(availableNow=True).start().awaitTermination(60)
+    writer.trigger(availableNow=True).start().awaitTermination(240)
     assert spark.table("bad_again").count() == 10
 
 

@@ -56,7 +56,7 @@ def deterministic(flow: Dataflow, spark: SparkSession) -> None:
 
 
 def wait_for_input(query: Query, tuples: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while query.lastProgress["numInputRows"] < tuples:
         assert query.isActive, query.exception()
         assert time.monotonic() < deadline, query.status
@@ -77,7 +77,7 @@ def test_they_are_precise_when_nodes_are_killed(
     killed = ("tens", "sorted", "every")
     for unit in killed:
         os.kill(query.pid(f"{unit}[0]"), signal.SIGKILL)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
     for sink in killed if isinstance(protection, Checkpointed) else flow.sinks:
         verified = query.verify(sink)
         assert verified.is_identical, verified
@@ -100,7 +100,7 @@ def test_timeouts_the_clock_and_chance_lose_nothing(spark: SparkSession, tmp_pat
     ).sink("clock")
     stream.sample(0.25).sink("sampled")
     query = flow.start(spark, checkpointLocation=str(tmp_path))
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
 
     def rows(sink: str) -> list[Any]:
         reader = spark.read.format("holdfast").option("stream", sink)

@@ -70,7 +70,7 @@ def test_parts_survive(spark: SparkSession, tmp_path: Path, protection: str | No
         os.kill(query.pid(node), signal.SIGKILL)
     grow(root, len(VICTIMS))
     ingest_log.end(root)
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(240)
     assert query.verify().is_identical
     assert {recovery["node"] for recovery in query.recoveries} == set(VICTIMS)
     taken = {name: node["input_tuples"] for name, node in query.status["nodes"].items()}

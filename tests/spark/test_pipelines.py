@@ -51,7 +51,7 @@ def test_streams_are_datasets_of_a_pipeline(spark: SparkSession, tmp_path: Path)
     flow = Dataflow("pipelines")
     keyed = flow.source(frame, name="rows", time="at").key_by("k").window(tumbling("10 seconds"))
     keyed.aggregate("count(*) AS c", name="counts").sink("counts")
-    assert flow.start(spark, checkpointLocation=str(location)).awaitTermination(120)
+    assert flow.start(spark, checkpointLocation=str(location)).awaitTermination(240)
 
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets" / "datasets.py").write_text(DATASETS.format(location=str(location)))

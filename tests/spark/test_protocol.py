@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.query import Query
 from holdfast.api.windows import sliding, tumbling
+from holdfast.chaos.tap import Tap
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource, now_us
@@ -24,26 +25,39 @@ pytestmark = pytest.mark.slow
 
 RATE = 10_000.0
 EVENTS = 40_000
+MOST = 34_000
+"""Events that a tap lets through before a test has done what it does to a running query."""
+PATIENCE_S = 240
 
 
-def nexmark(query: str, origin_us: int | None = None, emit: str = "final") -> Dataflow:
-    """A query over events that arrive for about four seconds."""
+def nexmark(
+    query: str, origin_us: int | None = None, emit: str = "final", tap: Tap | None = None
+) -> Dataflow:
+    """A query over events that arrive for about four seconds, as far as the tap lets them."""
     origin = now_us() + 1_500_000 if origin_us is None else origin_us
 
     def source(flow: Dataflow, kind: str) -> Stream:
         # Event time runs five times as fast as the clock: a window is open for two seconds.
         config = NexmarkConfig(events_per_second=2_000 if kind == "bid" else 100_000)
         generator = NexmarkSource(kind, EVENTS, config, RATE, origin)
-        return flow.source_generator(generator, name=f"{kind}s", unit=f"{kind}s")
+        tapped = generator if tap is None else tap.on(generator)
+        return flow.source_generator(tapped, name=f"{kind}s", unit=f"{kind}s")
 
     return build(query, source, emit=emit)
 
 
-def wait_for(query: Query, condition: Callable[[], bool]) -> None:
-    """Poll until it holds; the query must not end before."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert query.isActive, query.exception()
+def wait_for(query: Query, condition: Callable[[], bool], tap: Tap | None = None) -> None:
+    """Poll until it holds; the query must not end before. Each time a tap lets some more through:
+    state goes on changing, however slow the machine is.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        is_active = query.isActive  # Asked first: the query may end as soon as it holds.
+        if condition():
+            return
+        assert is_active, query.exception()
+        if tap is not None:
+            tap.trickle(20, MOST)
         assert time.monotonic() < deadline, query.status
         time.sleep(0.005)
 
@@ -61,11 +75,15 @@ def test_what_a_node_is_forked_with_is_left_out_of_garbage_collections(
 
 def test_a_replay_from_the_spill_log_is_precise(spark: SparkSession, tmp_path: Path) -> None:
     options = {"spark.holdfast.outputQueueBytes": "20000"}
-    query = nexmark("q8").start(spark, checkpointLocation=str(tmp_path), options=options)
+    tap = Tap(tmp_path / "tap", MOST)
+    query = nexmark("q8", tap=tap).start(
+        spark, checkpointLocation=str(tmp_path / "q"), options=options
+    )
     spilled = lambda: sum(n.get("spilled_tuples", 0) for n in query.status["nodes"].values())  # noqa: E731
     wait_for(query, lambda: spilled() > 1_000)
     os.kill(query.pid("join[0]"), signal.SIGKILL)
-    assert query.awaitTermination(60)
+    tap.open()
+    assert query.awaitTermination(240)
     assert query.verify().is_identical
     assert query.recoveries
     retained = [n["retained_bytes"] for n in query.status["nodes"].values()]
@@ -80,29 +98,38 @@ def test_all_counts_are_known_when_a_query_has_finished(
 
     monkeypatch.setattr(Cluster, "_collect_last_words", no_time_is_left)
     query = nexmark("q12", origin_us=0).start(spark, checkpointLocation=str(tmp_path))
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
     assert query.lastProgress["numInputRows"] == EVENTS
     assert query.lastProgress["numOutputRows"] == query.to_dataframe().count() > 0
 
 
 def test_a_paused_node_is_replaced_and_does_no_harm(spark: SparkSession, tmp_path: Path) -> None:
-    query = nexmark("q12", emit="changes").start(spark, checkpointLocation=str(tmp_path))
+    tap = Tap(tmp_path / "tap", MOST)
+    query = nexmark("q12", emit="changes", tap=tap).start(
+        spark, checkpointLocation=str(tmp_path / "q")
+    )
     wait_for(query, has_put_in(query, 5_000))
     paused = query.pid("counts[0]")
     os.kill(paused, signal.SIGSTOP)
+    tap.open()
     wait_for(query, lambda: bool(query.recoveries))
     with contextlib.suppress(ProcessLookupError):  # Gone if it was ended as soon as replaced.
         os.kill(paused, signal.SIGCONT)
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
     assert query.verify().is_identical
 
 
 def test_all_nodes_may_fail_at_once(spark: SparkSession, tmp_path: Path) -> None:
-    query = nexmark("q8").start(spark, checkpointLocation=str(tmp_path), parallelism=2)
+    tap = Tap(tmp_path / "tap", MOST)
+    query = nexmark("q8", tap=tap).start(
+        spark, checkpointLocation=str(tmp_path / "q"), parallelism=2
+    )
     wait_for(query, has_put_in(query, 10_000))
+    wait_for(query, lambda: None not in query.nodes.values())
     for node in query.nodes:
         query.kill(node)
-    assert query.awaitTermination(90)
+    tap.open()
+    assert query.awaitTermination(240)
     assert query.verify().is_identical
     assert len({r["node"] for r in query.recoveries}) == 4
 
@@ -111,22 +138,26 @@ DRIVER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_protocol import nexmark
+from test_protocol import MOST, nexmark
 from holdfast.api.session import session
-query = nexmark("q12", {origin}).start(session("driver"), checkpointLocation={location!r})
+from holdfast.chaos.tap import Tap
+query = nexmark("q12", {origin}, tap=Tap({tap!r}, MOST)).start(
+    session("driver"), checkpointLocation={location!r}
+)
 print("started", flush=True)
 query.awaitTermination()
 """
 
 
 def test_a_killed_driver_goes_on_where_it_stopped(spark: SparkSession, tmp_path: Path) -> None:
-    origin = now_us() + 6_000_000
+    origin, location, tap = now_us() + 6_000_000, str(tmp_path / "q"), str(tmp_path / "tap")
     script = DRIVER.format(
-        tests=str(Path(__file__).parent), origin=origin, location=str(tmp_path / "q")
+        tests=str(Path(__file__).parent), origin=origin, location=location, tap=tap
     )
-    kill_when_journalled(script, str(tmp_path / "q"), "point")
-    query = nexmark("q12", origin).start(spark, checkpointLocation=str(tmp_path / "q"))
-    assert query.awaitTermination(60)
+    kill_when_journalled(script, location, "point")
+    everything = Tap(tap, EVENTS)
+    query = nexmark("q12", origin, tap=everything).start(spark, checkpointLocation=location)
+    assert query.awaitTermination(240)
     assert query.verify().is_identical
 
 
@@ -146,7 +177,7 @@ def test_running_and_sliding_results_are_those_of_spark_sql(
     functions = ["count(*) AS n", "min(v) AS low"] if partitions == 1 else ["count(*) AS n"]
     running.aggregate(*functions, name="running", emit="changes").sink("running")
     query = flow.start(spark, checkpointLocation=str(tmp_path), parallelism=2)
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
     assert query.verify("slides").is_identical
     assert query.verify("running").is_identical
     assert query.to_dataframe("running").count() > 50_000

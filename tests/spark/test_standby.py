@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from killed_driver import kill_when_journalled
 from pyspark.sql import SparkSession
-from test_protocol import EVENTS, RATE, has_put_in, nexmark, wait_for
+from test_protocol import EVENTS, MOST, RATE, has_put_in, nexmark, wait_for
 
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.protections import (
@@ -24,10 +24,13 @@ from holdfast.api.protections import (
 )
 from holdfast.api.query import Query
 from holdfast.api.windows import tumbling
+from holdfast.chaos.tap import Tap
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource, now_us
 
 pytestmark = pytest.mark.slow
+SOME = 12_000
+"""Events to begin with, where more have to come after a failure; they come as a test waits."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,7 +39,7 @@ def warm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     query = nexmark("q12", now_us() - 60_000_000).start(
         spark, checkpointLocation=str(tmp_path_factory.mktemp("warm")), protection=ActiveStandby()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
 
 
 def replica(query: Query, node: str, role: str) -> dict[str, object]:
@@ -83,8 +86,9 @@ def has_recovered(query: Query, node: str) -> Callable[[], bool]:
 def test_a_secondary_takes_over_from_a_killed_primary(
     spark: SparkSession, tmp_path: Path, name: str, node: str, protection: Protection
 ) -> None:
-    query = nexmark(name, now_us() + 6_000_000).start(
-        spark, checkpointLocation=str(tmp_path), protection=protection
+    tap = Tap(tmp_path / "tap", SOME)
+    query = nexmark(name, tap=tap).start(
+        spark, checkpointLocation=str(tmp_path / "q"), protection=protection
     )
     wait_for_secondary(query, node)
     wait_for(query, has_put_in(query, 8_000))
@@ -92,11 +96,12 @@ def test_a_secondary_takes_over_from_a_killed_primary(
     assert roles == ["primary", "secondary"]
     primary, secondary = pid(query, node, "primary"), pid(query, node, "secondary")
     os.kill(primary, signal.SIGKILL)
-    wait_for(query, has_recovered(query, node))
+    wait_for(query, has_recovered(query, node), tap)
     assert pid(query, node, "primary") == secondary
     assert recovery(query, node)["was_promoted"]
     wait_for_secondary(query, node, other_than=secondary)  # The failed one comes back as such.
-    assert query.awaitTermination(90)
+    tap.open()
+    assert query.awaitTermination(240)
     assert query.verify().is_identical
 
 
@@ -106,8 +111,9 @@ def test_a_secondary_takes_over_from_a_killed_primary(
 def test_the_secondary_and_then_both_replicas_may_be_killed(
     spark: SparkSession, tmp_path: Path, protection: Protection
 ) -> None:
-    query = nexmark("q12", now_us() + 6_000_000).start(
-        spark, checkpointLocation=str(tmp_path), protection=protection
+    tap = Tap(tmp_path / "tap", MOST)
+    query = nexmark("q12", tap=tap).start(
+        spark, checkpointLocation=str(tmp_path / "q"), protection=protection
     )
     wait_for_secondary(query, "counts[0]")
     wait_for(query, has_put_in(query, 2_000))
@@ -117,24 +123,27 @@ def test_the_secondary_and_then_both_replicas_may_be_killed(
     assert not recovery(query, "counts[0]")  # The primary has gone on.
     for role in ("primary", "secondary"):
         os.kill(pid(query, "counts[0]", role), signal.SIGKILL)
-    assert query.awaitTermination(90)
+    tap.open()
+    assert query.awaitTermination(240)
     assert query.verify().is_identical
 
 
 def test_a_paused_primary_is_fenced_and_waited_for_longer_the_next_time(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    query = nexmark("q12", now_us() + 6_000_000, emit="changes").start(
-        spark, checkpointLocation=str(tmp_path), protection=ActiveStandby()
+    tap = Tap(tmp_path / "tap", SOME)
+    query = nexmark("q12", emit="changes", tap=tap).start(
+        spark, checkpointLocation=str(tmp_path / "q"), protection=ActiveStandby()
     )
     wait_for_secondary(query, "counts[0]")
     wait_for(query, has_put_in(query, 4_000))
     paused = pid(query, "counts[0]", "primary")
     os.kill(paused, signal.SIGSTOP)
-    wait_for(query, has_recovered(query, "counts[0]"))
+    wait_for(query, has_recovered(query, "counts[0]"), tap)
     with contextlib.suppress(ProcessLookupError):  # Gone if it was ended as soon as replaced.
         os.kill(paused, signal.SIGCONT)
-    assert query.awaitTermination(60)
+    tap.open()
+    assert query.awaitTermination(240)
     assert query.verify().is_identical
     assert recovery(query, "counts[0]")["was_promoted"]
 
@@ -142,14 +151,15 @@ def test_a_paused_primary_is_fenced_and_waited_for_longer_the_next_time(
 DRIVER = """
 import sys
 sys.path.insert(0, {tests!r})
-from test_protocol import nexmark
+from test_protocol import MOST, nexmark
 from holdfast import {protection}
 from holdfast.api.session import session
+from holdfast.chaos.tap import Tap
 from holdfast.nexmark.source import now_us
 spark = session("driver")
 spark.sparkContext.parallelize([0], 1).foreach(lambda _: None)  # Its Python daemon is warm.
 origin = now_us() + 8_000_000
-query = nexmark("q12", origin).start(
+query = nexmark("q12", origin, tap=Tap({tap!r}, MOST)).start(
     spark, checkpointLocation={location!r}, protection={protection}()
 )
 print(origin, flush=True)
@@ -161,23 +171,25 @@ query.awaitTermination()
 def test_a_killed_driver_goes_on_with_standby_replicas(
     spark: SparkSession, tmp_path: Path, protection: type[Protection]
 ) -> None:
-    location = str(tmp_path / "q")
+    location, tap = str(tmp_path / "q"), str(tmp_path / "tap")
     script = DRIVER.format(
         tests=str(Path(__file__).parent),
         location=location,
+        tap=tap,
         protection=protection.__name__,
     )
     origin = int(kill_when_journalled(script, location, "point"))
-    query = nexmark("q12", origin).start(
+    query = nexmark("q12", origin, tap=Tap(tap, EVENTS)).start(
         spark, checkpointLocation=location, protection=protection()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
     assert query.verify().is_identical
 
 
 def test_a_secondary_is_promoted_on_request(spark: SparkSession, tmp_path: Path) -> None:
-    query = nexmark("q12", now_us() + 6_000_000).start(
-        spark, checkpointLocation=str(tmp_path), protection={"counts": ActiveStandby()}
+    tap = Tap(tmp_path / "tap", MOST)
+    query = nexmark("q12", tap=tap).start(
+        spark, checkpointLocation=str(tmp_path / "q"), protection={"counts": ActiveStandby()}
     )
     wait_for_secondary(query, "counts[0]")
     wait_for(query, has_put_in(query, 4_000))
@@ -185,7 +197,8 @@ def test_a_secondary_is_promoted_on_request(spark: SparkSession, tmp_path: Path)
     query.promote("counts")
     assert pid(query, "counts[0]", "primary") == secondary
     wait_for_secondary(query, "counts[0]", other_than=primary)
-    assert query.awaitTermination(60)
+    tap.open()
+    assert query.awaitTermination(240)
     assert query.verify().is_identical
     assert not query.failures
 
@@ -196,28 +209,33 @@ def test_every_unit_may_be_protected_in_its_own_way(spark: SparkSession, tmp_pat
         "auctions": ActiveStandby(),
         "join": Checkpointed(interval="80 milliseconds"),
     }
-    query = nexmark("q3", now_us() + 6_000_000).start(
-        spark, checkpointLocation=str(tmp_path), protection=mixed
+    tap = Tap(tmp_path / "tap", MOST)
+    query = nexmark("q3", tap=tap).start(
+        spark, checkpointLocation=str(tmp_path / "q"), protection=mixed
     )
     for node in ("persons[0]", "auctions[0]"):
         wait_for_secondary(query, node)
     wait_for(query, has_put_in(query, 8_000))
+    wait_for(query, lambda: None not in query.nodes.values())
     for node in query.nodes:
         query.kill(node)
-    assert query.awaitTermination(90)
+    tap.open()
+    assert query.awaitTermination(240)
     assert query.verify().is_identical
     assert {r["node"] for r in query.recoveries} == set(query.nodes)
 
 
 def test_rollback_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    query = nexmark("q3", now_us() + 4_000_000).start(
+    tap = Tap(tmp_path / "tap", MOST)
+    query = nexmark("q3", tap=tap).start(
         spark,
-        checkpointLocation=str(tmp_path),
+        checkpointLocation=str(tmp_path / "q"),
         protection={"auctions": UpstreamBackup(guarantee="rollback")},
     )
     wait_for(query, has_put_in(query, 8_000))
     os.kill(query.pid("auctions[0]"), signal.SIGKILL)
-    assert query.awaitTermination(90)
+    tap.open()
+    assert query.awaitTermination(240)
     found = query.verify()
     assert (found.lost, found.gaps) == (0, 0)
     assert query.recoveries
@@ -227,12 +245,17 @@ def test_amnesia_loses_a_run_of_the_input_and_says_which(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     flow = Dataflow("forgetful")
-    bids = bids_of(flow, now_us() + 4_000_000)
+    tap = Tap(tmp_path / "tap", SOME)
+    bids = bids_of(flow, tap)
     bids.unit("middle").select("bidder", "price").unit("last").filter("price >= 0").sink("out")
-    query = flow.start(spark, checkpointLocation=str(tmp_path), protection={"middle": Amnesia()})
+    query = flow.start(
+        spark, checkpointLocation=str(tmp_path / "q"), protection={"middle": Amnesia()}
+    )
     wait_for(query, has_put_in(query, 8_000))
     os.kill(query.pid("middle[0]"), signal.SIGKILL)
-    assert query.awaitTermination(90)
+    wait_for(query, has_recovered(query, "middle[0]"), tap)
+    tap.open()
+    assert query.awaitTermination(240)
     found = query.verify()
     assert found.lost > 0
     assert (found.doubled, found.gaps) == (0, 0)
@@ -250,7 +273,8 @@ def test_what_chance_and_the_clock_decided_holds_over_a_failure(
     spark: SparkSession, tmp_path: Path, protection: Protection, kind: str
 ) -> None:
     flow = Dataflow("arbitrary")
-    bids = bids_of(flow, now_us() + 4_500_000)
+    tap = Tap(tmp_path / "tap", MOST)
+    bids = bids_of(flow, tap)
     if kind == "sample":
         made = bids.unit("chance").sample(0.5)
     else:
@@ -263,15 +287,17 @@ def test_what_chance_and_the_clock_decided_holds_over_a_failure(
     made.sink("out")
     counted = made.unit("counts").window(tumbling("10 seconds"))
     counted.aggregate("count(*) AS n", name="counts").sink("counts")
-    query = flow.start(spark, checkpointLocation=str(tmp_path), protection={"chance": protection})
+    location = str(tmp_path / "q")
+    query = flow.start(spark, checkpointLocation=location, protection={"chance": protection})
     if isinstance(protection, ActiveStandby | PassiveStandby):
         wait_for_secondary(query, "chance[0]")
     wait_for(query, has_put_in(query, 8_000))
     os.kill(query.pid("chance[0]"), signal.SIGKILL)
-    assert query.awaitTermination(90)
+    tap.open()
+    assert query.awaitTermination(240)
     assert has_recovered(query, "chance[0]")()
     stored = spark.read.format("holdfast").option("metadata", "true")
-    out = stored.load(str(tmp_path / "streams" / "out"))
+    out = stored.load(f"{location}/streams/out")
     rows = out.count()
     assert out.selectExpr("max(_tuple_id)").collect()[0][0] == rows - 1
     assert out.select("_tuple_id").distinct().count() == rows
@@ -284,24 +310,25 @@ def test_a_secondary_that_decides_for_itself_loses_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     flow = Dataflow("divergent")
-    bids = bids_of(flow, now_us() + 4_500_000).key_by("bidder").unit("chance")
+    tap = Tap(tmp_path / "tap", MOST)
+    bids = bids_of(flow, tap).key_by("bidder").unit("chance")
     windows = bids.window(tumbling("200 milliseconds", time="processing"))
     windows.aggregate("count(*) AS bids", name="chance").sink("out")
     protection = {"chance": ActiveStandby(guarantee="rollback")}
-    query = flow.start(spark, checkpointLocation=str(tmp_path), protection=protection)
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"), protection=protection)
     wait_for_secondary(query, "chance[0]")
     wait_for(query, has_put_in(query, 8_000))
     os.kill(query.pid("chance[0]"), signal.SIGKILL)
-    assert query.awaitTermination(90)
+    tap.open()
+    assert query.awaitTermination(240)
     assert recovery(query, "chance[0]")["was_promoted"]
     assert not list(tmp_path.rglob("*~rounds*"))
     found = query.to_dataframe("out").selectExpr("sum(bids)").collect()[0][0]
     assert EVENTS <= found < 2 * EVENTS
 
 
-def bids_of(flow: Dataflow, origin_us: int) -> Stream:
-    """Bids for about four seconds."""
-    generator = NexmarkSource(
-        "bid", EVENTS, NexmarkConfig(events_per_second=2_000), RATE, origin_us
-    )
-    return flow.source_generator(generator, name="bids")
+def bids_of(flow: Dataflow, tap: Tap) -> Stream:
+    """Bids for about four seconds, as far as the tap lets them."""
+    config = NexmarkConfig(events_per_second=2_000)
+    generator = NexmarkSource("bid", EVENTS, config, RATE, now_us() + 1_500_000)
+    return flow.source_generator(tap.on(generator), name="bids")

@@ -121,7 +121,7 @@ def test_an_attack_has_no_effect_and_is_counted(spark: SparkSession, tmp_path: P
         assert query.lastProgress["refusedFrames"] == 1_400
         assert query.lastProgress["refusedHandshakes"] == 280
         feed.end()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(240)
     finally:
         feed.end()
         query.stop()
@@ -181,7 +181,7 @@ while query.isActive:  # Until it fails: what is said of that is looked at too.
     time.sleep(0.3)
 seen.append(("failures", repr(query.failures).encode()))
 try:
-    query.awaitTermination(60)
+    query.awaitTermination(240)
     seen.append(("exception", b""))
 except hf.QueryFailedError as error:
     seen.append(("exception", repr(error).encode()))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.protections import Checkpointed
 from holdfast.chaos.proxy import Proxy
+from holdfast.chaos.tap import Tap
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import KINDS as SOURCES
 from holdfast.nexmark.queries import build
@@ -43,9 +44,11 @@ KINDS: Final = {
 }
 _RATE: Final = 10_000.0
 _SECONDS: Final = 2.5
+_STRUCK_SHARE: Final = 0.85
+"""Of the input that may flow before all faults have struck, so that they meet a running query."""
 _ALLOWANCE_S: Final = 1.5
 _INTERVAL: Final = "200 milliseconds"
-_TIMEOUT_S: Final = 60.0
+_TIMEOUT_S: Final = 240.0
 _OPTIONS: Final = {"spark.holdfast.failuresMax": "1000"}
 
 
@@ -82,6 +85,7 @@ class RealOutcome:
         failures: How many losses of nodes were detected.
         output_tuples: Tuples in the sink.
         struck: The kinds of faults that had a target.
+        killed: The nodes that were sent SIGKILL, with the process ids that they had.
         checkpoints: How many checkpoints were stored.
     """
 
@@ -91,6 +95,7 @@ class RealOutcome:
     failures: int = 0
     output_tuples: int = 0
     struck: list[str] = field(default_factory=list)
+    killed: list[tuple[str, int]] = field(default_factory=list)
     checkpoints: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -127,17 +132,18 @@ def execute(spark: SparkSession, run: RealRun) -> RealOutcome:
     outcome = RealOutcome(run)
     proxy = Proxy()
     try:
-        with tempfile.TemporaryDirectory(prefix="holdfast-real-") as location, routed(proxy):
+        with tempfile.TemporaryDirectory(prefix="holdfast-real-") as folder, routed(proxy):
             origin_us = now_us() + int(_ALLOWANCE_S * 1e6)
-            query = _flow(run, origin_us).start(
+            tap = Tap(os.path.join(folder, "tap"), int(_STRUCK_SHARE * _events(run)))
+            query = _flow(run, origin_us, tap).start(
                 spark,
-                checkpointLocation=location,
+                checkpointLocation=os.path.join(folder, "location"),
                 protection=Checkpointed(interval=_INTERVAL) if run.is_checkpointed else None,
                 parallelism=run.parallelism,
                 options=_OPTIONS,
             )
             try:
-                _strike_all(query, proxy, outcome)
+                _strike_all(query, proxy, outcome, tap)
                 _check(query, outcome)
             except Exception as error:  # A failed query is what we look for, whatever it says.
                 outcome.violations.append(f"I-LIVE: {type(error).__name__}: {error}")
@@ -161,31 +167,36 @@ def routed(proxy: Proxy) -> Iterator[None]:
         Cluster.route = former  # type: ignore[method-assign]
 
 
-def _flow(run: RealRun, origin_us: int) -> Dataflow:
-    kinds = SOURCES[run.query]
-    events = int(_RATE * _SECONDS / len(kinds))
+def _events(run: RealRun) -> int:
+    """How many each source has."""
+    return int(_RATE * _SECONDS / len(SOURCES[run.query]))
+
+
+def _flow(run: RealRun, origin_us: int, tap: Tap) -> Dataflow:
+    rate = _RATE / len(SOURCES[run.query])
 
     def source(flow: Dataflow, kind: str) -> Stream:
         # Event time runs ahead of the clock, so that windows close while the run lasts.
         config = NexmarkConfig(
             seed=run.seed + 1, events_per_second=500 if kind == "bid" else 30_000, hot_ratio=0.2
         )
-        generator = NexmarkSource(kind, events, config, _RATE / len(kinds), origin_us)
+        generator = NexmarkSource(kind, _events(run), config, rate, origin_us)
         return flow.source_generator(
-            generator, name=f"{kind}s", unit=f"{kind}s", partitions=run.parallelism
+            tap.on(generator), name=f"{kind}s", unit=f"{kind}s", partitions=run.parallelism
         )
 
     return build(run.query, source, emit=run.emit)
 
 
-def _strike_all(query: Query, proxy: Proxy, outcome: RealOutcome) -> None:
+def _strike_all(query: Query, proxy: Proxy, outcome: RealOutcome, tap: Tap) -> None:
     stopped: dict[int, float] = {}  # pid: when to continue it
     began_s = _first_input_s(query)
     try:
         for fault in sorted(outcome.run.faults, key=lambda f: f.at_s):
             _wait_until(began_s + fault.at_s, stopped)
-            if query.isActive and _strike(query, proxy, fault, stopped):
+            if query.isActive and _strike(query, proxy, fault, stopped, outcome):
                 outcome.struck.append(fault.kind)
+        tap.open()
         deadline_s = time.monotonic() + _TIMEOUT_S
         while query.isActive and time.monotonic() < deadline_s:
             _wait_until(time.time() + 0.02, stopped)
@@ -220,18 +231,26 @@ def _wait_until(wall_s: float, stopped: dict[int, float]) -> None:
         time.sleep(min(0.01, wall_s - now_s))
 
 
-def _strike(query: Query, proxy: Proxy, fault: RealFault, stopped: dict[int, float]) -> bool:
-    pids = [pid for pid in query.nodes.values() if pid]
+def _strike(
+    query: Query,
+    proxy: Proxy,
+    fault: RealFault,
+    stopped: dict[int, float],
+    outcome: RealOutcome,
+) -> bool:
+    nodes = [(node, pid) for node, pid in query.nodes.items() if pid is not None]
     if fault.kind in ("kill", "kill-all", "pause"):
-        if not pids:
+        if not nodes:
             return False
-        victims = pids if fault.kind == "kill-all" else [pids[fault.pick % len(pids)]]
+        victims = nodes if fault.kind == "kill-all" else [nodes[fault.pick % len(nodes)]]
         sign = signal.SIGSTOP if fault.kind == "pause" else signal.SIGKILL
-        for pid in victims:
+        for node, pid in victims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, sign)
-            if fault.kind == "pause":
-                stopped[pid] = time.time() + fault.length_s
+                if fault.kind == "pause":
+                    stopped[pid] = time.time() + fault.length_s
+                else:
+                    outcome.killed.append((node, pid))
         return True
     number = fault.pick % proxy.count
     if fault.kind == "tear":
@@ -263,12 +282,11 @@ def _check(query: Query, outcome: RealOutcome) -> None:
     outcome.checkpoints = sum(c["failure"] is None for c in query.checkpoints)
     outcome.violations += [f"I-STORE: {damage}" for damage in query.damaged_checkpoints]
     outcome.recovered_ms = [recovery["recovered_ms"] for recovery in query.recoveries]
-    has_killed_early = any(
-        fault.kind in ("kill", "kill-all") and fault.at_s < _SECONDS / 2
-        for fault in outcome.run.faults
-    )
-    if has_killed_early and not outcome.failures:
-        outcome.violations.append("I-COUNT: nodes were killed and no failure was reported")
+    reported = {failure["node"] for failure in query.failures}
+    outcome.violations += [
+        f"I-COUNT: {node} was killed and no failure of it was reported"
+        for node in sorted({node for node, _ in outcome.killed} - reported)
+    ]
 
 
 @dataclass(slots=True)

@@ -49,6 +49,8 @@ def evaluate(text: str, a: list[int | None], b: list[int | None]) -> list[object
         ("name + name", "no arithmetic with STRING"),
         ("a = NOT b", "write parentheses before 'NOT b'"),
         ("a IN (1) = true", "something is left over before '= true'"),
+        ("NOT a = 1 IS NULL IS NULL", "something is left over before 'IS NULL'"),
+        ("a > 1 OR b IN (1) IS TRUE", "something is left over before 'IS TRUE'"),
         ("(a + 1", "\\) is missing at its end"),
         ("a + 'x", 'it breaks at "\'x"'),
         ("DATE '015'", "'015' is no DATE"),
@@ -199,6 +201,7 @@ def test_an_expression_travels_as_its_text() -> None:
     expression = compile_expression("a * 2 AS twice", SCHEMA)
     copy = pickle.loads(pickle.dumps(expression))
     assert (copy.name, copy.type, copy.sql) == ("twice", pa.int64(), "a * 2")
+    assert compile_expression("DATE '2020-01-01' AS day", SCHEMA).sql == "DATE '2020-01-01'"
     assert copy.evaluate(batch([4], [0])).to_pylist() == [8]
 
 

@@ -230,6 +230,8 @@ def extreme(values: Sequence[Value], symbol: str, text: str) -> Value:
     """`greatest(...)` and `least(...)`: nulls are skipped, NaN is the largest number."""
     values = _alike(values, text)
     of = values[0].type
+    if all(value.is_null for value in values):
+        return constant(pa.scalar(None, of), text)
     compare = _comparison(symbol, of)
 
     def fold(*columns: Column) -> Column:

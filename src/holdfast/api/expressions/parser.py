@@ -27,7 +27,7 @@ from holdfast.api.expressions.lexer import Token, tokens_of
 DEPTH_MAX = 100
 
 _OR, _AND, _NOT, _PREDICATE, _COMPARISON = 1, 2, 3, 4, 5
-_UNARY, _POSTFIX = 12, 13
+_UNARY = 12
 _BINDING = {
     "OR": _OR,
     "AND": _AND,
@@ -207,7 +207,8 @@ class _Parser:
         tree = self._expression()
         has_as = self._took("AS")
         alias = None
-        if has_as or self._next.kind in ("word", "quoted"):
+        is_name = self._next.kind in ("word", "quoted") and not self._is(*_NO_COLUMN)
+        if has_as or is_name:
             alias = self._name()
         if self._is("OVER"):
             self._refuse("a window")
@@ -230,8 +231,8 @@ class _Parser:
         if self._nested > DEPTH_MAX:
             self._refuse(f"nesting more than {DEPTH_MAX} deep")
         start = self._next.start
+        tightest = _NOT if self._is("NOT", "!") else _UNARY  # What may still take all this.
         left = self._operand(minimum)
-        tightest = _POSTFIX
         while True:
             is_predicate = self._at_predicate()
             binding = _PREDICATE if is_predicate else self._binding()
@@ -242,6 +243,7 @@ class _Parser:
                 tightest = _NOT
                 continue
             symbol = self._take().text
+            tightest = binding
             right = self._expression(binding + 1)
             left = self._binary(_SAME.get(symbol, symbol), left, right, start)
         self._nested -= 1
@@ -393,7 +395,8 @@ class _Parser:
             return self._case(start)
         if word in _TYPED and following.kind == "string":
             self._take()
-            return Typed(self._text(start), 1, word, self._take().text)
+            written = self._take().text
+            return Typed(self._text(start), 1, word, written)
         if word == "INTERVAL" and self._begins_interval():
             return self._interval(start)
         if following.kind == "symbol" and following.text == "(":

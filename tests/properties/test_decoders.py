@@ -19,8 +19,10 @@ from holdfast.core.chunks import messages as m
 from holdfast.core.haunit.events import AckReceived, BatchReceived, PositionsReceived
 from holdfast.core.model.ids import Incarnation, StreamId
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
+from holdfast.core.queues.recording import Commit, IngestFile
 from holdfast.core.wire import chunk_words, frames, log_parts, log_records, manifests
 from holdfast.core.wire.frames import CorruptFrame
+from holdfast.core.wire.ingest_commits import decode_commit, encode_commit
 from holdfast.core.wire.journal_lines import decode_lines
 from holdfast.core.wire.log_records import CorruptRecord
 
@@ -257,3 +259,25 @@ def test_a_stated_length_allocates_nothing(length: int) -> None:
     tracemalloc.stop()
     assert peak < 1 << 20
     assert pa.default_memory_pool().max_memory() == before
+
+
+@given(st.binary(max_size=64) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_bytes_are_a_commit_or_named_as_none(data: bytes) -> None:
+    assert isinstance(decode_commit(data), Commit | CorruptRecord)
+
+
+FIELDS = ("by", "at_us", "files", "watermark_us", "idle_us", "origin", "ends")
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, JSON)))
+def test_any_fields_are_a_commit_or_named_as_none(value: dict[str, Any]) -> None:
+    whole = {"by": "batch", "files": [["f", 1, 2, 3, 0]]} | value
+    assert isinstance(decode_commit(json.dumps(whole).encode()), Commit | CorruptRecord)
+
+
+@given(
+    st.builds(IngestFile, st.text(), st.integers(1, 2**63 - 1), INT64, INT64, INT64), st.booleans()
+)
+def test_a_commit_comes_back_as_it_was(file: IngestFile, ends: bool) -> None:
+    commit = Commit("query a", (file,), 5, None if ends else -7, 6, "" if ends else "x", ends)
+    assert decode_commit(encode_commit(commit) + b"   ") == commit

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.model.tuples import EARLIEST_US, LATEST_US
+from holdfast.core.queues.recording import IngestFile
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage import ingest_log
-from holdfast.shell.storage.errors import SchemaMismatch, StorageError, UnknownStream
+from holdfast.shell.storage.errors import LogEnded, SchemaMismatch, StorageError, UnknownStream
 from holdfast.shell.storage.ingest_log import (
     CommitCounter,
-    IngestFile,
     IngestLogReader,
     IngestMeta,
 )
@@ -176,6 +176,63 @@ def test_a_query_and_a_batch_write_cannot_share_a_log(tmp_path: Path) -> None:
     ingest_log.append_batch(str(tmp_path), [file(tmp_path, [1])])
     with pytest.raises(StorageError, match="batch 0 was written by 'batch', this is 'query a'"):
         ingest_log.commit(str(tmp_path), 0, [file(tmp_path, [2])], by="query a")
+
+
+def test_nothing_follows_an_end(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    ingest_log.prepare(root, META)
+    ingest_log.append_batch(root, [file(tmp_path, [1])])
+    assert not ingest_log.has_ended(root)
+    ingest_log.append_batch(root, [file(tmp_path, [2], 1)], ends=True)
+    assert ingest_log.has_ended(root)
+    with pytest.raises(LogEnded, match="it has ended with commit 1, and nothing can follow"):
+        ingest_log.append_batch(root, [file(tmp_path, [3], 2)])
+    with pytest.raises(LogEnded, match="ended with commit 1"):
+        ingest_log.commit(root, 2, [file(tmp_path, [3], 2)], by="batch")
+    ingest_log.end(root)
+    reader = IngestLogReader(root, 0, 1)
+    while reader.poll():
+        assert not reader.ended
+    assert (reader.next_id, reader.ended) == (2, True)
+
+
+def test_a_dataframe_recorded_again_counts_once_with_its_end(tmp_path: Path) -> None:
+    """Its end is part of its commit: there is no moment at which it is recorded and not ended."""
+    root = str(tmp_path)
+    ingest_log.prepare(root, META)
+    for is_first in (True, False):
+        made = file(tmp_path, [1, 2])
+        assert ingest_log.commit(root, 0, [made], by=ingest_log.BATCH, ends=True) is is_first
+        assert ingest_log.has_ended(root)
+    assert read(tmp_path) == ([0, 1], [])
+
+
+def test_a_batch_made_from_other_offsets_is_refused(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    ingest_log.prepare(root, META)
+    ingest_log.commit(root, 0, [file(tmp_path, [1])], by="query a", origin="x")
+    assert not ingest_log.commit(root, 0, [file(tmp_path, [1])], by="query a", origin="x")
+    with pytest.raises(StorageError, match="batch 0 was recorded from other offsets"):
+        ingest_log.commit(root, 0, [file(tmp_path, [1])], by="query a", origin="y")
+
+
+def test_a_commit_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    for first in range(3):
+        ingest_log.append_batch(str(tmp_path), [file(tmp_path, [first], first)])
+    second = tmp_path / "commits" / f"{1:020d}.json"
+    whole = second.read_bytes()
+    for damaged in (b"", whole[:30], b"[]", b"{}", b"\xff\xfe"):
+        second.write_bytes(damaged)
+        with pytest.raises(StorageError, match=f"commits/{1:020d}.json is damaged"):
+            read(tmp_path)
+        with pytest.raises(StorageError, match="is damaged"):
+            CommitCounter(str(tmp_path), 0, 1).rows()
+    second.unlink()
+    with pytest.raises(StorageError, match="commit 1 is missing although later ones were made"):
+        read(tmp_path)
+    with pytest.raises(StorageError, match="commit 1 is missing"):
+        ingest_log.commit(str(tmp_path), 2, [file(tmp_path, [3])], by="batch")
 
 
 def test_rows_out_of_order_beyond_the_delay_are_late_and_kept(tmp_path: Path) -> None:

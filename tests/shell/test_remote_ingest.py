@@ -10,12 +10,13 @@ import pytest
 
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TupleBatch
+from holdfast.core.queues.recording import IngestFile
 from holdfast.shell.sources.base import SourceRows
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.sources.read_ahead import ReadAhead
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import StorageError
-from holdfast.shell.storage.ingest_log import IngestFile, IngestLogReader, IngestMeta
+from holdfast.shell.storage.ingest_log import IngestLogReader, IngestMeta
 from holdfast.shell.storage.places import has_files, is_remote, local_path, location_id, store_at
 from holdfast.shell.stores.base import NameTaken
 from holdfast.shell.stores.file_system import FileSystemStore

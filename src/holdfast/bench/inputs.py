@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.core.queues.recording import IngestFile
 from holdfast.nexmark.generator import NexmarkConfig, generate, schema_of
 from holdfast.shell.sources.base import SourceReader, SourceRows, SourceSpec, in_records
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage import ingest_log
-from holdfast.shell.storage.ingest_log import IngestFile, IngestMeta
+from holdfast.shell.storage.ingest_log import IngestMeta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.bench.peers.events import write_csv
+from holdfast.core.queues.recording import IngestFile
 from holdfast.nexmark.generator import PER_GROUP, NexmarkConfig, event_time_us, generate, schema_of
 from holdfast.nexmark.queries import KINDS
 from holdfast.shell.storage import ingest_log
-from holdfast.shell.storage.ingest_log import IngestFile, IngestMeta
+from holdfast.shell.storage.ingest_log import IngestMeta
 
 TICK_S: Final = 0.05
 _TICK_US: Final = 50_000

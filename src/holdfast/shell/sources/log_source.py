@@ -14,8 +14,9 @@ from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.model.tuples import TupleBatch, TupleType
 from holdfast.shell.sources.base import SourceReader, SourceRows
 from holdfast.shell.sources.read_ahead import ReadAhead
+from holdfast.shell.storage.commit_store import COMMITS
 from holdfast.shell.storage.folder_watch import Change, FolderWatch
-from holdfast.shell.storage.ingest_log import COMMITS, DRAFT, FILES, IDLE, IngestLogReader
+from holdfast.shell.storage.ingest_log import DRAFT, FILES, IDLE, IngestLogReader
 from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.storage.places import is_remote, local_path
 

@@ -31,11 +31,12 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
+from holdfast.core.queues.recording import IngestFile
 from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilters
 from holdfast.shell.spark.watermarks import watermark_of_batch
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import StorageError, UnknownStream
-from holdfast.shell.storage.ingest_log import IngestFile, IngestLogReader, IngestMeta
+from holdfast.shell.storage.ingest_log import IngestLogReader, IngestMeta
 from holdfast.shell.storage.log_follower import LogFollower, LoggedBatch
 from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.storage.paths import checked_name, metrics_path, within
@@ -66,6 +67,8 @@ WRITE_OPTIONS: Final = {
     "delayUs": "the same in microseconds",
     "watermark": "`true`: Spark's own watermark says what is late, not the delay; streaming only",
     "end": "`true`: nothing will follow; batch only",
+    "batch": "the number of this write, from 0 on without gaps: written again it counts once; by "
+    "default it follows all others; batch only",
 }
 
 
@@ -414,7 +417,6 @@ class _Writing:
                 f"no time column {options['time']!r}; there are {', '.join(schema.names)}"
             )
         self._root = options["path"]
-        self._has_end = _is_true(options, "end")
         self._has_watermark = _is_true(options, "watermark")
         self._checkpoint = options.get("checkpointlocation", "")
         attributes = [
@@ -446,17 +448,28 @@ class _BatchWriter(_Writing, DataSourceArrowWriter):
         if _is_true(options, "watermark"):
             raise StorageError("option watermark: a batch write has none; use delayMs")
         super().__init__(options, schema)
+        self._has_end = _is_true(options, "end")
+        self._batch = _whole(options, "batch", 0) if "batch" in options else None
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        ingest_log.append_batch(self._root, self._files(messages))
-        if self._has_end:
-            ingest_log.end(self._root)
+        files = self._files(messages)
+        if self._batch is None:
+            ingest_log.append_batch(self._root, files, ends=self._has_end)
+        else:
+            ingest_log.commit(
+                self._root, self._batch, files, by=ingest_log.BATCH, ends=self._has_end
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Files without a commit do not count."""
 
 
 class _StreamWriter(_Writing, DataSourceStreamArrowWriter):
+    def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
+        if _is_true(options, "end") or "batch" in options:
+            raise StorageError("options end and batch: Spark numbers a stream's batches itself")
+        super().__init__(options, schema)
+
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         watermark_us = None
         if self._has_watermark:

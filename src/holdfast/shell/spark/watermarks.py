@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import xxhash
+
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.places import read_if_any, store_at
+from holdfast.shell.stores.base import StoreUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -62,10 +66,29 @@ def watermark_after_batch(checkpoint: str, batch_id: int) -> int | None:
     return _said(checkpoint, f"commits/{batch_id}", "nextBatchWatermarkMs")
 
 
+def origin_of_batch(checkpoint: str, batch_id: int) -> str:
+    """Stands for the offsets that a batch was read from; empty: they are not to be had.
+
+    Args:
+        checkpoint: The query's checkpoint location; empty if nobody has named it.
+        batch_id: The batch.
+    """
+    found: bytes | None = None
+    if checkpoint:
+        with suppress(StoreUnavailable):  # Spark may know file systems that fsspec does not.
+            found = _text(checkpoint, f"offsets/{batch_id}")
+    return "" if found is None else f"{xxhash.xxh3_64_intdigest(found):016x}"
+
+
+def _text(checkpoint: str, name: str) -> bytes | None:
+    """One of Spark's small logs of a batch; None: there is none."""
+    place = "s3://" + checkpoint.removeprefix("s3a://") if "s3a://" in checkpoint else checkpoint
+    return read_if_any(store_at(place), name)
+
+
 def _said(checkpoint: str, name: str, key: str) -> int | None:
     """What one of Spark's small logs says of a batch, in microseconds."""
-    place = "s3://" + checkpoint.removeprefix("s3a://") if "s3a://" in checkpoint else checkpoint
-    found = read_if_any(store_at(place), name)
+    found = _text(checkpoint, name)
     for line in () if found is None else found.decode().splitlines()[1:]:
         try:
             value = json.loads(line)

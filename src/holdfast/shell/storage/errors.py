@@ -55,6 +55,10 @@ class TuplesMissing(StorageError):
         )
 
 
+class LogEnded(StorageError):
+    """An ingest log has ended, and something is to follow."""
+
+
 class UnknownStream(StorageError):
     """There is no log of this name."""
 

@@ -3,10 +3,12 @@
     meta.json                 schema, time column, delay
     files/<unique name>/      rows as a Spark task wrote them: a small stream log each, which shows
                               up when it is whole
-    commits/<batch id>.json   created exclusively: makes a batch's files part of the stream
+    commits/<batch id>.json   created exclusively: makes a batch's files part of the stream, and may
+                              say that nothing follows
     idle/<batch id>.json      created exclusively: the watermark that Spark, idle behind the batch,
                               came to; or that the next batch came first
-    end.json                  nothing follows
+
+Which commits count, and who may write one, is decided in core/queues/recording.
 
 Partition i of p consists of every p-th file of each commit, in order of commits. Ids count the
 on-time tuples of a partition. What is late is told by the commits before a tuple's own, for all
@@ -17,7 +19,6 @@ every reader, and every replay, sees the same stream.
 from __future__ import annotations
 
 import base64
-import json
 import os
 import time
 import uuid
@@ -25,7 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,10 +34,20 @@ from holdfast.core.haunit.events import ENOUGH_TUPLES
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleType, outside, with_time
 from holdfast.core.queues.committed_stream import CommittedStream
-from holdfast.core.queues.lateness import CommitTimes, FileTimes, FileTimesMaker
+from holdfast.core.queues.lateness import CommitTimes, FileTimesMaker
+from holdfast.core.queues.recording import (
+    NO_COMMIT,
+    Commit,
+    Counted,
+    Following,
+    IngestFile,
+    Recording,
+)
 from holdfast.core.wire.sealed_json import encode_sealed
+from holdfast.shell.storage.commit_store import CommitStore
 from holdfast.shell.storage.errors import (
     FileDamaged,
+    LogEnded,
     SchemaMismatch,
     StorageError,
     UnknownStream,
@@ -54,22 +65,19 @@ from holdfast.shell.storage.places import (
 )
 from holdfast.shell.storage.small_files import decode
 
-if TYPE_CHECKING:
-    from holdfast.shell.stores.base import CheckpointStore
-
 _RECORD_ROWS = 1 << 17
 _RECORD_BYTES = 4 << 20
 """A record has so many rows, or so many bytes: a reader takes it whole."""
 _REMOTE_LOOK_INTERVAL_S = 0.1
 _AHEAD_BYTES = 4 << 20
 _AHEAD_FILES = 16
-COMMITS = "commits"
+BATCH = "batch"
+"""Who has numbered a commit that no streaming query has."""
 DRAFT = ".draft"
 FILES = "files"
 IDLE = "idle"
 VERSION = 3
 _META = "meta.json"
-_END = "end.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +93,6 @@ class IngestMeta:
     schema: pa.Schema
     time_column: str
     delay_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class IngestFile:
-    """One file of a commit.
-
-    Attributes:
-        name: Of its folder under `files/`.
-        count: Rows.
-        min_time_us: Oldest tuple time.
-        max_time_us: Newest tuple time.
-        disorder_us: How far a row is older than the newest row before it, at most.
-    """
-
-    name: str
-    count: int
-    min_time_us: int
-    max_time_us: int
-    disorder_us: int
-
-    @property
-    def times(self) -> FileTimes:
-        """What it says of time."""
-        return FileTimes(self.count, self.min_time_us, self.max_time_us, self.disorder_us)
 
 
 def read_meta(root: str) -> IngestMeta:
@@ -252,6 +236,8 @@ def commit(
     *,
     by: str,
     watermark_us: int | None = None,
+    origin: str = "",
+    ends: bool = False,
 ) -> bool:
     """Make files part of the stream; False if this batch was committed before.
 
@@ -262,32 +248,60 @@ def commit(
         by: Who numbers the batches: `batch` writes, or the name of a streaming query's log.
         watermark_us: Spark's watermark during the batch: what is older in later commits is late;
             None: there is none, and what is late follows from the delay.
+        origin: Stands for the offsets that the batch was read from; empty: nobody knows.
+        ends: Whether nothing follows.
 
     Raises:
-        StorageError: Another kind of writer has used the id.
+        LogEnded: The log has ended before this batch.
+        StorageError: Another kind of writer has used the id, the batch was made from other offsets,
+            or the one before it is missing.
     """
-    value: dict[str, Any] = {
-        "by": by,
-        "at_us": int(time.time() * 1e6),
-        "files": [[f.name, f.count, f.min_time_us, f.max_time_us, f.disorder_us] for f in files],
-    }
-    if watermark_us is not None:
-        value["watermark_us"] = watermark_us
-        idle_us = _settle_idle(root, batch_id - 1, None) if batch_id else None
-        if idle_us is not None:
-            value["idle_us"] = idle_us
-    content = _json(value)
-    # It may be there from an attempt whose answer was lost: names of files are unique.
-    found = put_or_read(store_at(root), _commit_name(batch_id), [content], is_soon=True)
-    if found == content:
-        return True
-    present = json.loads(found)["by"]
-    if present != by:
-        raise StorageError(
-            f"{root}: batch {batch_id} was written by {present!r}, this is {by!r}; batch writes "
-            "and a streaming query cannot share an ingest log, nor can two queries"
-        )
-    return False
+    idle_us = None
+    if watermark_us is not None and batch_id:
+        idle_us = _settle_idle(root, batch_id - 1, None)
+    made = Commit(by, tuple(files), _now_us(), watermark_us, idle_us, origin, ends)
+    return _record(root, Recording(made, batch_id)).is_ours
+
+
+def append_batch(root: str, files: Iterable[IngestFile], *, ends: bool = False) -> None:
+    """Commit a batch write after all others, however many write at the same time.
+
+    Raises:
+        LogEnded: The log has ended.
+        StorageError: A streaming query writes it.
+    """
+    _record(root, Recording(Commit(BATCH, tuple(files), _now_us(), ends=ends)))
+
+
+def end(root: str) -> None:
+    """Nothing will follow; twice does no harm."""
+    with suppress(LogEnded):
+        append_batch(root, (), ends=True)
+
+
+def has_ended(root: str) -> bool:
+    """Whether nothing will follow. Raises as `read_meta`, but for a log that is not there yet."""
+    try:
+        read_meta(root)
+    except UnknownStream:
+        return False
+    store = CommitStore(root)
+    try:
+        return store.has_ended()
+    finally:
+        store.close()
+
+
+def _record(root: str, recording: Recording) -> Counted:
+    store = CommitStore(root)
+    try:
+        return store.record(recording)
+    finally:
+        store.close()
+
+
+def _now_us() -> int:
+    return int(time.time() * 1e6)
 
 
 def tell_idle(root: str, batch_id: int, watermark_us: int) -> None:
@@ -311,42 +325,12 @@ def _watermark_from(value: dict[str, Any]) -> int | None:
     return int(value["watermark_us"]) if value else None
 
 
-def append_batch(root: str, files: Sequence[IngestFile]) -> None:
-    """Commit a batch write after all others, however many write at the same time."""
-    while not commit(root, _newest_commit(store_at(root)) + 1, files, by="batch"):
-        pass
-
-
-def _newest_commit(store: CheckpointStore) -> int:
-    """The id of the newest commit; -1: there is none."""
-    names = store.names(COMMITS)
-    return max((int(Path(name).stem) for name in names if name.endswith(".json")), default=-1)
-
-
-def _commit_name(batch_id: int) -> str:
-    return f"{COMMITS}/{batch_id:020d}.json"
-
-
 def _idle_name(batch_id: int) -> str:
     return f"{IDLE}/{batch_id:020d}.json"
 
 
 def _file_place(root: str, name: str) -> str:
-    return os.path.join(root, FILES, name)
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value).encode()
-
-
-def end(root: str) -> None:
-    """Nothing will follow."""
-    put_or_read(store_at(root), _END, [b"{}"])
-
-
-def has_ended(root: str) -> bool:
-    """Whether nothing will follow."""
-    return has_files(root) and read_if_any(store_at(root), _END) is not None
+    return os.path.join(root, FILES, checked_name(name))
 
 
 class IngestLogReader:
@@ -372,14 +356,14 @@ class IngestLogReader:
         """
         self._root = root
         self._is_in_records = is_in_records
-        self._store: CheckpointStore | None = None
+        self._commits: CommitStore | None = None
+        self._following = Following()
         self._partition = partition
         self._partitions = partitions
         self._from_id = from_id
         self.ended = False
         self._meta: IngestMeta | None = None
         self._stream = CommittedStream(0, from_id)
-        self._commit = 0
         self._awaits_idle = False  # behind the last commit, a word of Spark's idleness
         self._committed_us = 0
         self._waiting: list[IngestFile] = []
@@ -446,42 +430,35 @@ class IngestLogReader:
         """
         if self.ended or time.monotonic() < self._look_at_s:
             return False
-        if self._store is None:
-            self._store = store_at(self._root)
-        name = _commit_name(self._commit)
-        found = read_if_any(self._store, name)
-        if found is None and asks_for_end and read_if_any(self._store, _END) is not None:
-            # The order matters: a commit made before the end is seen before the end.
-            found = read_if_any(self._store, name)
-            self.ended = found is None
-        if found is None:
+        if self._commits is None:
+            self._commits = CommitStore(self._root)
+        commit = self._commits.next_commit(self._following)
+        if commit is None:
+            self.ended = self._following.ended and asks_for_end
             self._look_whether_idle()
             if asks_for_end and is_remote(self._root):
                 self._look_at_s = time.monotonic() + _REMOTE_LOOK_INTERVAL_S
             return False
         self._know_meta()
-        value = json.loads(found)
-        self._committed_us = int(value.get("at_us", 0))
-        files = [IngestFile(checked_name(entry[0]), *entry[1:]) for entry in value["files"]]
-        self._waiting = files[self._partition :: self._partitions]
-        watermark_us = value.get("watermark_us")
-        times = CommitTimes([file.times for file in files], watermark_us, value.get("idle_us"))
+        self._committed_us = commit.at_us
+        self._waiting = list(commit.files[self._partition :: self._partitions])
+        times = CommitTimes(
+            [file.times for file in commit.files], commit.watermark_us, commit.idle_us
+        )
         self._stream.begin(times, [file.times for file in self._waiting])
-        self._awaits_idle = watermark_us is not None
-        self._commit += 1
+        self._awaits_idle = commit.watermark_us is not None
         return True
 
     def _look_whether_idle(self) -> None:
         """Whether a watermark was told behind the last commit, while there is no other one."""
-        if not self._awaits_idle or self._store is None:
-            return
-        name = _idle_name(self._commit - 1)
-        found = read_if_any(self._store, name)
-        if found is not None:
-            self._awaits_idle = False
-            watermark_us = decode(found, os.path.join(self._root, name), _watermark_from)
-            if watermark_us is not None:
-                self._stream.idle(watermark_us)
+        if self._awaits_idle:
+            name = _idle_name(self._following.next_number - 1)
+            found = read_if_any(store_at(self._root), name)
+            if found is not None:
+                self._awaits_idle = False
+                watermark_us = decode(found, os.path.join(self._root, name), _watermark_from)
+                if watermark_us is not None:
+                    self._stream.idle(watermark_us)
 
     def _know_meta(self) -> IngestMeta:
         if self._meta is None:
@@ -505,7 +482,7 @@ class IngestLogReader:
         left = _AHEAD_BYTES
         for name in reversed(names[-_AHEAD_FILES:]):
             with suppress(StorageError, OSError):
-                place = _file_place(self._root, checked_name(name))
+                place = _file_place(self._root, name)
                 left -= sum(entry.stat().st_size for entry in os.scandir(local_path(place)))
                 if left < 0:
                     return
@@ -537,9 +514,9 @@ class IngestLogReader:
     def close(self) -> None:
         """Drop what is open."""
         self._records = None
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+        if self._commits is not None:
+            self._commits.close()
+            self._commits = None
 
 
 class CommitFinder:
@@ -553,13 +530,15 @@ class CommitFinder:
     def newest(self) -> int:
         """Its id; -1: there is none."""
         if not has_files(self._root):
-            return -1
-        store = store_at(self._root)
-        if self._newest is None:
-            self._newest = _newest_commit(store)
-        while read_if_any(store, _commit_name(self._newest + 1)) is not None:
-            self._newest += 1
-        store.close()
+            return NO_COMMIT
+        store = CommitStore(self._root)
+        try:
+            if self._newest is None:
+                self._newest = store.newest()
+            while store.has(self._newest + 1):
+                self._newest += 1
+        finally:
+            store.close()
         return self._newest
 
 
@@ -571,19 +550,20 @@ class CommitCounter:
         self._root = root
         self._partition = partition
         self._partitions = partitions
-        self._commit = 0
+        self._following = Following()
         self._rows = 0
 
     def rows(self) -> int:
-        """All rows so far, late ones included."""
+        """All rows so far, late ones included. Raises as `IngestLogReader.poll`."""
         if not has_files(self._root):
             return 0
-        store = store_at(self._root)
-        while (found := read_if_any(store, _commit_name(self._commit))) is not None:
-            files = json.loads(found)["files"][self._partition :: self._partitions]
-            self._rows += sum(IngestFile(*entry).count for entry in files)
-            self._commit += 1
-        store.close()
+        store = CommitStore(self._root)
+        try:
+            while (commit := store.next_commit(self._following)) is not None:
+                files = commit.files[self._partition :: self._partitions]
+                self._rows += sum(file.count for file in files)
+        finally:
+            store.close()
         return self._rows
 
 

@@ -123,6 +123,21 @@ def test_a_batch_that_spark_runs_again_counts_once(spark: SparkSession, tmp_path
     assert totals(query) == [sum(range(10)), sum(range(10, 20)), sum(range(20, 30))]
 
 
+def test_a_streaming_query_without_its_checkpoints_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark would number its batches anew, and those that count already would be left out."""
+    put(spark, tmp_path / "in", [1])
+    query = started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at")
+    query.processAllAvailable()
+    query.stop()
+    shutil.rmtree(tmp_path / "q" / "ingest-checkpoints")
+    put(spark, tmp_path / "in", [2])
+    query = started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at")
+    with pytest.raises(QueryFailedError, match="batch 0 was recorded from other offsets"):
+        query.awaitTermination(60)
+
+
 def test_what_is_available_now_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
     put(spark, tmp_path / "in", list(range(25)))
     frame = following(spark, tmp_path / "in")
@@ -141,7 +156,7 @@ def test_a_streaming_query_that_is_stopped_by_others_fails_the_query(
     put(spark, tmp_path / "in", [1])
     query = started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at")
     try:
-        (ingest,) = [q for q in spark.streams.active if q.name == "holdfast-ingest-rows"]
+        (ingest,) = [q for q in spark.streams.active if q.name.startswith("holdfast-ingest-rows-")]
         ingest.stop()
         with pytest.raises(QueryFailedError, match="rows: its streaming query was stopped"):
             query.awaitTermination(240)

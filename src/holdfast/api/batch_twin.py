@@ -24,7 +24,7 @@ from holdfast.api.planning import keys_read, ports_read, units_of
 from holdfast.api.resample_twin import resampled
 from holdfast.api.windows import CountWindow
 from holdfast.core.model.tuples import TIME_COLUMN
-from holdfast.shell.spark.data_source import reader
+from holdfast.shell.spark.data_source import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,12 +207,13 @@ def _source(step: Step, spark: SparkSession, location: str) -> DataFrame:
     if "generator" in settings:
         frame: DataFrame = settings["generator"].to_dataframe(spark)
         return frame
-    rows = reader(spark).option("metadata", "true")
     if "kafka" in settings:
-        return _timed(step, rows.load(os.path.join(location, "kafka", step.name)))
+        path = os.path.join(location, "kafka", step.name)
+        return _timed(step, load(spark, path, metadata="true"))
     path = settings.get("path") or os.path.join(location, "ingest", step.name)
     # As many partitions as the nodes read: what is late depends on the order within each.
-    return _timed(step, rows.option("partitions", str(settings["partitions"])).load(path))
+    partitions = str(settings["partitions"])
+    return _timed(step, load(spark, path, metadata="true", partitions=partitions))
 
 
 def _timed(step: Step, frame: DataFrame) -> DataFrame:
@@ -386,7 +387,7 @@ def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Ver
     """Compare a sink with its batch twin, tuple by tuple, copies counted, ids and order checked."""
     twin = to_dataframe(flow, spark, sink, location)
     path = os.path.join(location, "streams", sink)
-    stored = reader(spark).option("metadata", "true").load(path).persist()
+    stored = load(spark, path, metadata="true").persist()
     actual = stored.select(*(F.col(quoted(c)) for c in twin.columns))
     lost = twin.exceptAll(actual).persist()
     doubled = actual.exceptAll(twin).persist()

@@ -49,7 +49,7 @@ from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
-from holdfast.shell.spark.data_source import reader
+from holdfast.shell.spark.data_source import load
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.ingest import Ingest
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
@@ -797,7 +797,7 @@ class Query:
             topic = self._flow.kafka_sinks[name].topic
             raise UnsupportedError(f"sink {name} is in Kafka; read the topic {topic!r} there")
         path = os.path.join(self._location, "streams", name)
-        return reader(self._spark).load(path)
+        return load(self._spark, path)
 
     def verify(self, sink: str | None = None) -> Verification:
         """Compare a sink with the batch twin over the recorded input; after the query has ended."""

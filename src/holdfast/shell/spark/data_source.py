@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +34,7 @@ from pyspark.sql.types import StructType
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
 from holdfast.core.queues.recording import IngestFile
 from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilters
-from holdfast.shell.spark.watermarks import watermark_of_batch
+from holdfast.shell.spark.watermarks import origin_of_batch, watermark_of_batch
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import StorageError, UnknownStream
 from holdfast.shell.storage.ingest_log import IngestLogReader, IngestMeta
@@ -43,7 +44,7 @@ from holdfast.shell.storage.paths import checked_name, metrics_path, within
 from holdfast.shell.storage.places import has_files, local_path, store_at
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _UTC = pa.timestamp("us", tz="UTC")
 _FOLDERS = ("streams", "ingest", "kafka")
@@ -87,14 +88,34 @@ def register(spark: SparkSession) -> None:
         spark.conf.set(_PUSHDOWN, "true")
 
 
-def reader(spark: SparkSession) -> DataFrameReader:
-    """`spark.read.format("holdfast")` in any session.
+@contextmanager
+def active_session(spark: SparkSession) -> Iterator[None]:
+    """Within the block it is the session of this thread.
+
+    Spark looks data sources up in the thread's active session, and a thread that has not used Spark
+    yet has none.
+    """
+    sessions: Any = spark._jvm.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def load(spark: SparkSession, path: str, **options: str) -> DataFrame:
+    """`spark.read.format("holdfast").options(...).load(path)` in any session, from any thread.
 
     The first use of a format in a session makes Spark look for data sources in Python, for seconds;
     so what does without it does not register it.
     """
-    register(spark)
-    return spark.read.format("holdfast")
+    with active_session(spark):
+        register(spark)
+        return spark.read.format("holdfast").options(**options).load(path)
 
 
 @dataclass(frozen=True)
@@ -475,7 +496,12 @@ class _StreamWriter(_Writing, DataSourceStreamArrowWriter):
         if self._has_watermark:
             watermark_us = watermark_of_batch(self._checkpoint, batchId)
         ingest_log.commit(
-            self._root, batchId, self._files(messages), by=self._query, watermark_us=watermark_us
+            self._root,
+            batchId,
+            self._files(messages),
+            by=self._query,
+            watermark_us=watermark_us,
+            origin=origin_of_batch(self._checkpoint, batchId),
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+import uuid
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.columns import quoted
-from holdfast.shell.spark.data_source import register
+from holdfast.shell.spark.data_source import active_session, register
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.watermarks import watermark_after_batch
 from holdfast.shell.storage.ingest_log import CommitFinder, end, has_ended, tell_idle
 from holdfast.shell.storage.paths import ingest_path
-from holdfast.shell.storage.places import store_at
+from holdfast.shell.storage.places import location_id, store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_IDLE_LOOK_S = 0.1
+_CANCEL_INTERVAL_S: Final = 0.1
+_WHOLE: Final = "0"
+"""The number of the batch write that records a bounded DataFrame as a whole, its end included."""
+_IDLE_LOOK_S: Final = 0.1
 
 
 class Ingest:
@@ -31,10 +35,13 @@ class Ingest:
         self._delay_us = settings["delay_us"]
         self._partitions = settings["partitions"]
         self.is_paced = settings["speed"] is not None
+        self._location = location
         self._path = ingest_path(location, name)
         self._checkpoint = _hadoop_url(os.path.join(location, "ingest-checkpoints", name))
         self._query: Any = None
         self._thread: threading.Thread | None = None
+        self._job_group = f"holdfast/ingest {name} {uuid.uuid4()}"
+        self._spark: SparkSession | None = None
         self._error: str | None = None
         self.is_streaming = bool(self._df.isStreaming)
         self._trigger: dict[str, Any] = settings.get("trigger") or {}
@@ -48,17 +55,24 @@ class Ingest:
         """Begin; a bounded DataFrame that was written before is not written again."""
         if has_ended(self._path):
             return
-        register(spark)
-        target, name = self._write_batch, f"ingest-{self.name}"
-        if self.is_streaming:
-            writer = self._df.writeStream.format("holdfast").options(**self._options())
-            writer = writer.option("checkpointLocation", self._checkpoint).outputMode("append")
-            if self._trigger:
-                writer = writer.trigger(**self._trigger)
-            self._query = writer.queryName(f"holdfast-ingest-{self.name}").start(self._path)
-            target = self._watch_stream
+        self._spark = spark
+        with active_session(spark):
+            register(spark)
+            if self.is_streaming:
+                self._start_stream()
+        target = self._watch_stream if self.is_streaming else self._write_batch
+        name = f"ingest-{self.name}"
         self._thread = threading.Thread(target=target, args=(spark,), name=name, daemon=True)
         self._thread.start()
+
+    def _start_stream(self) -> None:
+        """Names of Spark's queries are unique in a session, names of sources in a dataflow."""
+        writer = self._df.writeStream.format("holdfast").options(**self._options())
+        writer = writer.option("checkpointLocation", self._checkpoint).outputMode("append")
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        name = f"holdfast-ingest-{self.name}-{location_id(self._location)}"
+        self._query = writer.queryName(name).start(self._path)
 
     def _watch_stream(self, spark: SparkSession) -> None:
         """When Spark's query ends by itself, so does the log, if it was to read what is there."""
@@ -150,23 +164,31 @@ class Ingest:
     def _write_batch(self, spark: SparkSession) -> None:
         """In order of time, so that nothing of a bounded DataFrame is late."""
         try:
-            # Data sources are looked up in the thread's active session, and a new thread has none.
-            jvm: Any = spark.sparkContext._jvm
-            jvm.SparkSession.setActiveSession(spark._jsparkSession)
-            time = quoted(self._time)
-            ordered = self._df.repartition(1).sortWithinPartitions(time)
-            if self._partitions > 1:
-                ordered = self._df.repartition(self._partitions).sortWithinPartitions(time)
-            writer = ordered.write.format("holdfast").mode("append").options(**self._options())
-            writer.option("end", "true").save(self._path)
+            spark.sparkContext.setJobGroup(self._job_group, f"Holdfast records {self.name}")
+            with active_session(spark):
+                spread = self._df.repartition(self._partitions)
+                ordered = spread.sortWithinPartitions(quoted(self._time))
+                writer = ordered.write.format("holdfast").mode("append").options(**self._options())
+                writer.option("batch", _WHOLE).option("end", "true").save(self._path)
         except Exception as error:  # Spark's errors have many classes; all end the query.
-            self._error = f"source {self.name}: {reason_of(error)}"
+            if not self._is_stopping:
+                self._error = f"source {self.name}: {reason_of(error)}"
 
     def stop(self) -> None:
-        """Stop a streaming query."""
+        """Have Spark write no more; returns when it does not."""
         self._is_stopping = True
         if self._query is not None:
             self._query.stop()
+        while self._thread is not None and self._thread.is_alive():
+            self._cancel()
+            self._thread.join(_CANCEL_INTERVAL_S)  # It may be about to begin another job.
+
+    def _cancel(self) -> None:
+        """End the jobs of a batch write."""
+        context = None if self._spark is None else self._spark.sparkContext
+        jsc: Any = None if context is None else context._jsc
+        if context is not None and jsc is not None and not jsc.sc().isStopped():
+            context.cancelJobGroup(self._job_group)
 
 
 def _hadoop_url(place: str) -> str:

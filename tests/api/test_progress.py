@@ -111,6 +111,17 @@ def test_rows_are_counted_by_positions_whoever_has_brought_the_streams_there() -
     assert counted(1_400, 46, 4.0)[:3] == (500, 6, 1_400)
 
 
+def test_late_rows_are_those_of_the_sources_whoever_has_read_them() -> None:
+    maker = ProgressMaker(plan(), "totals", "id", "run")
+    reports = {"rows[0]": NodeReport(), "counts[0]": NodeReport()}
+
+    def late(count: int | None) -> int:
+        reports["rows[0]"].late_rows = {} if count is None else {"rows[0]": count}
+        return int(maker.make(heard(reports, {}), now_s=0.0)["lateRows"])
+
+    assert [late(7), late(None), late(3), late(9)] == [7, 7, 7, 9]
+
+
 def test_what_nobody_knows_of_a_source_is_null() -> None:
     maker = ProgressMaker(plan(), "name", "id", "run")
     reports = {"rows[0]": report({}, {}), "counts[0]": report({}, {})}

@@ -64,6 +64,7 @@ class Node:
         self.reader = reader
         self.next_id = from_id
         self.boundary_us = -(2**63)
+        self.late_rows = 0
         self.rows: list[int] = []
 
     def read_until(self, is_enough: Callable[["Node"], bool]) -> "Node":
@@ -77,6 +78,7 @@ class Node:
     def read(self) -> None:
         found = self.reader.read(self.next_id, 10_000)
         self.boundary_us = max(self.boundary_us, found.boundary_us)
+        self.late_rows = found.late_rows
         for batch in found.batches:
             assert batch.first_id == self.next_id
             self.next_id = batch.next_id
@@ -228,8 +230,11 @@ def test_an_idle_instance_promises_what_the_others_have_and_so_does_its_replacem
     assert again.rows == [101]
     late = again.reader._ingest
     assert late is not None
-    assert late.late_tuples == 1
+    assert late.late_rows == 1
     again.reader.close()
+    heir = led(source(kafka, "floor", tmp_path, instance=1, instances=2, idle_ms=200), 3)
+    heir.read_until(lambda n: n.late_rows == 1)
+    heir.reader.close()
     busy.reader.close()
 
 

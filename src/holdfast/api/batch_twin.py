@@ -24,7 +24,10 @@ from holdfast.api.planning import keys_read, ports_read, units_of
 from holdfast.api.resample_twin import resampled
 from holdfast.api.windows import CountWindow
 from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.shell.kafka import positions
 from holdfast.shell.spark.data_source import load
+from holdfast.shell.storage import ingest_log
+from holdfast.shell.storage.paths import ingest_path, kafka_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +55,8 @@ class Verification:
         misplaced: Tuples that the twin has at another place; None: the order was not compared, as
             none is promised or known, or tuples are lost or doubled.
         sample: Up to five differing rows, as text.
+        dropped: Rows of the sources before the sink that came too late: neither the sink nor the
+            twin has them.
     """
 
     sink: str
@@ -62,6 +67,7 @@ class Verification:
     gaps: int
     misplaced: int | None
     sample: tuple[str, ...]
+    dropped: int = 0
 
     @property
     def is_identical(self) -> bool:
@@ -411,10 +417,36 @@ def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Ver
         gaps,
         misplaced,
         tuple(sample),
+        _dropped(flow.sinks[sink], location),
     )
     for frame in (stored, lost, doubled):
         frame.unpersist()
     return result
+
+
+def _dropped(step: Step, location: str) -> int:
+    """Late rows of all sources before a step, each source counted once."""
+    sources: dict[str, Step] = {}
+    left = [step]
+    while left:
+        found = left.pop()
+        left += found.inputs
+        if found.kind == "source":
+            sources[found.name] = found
+    return sum(_late_rows(source, location) for source in sources.values())
+
+
+def _late_rows(source: Step, location: str) -> int:
+    settings = source.settings
+    partitions = int(settings["partitions"])
+    if "generator" in settings:
+        return 0
+    if "kafka" in settings:
+        places = (kafka_path(location, source.name, i) for i in range(partitions))
+        return sum(positions.late_rows_of(place) for place in places)
+    return ingest_log.late_rows_of(
+        str(settings.get("path") or ingest_path(location, source.name)), partitions
+    )
 
 
 def _moved(twin: DataFrame, stored: DataFrame) -> DataFrame | None:

@@ -124,6 +124,7 @@ class _Rows:
             if output.is_sink
             for stream in output.streams
         }
+        self._late: dict[StreamId, int] = {}
         self._begun: dict[StreamId, int] = {}
         self._reached: dict[StreamId, int] = {}
 
@@ -132,6 +133,8 @@ class _Rows:
         for stream, node in self.sources.items():
             begun = heard.begun.get(node, _BEGINNING).processed_before
             self._hear(stream, begun, heard.reports[node].processed)
+            late = heard.reports[node].late_rows.get(stream, 0)
+            self._late[stream] = max(late, self._late.get(stream, 0))
         for stream, node in self.sinks.items():
             begun = heard.begun.get(node, _BEGINNING).next_ids
             self._hear(stream, begun, heard.reports[node].next_ids)
@@ -139,6 +142,10 @@ class _Rows:
     def _hear(self, stream: StreamId, begun: Mapping[str, int], reached: Mapping[str, int]) -> None:
         first = self._begun[stream] = begun.get(stream, 0)
         self._reached[stream] = max(first, reached.get(stream, 0), self._reached.get(stream, 0))
+
+    def late(self) -> int:
+        """Of all sources, from their very first rows on."""
+        return sum(self._late.values())
 
     def all_of(self, streams: Iterable[StreamId]) -> int:
         """From the very first one."""
@@ -206,7 +213,7 @@ class ProgressMaker:
                 "inputRowsPerSecond": rates[""],
                 "processedRowsPerSecond": rates[""],
                 "outputRowsPerSecond": rates["out"],
-                "lateRows": sum(report.late_tuples for report in reports),
+                "lateRows": rows.late(),
                 "refusedFrames": sum(counts["frames"] for counts in heard.refused.values()),
                 "refusedHandshakes": sum(counts["handshakes"] for counts in heard.refused.values()),
                 "latencyMs": latency_of(reports).summary(),

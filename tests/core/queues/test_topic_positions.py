@@ -1,5 +1,6 @@
 """Where a source goes on in its topic."""
 
+import numpy as np
 import pytest
 
 from holdfast.core.model.ids import BEGINNING_US
@@ -46,6 +47,17 @@ def test_partitions_go_on_and_others_begin_where_they_were_wanted_to() -> None:
     assert again.begin([0, 1, 2], span) == {0: 17, 1: 4, 2: FROM_THE_FIRST}
     again.advance(2, 1)
     assert again.of[2] == Position(1, BEGINNING_US)
+
+
+def test_late_tuples_are_counted_with_the_positions() -> None:
+    positions = TopicPositions()
+    positions.restore({"0": [17, 500], "1": [3, 7, 4]})
+    assert positions.late_rows == 4, "files of before count none"
+    positions.put_aside(np.array([1, 0, 1], np.int32))
+    again = TopicPositions()
+    again.restore(positions.to_json())
+    assert again.of == {0: Position(17, 500, 1), 1: Position(3, 7, 6)}
+    assert again.late_rows == 7
 
 
 @pytest.mark.parametrize("end", [None, {0: 20, 1: 5}])

@@ -31,7 +31,7 @@ FULL: dict[str, dict[str, Any]] = {
         "statistics": {"input_tuples": 5},
         "latency": {"1000": 7},
         "latency_max_us": 9,
-        "late_tuples": 0,
+        "late_rows": {"rows[0]": 4},
         "refused": {"frames": 1, "handshakes": 2},
         "processed": {"bids[0]": 5},
         "next_ids": {"counts": 3},
@@ -127,7 +127,7 @@ def test_some_statistics_without_the_others_are_refused() -> None:
     bare = {key: FULL["alive"][key] for key in said}
     word = {"kind": "alive", "node": "counts[0]", "incarnation": 7, **bare}
     assert decode_from_node([json.dumps(word).encode()], TASK) == word
-    word["late_tuples"] = 3
+    word["late_rows"] = {}
     assert isinstance(decode_from_node([json.dumps(word).encode()], TASK), CorruptFrame)
 
 

@@ -6,6 +6,10 @@ appends anything. So of all that there are, those of the newest incarnation up t
 count, and those of earlier ones do not: what a zombie still saves describes tuples that nobody will
 ever see.
 
+Late tuples are not in the log, and yet are to be counted once. So positions that count more of them
+are saved for the end that the log will have with the next rows, before those are appended: either
+they are there, and the positions count, or neither is, and the records are read and counted again.
+
 Offsets mean something within one topic only. One that is deleted and made anew under the same name
 has another id, and other records at the same offsets: to go on there would leave out as many as
 were read of the former one. So the id is settled with where to begin, and compared ever after.
@@ -16,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from holdfast.core.model.ids import BEGINNING_US
 
@@ -63,10 +69,12 @@ class Position:
     Attributes:
         next_offset: Of the next record.
         newest_us: Its newest tuple time; `BEGINNING_US`: it had none.
+        late_rows: How many tuples of the records before were late.
     """
 
     next_offset: int
     newest_us: int = BEGINNING_US
+    late_rows: int = 0
 
 
 class TopicPositions:
@@ -82,6 +90,16 @@ class TopicPositions:
         found.next_offset = max(found.next_offset, next_offset)
         found.newest_us = max(found.newest_us, newest_us)
 
+    def put_aside(self, partitions: np.ndarray) -> None:
+        """Late tuples of these partitions, one of each mention, are not in the log."""
+        for partition, count in zip(*np.unique(partitions, return_counts=True), strict=True):
+            self.of[int(partition)].late_rows += int(count)
+
+    @property
+    def late_rows(self) -> int:
+        """How many tuples of the records before the positions were late."""
+        return sum(found.late_rows for found in self.of.values())
+
     def begin(self, partitions: Iterable[int], span: Span) -> dict[int, int]:
         """Per partition the offset from which to read, `FROM_THE_FIRST` if that is not known.
 
@@ -95,11 +113,14 @@ class TopicPositions:
 
     def to_json(self) -> dict[str, Any]:
         """For its file."""
-        return {str(p): [found.next_offset, found.newest_us] for p, found in self.of.items()}
+        return {
+            str(p): [found.next_offset, found.newest_us, found.late_rows]
+            for p, found in self.of.items()
+        }
 
     def restore(self, value: dict[str, Any]) -> None:
         """Go on from what `to_json` gave. Raises what comes of members that make no sense."""
-        self.of = {int(p): Position(int(offset), int(us)) for p, (offset, us) in value.items()}
+        self.of = {int(p): Position(*map(int, entry)) for p, entry in value.items()}
 
 
 def positions_name(incarnation: int, end_id: int) -> str:

@@ -124,7 +124,7 @@ _STATISTICS: Final[Fields] = {
     "statistics": _is_object,
     "latency": _are_buckets,
     "latency_max_us": _is_count,
-    "late_tuples": _is_count,
+    "late_rows": _are_counts,
     "refused": _are_counts,
     "processed": _are_counts,
     "next_ids": _are_counts,

@@ -128,7 +128,7 @@ class KafkaIngest:
         self.reached: Reached | None = None  # None: nothing is known yet
         self.slowest = ""  # the partitions that hold back its boundary
         self.is_held_up = False  # others of its partitions are further
-        self.late_tuples = 0
+        self.late_rows = 0  # of the log, from its beginning
         self.trouble = ""
         self.error: Exception | None = None
         self._client: Any = None
@@ -153,6 +153,7 @@ class KafkaIngest:
         try:
             positions = Positions(self._place, self._incarnation)
             positions.find(self._writer.next_id)
+            self.late_rows = positions.late_rows
             if not self._writer.has_ended:
                 self._read(positions)
         except Exception as error:  # The reader raises it in the node.
@@ -508,8 +509,11 @@ class _Following:
         batch = decoded.batch
         is_late = decoded.times_us < floor_us
         if is_late.any():
-            self._ingest.late_tuples += int(is_late.sum())
+            self._positions.put_aside(decoded.partitions[is_late])
             batch = batch.filter(pa.array(~is_late))
+        if batch.num_rows and self._positions.late_rows > self._positions.late_saved:
+            self._positions.save(self._ingest.next_id + batch.num_rows, is_ahead=True)
+        self._ingest.late_rows = self._positions.late_rows
         self._ingest.append(batch, boundaries.advance(), time.time_ns() // 1000)
 
     def _note_newest(self, partitions: np.ndarray, times_us: np.ndarray) -> None:

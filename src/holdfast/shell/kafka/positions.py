@@ -16,7 +16,7 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.core.queues.topic_positions import (
     FOLDER,
@@ -38,6 +38,17 @@ from holdfast.shell.stores.base import StoreUnavailable
 _TOPIC = "topic.json"
 
 
+def late_rows_of(place: str) -> int:
+    """How many tuples the instance of a source with this log has put aside as late."""
+    positions = TopicPositions()
+    store = store_at(place)
+    newest = believed(store.names(FOLDER), NO_ID)
+    if newest is not None:
+        decode(bytes(store.read(newest)), f"{place}/{newest}", positions.restore)
+    store.close()
+    return positions.late_rows
+
+
 class Positions(TopicPositions):
     """The positions of the partitions of one instance of a source, and their files."""
 
@@ -48,6 +59,7 @@ class Positions(TopicPositions):
         self._store = store_at(place)
         self._incarnation = incarnation
         self._left: list[str] = []  # names of this incarnation's files
+        self.late_saved = 0  # how many late tuples the newest of them counts
 
     def find(self, end_id: int) -> None:
         """Find out how far the log, which ends before `end_id`, has come. Then leave a file.
@@ -89,11 +101,15 @@ class Positions(TopicPositions):
             mine = partitions == partition
             self.advance(int(partition), int(offsets[mine].max()) + 1, int(times[mine].max()))
 
-    def save(self, end_id: int) -> None:
+    def save(self, end_id: int, *, is_ahead: bool = False) -> None:
         """Leave the positions; the log is durable before `end_id`, and holds no more.
 
+        Args:
+            end_id: Of the log, as of the positions.
+            is_ahead: Whether the log has yet to get there; then the former ones stay.
+
         Raises:
-            StoreUnavailable: The first one, which must be there, cannot be written.
+            StoreUnavailable: The first one, or one ahead, which must be there, cannot be written.
         """
         name = positions_name(self._incarnation, end_id)
         if name in self._left:
@@ -101,10 +117,13 @@ class Positions(TopicPositions):
         try:
             put_or_read(self._store, name, [encode_sealed(self.to_json())])
         except StoreUnavailable:
-            if not self._left:
+            if is_ahead or not self._left:
                 raise
             return
+        self.late_saved = self.late_rows
         former, self._left = self._left, [name]
+        if is_ahead:
+            self._left.insert(0, former.pop())  # The log has got there by now.
         earlier = () if former else self._store.names(FOLDER)
         for old in [*former, *superseded(earlier, self._incarnation)]:
             with suppress(StoreUnavailable):  # It costs room and nothing else.

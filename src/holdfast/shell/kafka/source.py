@@ -47,7 +47,7 @@ class KafkaReader:
         self._read_before = -1  # in the log
         self._held: deque[TupleBatch] = deque()  # read, and perhaps not durable yet
         self._boundary_us = BEGINNING_US
-        self._late_tuples = 0  # as told last
+        self._late_rows = 0  # as told last
         self._waker = Waker()
 
     def fileno(self) -> int:
@@ -115,10 +115,10 @@ class KafkaReader:
         else:
             # In this order: the boundary may be that of fewer tuples, never of more.
             durable_us, durable_before = ingest.boundary_us, ingest.durable_before
-            late = ingest.late_tuples
-        known = (self._read_before, self._boundary_us, self._late_tuples)
+            late = ingest.late_rows
+        known = (self._read_before, self._boundary_us, self._late_rows)
         if not self._held and known == (durable_before, durable_us, late):
-            return SourceRows((), durable_us)  # The log holds nothing new.
+            return SourceRows((), durable_us, late)  # The log holds nothing new.
         rows = self._log.read(self._read_before, max_tuples)
         self._held.extend(rows.batches)
         if rows.batches:
@@ -131,7 +131,7 @@ class KafkaReader:
         if ingest is not None and not self._held and self._read_before >= durable_before:
             # A promise at the very end may stand in a segment that its successor has taken over.
             self._boundary_us = max(self._boundary_us, durable_us)
-        late, self._late_tuples = late - self._late_tuples, late
+        self._late_rows = late
         return SourceRows(tuple(batches), self._boundary_us, late)
 
     def close(self) -> None:

@@ -18,13 +18,14 @@ class SourceRows:
     Attributes:
         batches: Consecutive tuples from the asked id on; empty when there is nothing yet.
         boundary_us: Nothing older follows; `END_US` when the source has ended.
-        late_tuples: How many late tuples were put aside since the last read.
+        late_rows: How many tuples were put aside as late, from the stream's first one up to here;
+            the same whoever reads.
         quiet_ms: Nothing more comes before so many milliseconds; 0: nobody knows.
     """
 
     batches: tuple[TupleBatch, ...]
     boundary_us: int
-    late_tuples: int = 0
+    late_rows: int = 0
     quiet_ms: int = 0
 
 

@@ -93,7 +93,7 @@ class LogSourceReader:
             self._watch.look_for_missing()
         is_new = self._reader is None or from_id != self._next_id
         if self._is_drained and not is_new and changes and all(map(_is_draft, changes)):
-            return SourceRows((), self._known_us)
+            return SourceRows((), self._known_us, self._late_rows)
         if is_new:
             self._close_log()
             self._reader = self._open(from_id)
@@ -114,15 +114,14 @@ class LogSourceReader:
                 )
             )
             self._next_id = logged.first_id + logged.count
-        late = 0
         self._is_drained = not batches
         if self._spec.kind == "ingest":
             if not batches:
                 self._read_ahead(changes)
-            late = sum(batch.num_rows for batch in self._reader.take_late())
+            self._reader.take_late()
             # A watermark, or late tuples, move it without a tuple.
             self._boundary_us = max(self._boundary_us, self._reader.boundary_us)
-        return SourceRows(tuple(batches), self._known_us, late)
+        return SourceRows(tuple(batches), self._known_us, self._late_rows)
 
     @property
     def _known_us(self) -> int:
@@ -135,6 +134,11 @@ class LogSourceReader:
         self._reader.read_ahead(
             [c.name for c in changes if c.is_moved and os.path.basename(c.folder) == FILES]
         )
+
+    @property
+    def _late_rows(self) -> int:
+        """Of an ingest log; other logs hold no late ones."""
+        return int(getattr(self._reader, "late_rows", 0))
 
     @property
     def rows_read(self) -> int | None:
@@ -183,15 +187,13 @@ class PacedReader:
             return SourceRows((), BEGINNING_US)
         if self._waiting and self._waiting[0].first_id != from_id:
             self._waiting.clear()
-        late = 0
         if not self._waiting:
             self._rows = self._reader.read(from_id, max_tuples)
             self._waiting.extend(self._rows.batches)
-            late = self._rows.late_tuples
         now_s = time.time()
         batches, boundary_us = self._release(now_s)
         quiet_ms = 0 if batches or not self._waiting else self._due_in_ms(now_s)
-        return SourceRows(batches, boundary_us, late, quiet_ms)
+        return SourceRows(batches, boundary_us, self._rows.late_rows, quiet_ms)
 
     def _find_origin(self) -> bool:
         """The event time of the log's first tuple, once there is one."""

@@ -28,6 +28,7 @@ class ReadAhead:
         self._waiting: deque[SourceRows] = deque()
         self._waiting_bytes = 0
         self._boundary_us = BEGINNING_US  # of what was taken
+        self._late_rows = 0  # the same
         self._next_id = -1  # to be taken
         self._ahead_id = -1  # to be read by the thread
         self._run = 0  # counts beginnings; what the thread reads for an earlier one is dropped
@@ -47,12 +48,12 @@ class ReadAhead:
             if from_id != self._next_id:
                 self._begin(from_id)
             taken: list[SourceRows] = []
-            count = late = 0
+            count = 0
             while self._waiting and (not taken or count < max_tuples):
                 rows = self._waiting.popleft()
                 self._waiting_bytes -= _bytes(rows)
                 count += sum(batch.count for batch in rows.batches)
-                late += rows.late_tuples
+                self._late_rows = rows.late_rows
                 self._boundary_us = rows.boundary_us
                 taken.append(rows)
             if not taken and self._error is not None:
@@ -61,7 +62,7 @@ class ReadAhead:
             batches = tuple(batch for rows in taken for batch in rows.batches)
             if batches:
                 self._next_id = batches[-1].next_id
-            return SourceRows(batches, self._boundary_us, late)
+            return SourceRows(batches, self._boundary_us, self._late_rows)
 
     def _begin(self, from_id: int) -> None:
         self._run += 1
@@ -74,7 +75,7 @@ class ReadAhead:
             self._thread.start()
 
     def _follow(self) -> None:
-        boundary_us = BEGINNING_US
+        boundary_us, late_rows = BEGINNING_US, 0
         run = 0
         while True:
             with self._changed:
@@ -82,7 +83,7 @@ class ReadAhead:
                 if self._is_closing:
                     return
                 if run != self._run:
-                    run, boundary_us = self._run, BEGINNING_US
+                    run, boundary_us, late_rows = self._run, BEGINNING_US, 0
                 from_id = self._ahead_id
             try:
                 rows = self._reader.read(from_id, _READ_TUPLES)
@@ -94,8 +95,9 @@ class ReadAhead:
             with self._changed:
                 if run != self._run:
                     continue
-                if rows.batches or rows.late_tuples or rows.boundary_us > boundary_us:
-                    boundary_us = rows.boundary_us
+                is_later = rows.boundary_us > boundary_us or rows.late_rows > late_rows
+                if rows.batches or is_later:
+                    boundary_us, late_rows = rows.boundary_us, rows.late_rows
                     self._waiting.append(rows)
                     self._waiting_bytes += _bytes(rows)
                     self._waker.wake()

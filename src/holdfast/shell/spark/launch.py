@@ -63,7 +63,7 @@ class NodeReport:
     statistics: dict[str, Any] = field(default_factory=dict)
     latency: dict[int, int] = field(default_factory=dict)
     latency_max_us: int = 0
-    late_tuples: int = 0
+    late_rows: dict[str, int] = field(default_factory=dict)  # of each source, from its beginning
     refused: dict[str, int] = field(default_factory=dict)
     waits: list[str] = field(default_factory=list)
     processed: dict[str, int] = field(default_factory=dict)  # per input stream, exclusive
@@ -435,7 +435,7 @@ class Cluster:
         report.statistics = word["statistics"]
         report.latency = {int(bucket): count for bucket, count in word["latency"].items()}
         report.latency_max_us = word["latency_max_us"]
-        report.late_tuples = word["late_tuples"]
+        report.late_rows = word["late_rows"]
         report.refused = word["refused"]
         report.processed = word["processed"]
         report.next_ids = word["next_ids"]

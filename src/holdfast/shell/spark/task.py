@@ -249,7 +249,7 @@ class NodeTask:
         self._latency = LatencyHistogram()
         self._meter = Meter()
         self._traffic = Traffic()
-        self._late_tuples = 0
+        self._late_rows: dict[StreamId, int] = {}
         self._refused_frames = 0  # no frames or words, or by a connection that may not say so
         self._coordinator_heard_s = time.monotonic()
         self._keep_alive_due_ms = 0
@@ -728,7 +728,7 @@ class NodeTask:
             statistics=statistics,
             latency=self._latency.counts,
             latency_max_us=self._latency.max_us,
-            late_tuples=self._late_tuples,
+            late_rows=self._late_rows,
             refused={
                 "frames": self._refused_frames,
                 "handshakes": self._channels.refused_handshakes,
@@ -782,7 +782,7 @@ class NodeTask:
         if from_id == NO_ID:
             from_id = newest_id(self._sources[effect.stream])
         rows = self._sources[effect.stream].read(from_id, effect.max_tuples)
-        self._late_tuples += rows.late_tuples
+        self._late_rows[effect.stream] = rows.late_rows
         self._listen_to(effect.stream)
         read = events.SourceRead(
             effect.stream, rows.batches, rows.boundary_us, from_id, rows.quiet_ms

@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.core.haunit.events import ENOUGH_TUPLES
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.model.tuples import TupleType, outside, with_time
 from holdfast.core.queues.committed_stream import CommittedStream
 from holdfast.core.queues.lateness import CommitTimes, FileTimesMaker
@@ -517,6 +517,18 @@ class IngestLogReader:
         if self._commits is not None:
             self._commits.close()
             self._commits = None
+
+
+def late_rows_of(root: str, partitions: int) -> int:
+    """How many rows of a log are late. Cost: O(commits and rows of files with late ones)."""
+    late_rows = 0
+    for partition in range(partitions):
+        reader = IngestLogReader(root, partition, partitions, NO_ID)
+        while reader.poll():
+            pass
+        late_rows += reader.late_rows
+        reader.close()
+    return late_rows
 
 
 class CommitFinder:

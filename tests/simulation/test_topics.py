@@ -1,0 +1,40 @@
+"""Sources that read a topic, by seed; and whether the simulator would notice."""
+
+from collections import Counter
+
+import pytest
+from topic_mutants import TOPIC_MUTANTS
+
+from holdfast.sim.topics import FAULTS, simulate_topics
+
+SEEDS = 150
+MUTANT_SEEDS = 200
+
+
+def test_every_invariant_holds_under_all_faults() -> None:
+    outcomes = [simulate_topics(seed) for seed in range(SEEDS)]
+    shown = [f"seed {o.seed}: {o.violation}" for o in outcomes if o.invariant is not None]
+    assert not shown, "\n".join(shown)
+    struck: Counter[str] = Counter()
+    for outcome in outcomes:
+        struck.update(outcome.faults)
+    assert set(struck) == set(FAULTS)
+    assert sum(outcome.rows for outcome in outcomes) > 100 * SEEDS
+    assert sum(outcome.late for outcome in outcomes) > SEEDS
+    assert sum(outcome.promises for outcome in outcomes) > SEEDS
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    digests = [simulate_topics(seed).digest for seed in range(5)]
+    assert digests == [simulate_topics(seed).digest for seed in range(5)]
+    assert len(set(digests)) == 5
+
+
+@pytest.mark.parametrize("name", TOPIC_MUTANTS)
+def test_a_deliberate_bug_of_a_source_is_found(name: str) -> None:
+    mutant = TOPIC_MUTANTS[name]
+    with mutant.switched_in():
+        outcomes = map(simulate_topics, range(MUTANT_SEEDS))
+        found = next((o.invariant for o in outcomes if o.invariant is not None), None)
+    assert found is not None, f"nobody noticed in {MUTANT_SEEDS} runs"
+    assert found in mutant.invariants

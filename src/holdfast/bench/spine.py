@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import time
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.errors import HoldfastError
@@ -147,8 +149,22 @@ def _run_one(
     return throughput.cost_of_protection(spark, sizes.protection, say)
 
 
+def commit() -> str:
+    """The commit of the code that runs, with `+` if files differ from it; empty: no checkout."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    named = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    if named.returncode != 0:
+        return ""
+    changes = subprocess.run(
+        [*git, "status", "--porcelain", "--untracked-files=no", "--", "."],
+        capture_output=True,
+        text=True,
+    )
+    return named.stdout.strip() + ("+" if changes.stdout.strip() else "")
+
+
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """The code that was measured, and what on."""
     import numba
     import pyarrow
     import pyspark
@@ -156,6 +172,7 @@ def machine() -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
+        "commit": commit(),
         "cores": cores,
         "memory_gib": round(memory / 2**30, 1),
         "load_before": round(os.getloadavg()[0], 1),

@@ -133,7 +133,8 @@ def test_a_folder_has_one_spare_file_however_many_put_at_once(tmp_path: Path) ->
             winner = next(i for i, error in enumerate(errors) if error is None)
             assert bytes(stores[0].read(f"a-1/{number}")).rstrip() == b"%d" % winner
     assert sorted(map(int, os.listdir(tmp_path / "a-1"))) == [*range(20)]
-    assert sorted(name for name in os.listdir(tmp_path) if name.startswith(".")) == [".spare"]
+    assert sorted(name for name in os.listdir(tmp_path) if name.startswith(".spare")) == [".spare"]
+    assert os.listdir(tmp_path / ".drafts") == []
     used = (tmp_path / ".spare").stat().st_ino
     stores[0].put_soon("a-1/last", b"text")
     assert (tmp_path / "a-1" / "last").stat().st_ino == used
@@ -150,7 +151,7 @@ def test_a_spare_file_that_cannot_be_used_is_done_without(
         store.put_soon("a-1/second", b"text")
     for name in ("first", "second"):
         assert bytes(store.read(f"a-1/{name}")).rstrip() == b"text"
-    assert [name for name in os.listdir(tmp_path) if name.startswith(".spare.")] == []
+    assert os.listdir(tmp_path / ".drafts") == []
 
 
 def test_what_is_not_there_is_missing(store: CheckpointStore) -> None:

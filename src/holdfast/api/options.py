@@ -84,6 +84,14 @@ OPTIONS: tuple[Option, ...] = (
         3_600_000,
         "period of rows in the log of metrics; ms; 0 keeps none",
     ),
+    Option(
+        "locationMode",
+        700,
+        700,
+        777,
+        "rights of a checkpoint location that is a folder, and of all in it, as chmod takes them; "
+        "770 for executors that run as another user of the driver's group",
+    ),
     Option("allowInsecureCluster", 0, 0, 1, "1 starts without Spark's authentication"),
 )
 _BY_NAME = {option.name: option for option in OPTIONS}

@@ -62,7 +62,9 @@ from holdfast.shell.storage.places import (
     put_or_read,
     store_at,
 )
+from holdfast.shell.storage.rights import mode_of, open_location
 from holdfast.shell.stores.base import StoreSpec
+from holdfast.shell.stores.folder import FolderStoreSpec
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.addresses import Ports
 
@@ -93,6 +95,7 @@ def start(
     values = read_options({**_session_options(spark), **options})
     lacking = _check_session(spark, is_insecure_allowed=bool(values["allowInsecureCluster"]))
     _ports(values)  # Raises before anything has begun.
+    mode_of(values["locationMode"])
 
     def place(counts: int | dict[str, int] = parallelism) -> Plan:
         return plan_dataflow(
@@ -122,7 +125,7 @@ def start(
     check_topics(flow)
     lock: LocationLock | None = None
     if not is_remote(location):  # Elsewhere the journal keeps two drivers apart.
-        os.makedirs(location, exist_ok=True)
+        open_location(location, mode_of(values["locationMode"]))
         lock = LocationLock(location)
     chunks: ChunkCluster | None = None
     executors.start()
@@ -147,6 +150,8 @@ def start(
             store = chunks.spec
         elif checkpointed is not None:
             store = checkpointed.store_spec(location)
+        if isinstance(store, FolderStoreSpec):
+            open_location(store.path, mode_of(values["locationMode"]))
         writers = 0 if checkpointed is None else checkpointed.writers or 0
         if rescaling is not None:
             assert store is not None  # It is divisible.

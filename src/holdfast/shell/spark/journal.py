@@ -30,6 +30,7 @@ from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.shell.storage.errors import JournalCorrupt, JournalSuperseded, StorageError
 from holdfast.shell.storage.paths import sync_path
 from holdfast.shell.storage.places import is_remote, local_path, store_at
+from holdfast.shell.storage.rights import create_file, make_folder
 from holdfast.shell.storage.small_files import open_regular
 from holdfast.shell.stores.base import NameTaken, ObjectMissing, StoreUnavailable
 from holdfast.shell.stores.patience import patiently
@@ -70,9 +71,8 @@ class _FileVolume:
     """A file, appended to."""
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
         self._path = path
-        self._file = os.open(path, flags, 0o600)
+        self._file = create_file(path, os.O_WRONLY | os.O_APPEND)
         self._size = 0
 
     def write(self, lines: bytes) -> None:
@@ -117,7 +117,7 @@ class _FileVolumes:
             raise _VolumeGone(str(error)) from error
 
     def claim(self, number: int) -> Volume:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         try:
             volume = _FileVolume(self._path(number))
         except FileExistsError:

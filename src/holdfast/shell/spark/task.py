@@ -13,10 +13,8 @@ import importlib
 import json
 import os
 import random
-import shutil
 import signal
 import socket
-import tempfile
 import threading
 import time
 from collections import deque
@@ -67,12 +65,14 @@ from holdfast.shell.storage.errors import (
 )
 from holdfast.shell.storage.logs import LogWriter, open_tail, open_writer
 from holdfast.shell.storage.range_reader import RangeReader, read_range
+from holdfast.shell.storage.rights import is_forbidden, storage_error
 from holdfast.shell.storage.round_log import RoundLogReader, RoundLogWriter, read_rounds
 from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast.shell.stores.base import StoreSpec, StoreUnavailable
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.shell.transport.addresses import Ports, machine_of, own_address
 from holdfast.shell.transport.channels import Channels, RunKeys
+from holdfast.shell.transport.socket_folder import SocketFolder
 from holdfast.shell.transport.waker import Waker
 
 _DRAIN_FRAMES = 64
@@ -193,7 +193,7 @@ class NodeTask:
         self._name = spec.plan.node
         self._former = former
         self._came_up = came_up
-        self._folder = tempfile.mkdtemp(prefix="holdfast-")
+        self._folder = SocketFolder() if spec.is_local else None
         self._channels = Channels(spec.keys)
         self._server = self._channels.server(frames.UP_BYTES_MAX)
         self._host = socket.gethostname()
@@ -259,8 +259,8 @@ class NodeTask:
         self._alive_word: bytes | None = None  # what the keep-alive thread says
 
     def _bind(self) -> str:
-        if self._spec.is_local:
-            endpoint = f"ipc://{self._folder}/node"
+        if self._folder is not None:
+            endpoint = f"ipc://{self._folder.path}/node"
             self._server.bind(endpoint)
             return endpoint
         address = own_address(self._spec.coordinator)
@@ -745,6 +745,8 @@ class NodeTask:
 
     def _report_error(self, error: Exception) -> None:
 
+        if isinstance(error, OSError) and is_forbidden(error):
+            error = storage_error(error, self._spec.spill_path)
         reason = f"{type(error).__name__}: {error}"
         is_fatal = not isinstance(error, _RECOVERABLE)
         self._tell("failed", reason=reason[:4000], is_fatal=is_fatal)
@@ -951,7 +953,8 @@ class NodeTask:
                 reader.close()
         self._channels.close()
         self._waker.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            self._folder.close()
 
 
 def _known(node: Node | StandbyReplica | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.sealed_json import decode_sealed
 from holdfast.shell.storage.errors import FileDamaged
+from holdfast.shell.storage.rights import storage_error
 
 _T = TypeVar("_T")
 
@@ -49,11 +50,13 @@ def decode_text(content: bytes, place: str) -> str:
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """Open a file. Raises `FileDamaged` where there is something else, and `OSError`."""
+    """Open a file. Raises `StorageError` for what is none, or not for us to read; and `OSError`."""
     try:
         file = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     except IsADirectoryError:
         raise FileDamaged(path, "it is a folder") from None
+    except PermissionError as error:
+        raise storage_error(error, path) from error
     mode = os.fstat(file).st_mode
     if not stat.S_ISREG(mode):
         os.close(file)

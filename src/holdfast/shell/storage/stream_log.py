@@ -32,6 +32,7 @@ from holdfast.shell.storage.errors import (
 )
 from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.paths import sync_path
+from holdfast.shell.storage.rights import create_file, is_forbidden, make_folder, storage_error
 from holdfast.shell.storage.small_files import open_regular
 
 SEGMENT_BYTES = 256 << 20
@@ -73,6 +74,8 @@ def _names(folder: Path) -> list[str]:
         return os.listdir(folder)
     except FileNotFoundError:
         return []
+    except PermissionError as error:
+        raise storage_error(error, folder) from error
 
 
 def _changed_ns(folder: Path) -> int:
@@ -327,7 +330,7 @@ class StreamLogReader(LogFollower):
 
 def _new_segment(path: Path, header: bytes) -> int:
     """A segment with its header, open to be appended to; none at all if that fails."""
-    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o644)
+    file = create_file(path, os.O_WRONLY | os.O_APPEND)
     try:
         written = 0
         while written < len(header):
@@ -373,7 +376,10 @@ class StreamLogWriter:
             StorageError: The log has a writer of this incarnation or a later one.
         """
         self._folder = Path(path)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            make_folder(self._folder)
+        except OSError as error:
+            raise storage_error(error, path) from error
         self._schema = schema
         self._stream = stream
         self._incarnation = incarnation
@@ -500,6 +506,8 @@ class StreamLogWriter:
         self.boundary_us = max(self.boundary_us, boundary_us)
 
     def _no_room(self, error: OSError) -> StorageError:
+        if is_forbidden(error):
+            return storage_error(error, self._folder)
         return StorageError(
             f"{self._stream}: writing tuple {self.next_id} to {self._folder} failed: "
             f"{error.strerror}; make room, then start again"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.shell.storage.errors import FileDamaged
+from holdfast.shell.storage.errors import FileDamaged, StorageError
 from holdfast.shell.storage.paths import object_parts, refuse_links, sync_path
+from holdfast.shell.storage.rights import create_file, is_forbidden, make_folder, storage_error
 from holdfast.shell.storage.small_files import open_regular
 from holdfast.shell.stores.base import (
     CheckpointStore,
@@ -22,6 +22,7 @@ from holdfast.shell.stores.base import (
     ObjectWriter,
     StoreUnavailable,
 )
+from holdfast.shell.stores.drafts import Drafts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,10 +54,11 @@ class FolderStore(CheckpointStore):
     def __init__(self, path: str) -> None:
         """Use a folder. Raises `StoreUnavailable` when it cannot be made."""
         self._root = Path(path)
+        self._drafts = Drafts(self._root)
         try:
-            self._root.mkdir(parents=True, exist_ok=True)
+            make_folder(self._root)
         except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            raise _unavailable(path, error) from error
 
     def create(self, name: str) -> ObjectWriter:
         """See the base."""
@@ -65,11 +67,10 @@ class FolderStore(CheckpointStore):
     def put(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> None:
         """See the base. Readers see the object whole or not at all."""
         path = self._path(name)
-        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        with _drafted(path, draft):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write_durably(draft, parts)
-            _publish(draft, path)
+        with _errors(path), self._drafts.new() as draft:
+            _write_durably(draft.file, parts)
+            make_folder(path.parent)
+            draft.publish(path)
 
     def put_soon(self, name: str, text: bytes) -> None:
         """See the base. It goes into a spare file, if there is one.
@@ -78,44 +79,24 @@ class FolderStore(CheckpointStore):
         took 4 ms where the blocks of a file that had been there took 0.5 ms (nine in ten).
         """
         path = self._path(name)
-        draft = self._root / f"{_SPARE}.{uuid.uuid4().hex}"
         try:
-            with _drafted(path, draft):
-                if self._has_filled_spare(draft, text):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    _publish(draft, path)
+            with _errors(path), self._drafts.of(self._root / _SPARE) as draft:
+                if draft is not None and _has_filled(draft.file, text):
+                    make_folder(path.parent)
+                    draft.publish(path)
                     return
             self.put(name, [text])
         finally:
             self._make_spare()
 
-    def _has_filled_spare(self, draft: Path, text: bytes) -> bool:
-        """Take the spare file and make a text durable in it; False: it cannot be used."""
-        if len(text) > _SPARE_BYTES:
-            return False
-        try:
-            (self._root / _SPARE).rename(draft)  # Of many who try, one succeeds.
-            file = os.open(draft, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                is_whole = os.pwrite(file, text.ljust(_SPARE_BYTES), 0) == _SPARE_BYTES
-                os.fdatasync(file)
-            finally:
-                os.close(file)
-        except OSError:  # There is none, or it is somebody else's.
-            return False
-        return is_whole
-
     def _make_spare(self) -> None:
         """A file of blanks whose blocks the file system has, and will not write of again."""
         spare = self._root / _SPARE
-        draft = spare.with_name(f"{_SPARE}.{uuid.uuid4().hex}")
         with contextlib.suppress(OSError):  # There is none then.
             if not spare.exists():
-                try:
-                    _write_durably(draft, [b" " * _SPARE_BYTES])
-                    draft.rename(spare)
-                finally:
-                    draft.unlink(missing_ok=True)
+                with self._drafts.new() as draft:
+                    _write_durably(draft.file, [b" " * _SPARE_BYTES])
+                    draft.path.rename(spare)
 
     def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
         """See the base."""
@@ -140,13 +121,13 @@ class FolderStore(CheckpointStore):
         except FileDamaged as error:
             raise ObjectDamaged(str(error)) from error
         except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            raise _unavailable(path, error) from error
         try:
             yield file
         except OSError as error:
             if error.errno in _BAD_SECTOR:
                 raise ObjectDamaged(f"{path}: {error.strerror}") from error
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            raise _unavailable(path, error) from error
         finally:
             os.close(file)
 
@@ -175,12 +156,16 @@ class FolderStore(CheckpointStore):
         except FileNotFoundError as error:
             raise ObjectMissing(f"{path} is missing") from error
         except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            raise _unavailable(path, error) from error
 
     def names(self, folder_prefix: str = "") -> list[str]:
         """See the base."""
         try:
-            folders = [f for f in os.scandir(self._root) if f.name.startswith(folder_prefix)]
+            folders = [
+                f
+                for f in os.scandir(self._root)
+                if f.name.startswith(folder_prefix) and not f.name.startswith(".")
+            ]
             found: list[str] = []
             for folder in folders:
                 with contextlib.suppress(FileNotFoundError):  # Deleted just now.
@@ -188,7 +173,7 @@ class FolderStore(CheckpointStore):
                         files = (f.name for f in os.scandir(folder) if not f.name.startswith("."))
                         found += [f"{folder.name}/{name}" for name in files]
         except OSError as error:
-            raise StoreUnavailable(f"{self._root}: {error.strerror}") from error
+            raise _unavailable(self._root, error) from error
         return sorted(found)
 
     def children(self) -> list[str]:
@@ -196,7 +181,7 @@ class FolderStore(CheckpointStore):
         try:
             return sorted(name for name in os.listdir(self._root) if not name.startswith("."))
         except OSError as error:
-            raise StoreUnavailable(f"{self._root}: {error.strerror}") from error
+            raise _unavailable(self._root, error) from error
 
     def delete(self, name: str) -> None:
         """See the base; an empty folder goes too."""
@@ -204,7 +189,7 @@ class FolderStore(CheckpointStore):
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            raise _unavailable(path, error) from error
         with contextlib.suppress(OSError):  # Others are still in it.
             path.parent.rmdir()
 
@@ -213,34 +198,41 @@ class FolderStore(CheckpointStore):
 
 
 @contextlib.contextmanager
-def _drafted(path: Path, draft: Path) -> Iterator[None]:
-    """An object is made under another name, which is gone then.
-
-    Raises `NameTaken` if there is one already, else `StoreUnavailable` for what goes wrong.
-    """
+def _errors(path: Path) -> Iterator[None]:
+    """What the system says of making an object, as our own errors."""
     try:
-        try:
-            yield
-        finally:
-            draft.unlink(missing_ok=True)
+        yield
     except FileExistsError as error:
         raise NameTaken(f"{path} exists already") from error
     except OSError as error:
-        raise StoreUnavailable(f"{path}: {error.strerror}") from error
+        raise _unavailable(path, error) from error
 
 
-def _write_durably(path: Path, parts: Sequence[bytes | pa.Buffer]) -> None:
-    with path.open("xb") as file:
-        file.writelines(parts)
-        file.flush()
-        os.fsync(file.fileno())
+def _unavailable(path: Path | str, error: OSError) -> StorageError:
+    """It may work later; or never, for this user."""
+    if is_forbidden(error):
+        return storage_error(error, path)
+    return StoreUnavailable(f"{path}: {error.strerror}")
 
 
-def _publish(draft: Path, path: Path) -> None:
-    """Give a durable file its name, durably. Raises `OSError`."""
-    os.link(draft, path)
-    draft.unlink()
-    sync_path(path.parent)
+def _write_durably(file: int, parts: Sequence[bytes | pa.Buffer]) -> None:
+    for part in parts:
+        view = memoryview(part).cast("B")
+        while len(view):
+            view = view[os.write(file, view) :]
+    os.fsync(file)
+
+
+def _has_filled(file: int, text: bytes) -> bool:
+    """Make a text durable in a spare file; False: it cannot be used."""
+    if len(text) > _SPARE_BYTES:
+        return False
+    try:
+        is_whole = os.pwrite(file, text.ljust(_SPARE_BYTES), 0) == _SPARE_BYTES
+        os.fdatasync(file)
+    except OSError:  # A new one may find room.
+        return False
+    return is_whole
 
 
 def _fill(file: int, name: str, offset: int, buffer: memoryview) -> None:
@@ -258,13 +250,12 @@ class _FileWriter:
         self._path = path
         self._unsynced = 0
         try:
-            path.parent.mkdir(exist_ok=True)
-            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-            self._file = os.open(path, flags, 0o600)
+            make_folder(path.parent)
+            self._file = create_file(path, os.O_WRONLY)
         except FileExistsError as error:
             raise NameTaken(f"{path} exists already") from error
         except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            raise _unavailable(path, error) from error
 
     def write(self, data: bytes | memoryview) -> None:
         view = memoryview(data).cast("B")
@@ -276,7 +267,7 @@ class _FileWriter:
                 os.fdatasync(self._file)
                 self._unsynced = 0
         except OSError as error:
-            raise StoreUnavailable(f"{self._path}: {error.strerror}") from error
+            raise _unavailable(self._path, error) from error
 
     def close(self) -> None:
         try:
@@ -284,7 +275,7 @@ class _FileWriter:
             sync_path(self._path.parent)
             sync_path(self._path.parent.parent)
         except OSError as error:
-            raise StoreUnavailable(f"{self._path}: {error.strerror}") from error
+            raise _unavailable(self._path, error) from error
         finally:
             os.close(self._file)
 

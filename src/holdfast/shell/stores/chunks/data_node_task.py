@@ -8,8 +8,6 @@ dies; a killed process leaves its folder to its replacement.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -30,6 +28,7 @@ from holdfast.shell.stores.chunks.chunk_folder import ChunkFolder, DiskThreads
 from holdfast.shell.stores.chunks.lines import Lines
 from holdfast.shell.transport.addresses import Ports, machine_of, own_address
 from holdfast.shell.transport.channels import Channels, RunKeys
+from holdfast.shell.transport.socket_folder import SocketFolder
 from holdfast.shell.transport.waker import Waker
 
 _DISK_THREADS: Final = 4
@@ -91,7 +90,7 @@ class DataNodeTask:
         self._folder = ChunkFolder(
             os.path.expandvars(spec.folder), piece_bytes=spec.settings.piece_bytes, wait_s=wait_s
         )
-        self._sockets = tempfile.mkdtemp(prefix="holdfast-")
+        self._sockets = SocketFolder() if spec.is_local else None
         self._channels = Channels(spec.keys)
         self._server = self._channels.server(words.PIECE_FRAME_BYTES_MAX)
         task = f"{spec.node}|{spec.launch}|{os.getpid()}|{time.time_ns()}"
@@ -110,8 +109,8 @@ class DataNodeTask:
         self._refused_frames = 0
 
     def _bind(self, address: str) -> str:
-        if self._spec.is_local:
-            endpoint = f"ipc://{self._sockets}/data-node"
+        if self._sockets is not None:
+            endpoint = f"ipc://{self._sockets.path}/data-node"
             self._server.bind(endpoint)
             return endpoint
         return f"tcp://{address}:{self._spec.ports.bind(self._server, address)}"
@@ -215,7 +214,8 @@ class DataNodeTask:
         self._folder.close()
         self._channels.close()
         self._waker.close()
-        shutil.rmtree(self._sockets, ignore_errors=True)
+        if self._sockets is not None:
+            self._sockets.close()
 
 
 def _now_ms() -> int:

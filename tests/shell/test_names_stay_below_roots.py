@@ -130,7 +130,7 @@ def test_folders_below_a_location_are_no_links(tmp_path: Path) -> None:
 def test_a_commit_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     rows = pa.schema([("at", pa.timestamp("us"))])
     ingest_log.prepare(str(tmp_path), ingest_log.IngestMeta(rows, "at", 0))
-    evil = {"by": "batch", "files": [["../../outside", 1, 0, 0, 0]]}
+    evil = {"by": "batch", "at_us": 0, "files": [["../../outside", 1, 0, 0, 0]]}
     store_at(str(tmp_path)).put(f"commits/{0:020d}.json", [json.dumps(evil).encode()])
     with pytest.raises(BadName):
         ingest_log.IngestLogReader(str(tmp_path), 0, 1).poll()

@@ -16,6 +16,7 @@ from kafka_topics import committed, produce, tuple_ids
 from holdfast.chaos.kafka_broker import KafkaBroker
 from holdfast.core.model.ids import END_US, Incarnation
 from holdfast.core.queues.idle_floor import idle_floor_us
+from holdfast.core.wire.log_opening import BeginAt
 from holdfast.shell.kafka.client import KafkaCluster, KafkaError
 from holdfast.shell.kafka.decoding import Decoder, attributes_of
 from holdfast.shell.kafka.encoding import Encoder
@@ -24,7 +25,7 @@ from holdfast.shell.kafka.sending import GivenUp
 from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, Waits
 from holdfast.shell.kafka.source import KafkaReader, KafkaSourceSpec
 from holdfast.shell.storage.errors import LogSuperseded, StorageError
-from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter
+from holdfast.shell.storage.stream_log import StreamLogWriter
 
 pytestmark = pytest.mark.slow
 
@@ -153,15 +154,15 @@ def test_what_a_successor_may_have_missed_no_zombie_shows(
     spec = source(kafka, "missed", tmp_path)
     produce(kafka, "missed", [(0, event(0, 0))])
     zombie = led(spec, 1).read_until(lambda node: node.next_id == 1)
-    find_end = StreamLogWriter._find_end
+    begin = StreamLogWriter._begin
 
-    def found(writer: StreamLogWriter, tail: StreamLogReader | None) -> None:
-        find_end(writer, tail)
+    def found(writer: StreamLogWriter, at: BeginAt) -> None:
         produce(kafka, "missed", [(0, event(1, 1))])
         with pytest.raises(LogSuperseded, match="claimed by incarnation 2"):
             zombie.read_until(lambda node: node.next_id == 2)
+        begin(writer, at)
 
-    monkeypatch.setattr(StreamLogWriter, "_find_end", found)
+    monkeypatch.setattr(StreamLogWriter, "_begin", found)
     successor = led(spec, 2)
     monkeypatch.undo()
     assert zombie.rows == [0]

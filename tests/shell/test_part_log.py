@@ -1,17 +1,19 @@
 """Logs of parts: whatever the store does, readers see each tuple once, in order."""
 
 import os
+import struct
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import xxhash
 from s3_server import s3_server
 
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleType, with_time
-from holdfast.core.wire import log_parts
+from holdfast.core.wire import log_parts, log_records
 from holdfast.shell.storage import part_log, part_log_reader
 from holdfast.shell.storage.errors import (
     SchemaMismatch,
@@ -57,7 +59,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for intervals: what a reader may see, it sees at once."""
     monkeypatch.setattr(part_log, "PART_INTERVAL_S", 0.0)
     monkeypatch.setattr("holdfast.shell.stores.patience._RETRY_S", 0.0)
-    for name in ("_MARKS_INTERVAL_S", "_LOOK_INTERVAL_S", "_LIST_SHARE"):
+    for name in ("_SURE_INTERVAL_S", "_LOOK_INTERVAL_S", "_SURE_SHARE"):
         monkeypatch.setattr(part_log_reader, name, 0.0)
 
 
@@ -405,3 +407,181 @@ def test_tuples_must_continue_the_log(place: str) -> None:
 def test_credentials_come_from_the_environment_alone(s3: str) -> None:
     assert os.environ["AWS_ENDPOINT_URL"].startswith("http://127.0.0.1")
     assert store_at(f"{s3}/{uuid.uuid4()}").children() == []
+
+
+@pytest.mark.parametrize("is_tailing", [False, True])
+def test_what_was_merged_after_a_failover_is_read_at_once(
+    place: str, monkeypatch: pytest.MonkeyPatch, is_tailing: bool
+) -> None:
+    """1. A reader comes to the border of two writers. 2. It cannot guess the name of what comes."""
+    monkeypatch.setattr(part_log_reader, "_SURE_INTERVAL_S", 3_600.0)
+    monkeypatch.setattr(part_log_reader, "_LOOK_INTERVAL_S", 3_600.0)
+    put(writer(place), 4)
+    bounded = PartLogReader(place, is_tailing=is_tailing)
+    assert len(bounded.poll(max_rows=1)) == 1
+    second = writer(place, 2)
+    for _ in range(16):
+        put(second)
+    second.tidy()
+    assert len(store_at(place).names("0000000002")) == 1
+    assert taken(bounded) == list(range(4, 20))
+
+
+def test_a_bounded_reader_finds_what_is_merged_while_it_reads(place: str) -> None:
+    log = writer(place)
+    reader = PartLogReader(place)
+    for number in range(16):
+        put(log)
+        assert taken(reader) == [number]
+    for _ in range(16):
+        put(log)
+    log.tidy()
+    assert taken(reader) == list(range(16, 32))
+
+
+def test_a_slow_opener_hides_nothing(place: str) -> None:
+    """1. 3 finds the end at 4. 2. 1 goes on to 6. 3. 4 begins there. 4. 3 begins at 4."""
+    zombie = writer(place, 1)
+    put(zombie, 4)
+    begun: list[PartLogWriter] = []
+
+    def meanwhile() -> None:
+        put(zombie, 2)
+        begun.append(writer(place, 4))
+
+    slow = opened_slowly(place, 3, meanwhile)
+    put(slow, 1)
+    assert begun[0].next_id == 6
+    put(begun[0], 1)
+    assert values(place) == list(range(7))
+    assert writer(place, 5).next_id == 7
+
+
+def opened_slowly(place: str, incarnation: int, meanwhile: Callable[[], None]) -> PartLogWriter:
+    """A writer that finds the end, stands still while something happens, and puts its mark."""
+
+    class Slow(Faulty):
+        def put(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> None:
+            if name.startswith(log_parts.MARKS):
+                patch.undo()
+                meanwhile()
+            super().put(name, parts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(part_log, "store_at", lambda place: Slow(store_at(place), []))
+        return writer(place, incarnation)
+
+
+def test_boundaries_without_a_tuple_are_stored_one_after_another(place: str) -> None:
+    """As of a source whose partitions are idle."""
+    log = writer(place)
+    reader = PartLogReader(place)
+    put(log, 2)
+    assert taken(reader) == [0, 1]
+    for boundary_us in range(10, 40):
+        put(log, 0, boundary_us)
+        reader.poll()
+        assert reader.boundary_us == boundary_us
+    assert len(store_at(place).names("0000000001")) == 2
+    late = PartLogReader(place)
+    late.poll()
+    late.poll()
+    assert late.boundary_us == 39
+    put(log, 3, 50)
+    log.tidy()
+    assert taken(reader) == [2, 3, 4]
+    assert values(place) == list(range(5))
+    successor = writer(place, 2)
+    assert (successor.next_id, successor.boundary_us) == (5, 50)
+
+
+def test_a_successor_finds_the_end_behind_leftovers_of_merging(place: str) -> None:
+    """1. Parts are merged and not all deleted. 2. What they became is merged once more."""
+    log = writer(place)
+    store = store_at(place)
+    kept: dict[str, bytes] = {}
+    for number in range(256):
+        put(log)
+        if number in (20, 31):
+            name = f"0000000001/{number:020d}.part"
+            kept[name] = bytes(store.read(name))
+        log.tidy()
+    for name, data in kept.items():
+        store.put(name, [data])
+    assert writer(place, 2).next_id == 256
+    assert values(place) == list(range(256))
+
+
+def test_a_torn_part_of_merged_ones_hides_nothing(tmp_path: Path) -> None:
+    """1. Sixteen parts are merged. 2. Their writer dies while it stores what they became."""
+    place = f"local://{tmp_path}/log"
+    log = writer(place)
+    for _ in range(16):
+        put(log)
+    plain = {path: path.read_bytes() for path in (tmp_path / "log" / "0000000001").iterdir()}
+    log.tidy()
+    [merged] = (tmp_path / "log" / "0000000001").iterdir()
+    data = merged.read_bytes()
+    for path, content in plain.items():
+        path.write_bytes(content)
+    for size in (0, 40, len(data) // 2, len(data) - 64):
+        merged.write_bytes(data[:size])
+        assert values(place) == list(range(16))
+        assert values(place, 7) == list(range(7, 16))
+    assert writer(place, 2).next_id == 16
+
+
+def test_parts_that_are_merged_while_a_successor_looks_are_found(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zombie = writer(place, 1)
+    for _ in range(16):
+        put(zombie)
+    names = Faulty.names
+
+    def merged_meanwhile(self: Faulty, folder_prefix: str = "") -> list[str]:
+        found = names(self, folder_prefix)
+        if folder_prefix == "0000000001":
+            zombie.tidy()
+        return found
+
+    monkeypatch.setattr(Faulty, "names", merged_meanwhile)
+    monkeypatch.setattr(part_log, "store_at", lambda place: Faulty(store_at(place), []))
+    assert writer(place, 2).next_id == 16
+
+
+def test_a_log_of_the_version_before_is_read_and_gone_on_with(place: str) -> None:
+    """Its marks name no owners: a later incarnation holds from its first id on."""
+    store = store_at(place)
+    for incarnation, first_id, count in ((1, 0, 10), (2, 6, 3)):
+        ids = pa.array(range(first_id, first_id + count), pa.int64())
+        rows = pa.RecordBatch.from_arrays([ids, ids], schema=SCHEMA)
+        fields = (TupleType.STABLE, incarnation, first_id, 5, 0, rows)
+        body = log_records.encode_record(log_records.RecordKind.DATA, *fields)
+        mark = log_parts.encode_part("s", incarnation, SCHEMA, first_id, [], first_id, 0, **OPEN)
+        end = first_id + count
+        part = log_parts.encode_part("s", incarnation, SCHEMA, first_id, body, end, 5, **OPEN)
+        store.put(log_parts.mark_name(first_id, incarnation), as_version_2(mark))
+        store.put(f"{incarnation:010d}/{first_id:020d}.part", as_version_2(part))
+    assert values(place) == list(range(9))
+    third = writer(place, 3)
+    assert third.next_id == 9
+    put(third, 2)
+    assert values(place) == list(range(11))
+
+
+OPEN = {"has_ended": False}
+
+
+def as_version_2(parts: Sequence[bytes | pa.Buffer]) -> list[bytes]:
+    """A part without owners, with the magic of before and its checksum."""
+    data = bytearray(b"".join(bytes(part) for part in parts))
+    data[7] = 2
+    header = log_records.decode_segment_header(b"HFSEG\0\0\4" + bytes(data[8:]))
+    assert isinstance(header, log_records.SegmentHeader)
+    name_size, schema_size = struct.unpack_from("<II", data, 8)
+    body = bytes(data[40 : 40 + name_size + schema_size])
+    digest = xxhash.xxh3_64(bytes(data[:32]))
+    digest.update(body)
+    struct.pack_into("<Q", data, 32, digest.intdigest())
+    return [bytes(data)]

@@ -2,14 +2,19 @@
 
 import errno
 import os
+import struct
 import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import xxhash
 
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.model.tuples import TupleType, with_time
+from holdfast.core.wire import log_records
+from holdfast.core.wire.log_opening import BeginAt
+from holdfast.core.wire.log_owners import chained
 from holdfast.shell.storage.errors import (
     SchemaMismatch,
     StorageError,
@@ -440,3 +445,115 @@ def test_tuples_must_continue_the_log(tmp_path: Path) -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([1])], schema=SCHEMA)
     with pytest.raises(StorageError, match="tuple 3, expected 0"):
         log.append(TupleType.STABLE, 3, rows, BEGINNING_US, 0)
+
+
+def test_a_slow_opener_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1. 3 finds the end at 10. 2. 1 goes on to 15. 3. 4 begins there. 4. 3 begins at 10."""
+    zombie = writer(tmp_path)
+    put(zombie, 10)
+    begun: list[StreamLogWriter] = []
+    begin = StreamLogWriter._begin
+
+    def slowly(self: StreamLogWriter, at: BeginAt) -> None:
+        monkeypatch.undo()
+        put(zombie, 5)
+        zombie.sync()
+        begun.append(writer(tmp_path, 4))
+        begin(self, at)
+
+    monkeypatch.setattr(StreamLogWriter, "_begin", slowly)
+    slow = writer(tmp_path, 3)
+    put(slow, 2)
+    assert begun[0].next_id == 15
+    assert values(tmp_path) == list(range(15))
+    put(begun[0], 2)
+    assert values(tmp_path) == list(range(17))
+    assert writer(tmp_path, 5).next_id == 17
+
+
+def test_a_reader_goes_back_to_an_earlier_writer_if_the_newest_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has come to a writer that began late, and of which it has read nothing."""
+    monkeypatch.setattr("holdfast.shell.storage.stream_log._LIST_INTERVAL_S", -1.0)
+    zombie = writer(tmp_path)
+    put(zombie, 10)
+    apart = tmp_path / "apart"
+    with StreamLogWriter(str(apart), SCHEMA, "s", 4, first_id=15) as fourth:
+        put(fourth, 2)
+    third = writer(tmp_path, 3)
+    reader = StreamLogReader(str(tmp_path))
+    assert sum(logged.count for logged in reader.poll()) == 10
+    assert reader.poll() == []
+    put(zombie, 5)
+    newest(apart).rename(tmp_path / newest(apart).name)
+    header = tmp_path / f"{15:020d}-{4:010d}.seg"
+    data = header.read_bytes()
+    owners = chained([(Incarnation(1), 0), (Incarnation(4), 15)])
+    found = log_records.decode_segment_header(data)
+    assert isinstance(found, log_records.SegmentHeader)
+    named = log_records.encode_segment_header("s", 4, 15, SCHEMA, owners)
+    header.write_bytes(named + data[found.size :])
+    assert sum(logged.count for logged in reader.poll()) == 7
+    assert third.next_id == 10
+
+
+def test_an_opener_that_has_not_written_its_header_yet_owns_nothing(tmp_path: Path) -> None:
+    put(writer(tmp_path), 4)
+    second = writer(tmp_path, 2)
+    put(second, 1)
+    segment = newest(tmp_path)
+    data = segment.read_bytes()
+    for size in (0, 20, 60):
+        segment.write_bytes(data[:size])
+        reader = StreamLogReader(str(tmp_path))
+        assert sum(logged.count for logged in reader.poll()) == 4
+        segment.write_bytes(data)
+        assert sum(logged.count for logged in reader.poll()) == 1, "it is looked at again"
+        reader.close()
+    segment.write_bytes(b"")
+    assert writer(tmp_path, 3).next_id == 4
+
+
+def test_a_damaged_header_with_records_behind_it_is_an_error(tmp_path: Path) -> None:
+    log = writer(tmp_path)
+    put(log, 5)
+    segment = newest(tmp_path)
+    data = bytearray(segment.read_bytes())
+    data[50] ^= 1
+    segment.write_bytes(bytes(data))
+    with pytest.raises(StreamLogCorrupt, match="checksum of the segment header is wrong"):
+        values(tmp_path)
+    with pytest.raises(StreamLogCorrupt, match="checksum of the segment header is wrong"):
+        writer(tmp_path, 2)
+
+
+def test_a_log_of_the_version_before_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    """Its segments name no owners: a later incarnation holds from its first id on."""
+    for incarnation, first_id, count in ((1, 0, 10), (2, 6, 3)):
+        with StreamLogWriter(
+            str(tmp_path / str(incarnation)), SCHEMA, "s", incarnation, first_id=first_id
+        ) as log:
+            put(log, count)
+        written = newest(tmp_path / str(incarnation))
+        data = written.read_bytes()
+        header = log_records.decode_segment_header(data)
+        assert isinstance(header, log_records.SegmentHeader)
+        (tmp_path / written.name).write_bytes(as_version_2(data) + data[header.size :])
+    assert values(tmp_path) == list(range(9))
+    third = writer(tmp_path, 3)
+    assert third.next_id == 9
+    put(third, 2)
+    assert values(tmp_path) == list(range(11))
+
+
+def as_version_2(data: bytes) -> bytes:
+    """The header of a segment as it was before it named the owners."""
+    name_size, schema_size, incarnation, _, first_id = struct.unpack_from("<IIIIq", data, 8)
+    body = data[40 : 40 + name_size + schema_size]
+    fields = (name_size, schema_size, incarnation, first_id)
+    head = b"HFSEG\0\0\2" + struct.pack("<IIIxxxxq", *fields)
+    digest = xxhash.xxh3_64(head)
+    digest.update(body)
+    whole = head + struct.pack("<Q", digest.intdigest()) + body
+    return whole.ljust(-(-len(whole) // 64) * 64, b"\0")

@@ -18,7 +18,20 @@ from holdfast.core.model.tuples import TupleBatch, between
 from holdfast.core.wire import journal_volumes
 from holdfast.core.wire import log_records as records
 from holdfast.core.wire.journal_lines import decode_lines, encode_line
-from holdfast.core.wire.log_records import CorruptRecord, LogRecord, RecordKind
+from holdfast.core.wire.log_opening import (
+    BeginAt,
+    FindEnd,
+    LogEnd,
+    LookAtOwners,
+    OpenAnswer,
+    OpenedLater,
+    OpenRequest,
+    OwnersSeen,
+    open_log,
+)
+from holdfast.core.wire.log_owners import Owner, Owners, live_segments, owners_of
+from holdfast.core.wire.log_records import CorruptRecord, LogRecord, RecordKind, SegmentHeader
+from holdfast.core.wire.steps import run
 
 Pick = Callable[[int, int], int]
 """Draws a whole number in [low, high]."""
@@ -103,20 +116,42 @@ class SimulatedLog:
             Superseded: A later incarnation has opened it.
             Damage: What is there cannot be read.
         """
-        next_id = first_id
-        if self._segments:
-            if self._segments[-1].incarnation >= incarnation:
-                raise Superseded(f"{self.stream} is written by a later incarnation")
-            batches = self.read()
-            next_id = batches[-1].next_id if batches else 0
-            for segment in self._segments:
-                self._sync(segment)
-        header = records.encode_segment_header(self.stream, incarnation, next_id, self.schema)
+        try:
+            return run(
+                open_log(incarnation, first_id),
+                lambda request: self._perform(request, incarnation, machine),
+            ).end.next_id
+        except OpenedLater as later:
+            raise Superseded(f"{self.stream} is written by a later incarnation") from later
+
+    def _perform(self, request: OpenRequest, incarnation: Incarnation, machine: int) -> OpenAnswer:
+        match request:
+            case LookAtOwners():
+                newest = max((s.incarnation for s in self._segments), default=0)
+                return OwnersSeen(newest, self._owners())
+            case FindEnd():
+                return self._end_of(request.owner)
+            case BeginAt():
+                self._begin(incarnation, machine, request)
+        return None
+
+    def _end_of(self, owner: Owner) -> LogEnd | None:
+        """Where an owner's tuples end, made durable; None: it has none."""
+        own = [s for s, _ in self._live() if s.incarnation == owner.incarnation]
+        tuples = [b for s in own for b in between(self._records(s), 0, owner.superseded_from)]
+        for segment in own:
+            self._sync(segment)
+        return LogEnd(tuples[-1].next_id) if tuples else LogEnd(owner.first_id)
+
+    def _begin(self, incarnation: Incarnation, machine: int, begin: BeginAt) -> None:
+        next_id = begin.end.next_id
+        header = records.encode_segment_header(
+            self.stream, incarnation, next_id, self.schema, begin.owners
+        )
         file = File(bytearray(header))
         self._segments.append(
             _Segment(incarnation, next_id, machine, file, len(header), next_id, next_id)
         )
-        return next_id
 
     def append(self, incarnation: Incarnation, batch: TupleBatch) -> None:
         """Append to the segment of a writer, zombie or not.
@@ -242,7 +277,19 @@ class SimulatedLog:
     def _live(self) -> list[tuple[_Segment, int]]:
         """The segments that count, each with the id from which a later one supersedes it."""
         places = {(s.incarnation, s.first_id): s for s in self._segments}
-        return [(places[place], until) for place, until in records.live_segments(places).items()]
+        live = live_segments(places, self._owners())
+        return [(places[place], until) for place, until in live.items()]
+
+    def _owners(self) -> Owners:
+        """As the newest segment's header has them."""
+        places = {(s.incarnation, s.first_id): s for s in self._segments}
+        return owners_of(places, lambda place: self._owners_in(places[place]))
+
+    def _owners_in(self, segment: _Segment) -> Owners | None:
+        header = records.decode_segment_header(bytes(segment.file.data[: segment.header_bytes]))
+        if isinstance(header, CorruptRecord):
+            raise Damage(f"{self.stream}: {header.reason}")
+        return header.owners if isinstance(header, SegmentHeader) else None
 
     def _records(self, segment: _Segment) -> list[TupleBatch]:
         """The tuples of a segment up to its end, torn or not."""

@@ -1,14 +1,16 @@
-"""A stream log in a store that cannot append: what shell/storage/part_log.py does, as bytes.
+"""A stream log in a store that cannot append, as bytes: what shell/storage/part_log.py does.
 
-Names, parts and marks are made and read by the same core functions (wire/log_parts). What a writer
-has not stored dies with its process. An object may be stored while its answer is lost, and it may
-be stored after its writer died or was replaced: whole, or, where a store shows what is being
-written, its beginning. A read is one moment here; the shell's tests cover what changes meanwhile.
+It is opened, read and merged by the steps that the shell takes (core/wire/part_writing,
+part_reading), here without anything in between; sim/log_races.py takes them one by one. What a
+writer has not stored dies with its process. An object may be stored while its answer is lost, and
+it may be stored after its writer died or was replaced: whole, or, where a store shows what is being
+written, its beginning.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -17,9 +19,26 @@ from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation
 from holdfast.core.model.tuples import TupleBatch, between
 from holdfast.core.wire import log_parts
 from holdfast.core.wire import log_records as records
-from holdfast.core.wire.log_parts import Owner, Part, PartName
-from holdfast.core.wire.log_records import CorruptRecord, Incomplete, RecordKind
+from holdfast.core.wire.log_opening import OpenedLater
+from holdfast.core.wire.log_owners import Owner, Owners
+from holdfast.core.wire.log_parts import Part, PartName, StoredPart
+from holdfast.core.wire.log_records import RecordKind
+from holdfast.core.wire.part_marks import Marks, PartDamaged
+from holdfast.core.wire.part_reading import IdsMissing, PartReading
+from holdfast.core.wire.part_writing import merge_parts, open_parts
+from holdfast.core.wire.steps import run
+from holdfast.core.wire.store_steps import (
+    DeleteObject,
+    ListNames,
+    PutObject,
+    ReadObject,
+    Steps,
+    StoreAnswer,
+    StoreRequest,
+)
 from holdfast.sim.disk import Damage, File, Pick, Superseded
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -31,6 +50,7 @@ class _Writer:
     stored_before: int  # ids before it are in parts that the store has confirmed
     waiting: list[tuple[int, bytes]] = field(default_factory=list)  # (next id, record)
     sent: tuple[str, bytes, int] | None = None  # name, bytes and end of a part without an answer
+    parts: list[StoredPart] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -50,24 +70,37 @@ class SimulatedPartLog:
             Superseded: A later incarnation has opened it.
             Damage: What is there cannot be read.
         """
-        if log_parts.newest_incarnation(self._objects) >= incarnation:
-            raise Superseded(f"{self.stream} is written by a later incarnation")
-        next_id = self._end(first_id)
-        mark = self._encoded(incarnation, next_id, [], next_id)
-        self._objects[log_parts.mark_name(next_id, incarnation)] = File(mark)
+        steps = open_parts(self.stream, incarnation, self.schema, first_id)
+        try:
+            next_id = self._run(steps).end.next_id
+        except OpenedLater as later:
+            raise Superseded(f"{self.stream} is written by a later incarnation") from later
         self._writers[incarnation] = _Writer(machine, next_id, next_id)
         return next_id
 
-    def _end(self, first_id: int) -> int:
-        for owner in reversed(self._owners()):
-            newest_first = sorted(self._parts(owner), key=lambda p: p.first_id, reverse=True)
-            mark = log_parts.mark_name(owner.first_id, owner.incarnation)
-            for name in [*map(str, newest_first), mark]:
-                part = self._decoded(name)
-                end = None if part is None else log_parts.end_of(part, owner.superseded_from)
-                if end is not None:
-                    return end[0]
-        return first_id
+    def _run(self, steps: Steps[_T]) -> _T:
+        try:
+            return run(steps, self.perform)
+        except PartDamaged as damaged:
+            raise Damage(f"{self.stream}: {damaged}") from damaged
+        except IdsMissing as missing:
+            raise Damage(f"{self.stream}: ids from {missing.next_id} on are gone") from missing
+
+    def perform(self, request: StoreRequest) -> StoreAnswer:
+        """What the store does."""
+        match request:
+            case ListNames():
+                return sorted(n for n in self._objects if n.startswith(f"{request.folder}/"))
+            case ReadObject():
+                file = self._objects.get(request.name)
+                return None if file is None else memoryview(bytes(file.data))
+            case PutObject():
+                data = b"".join(bytes(part) for part in request.parts)
+                self._objects[request.name] = File(bytearray(data))
+                self._ends[request.name] = _end_of(data)
+            case DeleteObject():
+                self._objects.pop(request.name, None)
+        return None
 
     def _encoded(
         self, incarnation: Incarnation, first_id: int, body: list[bytes], next_id: int
@@ -112,7 +145,7 @@ class SimulatedPartLog:
                 return
             first_id, end = writer.stored_before, writer.waiting[-1][0]
             body = [record for _, record in writer.waiting]
-            name = str(PartName(incarnation, first_id, None))
+            name = str(PartName(incarnation, first_id))
             writer.sent = name, bytes(self._encoded(incarnation, first_id, body, end)), end
         name, data, _ = writer.sent
         present = self._objects.get(name)
@@ -128,9 +161,16 @@ class SimulatedPartLog:
         writer = self._writers[incarnation]
         if writer.sent is None:
             return
-        writer.stored_before = writer.sent[2]
+        _, data, end = writer.sent
+        writer.parts.append(StoredPart(writer.stored_before, end, len(data)))
+        writer.stored_before = end
         writer.waiting = [one for one in writer.waiting if one[0] > writer.stored_before]
         writer.sent = None
+        while wanted := log_parts.to_merge(writer.parts):
+            merged = self._run(merge_parts(self.stream, incarnation, self.schema, wanted))
+            if merged is None:
+                break
+            writer.parts[-len(wanted) :] = [merged]
 
     def durable_before(self) -> int:
         """Ids before it survive whatever dies."""
@@ -192,52 +232,32 @@ class SimulatedPartLog:
     def read(self) -> list[TupleBatch]:
         """All tuples that count, in order of ids. Raises `Damage`."""
         batches: list[TupleBatch] = []
-        owners = self._owners()
+        reading, owners = PartReading(), self._owners()
         next_id = owners[0].first_id if owners else 0
-        for owner in owners:
-            while next_id < owner.superseded_from:
-                found = self._from(owner, next_id)
-                if not found:
-                    break
-                batches += found
-                next_id = found[-1].next_id
-            if next_id < owner.superseded_from < NO_ID:
-                raise Damage(f"{self.stream}: ids from {next_id} on are gone")
+        while found := self._run(reading.find(next_id, is_sure=True)):
+            if found.part.corrupt is not None:
+                raise Damage(f"{self.stream}/{found.name}: {found.part.corrupt[1].reason}")
+            held = [
+                TupleBatch(record.first_id, record.batch, record.boundary_us, 0, record.tuple_type)
+                for record in found.part.records
+                if record.batch is not None
+            ]
+            new = between(held, next_id, found.owner.superseded_from)
+            batches += new
+            next_id = new[-1].next_id if new else next_id
+            reading.read_whole(found)
         return batches
 
-    def _from(self, owner: Owner, next_id: int) -> tuple[TupleBatch, ...]:
-        """What the owner's part for an id holds from it on."""
-        name = log_parts.covering(self._parts(owner), next_id)
-        part = None if name is None else self._decoded(str(name))
-        if part is None:
-            return ()
-        found = [
-            TupleBatch(record.first_id, record.batch, record.boundary_us, 0, record.tuple_type)
-            for record in part.records
-            if record.batch is not None
-        ]
-        return between(found, next_id, owner.superseded_from)
-
-    def _owners(self) -> list[Owner]:
-        return log_parts.owners(self._objects)
+    def _owners(self) -> Owners:
+        marks = Marks()
+        self._run(marks.look())
+        return marks.owners
 
     def _parts(self, owner: Owner) -> list[PartName]:
-        parsed = [part for name in self._objects if (part := log_parts.parse_part(name))]
-        return [part for part in parsed if part.incarnation == owner.incarnation]
-
-    def _decoded(self, name: str) -> Part | None:
-        """A part or a mark; None while it is not even a header."""
-        part = log_parts.decode_part(memoryview(bytes(self._objects[name].data)))
-        if isinstance(part, Incomplete):
-            return None
-        if isinstance(part, CorruptRecord):
-            raise Damage(f"{self.stream}/{name}: {part.reason}")
-        if part.corrupt is not None:
-            raise Damage(f"{self.stream}/{name}: {part.corrupt[1].reason}")
-        return part
+        return [p for p in log_parts.parts_in(self._objects) if p.incarnation == owner.incarnation]
 
 
 def _end_of(data: bytes) -> int:
     part = log_parts.decode_part(memoryview(data))
     end = log_parts.end_of(part, NO_ID) if isinstance(part, Part) else None
-    return 0 if end is None else end[0]
+    return 0 if end is None else end.next_id

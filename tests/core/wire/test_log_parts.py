@@ -5,7 +5,8 @@ import pyarrow as pa
 from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.core.wire import log_parts, log_records
-from holdfast.core.wire.log_parts import Owner, Part, PartName, StoredPart
+from holdfast.core.wire.log_opening import LogEnd
+from holdfast.core.wire.log_parts import Part, PartName, StoredPart
 from holdfast.core.wire.log_records import CorruptRecord, Incomplete, RecordKind
 
 SCHEMA = with_time(pa.schema([("v", pa.int64())]))
@@ -34,29 +35,16 @@ def decoded(data: bytes) -> Part:
 
 
 def test_names_say_what_they_were_made_of() -> None:
-    for name in (PartName(Incarnation(3), 70, None), PartName(Incarnation(3), 70, 90)):
+    one = Incarnation(3)
+    for name in (PartName(one, 70), PartName(one, 70, 90), PartName(one, 70, None, 4)):
         assert log_parts.parse_part(str(name)) == name
+        assert log_parts.marks_in([str(name)]) == []
     mark = log_parts.mark_name(70, 3)
     assert log_parts.parse_part(mark) is None
-    assert log_parts.owners([mark]) == [Owner(Incarnation(3), 70, NO_ID)]
+    assert log_parts.marks_in([mark]) == [(3, 70)]
     for other in ("", "a", "writers/x-1", "0000000001/7", "0000000001/7.part.draft", "1/2/3.part"):
         assert log_parts.parse_part(other) is None
-        assert log_parts.owners([other]) == []
-
-
-def test_a_later_incarnations_mark_supersedes_what_earlier_ones_hold_behind_it() -> None:
-    marks = [log_parts.mark_name(first, incarnation) for first, incarnation in PLACES]
-    owners = log_parts.owners(marks)
-    assert [(o.incarnation, o.first_id, o.superseded_from) for o in owners] == [
-        *((1, 0, 40), (4, 40, NO_ID))
-    ]
-    assert log_parts.newest_incarnation(marks) == 4
-    assert log_parts.owner_of(owners, 39) == owners[0]
-    assert log_parts.owner_of(owners, 40) == owners[1]
-    assert log_parts.owner_of(owners[1:], 39) is None
-
-
-PLACES = ((0, 1), (50, 2), (45, 3), (40, 4))
+        assert log_parts.marks_in([other]) == []
 
 
 def test_of_several_parts_the_longest_merged_one_is_read() -> None:
@@ -67,13 +55,27 @@ def test_of_several_parts_the_longest_merged_one_is_read() -> None:
     assert log_parts.covering([*small, *merged], 15) == merged[1]
     assert log_parts.covering([*small, *merged], 35) == small[3]
     assert log_parts.covering(merged, 35) is None
+    again = [*small, PartName(one, 30, None, 1), PartName(one, 30, None, 2)]
+    assert log_parts.covering(again, 35) == again[-1]
+
+
+def test_the_last_part_of_a_writer_is_found_among_leftovers_of_merging() -> None:
+    """1. Parts are merged. 2. Some are not deleted. 3. What they became is merged once more."""
+    one = Incarnation(1)
+    leftovers = [PartName(one, 20), PartName(one, 30)]
+    merged = PartName(one, 0, 80)
+    assert log_parts.last_of([*leftovers, merged]) == merged
+    assert log_parts.last_of([*leftovers, merged, PartName(one, 80)]) == PartName(one, 80)
+    behind = [PartName(one, 80), PartName(one, 80, None, 1)]
+    assert log_parts.last_of([*leftovers, merged, *behind]) == behind[1]
+    assert log_parts.last_of(leftovers) == leftovers[1]
 
 
 def test_every_prefix_of_a_part_gives_its_whole_records_and_no_end() -> None:
     data = part(5, [3, 2])
     whole = decoded(data)
     assert [r.first_id for r in whole.records] == [5, 8]
-    assert log_parts.end_of(whole, NO_ID) == (10, 10, False)
+    assert log_parts.end_of(whole, NO_ID) == LogEnd(10, 10)
     for size in range(len(data)):
         found = log_parts.decode_part(memoryview(data)[:size])
         if isinstance(found, Part):
@@ -103,13 +105,13 @@ def test_no_flipped_bit_before_the_last_record_goes_unnoticed() -> None:
 
 def test_where_a_log_ends_depends_on_who_goes_on_from_where() -> None:
     whole = decoded(part(5, [3, 2], has_ended=True))
-    assert log_parts.end_of(whole, NO_ID) == (10, 10, True)
-    assert log_parts.end_of(whole, 10) == (10, 10, True)
-    assert log_parts.end_of(whole, 9) == (9, 5, False)
+    assert log_parts.end_of(whole, NO_ID) == LogEnd(10, 10, has_ended=True)
+    assert log_parts.end_of(whole, 10) == LogEnd(10, 10, has_ended=True)
+    assert log_parts.end_of(whole, 9) == LogEnd(9, 5)
     assert log_parts.end_of(whole, 4) is None
-    assert log_parts.end_of(decoded(part(7, [])), NO_ID) == (7, 7, False)
+    assert log_parts.end_of(decoded(part(7, [])), NO_ID) == LogEnd(7, 7)
     torn = decoded(part(5, [3, 2])[:-100])
-    assert log_parts.end_of(torn, NO_ID) == (8, 5, False)
+    assert log_parts.end_of(torn, NO_ID) == LogEnd(8, 5)
     empty = part(7, [])
     assert log_parts.end_of(decoded(empty[: -log_records.RECORD_HEADER_BYTES]), NO_ID) is None
 
@@ -127,7 +129,7 @@ def test_a_log_does_not_end_before_what_it_has_promised() -> None:
     ]
     encoded = log_parts.encode_part("s", 1, SCHEMA, 0, body, 6, BEGINNING_US, has_ended=False)
     whole = decoded(b"".join(bytes(one) for one in encoded))
-    assert log_parts.end_of(whole, NO_ID) == (6, 100, False)
+    assert log_parts.end_of(whole, NO_ID) == LogEnd(6, 100)
 
 
 def test_sixteen_parts_of_a_rank_become_one_of_the_next() -> None:

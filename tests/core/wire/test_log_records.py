@@ -8,7 +8,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.model.ids import Incarnation
 from holdfast.core.model.tuples import TupleType, with_time
+from holdfast.core.wire.log_owners import chained
 from holdfast.core.wire.log_records import (
     CorruptRecord,
     Incomplete,
@@ -86,22 +88,34 @@ def test_a_segment_header_comes_back_as_it_was_and_a_changed_one_does_not() -> N
         assert not isinstance(decode_segment_header(bytes(broken)), SegmentHeader), position
 
 
-def test_a_segment_of_the_first_version_is_read() -> None:
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_segment_of_an_earlier_version_is_read(version: int) -> None:
     schema, name = SCHEMA.serialize().to_pybytes(), b"counts[0]"
-    magic = b"HFSEG\x00\x00\x01"
+    magic = b"HFSEG\x00\x00" + bytes([version])
     head = struct.pack("<8sIIIxxxxq", magic, len(name), len(schema), 3, 12)
     digest = xxhash.xxh3_64(head)
     digest.update(name + schema)
     data = head + struct.pack("<Q", digest.intdigest()) + name + schema
     header = decode_segment_header(data.ljust(-(-len(data) // 64) * 64, b"\0"))
     assert isinstance(header, SegmentHeader)
-    assert (header.stream, header.first_id) == ("counts[0]", 12)
-    assert encode_segment_header("counts[0]", 3, 12, SCHEMA)[:8] == b"HFSEG\x00\x00\x02", (
+    assert (header.stream, header.first_id, header.owners) == ("counts[0]", 12, ())
+    assert encode_segment_header("counts[0]", 3, 12, SCHEMA)[:8] == b"HFSEG\x00\x00\x04", (
         "older readers know that they cannot read what follows"
     )
-    with_offsets = encode_segment_header("counts[0]", 3, 12, SCHEMA, narrows=True)
-    assert with_offsets[:8] == b"HFSEG\x00\x00\x03"
-    assert decode_segment_header(with_offsets) == header
+
+
+def test_a_segment_names_the_owners_of_its_log() -> None:
+    owners = chained([(Incarnation(1), 0), (Incarnation(2), 7), (Incarnation(3), 12)])
+    data = encode_segment_header("counts[0]", 3, 12, SCHEMA, owners)
+    header = decode_segment_header(data)
+    assert isinstance(header, SegmentHeader)
+    assert header.owners == owners
+    for length in range(40, header.size - 64):
+        found = decode_segment_header(data[:length])
+        assert isinstance(found, Incomplete)
+        assert length < found.needed <= header.size
+    mixed_up = encode_segment_header("counts[0]", 3, 12, SCHEMA, (owners[1], owners[0]))
+    assert isinstance(decode_segment_header(mixed_up), CorruptRecord)
 
 
 def test_a_record_made_by_hand_from_the_documented_layout_is_read() -> None:

@@ -5,13 +5,15 @@ has no such files, so a segment becomes many small ones, *parts*, each created o
 
     writers/<first id>-<incarnation>         a *mark*: from this id on, this incarnation writes
     <incarnation>/<first id>.part            tuples from an id on
+    <incarnation>/<first id>.<n>.part        the same, after n parts without any
     <incarnation>/<first id>-<end>.part      the tuples of several parts, merged
 
-A writer that opens a log finds its end, puts its mark there, and only then does its node go on. As
-with segments, a mark supersedes whatever earlier incarnations hold from its id on. So a part of a
-writer that was replaced without knowing it does no harm, however late it arrives: it lies in
-another folder under a name of its own, and no reader takes it. Names follow from ids, so a reader
-at the end of a part knows how the next one is called, and asks for it instead of listing.
+A writer that opens a log finds its end, puts its mark there, and only then does its node go on. A
+mark names the log's owners (log_owners.py). So a part of a writer that was replaced without knowing
+it does no harm, however late it arrives: it lies in another folder under a name of its own, and no
+reader takes it. Names follow from ids, so a reader at the end of a part knows how the next one is
+called, and asks for it instead of listing (part_reading.py). Parts without a tuple move the
+boundary; of several in a row the last one is kept.
 
 A part is a segment header, records, and a last record without rows, which shows that it is whole:
 some stores show an object while it is being written. Marks have the form of a part without rows;
@@ -29,9 +31,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation
+from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.wire import log_records as records
+from holdfast.core.wire.log_opening import LogEnd
+from holdfast.core.wire.log_owners import Owners, Place
 from holdfast.core.wire.log_records import (
     CorruptRecord,
     Incomplete,
@@ -49,15 +53,6 @@ SMALL_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose tuples count for the ids [first_id, superseded_from)."""
-
-    incarnation: Incarnation
-    first_id: int
-    superseded_from: int
-
-
-@dataclass(frozen=True, slots=True)
 class PartName:
     """What the name of a part says.
 
@@ -65,16 +60,19 @@ class PartName:
         incarnation: Of the writer.
         first_id: Id of the first tuple.
         end: Exclusive bound of the ids; None where the name does not say.
+        number: How many parts that begin with this id, and have no tuple, came before.
     """
 
     incarnation: Incarnation
     first_id: int
-    end: int | None
+    end: int | None = None
+    number: int = 0
 
     def __str__(self) -> str:
         """The name in the store."""
         end = "" if self.end is None else f"-{self.end:020d}"
-        return f"{folder_of(self.incarnation)}/{self.first_id:020d}{end}.part"
+        number = f".{self.number:010d}" if self.number else ""
+        return f"{folder_of(self.incarnation)}/{self.first_id:020d}{end}{number}.part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +101,12 @@ class StoredPart:
     size: int
     level: int = 0
     is_merged: bool = False
+    number: int = 0
+
+    def name(self, incarnation: Incarnation) -> PartName:
+        """Its name, as a part of this incarnation."""
+        end = self.end if self.is_merged else None
+        return PartName(incarnation, self.first_id, end, self.number)
 
 
 def folder_of(incarnation: int) -> str:
@@ -118,15 +122,28 @@ def mark_name(first_id: int, incarnation: int) -> str:
 def parse_part(name: str) -> PartName | None:
     """The inverse of `str(PartName)`; None for other names."""
     folder, _, rest = name.partition("/")
-    first, _, end = rest.removesuffix(".part").partition("-")
+    ids, _, number = rest.removesuffix(".part").partition(".")
+    first, _, end = ids.partition("-")
     if not (rest.endswith(".part") and folder.isdigit() and first.isdigit()):
         return None
-    return PartName(Incarnation(int(folder)), int(first), int(end) if end.isdigit() else None)
+    if not (number or "0").isdigit():
+        return None
+    return PartName(
+        Incarnation(int(folder)),
+        int(first),
+        int(end) if end.isdigit() else None,
+        int(number or 0),
+    )
 
 
-def _marks(names: Iterable[str]) -> list[tuple[Incarnation, int]]:
+def parts_in(names: Iterable[str]) -> list[PartName]:
+    """All parts among the names."""
+    return [part for name in names if (part := parse_part(name))]
+
+
+def marks_in(names: Iterable[str]) -> list[Place]:
     """(incarnation, first id) of every mark among the names."""
-    found: list[tuple[Incarnation, int]] = []
+    found: list[Place] = []
     for name in names:
         folder, _, rest = name.partition("/")
         first, _, incarnation = rest.partition("-")
@@ -135,26 +152,26 @@ def _marks(names: Iterable[str]) -> list[tuple[Incarnation, int]]:
     return found
 
 
-def owners(names: Iterable[str]) -> list[Owner]:
-    """By the names of all marks, who owns which ids, in order of ids."""
-    return [
-        Owner(incarnation, first_id, until)
-        for (incarnation, first_id), until in records.live_segments(_marks(names)).items()
-    ]
-
-
-def newest_incarnation(names: Iterable[str]) -> int:
-    """Of all who ever opened the log; 0: nobody did."""
-    return max((incarnation for incarnation, _ in _marks(names)), default=0)
-
-
 def covering(parts: Iterable[PartName], tuple_id: int) -> PartName | None:
     """The part to read for an id: the longest merged one that holds it, or the nearest before."""
     merged = [p for p in parts if p.end is not None and p.first_id <= tuple_id < p.end]
     if merged:
         return max(merged, key=lambda p: (p.end or 0) - p.first_id)
     plain = [p for p in parts if p.end is None and p.first_id <= tuple_id]
-    return max(plain, key=lambda p: p.first_id, default=None)
+    return max(plain, key=lambda p: (p.first_id, p.number), default=None)
+
+
+def last_of(parts: Sequence[PartName]) -> PartName:
+    """The part of a writer to ask first where its tuples end; there must be one.
+
+    What was merged may still lie there in part: a plain part counts behind all merged ones alone.
+    """
+    merged = [part for part in parts if part.end is not None]
+    end = max((part.end or 0 for part in merged), default=0)
+    plain = [part for part in parts if part.end is None and (part.first_id >= end or not merged)]
+    if plain:
+        return max(plain, key=lambda part: (part.first_id, part.number))
+    return max(merged, key=lambda part: (part.end or 0, -part.first_id))
 
 
 def encode_part(
@@ -167,6 +184,7 @@ def encode_part(
     boundary_us: int,
     *,
     has_ended: bool,
+    owners: Owners = (),
 ) -> list[bytes | pa.Buffer]:
     """A part, or a mark, to be written as it is.
 
@@ -179,8 +197,9 @@ def encode_part(
         next_id: Exclusive bound of the ids.
         boundary_us: Nothing older follows.
         has_ended: Whether nothing follows at all.
+        owners: Of a mark.
     """
-    header = records.encode_segment_header(stream, incarnation, first_id, schema)
+    header = records.encode_segment_header(stream, incarnation, first_id, schema, owners)
     kind = RecordKind.END if has_ended else RecordKind.BOUNDARY
     last = records.encode_record(
         kind, TupleType.BOUNDARY, incarnation, next_id, boundary_us, 0, None
@@ -211,23 +230,20 @@ def decode_part(data: memoryview) -> Part | CorruptRecord | Incomplete:
     return Part(header, tuple(found), None)
 
 
-def end_of(part: Part, superseded_from: int) -> tuple[int, int, bool] | None:
-    """Where a log ends that ends in this part: next id, boundary, whether the stream has ended.
-
-    None: nothing in it is whole, or nothing counts.
-    """
+def end_of(part: Part, superseded_from: int) -> LogEnd | None:
+    """Where a log ends that ends in this part; None: nothing in it is whole, or nothing counts."""
     next_id, boundary_us = part.header.first_id, BEGINNING_US
     if next_id > superseded_from:
         return None
     for record in part.records:
         if record.first_id + record.count > superseded_from:
-            return superseded_from, boundary_us, False
+            return LogEnd(superseded_from, boundary_us)
         next_id = record.first_id + record.count
         boundary_us = max(boundary_us, record.boundary_us)
     if part.end is None:
-        return (next_id, boundary_us, False) if part.records else None
+        return LogEnd(next_id, boundary_us) if part.records else None
     boundary_us = max(boundary_us, part.end.boundary_us)
-    return next_id, boundary_us, part.end.kind is RecordKind.END
+    return LogEnd(next_id, boundary_us, part.end.kind is RecordKind.END)
 
 
 def to_merge(parts: Sequence[StoredPart]) -> list[StoredPart]:
@@ -236,7 +252,7 @@ def to_merge(parts: Sequence[StoredPart]) -> list[StoredPart]:
     Parts of equal level are merged sixteen at a time, so every byte is written again once per
     level, and there are at most fifteen small parts of each.
     """
-    if not parts or parts[-1].size >= SMALL_BYTES:
+    if not parts or parts[-1].size >= SMALL_BYTES or parts[-1].first_id == parts[-1].end:
         return []
     wanted: list[StoredPart] = []
     for part in reversed(parts):
@@ -257,12 +273,3 @@ def body_of(data: memoryview) -> memoryview | CorruptRecord:
     if isinstance(part, CorruptRecord):
         return part
     return data[part.header.size : len(data) - records.RECORD_HEADER_BYTES]
-
-
-def owner_of(found: Sequence[Owner], tuple_id: int) -> Owner | None:
-    """Whose tuple counts; None before the first and when nobody has opened the log."""
-    return next((o for o in found if o.first_id <= tuple_id < o.superseded_from), None)
-
-
-SOLE: Final = (Owner(Incarnation(1), 0, NO_ID),)
-"""The owners of a log under a unique name that only one writer ever opens; it has no mark."""

@@ -9,8 +9,9 @@ bytes are needed. Byte by byte in docs/formats.md.
 from __future__ import annotations
 
 import enum
+import itertools
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -18,26 +19,30 @@ from typing import Final
 import pyarrow as pa
 import xxhash
 
-from holdfast.core.model.ids import NO_ID, Incarnation
+from holdfast.core.model.ids import Incarnation
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.wire.arrow_batches import BatchRefused, message_parts
+from holdfast.core.wire.log_owners import OWNERS_MAX, Owners, chained
 from holdfast.core.wire.narrow_columns import read_with, take_out
 
-SEGMENT_MAGICS: Final = (b"HFSEG\x00\x00\x01", b"HFSEG\x00\x00\x02", b"HFSEG\x00\x00\x03")
-"""Of segments without narrow columns, as they once were; with columns of one value; with any.
-Whoever knows the former alone must not take a record of the latter for a torn end."""
+SEGMENT_MAGICS: Final = tuple(b"HFSEG\x00\x00" + bytes([version]) for version in (1, 2, 3, 4))
+"""Of segments without narrow columns, as they once were; with columns of one value; with any; of
+those that name the log's owners, and may have any. Whoever knows the former alone must not take a
+record of the latter for a torn end."""
 RECORD_MAGICS: Final = (b"HFR\x01", b"HFR\x02", b"HFR\x03")
 """Of a record; of one with columns of one value; of one with offsets."""
 ALIGNMENT: Final = 64
 MAX_PAYLOAD_BYTES: Final = 1 << 30
 MAX_NAME_BYTES: Final = 512
-# magic, name bytes, schema bytes, incarnation, first id, checksum
-_SEGMENT: Final = struct.Struct("<8sIIIxxxxqQ")
+# magic, name bytes, schema bytes, incarnation, owners, first id, checksum
+_SEGMENT: Final = struct.Struct("<8sIIIIqQ")
+# incarnation, first id
+_OWNER: Final = struct.Struct("<Ixxxxq")
 # magic, kind, tuple type, narrow columns, incarnation, first id, boundary, created, rows, payload
 _RECORD: Final = struct.Struct("<4sBBHIqqqIIQ")
 _CHECKED: Final = _RECORD.size - 8  # the checksum itself is the last field
 RECORD_HEADER_BYTES: Final = ALIGNMENT
-_HEADER_READ: Final = 4096
+HEADER_READ_BYTES: Final = 4096
 """Few schemas need more."""
 _SCHEMAS_KNOWN: Final = 16
 
@@ -78,6 +83,8 @@ class SegmentHeader:
         first_id: Id of the segment's first tuple.
         schema: Of its batches, time column included.
         size: Bytes of the header, padding included.
+        owners: Of the log, when its writer opened it, and the writer; empty where they are not
+            named: in logs of before, and in parts.
     """
 
     stream: str
@@ -85,6 +92,7 @@ class SegmentHeader:
     first_id: int
     schema: pa.Schema
     size: int
+    owners: Owners = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,37 +123,44 @@ class LogRecord:
 
 
 def encode_segment_header(
-    stream: str, incarnation: int, first_id: int, schema: pa.Schema, *, narrows: bool = False
+    stream: str, incarnation: int, first_id: int, schema: pa.Schema, owners: Owners = ()
 ) -> bytes:
-    """The beginning of a segment, padded; `narrows`: of records that may have offsets."""
+    """The beginning of a segment, padded."""
     name, schema_bytes = stream.encode(), schema.serialize().to_pybytes()
-    fields = (SEGMENT_MAGICS[1 + narrows], len(name), len(schema_bytes), incarnation, first_id)
-    head = _SEGMENT.pack(*fields, 0)[:-8]
-    checksum = _checksum(head, name + schema_bytes)
-    return _padded(head + struct.pack("<Q", checksum) + name + schema_bytes)
+    body = name + schema_bytes + b"".join(_OWNER.pack(o.incarnation, o.first_id) for o in owners)
+    fields = (len(name), len(schema_bytes), incarnation, len(owners), first_id)
+    head = _SEGMENT.pack(SEGMENT_MAGICS[-1], *fields, 0)[:-8]
+    return _padded(head + struct.pack("<Q", _checksum(head, body)) + body)
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader | CorruptRecord | Incomplete:
     """The inverse of `encode_segment_header`, from the segment's first bytes."""
     if len(data) < _SEGMENT.size:
         return Incomplete(_SEGMENT.size)
-    magic, name_size, schema_size, incarnation, first_id, checksum = _SEGMENT.unpack_from(data)
+    magic, name_size, schema_size, incarnation, count, first_id, checksum = _SEGMENT.unpack_from(
+        data
+    )
     if magic not in SEGMENT_MAGICS:
         return CorruptRecord(f"no segment of this format: begins with {magic!r}")
-    if name_size > MAX_NAME_BYTES or schema_size > MAX_PAYLOAD_BYTES:
+    if name_size > MAX_NAME_BYTES or schema_size > MAX_PAYLOAD_BYTES or count > OWNERS_MAX:
         return CorruptRecord("sizes out of bounds")
-    end = _SEGMENT.size + name_size + schema_size
+    owners_at = _SEGMENT.size + name_size + schema_size
+    end = owners_at + count * _OWNER.size
     if len(data) < end:
         return Incomplete(end)
     body = data[_SEGMENT.size : end]
     if _checksum(data[: _SEGMENT.size - 8], body) != checksum:
         return CorruptRecord("checksum of the segment header is wrong")
     try:
-        schema = _schema_of(body[name_size:])
+        schema = _schema_of(data[_SEGMENT.size + name_size : owners_at])
         stream = body[:name_size].decode()
     except (pa.ArrowException, UnicodeDecodeError, ValueError, OSError, EOFError) as error:
         return CorruptRecord(f"segment header: {error}")
-    return SegmentHeader(stream, incarnation, first_id, schema, _aligned(end))
+    pairs = [(Incarnation(i), first) for i, first in _OWNER.iter_unpack(data[owners_at:end])]
+    if any(a[1] >= b[1] for a, b in itertools.pairwise(pairs)):
+        return CorruptRecord("owners of the log out of order")
+    owners = chained(pairs) if pairs else ()
+    return SegmentHeader(stream, incarnation, first_id, schema, _aligned(end), owners)
 
 
 @lru_cache(maxsize=_SCHEMAS_KNOWN)
@@ -243,7 +258,7 @@ def records_of(segment: memoryview) -> Iterator[tuple[LogRecord, int]]:
     Raises:
         ValueError: It has no whole header.
     """
-    header = decode_segment_header(bytes(segment[:_HEADER_READ]))
+    header = decode_segment_header(bytes(segment[:HEADER_READ_BYTES]))
     if isinstance(header, Incomplete):
         header = decode_segment_header(bytes(segment[: header.needed]))
     if not isinstance(header, SegmentHeader):
@@ -254,31 +269,11 @@ def records_of(segment: memoryview) -> Iterator[tuple[LogRecord, int]]:
         yield record, at
 
 
-def live_segments(
-    places: Iterable[tuple[Incarnation, int]],
-) -> dict[tuple[Incarnation, int], int]:
-    """Which segments of a log count, by id, and up to where.
-
-    Args:
-        places: (incarnation, first id) of every segment.
-
-    Returns:
-        For those that count the id from which a segment of a later writer supersedes them.
-    """
-    live: dict[tuple[Incarnation, int], int] = {}
-    superseded_from = NO_ID
-    for incarnation, first_id in sorted(places, reverse=True):
-        if first_id < superseded_from:
-            live[(incarnation, first_id)] = superseded_from
-            superseded_from = first_id
-    return dict(reversed(live.items()))
-
-
-def has_record_beyond(data: memoryview, offset: int, schema: pa.Schema) -> bool:
+def has_record_beyond(data: memoryview, offset: int, schema: pa.Schema | None) -> bool:
     """Whether a whole record follows the bytes at `offset` that are none, so that they are damage.
 
     A crash of the machine tears off what was not durable, and nobody relies on that. Damage with
-    good records behind it is something else.
+    good records behind it is something else. Without a schema their checksums alone are looked at.
     """
     return any(
         bytes(data[at : at + len(RECORD_MAGICS[0])]) in RECORD_MAGICS

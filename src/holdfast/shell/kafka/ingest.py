@@ -122,6 +122,7 @@ class KafkaIngest:
         self._place = place
         self._incarnation = incarnation
         self.begun_at = self._writer.next_id
+        self.owners = self._writer.owners  # of the log
         self.durable_before = self._writer.next_id  # the reader may show ids before it
         self.boundary_us = self._writer.boundary_us  # durable too
         self.floor_us = BEGINNING_US  # what the reader was told that an idle instance may promise

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.queues.idle_floor import Reached
+from holdfast.core.wire.log_owners import read_in_vain
 from holdfast.shell.kafka.ingest import KafkaIngest, TopicReading
 from holdfast.shell.sources.base import SourceRows
 from holdfast.shell.sources.log_source import LogSourceSpec
@@ -65,11 +66,16 @@ class KafkaReader:
             return
         spec = self._spec
         self._ingest = KafkaIngest(spec.reading, spec.place, incarnation, self._waker.wake)
-        if self._read_before > self._ingest.begun_at:
+        lost = read_in_vain(self._log.read_of, self._read_before, self._ingest.owners)
+        if lost is None and self._read_before > self._ingest.begun_at:
+            lost = self._ingest.begun_at
+        if lost is not None:
             raise LogSuperseded(
-                f"{self._spec.place} has lost tuples from {self._ingest.begun_at} on, which this "
-                "replica has read"
+                f"{self._spec.place} has lost tuples from {lost} on, which this replica has read"
             )
+        # What a zombie wrote up to now may have been read ahead; what is read from now on is not.
+        self._log.close()
+        self._log = LogSourceSpec(spec.place, "stream").follow()
 
     @property
     def trouble(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.model.tuples import TupleBatch, TupleType
+from holdfast.core.wire.log_owners import Place
 from holdfast.shell.sources.base import SourceReader, SourceRows
 from holdfast.shell.sources.read_ahead import ReadAhead
 from holdfast.shell.storage.commit_store import COMMITS
@@ -55,7 +56,7 @@ class LogSourceSpec:
         """Open the log."""
         return self.follow() if self.speed is None else PacedReader(self)
 
-    def follow(self) -> SourceReader:
+    def follow(self) -> LogSourceReader | ReadAhead:
         """Read as fast as may be; ahead of what is asked for, where every look is a request."""
         reader = LogSourceReader(self)
         return ReadAhead(reader) if is_remote(self.path) else reader
@@ -145,6 +146,11 @@ class LogSourceReader:
         """Rows of an ingest log that have been read, late ones too; None: nobody counts."""
         return getattr(self._reader, "rows_read", None)
 
+    @property
+    def read_of(self) -> list[Place]:
+        """Of which incarnations tuples were read, each from an id on, since ids were in order."""
+        return [] if self._reader is None else list(self._reader.read_of)
+
     def _open(self, from_id: int) -> Any:
         spec = self._spec
         if spec.kind == "ingest":
@@ -152,7 +158,7 @@ class LogSourceReader:
                 *(spec.path, spec.partition, spec.partitions, from_id),
                 is_in_records=spec.is_in_records,
             )
-        return open_reader(spec.path, from_id)
+        return open_reader(spec.path, from_id, is_tailing=True)
 
     def close(self) -> None:
         """See `SourceReader.close`."""

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 
 from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.wire.log_owners import Place
 from holdfast.shell.sources.base import SourceReader, SourceRows
 from holdfast.shell.transport.waker import Waker
 
@@ -113,6 +114,12 @@ class ReadAhead:
             rows: int | None = getattr(self._reader, "rows_read", None)
             waiting = sum(batch.count for some in self._waiting for batch in some.batches)
             return None if rows is None else max(0, rows - waiting)
+
+    @property
+    def read_of(self) -> list[Place]:
+        """As of the reader beneath, with what waits to be taken."""
+        found: list[Place] = getattr(self._reader, "read_of", [])
+        return found
 
     def _has_room(self) -> bool:
         return self._is_closing or self._waiting_bytes < _AHEAD_BYTES

@@ -36,7 +36,7 @@ from holdfast.core.queues.recording import IngestFile
 from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilters
 from holdfast.shell.spark.watermarks import origin_of_batch, watermark_of_batch
 from holdfast.shell.storage import ingest_log
-from holdfast.shell.storage.errors import StorageError, UnknownStream
+from holdfast.shell.storage.errors import StorageError, TuplesMissing, UnknownStream
 from holdfast.shell.storage.ingest_log import IngestLogReader, IngestMeta
 from holdfast.shell.storage.log_follower import LogFollower, LoggedBatch
 from holdfast.shell.storage.logs import open_reader
@@ -268,10 +268,15 @@ class HoldfastSource(DataSource):
 
 
 class _Range(InputPartition):
-    """Ids [start, end) of one partition; `end` None means all there is."""
+    """Ids [start, end) of one partition; `end` None means all there is.
 
-    def __init__(self, partition: int, start: int, end: int | None) -> None:
-        self.partition, self.start, self.end = partition, start, end
+    `is_there`: the log has held all of them.
+    """
+
+    def __init__(
+        self, partition: int, start: int, end: int | None, *, is_there: bool = False
+    ) -> None:
+        self.partition, self.start, self.end, self.is_there = partition, start, end, is_there
 
 
 def _before(end: int, batch: LoggedBatch) -> LoggedBatch | None:
@@ -293,6 +298,7 @@ class _Rows:
         self._is_late = _is_true(options, "late")
 
     def read(self, part: _Range) -> Iterator[pa.RecordBatch]:
+        """The rows of a range. Raises `TuplesMissing` if the log ends before what was there."""
         reader = self.log.open(part.partition, part.start)
         while part.end is None or reader.next_id < part.end:
             batches = reader.poll()
@@ -309,6 +315,9 @@ class _Rows:
                 if self._has_types or kept.tuple_type is TupleType.STABLE:
                     yield self._shaped(kept, part.partition)
         reader.close()
+        if part.is_there and part.end is not None and reader.next_id < part.end:
+            place = os.path.join(self.log.path, str(part.partition))
+            raise TuplesMissing(place, reader.next_id, part.end)
 
     def _shaped(self, logged: LoggedBatch, partition: int) -> pa.RecordBatch:
         count = logged.count
@@ -406,7 +415,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return [
-            _Range(int(name), start.get(name, 0), next_id)
+            _Range(int(name), start.get(name, 0), next_id, is_there=True)
             for name, next_id in end.items()
             if next_id > start.get(name, 0)
         ]

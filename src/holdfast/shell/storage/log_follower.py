@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.model.tuples import TupleType
+from holdfast.core.wire.log_owners import Place
 from holdfast.core.wire.log_records import LogRecord, RecordKind
 from holdfast.shell.storage.errors import TuplesMissing
 
@@ -36,6 +37,8 @@ class LogFollower(abc.ABC):
         self.next_id = from_id
         self.boundary_us = BEGINNING_US
         self.ended = False
+        self.read_of: list[Place] = []
+        """Of which incarnation tuples were read, each from an id on."""
 
     @abc.abstractmethod
     def _next(self) -> LogRecord | None:
@@ -94,7 +97,8 @@ class LogFollower(abc.ABC):
     def _accept(self, record: LogRecord) -> LoggedBatch | None:
         """The part of a record that is new and was not superseded."""
         limit = self._superseded_from()
-        if record.first_id > limit or (record.batch is not None and record.first_id == limit):
+        counts_at_limit = record.kind is RecordKind.BOUNDARY  # A successor says an end again.
+        if record.first_id > limit or (record.first_id == limit and not counts_at_limit):
             return None
         if record.first_id > self.next_id:
             raise TuplesMissing(self._place, self.next_id, record.first_id)
@@ -114,6 +118,8 @@ class LogFollower(abc.ABC):
             batch, first_id = batch.slice(self.next_id - first_id), self.next_id
         self.boundary_us = max(self.boundary_us, boundary_us)
         self.next_id = first_id + batch.num_rows
+        if batch.num_rows and (not self.read_of or self.read_of[-1][0] != record.incarnation):
+            self.read_of.append((Incarnation(record.incarnation), first_id))
         return LoggedBatch(
             record.tuple_type,
             record.incarnation,

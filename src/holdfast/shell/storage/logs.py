@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from holdfast.core.wire.log_owners import Owners
 from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.part_log import PartLogWriter
 from holdfast.shell.storage.part_log_reader import PartLogReader
@@ -45,19 +46,36 @@ class LogWriter(Protocol):
     def close(self) -> None: ...
 
 
+class OpenedLog(LogWriter, Protocol):
+    """A log that was taken over.
+
+    Attributes:
+        owners: Of the log: whose tuples were found, and the writer.
+    """
+
+    owners: Owners
+
+
 def open_reader(
-    place: str, from_id: int = 0, *, is_sole: bool = False, is_finished: bool = False
+    place: str,
+    from_id: int = 0,
+    *,
+    is_sole: bool = False,
+    is_finished: bool = False,
+    is_tailing: bool = False,
 ) -> LogFollower:
-    """Follow a log.
+    """Follow a log. What it does not find when it is asked was not there then.
 
     Args:
         place: Its folder or URL.
         from_id: The first tuple wanted.
         is_sole: As its writer was told.
         is_finished: Nobody writes to it any more.
+        is_tailing: It will be asked again and again: where each look is a request to a store, it
+            may find what is there a little later.
     """
     if is_remote(place):
-        return PartLogReader(place, from_id, is_sole=is_sole)
+        return PartLogReader(place, from_id, is_sole=is_sole, is_tailing=is_tailing)
     return StreamLogReader(local_path(place), from_id, is_finished=is_finished)
 
 
@@ -72,7 +90,7 @@ def open_writer(
     is_lasting: bool = True,
     narrows: bool = False,
     tail: StreamLogReader | None = None,
-) -> LogWriter:
+) -> OpenedLog:
     """Go on writing a log.
 
     Args:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,8 +19,19 @@ import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.wire import log_parts, log_records
-from holdfast.core.wire.log_parts import Owner, Part, PartName, StoredPart
-from holdfast.core.wire.log_records import CorruptRecord, Incomplete, RecordKind
+from holdfast.core.wire.log_opening import OpenedLater
+from holdfast.core.wire.log_owners import SOLE, Owners
+from holdfast.core.wire.log_parts import StoredPart
+from holdfast.core.wire.log_records import RecordKind
+from holdfast.core.wire.part_marks import PartDamaged
+from holdfast.core.wire.part_writing import OtherSchema, merge_parts, open_parts
+from holdfast.core.wire.steps import run
+from holdfast.core.wire.store_steps import (
+    ChangesTooFast,
+    PutObject,
+    StoreAnswer,
+    StoreRequest,
+)
 from holdfast.shell.storage.errors import (
     SchemaMismatch,
     StorageError,
@@ -27,6 +39,7 @@ from holdfast.shell.storage.errors import (
     WrittenByOther,
 )
 from holdfast.shell.storage.places import store_at
+from holdfast.shell.storage.store_performer import perform_in
 from holdfast.shell.stores.base import (
     NameTaken,
     ObjectMissing,
@@ -86,6 +99,7 @@ class PartLogWriter:
         self.boundary_us = BEGINNING_US
         self.has_ended = False
         self.next_id = first_id or 0
+        self.owners: Owners = SOLE
         self._waiting: list[_Waiting] = []
         self._waiting_bytes = 0
         self._waiting_from = 0
@@ -93,62 +107,44 @@ class PartLogWriter:
         self._lock = threading.Lock()  # over what waits
         self._storing = threading.Lock()  # one part at a time, in order
         self._parts: list[StoredPart] = []  # changed by who holds `_storing`
+        self._number = 0  # of the next part, after others without a tuple
         self._due_s = 0.0
         if not is_sole:
-            self._find_end()
-            self._put(log_parts.mark_name(self.next_id, incarnation), self._encoded(self.next_id))
+            self._open()
         self._waiting_from = self.next_id
         if self.has_ended:  # Said again, for readers that start here.
             self._is_end_due = True
             self.sync(at_once=True)
 
-    def _find_end(self) -> None:
-        """Where the log ends; the newest writer that has left something whole says."""
-        marks = self._store.names(log_parts.MARKS)
-        newest = log_parts.newest_incarnation(marks)
-        if newest >= self._incarnation:
-            raise WrittenByOther(self._path, newest, self._incarnation)
-        for owner in reversed(log_parts.owners(marks)):
-            names = self._store.names(log_parts.folder_of(owner.incarnation))
-            parts = [part for name in names if (part := log_parts.parse_part(name))]
-            newest_first = sorted(parts, key=lambda part: part.first_id, reverse=True)
-            mark = log_parts.mark_name(owner.first_id, owner.incarnation)
-            for name in [*map(str, newest_first), mark]:
-                if self._ends_in(name, owner):
-                    return
-
-    def _ends_in(self, name: str, owner: Owner) -> bool:
-        """Take over the end of the log from the owner's last part; False if it says nothing."""
-        part = log_parts.decode_part(self._store.read(name))
-        if isinstance(part, Incomplete):
-            return False
-        if isinstance(part, CorruptRecord):
-            raise StreamLogCorrupt(f"{self._path}/{name}", 0, part.reason)
-        if part.corrupt is not None:
-            at, reason = part.corrupt
-            raise StreamLogCorrupt(f"{self._path}/{name}", at, reason.reason)
-        if not part.header.schema.equals(self._schema):
+    def _open(self) -> None:
+        """Find the end of the log and put a mark there."""
+        steps = open_parts(self._stream, self._incarnation, self._schema, self.next_id)
+        try:
+            begun = run(steps, self._perform)
+        except OpenedLater as later:
+            raise WrittenByOther(self._path, later.incarnation, self._incarnation) from later
+        except OtherSchema as other:
             raise SchemaMismatch(
-                f"{self._path} holds {part.header.schema}, which differs from {self._schema}"
-            )
-        end = log_parts.end_of(part, owner.superseded_from)
-        if end is None:
-            return False
-        self.next_id, self.boundary_us, self.has_ended = end
-        return True
+                f"{self._path} holds {other.schema}, which differs from {self._schema}"
+            ) from other
+        except PartDamaged as damaged:
+            raise self._corrupt(damaged) from damaged
+        except ChangesTooFast as changes:
+            raise StorageError(
+                f"{self._path}/{changes} was listed again and again, and no two listings agreed; "
+                "the store must list what was put before"
+            ) from changes
+        self.next_id, self.boundary_us = begun.end.next_id, begun.end.boundary_us
+        self.has_ended, self.owners = begun.end.has_ended, begun.owners
 
-    def _encoded(self, first_id: int) -> list[bytes | pa.Buffer]:
-        """A mark, or a part without tuples."""
-        return log_parts.encode_part(
-            self._stream,
-            self._incarnation,
-            self._schema,
-            first_id,
-            [],
-            first_id,
-            self.boundary_us,
-            has_ended=self.has_ended,
-        )
+    def _corrupt(self, damaged: PartDamaged) -> StreamLogCorrupt:
+        return StreamLogCorrupt(f"{self._path}/{damaged.name}", damaged.offset, damaged.reason)
+
+    def _perform(self, request: StoreRequest) -> StoreAnswer:
+        if isinstance(request, PutObject):
+            self._put(request.name, request.parts)
+            return None
+        return perform_in(self._store, request)
 
     def append(
         self,
@@ -228,16 +224,27 @@ class PartLogWriter:
             boundary_us,
             has_ended=has_ended,
         )
-        self._put(str(PartName(self._incarnation, first_id, None)), parts)
+        last = self._parts[-1] if self._parts else None
+        is_empty = last is not None and last.first_id == last.end == first_id
+        stored = StoredPart(first_id, end, size, number=self._number)
+        self._put(str(stored.name(self._incarnation)), parts)
         with self._lock:
             del self._waiting[:count]
             self._waiting_bytes -= size
             self._waiting_from = end
             self._is_end_due = self._is_end_due and not has_ended
-        self._parts.append(StoredPart(first_id, end, size))
+        self._number = 0 if end > first_id else self._number + 1
+        if last is not None and is_empty:  # This one says what it said, and more.
+            self._parts.pop()
+            self._forget(last)
+        self._parts.append(stored)
         return True
 
-    def _put(self, name: str, parts: list[bytes | pa.Buffer]) -> None:
+    def _forget(self, part: StoredPart) -> None:
+        with suppress(StoreUnavailable):  # What stays costs room and nothing else.
+            self._store.delete(str(part.name(self._incarnation)))
+
+    def _put(self, name: str, parts: Sequence[bytes | pa.Buffer]) -> None:
         """Store an object of which this writer is the only one to know the name.
 
         1. An attempt stores it, and its answer is lost. 2. The next finds the name taken. What is
@@ -276,51 +283,23 @@ class PartLogWriter:
         """Merge small parts if there are many; that the store is away is no error."""
         with self._storing:
             while wanted := log_parts.to_merge(self._parts):
+                steps = merge_parts(self._stream, self._incarnation, self._schema, wanted)
                 try:
-                    self._merge(wanted)
+                    merged = run(steps, self._perform)
                 except StoreUnavailable:
                     return
-
-    def _merge(self, wanted: list[StoredPart]) -> None:
-        first_id, end = wanted[0].first_id, wanted[-1].end
-        body: list[bytes | pa.Buffer] = []
-        boundary_us = BEGINNING_US
-        for part in wanted:
-            name = str(self._name_of(part))
-            data = self._store.read(name)
-            records, last = log_parts.body_of(data), log_parts.decode_part(data)
-            if isinstance(records, CorruptRecord) or not isinstance(last, Part) or not last.end:
-                raise StreamLogCorrupt(f"{self._path}/{name}", 0, "it is not what was stored")
-            body.append(pa.py_buffer(records))
-            boundary_us = last.end.boundary_us
-            if last.end.kind is RecordKind.END:
-                return  # It is the last; nothing is gained any more.
-        parts = log_parts.encode_part(
-            self._stream,
-            self._incarnation,
-            self._schema,
-            first_id,
-            body,
-            end,
-            boundary_us,
-            has_ended=False,
-        )
-        merged = StoredPart(
-            first_id, end, sum(p.size for p in wanted), wanted[0].level + 1, is_merged=True
-        )
-        self._put(str(self._name_of(merged)), parts)
-        self._parts[-len(wanted) :] = [merged]
-        for part in wanted:
-            self._store.delete(str(self._name_of(part)))
-
-    def _name_of(self, part: StoredPart) -> PartName:
-        return PartName(self._incarnation, part.first_id, part.end if part.is_merged else None)
+                except PartDamaged as damaged:
+                    raise self._corrupt(damaged) from damaged
+                if merged is None:
+                    return
+                self._parts[-len(wanted) :] = [merged]
 
     def skip_to(self, first_id: int) -> None:
         """Go on at a later id; nobody will read what comes before it."""
         with self._storing, self._lock:
             self._waiting.clear()
             self._waiting_bytes = 0
+            self._number = self._number if first_id == self._waiting_from else 0
             self._waiting_from = self.next_id = first_id
         self.trim(first_id)
 
@@ -330,8 +309,7 @@ class PartLogWriter:
             gone = [part for part in self._parts if part.end <= before]
             self._parts = [part for part in self._parts if part.end > before]
         for part in gone:
-            with suppress(StoreUnavailable):  # What stays costs room and nothing else.
-                self._store.delete(str(self._name_of(part)))
+            self._forget(part)
 
     def close(self) -> None:
         """Let go of the store; what was not synced is dropped."""

@@ -56,7 +56,7 @@ class RoundLogWriter:
 
 def read_rounds(place: str, from_number: int, to_number: int) -> tuple[Round, ...]:
     """The rounds [from_number, to_number). Raises `TuplesMissing` if the log lacks one."""
-    follower = RoundLogReader(place, from_number)
+    follower = RoundLogReader(place, from_number, is_tailing=False)
     try:
         rounds: tuple[Round, ...] = ()
         while len(rounds) < to_number - from_number:
@@ -72,9 +72,9 @@ def read_rounds(place: str, from_number: int, to_number: int) -> tuple[Round, ..
 class RoundLogReader:
     """Follows a round log."""
 
-    def __init__(self, place: str, from_number: int) -> None:
-        """Begin at a round."""
-        self._reader = open_reader(place, from_number)
+    def __init__(self, place: str, from_number: int, *, is_tailing: bool = True) -> None:
+        """Begin at a round; see `open_reader`."""
+        self._reader = open_reader(place, from_number, is_tailing=is_tailing)
 
     def poll(self) -> tuple[Round, ...]:
         """What has come, perhaps nothing."""

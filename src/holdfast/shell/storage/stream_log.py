@@ -1,9 +1,9 @@
 """The stream log: an append-only, segmented file log of tuples, readable while it is written.
 
 A log is a folder of segments named `<first id>-<incarnation>.seg`. Each is created exclusively and
-appended to by one writer. A writer that opens a log finds its end and begins a new segment there;
-a segment of a later incarnation supersedes whatever earlier incarnations hold from its first id on.
-So a writer that was replaced without knowing it can do no harm: nobody reads what it still writes.
+appended to by one writer. A writer that opens a log finds its end and begins a new segment there,
+which names the owners of the log (core/wire/log_owners.py). So a writer that was replaced without
+knowing it can do no harm: nobody reads what it still writes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,26 @@ import pyarrow as pa
 from holdfast.core.model.ids import BEGINNING_US, NO_ID, Incarnation
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.wire import log_records as records
-from holdfast.core.wire.log_records import CorruptRecord, Incomplete, LogRecord, RecordKind
+from holdfast.core.wire.log_opening import (
+    BeginAt,
+    FindEnd,
+    LogEnd,
+    LookAtOwners,
+    OpenAnswer,
+    OpenedLater,
+    OpenRequest,
+    OwnersSeen,
+    open_log,
+)
+from holdfast.core.wire.log_owners import Owner, Owners, Place, live_segments, owners_of
+from holdfast.core.wire.log_records import (
+    CorruptRecord,
+    Incomplete,
+    LogRecord,
+    RecordKind,
+    SegmentHeader,
+)
+from holdfast.core.wire.steps import run
 from holdfast.shell.storage.errors import (
     SchemaMismatch,
     StorageError,
@@ -55,17 +74,80 @@ class Segment:
     superseded_from: int
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A folder of segments, as it was found.
+
+    Attributes:
+        newest: Incarnation that has begun a segment, or is about to.
+        owners: Whose tuples count.
+        live: All segments whose tuples count, in order of ids.
+        is_settled: Whether nobody was about to begin.
+    """
+
+    newest: int
+    owners: Owners
+    live: list[Segment]
+    is_settled: bool
+
+
+class SegmentFolder:
+    """Lists the segments of a folder. What a segment says of the owners is read once."""
+
+    def __init__(self, folder: Path) -> None:
+        """The folder need not exist yet."""
+        self._folder = folder
+        self._said: dict[Place, Owners] = {}
+
+    def listed(self) -> Listing:
+        """What is there. Raises `StreamLogCorrupt` if the newest segment's header is damaged."""
+        found: dict[Place, Path] = {}
+        for name in _names(self._folder):
+            first, _, writer = name.removesuffix(_SUFFIX).partition("-")
+            if name.endswith(_SUFFIX) and first.isdigit() and writer.isdigit():
+                found[(Incarnation(int(writer)), int(first))] = self._folder / name
+        owners = owners_of(found, lambda place: self._owners_in(place, found[place]))
+        live = [
+            Segment(found[place], place[1], place[0], superseded_from)
+            for place, superseded_from in live_segments(found, owners).items()
+        ]
+        newest = max((incarnation for incarnation, _ in found), default=0)
+        is_settled = not owners or owners[-1].incarnation == newest
+        return Listing(newest, owners, live, is_settled and bool(owners) == bool(found))
+
+    def _owners_in(self, place: Place, path: Path) -> Owners | None:
+        """What a segment's header says; None as long as there is none."""
+        if place in self._said:
+            return self._said[place]
+        try:
+            header = _header_of(path)
+        except FileNotFoundError:  # Trimmed just now.
+            return None
+        if isinstance(header, CorruptRecord) and records.has_record_beyond(
+            memoryview(path.read_bytes()), 0, None
+        ):
+            raise StreamLogCorrupt(str(path), 0, header.reason)
+        if not isinstance(header, SegmentHeader):
+            return None
+        self._said[place] = header.owners
+        return header.owners
+
+
 def segments(folder: Path) -> list[Segment]:
     """All segments whose tuples count, in order of ids."""
-    found: dict[tuple[Incarnation, int], Path] = {}
-    for name in _names(folder):
-        first, _, writer = name.removesuffix(_SUFFIX).partition("-")
-        if name.endswith(_SUFFIX) and first.isdigit() and writer.isdigit():
-            found[(Incarnation(int(writer)), int(first))] = folder / name
-    return [
-        Segment(found[(incarnation, first_id)], first_id, incarnation, superseded_from)
-        for (incarnation, first_id), superseded_from in records.live_segments(found).items()
-    ]
+    return SegmentFolder(folder).listed().live
+
+
+def _header_of(path: Path) -> SegmentHeader | CorruptRecord | Incomplete:
+    """A segment's header, as far as it is there. Raises `FileNotFoundError`."""
+    file = open_regular(path)
+    try:
+        header = records.decode_segment_header(os.pread(file, records.HEADER_READ_BYTES, 0))
+        if isinstance(header, Incomplete):
+            header = records.decode_segment_header(os.pread(file, header.needed, 0))
+        return header
+    finally:
+        os.close(file)
 
 
 def _names(folder: Path) -> list[str]:
@@ -101,6 +183,7 @@ class _SegmentReader:
         self.offset = 0
         self._buffer: bytes | mmap.mmap = b""
         self._buffer_at = 0
+        self.fills = 0  # how often more was read
         self.schema: pa.Schema | None = None
         self.corrupt: CorruptRecord | None = None
 
@@ -156,6 +239,7 @@ class _SegmentReader:
         elif os.fstat(self._file).st_size > self._buffer_at + len(self._buffer):
             self._buffer = os.pread(self._file, max(needed, _READ_BYTES), self.offset)
             self._buffer_at = self.offset
+            self.fills += 1
         return len(self._buffer) - (self.offset - self._buffer_at) >= needed
 
     def _mapped(self, size: int) -> bytes | mmap.mmap:
@@ -168,7 +252,7 @@ class _SegmentReader:
 
     def has_record_beyond(self) -> bool:
         """Whether a whole record follows what is corrupt, so that it is no torn end."""
-        if self.schema is None or self.offset >= self.segment.path.stat().st_size:
+        if self.offset >= self.segment.path.stat().st_size:
             return False
         data = memoryview(self.segment.path.read_bytes())
         return records.has_record_beyond(data, self.offset, self.schema)
@@ -195,9 +279,11 @@ class StreamLogReader(LogFollower):
         self._skips = skips
         self._is_finished = is_finished
         self._folder = Path(path)
+        self._segments = SegmentFolder(self._folder)
         self._reader: _SegmentReader | None = None
         self._limit = NO_ID
         self._limit_of: list[Segment] = []  # what was listed when it was looked up
+        self._looked_after = -1  # how often the segment had been read when the folder was listed
         self._live: list[Segment] = []
         self._listed_at_s = 0.0
         self._changed_ns = 0  # the folder, before it was listed
@@ -222,7 +308,7 @@ class StreamLogReader(LogFollower):
             return record
         return None
 
-    def _listed(self) -> list[Segment]:
+    def _listed(self, *, at_once: bool = False) -> list[Segment]:
         """All segments; listed anew if the folder has changed, and now and then in any case.
 
         A file system's clock may stand still between two changes.
@@ -230,9 +316,11 @@ class StreamLogReader(LogFollower):
         if self._is_finished and self._live:
             return self._live
         now_s, changed_ns = time.monotonic(), _changed_ns(self._folder)
-        if changed_ns != self._changed_ns or now_s - self._listed_at_s > _LIST_INTERVAL_S:
-            self._live = segments(self._folder)
-            self._listed_at_s, self._changed_ns = now_s, changed_ns
+        is_old = now_s - self._listed_at_s > _LIST_INTERVAL_S
+        if at_once or is_old or changed_ns != self._changed_ns:
+            found = self._segments.listed()
+            self._live, self._listed_at_s = found.live, now_s
+            self._changed_ns = changed_ns if found.is_settled else 0
         return self._live
 
     def _open(self) -> bool:
@@ -248,21 +336,13 @@ class StreamLogReader(LogFollower):
         return False
 
     def _opened(self, segment: Segment) -> _SegmentReader:
+        self._looked_after = -1
         return _SegmentReader(segment, skips=self._skips, is_finished=self._is_finished)
 
     def _move_on(self, reader: _SegmentReader, live: list[Segment]) -> bool:
         """At the end of a segment: whether a later one goes on from here."""
-        successor = next(
-            (
-                s
-                for s in live
-                if s.first_id <= self.next_id < s.superseded_from
-                and s.path != reader.segment.path
-                and (s.incarnation, s.first_id)
-                > (reader.segment.incarnation, reader.segment.first_id)
-            ),
-            None,
-        )
+        holder = next((s for s in live if s.first_id <= self.next_id < s.superseded_from), None)
+        successor = None if holder is None or holder.path == reader.segment.path else holder
         if successor is None:
             if reader.corrupt is not None and reader.has_record_beyond():
                 raise StreamLogCorrupt(
@@ -303,9 +383,13 @@ class StreamLogReader(LogFollower):
         """The id from which a later incarnation writes.
 
         1. The reader opens the newest segment. 2. Its writer is replaced; the successor begins a
-        segment. 3. The former writer, a zombie, goes on. What it writes from then on is not read.
+        segment. 3. The former writer, a zombie, goes on. What it writes from then on is not read:
+        the folder is listed after every look into the segment.
         """
-        reader, live = self._reader, self._listed()
+        reader = self._reader
+        fills = 0 if reader is None else reader.fills
+        live = self._listed(at_once=fills != self._looked_after)
+        self._looked_after = fills
         if reader is not None and live is not self._limit_of:
             mine = [s for s in live if s.path == reader.segment.path]
             self._limit = mine[0].superseded_from if mine else reader.segment.first_id
@@ -382,32 +466,46 @@ class StreamLogWriter:
             raise storage_error(error, path) from error
         self._schema = schema
         self._stream = stream
-        self._incarnation = incarnation
+        self._incarnation = Incarnation(incarnation)
         self._segment_bytes = segment_bytes
         self._is_lasting = is_lasting
         self._narrows = narrows
         self.boundary_us = BEGINNING_US
         self.has_ended = False
         self.next_id = first_id or 0
-        self._find_end(tail)
-        if tail is not None:
-            tail.close()
+        self.owners: Owners = ()
         self._file = -1
         self._size = 0
         self._synced_bytes = 0  # of the segment
         self._switching = threading.Lock()  # Another thread may sync.
-        self._begin_segment()
-        if self.has_ended:  # Said again, for readers that start here.
-            self._write(RecordKind.END, TupleType.BOUNDARY, 2**63 - 1, 0, None)
+        self._open(tail)
+        if tail is not None:
+            tail.close()
 
-    def _find_end(self, tail: StreamLogReader | None) -> None:
-        existing = segments(self._folder)
-        if not existing:
-            return
-        last = existing[-1]
-        if last.incarnation >= self._incarnation:
-            raise WrittenByOther(self._folder, last.incarnation, self._incarnation)
-        for segment in reversed(existing):
+    def _open(self, tail: StreamLogReader | None) -> None:
+        """Find the end and begin there; the steps are those of core/wire/log_opening.py."""
+        found = SegmentFolder(self._folder).listed()
+
+        def perform(request: OpenRequest) -> OpenAnswer:
+            match request:
+                case LookAtOwners():
+                    return OwnersSeen(found.newest, found.owners)
+                case FindEnd():
+                    return self._end_of(request.owner, found.live, tail)
+                case BeginAt():
+                    self._begin(request)
+            return None
+
+        try:
+            run(open_log(self._incarnation, self.next_id), perform)
+        except OpenedLater as later:
+            raise WrittenByOther(self._folder, later.incarnation, self._incarnation) from later
+
+    def _end_of(
+        self, owner: Owner, live: list[Segment], tail: StreamLogReader | None
+    ) -> LogEnd | None:
+        """Where an owner's tuples end, made durable."""
+        for segment in reversed([s for s in live if s.incarnation == owner.incarnation]):
             # A tail elsewhere may have seen less, and what a zombie has written since.
             if tail is not None and tail.is_in(segment):
                 reader = tail
@@ -419,17 +517,28 @@ class StreamLogWriter:
                 )
             reader.skip_to_end()
             reader.require_end()
-            self.next_id, self.boundary_us = reader.next_id, reader.boundary_us
-            self.has_ended = reader.ended
+            end = LogEnd(reader.next_id, reader.boundary_us, reader.ended)
             reader.close()
             sync_path(segment.path)  # Its writer may have died before it did.
-            if self.has_ended or self.boundary_us > BEGINNING_US:
-                return  # An empty newest segment says nothing; the one before it does.
+            if end.has_ended or end.boundary_us > BEGINNING_US or end.next_id > segment.first_id:
+                return end  # An empty newest segment may say nothing; the one before it does.
+        return None
+
+    def _begin(self, begin: BeginAt) -> None:
+        """Begin a segment that says where the log stands."""
+        self.next_id, self.boundary_us = begin.end.next_id, begin.end.boundary_us
+        self.has_ended = begin.end.has_ended
+        self.owners = begin.owners
+        self._begin_segment()
+        if self.has_ended:
+            self._write(RecordKind.END, TupleType.BOUNDARY, 2**63 - 1, 0, None)
+        elif self.boundary_us > BEGINNING_US:
+            self._write(RecordKind.BOUNDARY, TupleType.BOUNDARY, self.boundary_us, 0, None)
 
     def _begin_segment(self) -> None:
         path = self._folder / f"{self.next_id:020d}-{self._incarnation:010d}.seg"
         header = records.encode_segment_header(
-            self._stream, self._incarnation, self.next_id, self._schema, narrows=self._narrows
+            self._stream, self._incarnation, self.next_id, self._schema, self.owners
         )
         with self._switching:
             if self._file >= 0:

@@ -1,0 +1,137 @@
+"""Races at a log of parts, by seed; and whether the simulator would notice."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from holdfast.core.wire import log_parts, part_marks, part_reading, part_writing
+from holdfast.core.wire.log_owners import by_incarnation
+from holdfast.core.wire.part_reading import PartReading
+from holdfast.core.wire.store_steps import PutObject
+from holdfast.sim.log_races import race
+
+SEEDS = 80
+MUTANT_SEEDS = 200
+
+
+def test_whoever_opens_merges_and_reads_at_the_same_time_nothing_is_lost() -> None:
+    outcomes = [race(seed) for seed in range(SEEDS)]
+    shown = [f"seed {o.seed}: {o.violation}" for o in outcomes if o.invariant is not None]
+    assert not shown, "\n".join(shown)
+    reached: Counter[str] = Counter()
+    for outcome in outcomes:
+        reached.update(outcome.reached)
+    for situation in (
+        "parts merged",
+        "part of a zombie",
+        "mark of a slow opener",
+        "listing of what was never there at once",
+        "writer died while it put an object",
+    ):
+        assert reached[situation], situation
+
+
+def test_the_same_seed_gives_the_same_race() -> None:
+    assert [race(seed) for seed in range(5)] == [race(seed) for seed in range(5)]
+
+
+def _later_incarnations_hold_from_their_first_ids(_: Any) -> Any:
+    return lambda places, said: by_incarnation(p for p in places if said(p) is not None)
+
+
+def _look_at_the_marks_before_reading_alone(original: Any) -> Any:
+    def read(self: PartReading, name: Any, owner: Any, next_id: int) -> Any:
+        look, self._look_at_marks = self._look_at_marks, _nothing  # type: ignore[method-assign]
+        found = yield from original(self, name, owner, next_id)
+        self._look_at_marks = look  # type: ignore[method-assign]
+        return found
+
+    return read
+
+
+def _nothing() -> Any:
+    yield from ()
+
+
+def _look_surely_never(original: Any) -> Any:
+    return lambda self, next_id, is_sure: original(self, next_id, is_sure=False)
+
+
+def _take_the_newest_name_for_the_last_part(_: Any) -> Any:
+    return lambda parts: max(parts, key=lambda part: part.first_id)
+
+
+def _delete_before_what_was_merged_is_there(original: Any) -> Any:
+    def merge(*arguments: Any) -> Any:
+        steps = original(*arguments)
+        put, answer = None, None
+        while True:
+            try:
+                request = steps.send(answer)
+            except StopIteration as end:
+                if put is not None:
+                    yield put
+                return end.value
+            if isinstance(request, PutObject):
+                put, answer = request, None
+            else:
+                answer = yield request
+
+    return merge
+
+
+def _take_what_was_merged_for_whole(original: Any) -> Any:
+    return lambda name, data, owner, schema, is_merged=False: original(name, data, owner, schema)
+
+
+MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any], set[str]]] = {
+    "a later incarnation holds from its first id on": (
+        *(part_marks, "owners_of", _later_incarnations_hold_from_their_first_ids),
+        {"L-READ", "L-GAP"},
+    ),
+    "marks are looked at before a part is read": (
+        *(PartReading, "_read", _look_at_the_marks_before_reading_alone),
+        {"L-ZOMBIE", "L-READ"},
+    ),
+    "a reader never looks surely": (PartReading, "find", _look_surely_never, {"L-READ"}),
+    "the newest name is the last part": (
+        *(log_parts, "last_of", _take_the_newest_name_for_the_last_part),
+        {"L-END", "L-READ"},
+    ),
+    "parts are deleted before what they became is there": (
+        *(part_writing, "merge_parts", _delete_before_what_was_merged_is_there),
+        {"L-END", "L-READ", "L-GAP"},
+    ),
+    "what was merged is whole": (
+        *(part_writing, "_end_in", _take_what_was_merged_for_whole),
+        {"L-END", "L-READ"},
+    ),
+}
+"""Each is in nothing that a run of a whole dataflow does step by step."""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_deliberate_bug_of_logs_is_found(name: str) -> None:
+    owner, method, bug, invariants = MUTANTS[name]
+    with patch.object(owner, method, bug(getattr(owner, method))):
+        found = next((o for o in map(race, range(MUTANT_SEEDS)) if o.invariant is not None), None)
+    assert found is not None, f"nobody noticed in {MUTANT_SEEDS} runs"
+    assert found.invariant in invariants, found.violation
+
+
+def test_a_reader_that_takes_a_torn_part_of_merged_ones_is_stuck() -> None:
+    """The reader's side of it: what it is made of is still there."""
+    original = part_reading.sound
+
+    def whole(name: str, data: memoryview) -> Any:
+        part = original(name, data)
+        if part is None or part.end is not None or "-" not in name:
+            return part
+        end = part.records[-1] if part.records else None
+        return None if end is None else part.__class__(part.header, part.records, end)
+
+    with patch.object(part_reading, "sound", whole):
+        assert any(race(seed).invariant for seed in range(MUTANT_SEEDS))

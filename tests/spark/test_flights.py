@@ -88,8 +88,8 @@ def test_the_demo_survives_its_kill_and_says_so(spark: SparkSession, tmp_path: P
 
 
 def test_one_tuple_too_few_is_not_identical() -> None:
-    good = Verification("a", 10, 10, 0, 0, 0, None, ())
-    bad = Verification("b", 10, 9, 1, 0, 1, None, ("lost Row()",))
+    good = Verification("a", 10, 10, 0, 0, 0, 0, None, ())
+    bad = Verification("b", 10, 9, 0, 1, 0, 1, None, ("lost Row()",))
     progress = {"numInputRows": 10, "lateRows": 0, "latencyMs": {}, "recoveries": []}
     assert _summary(progress, [good, good], 1.0, None)["identical"]
     assert not _summary(progress, [good, bad], 1.0, None)["identical"]

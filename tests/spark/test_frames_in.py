@@ -139,16 +139,56 @@ def test_a_streaming_query_without_its_checkpoints_is_refused(
         query.awaitTermination(60)
 
 
-def test_what_is_available_now_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_available_now_ends_the_query_and_a_later_run_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As Spark's own: the window that more rows may come to is not put out before they have."""
     put(spark, tmp_path / "in", list(range(25)))
     frame = following(spark, tmp_path / "in")
     query = started(spark, frame, tmp_path / "q", time="at", trigger={"availableNow": True})
-    assert query.awaitTermination(240)
-    assert totals(query) == [sum(range(10)), sum(range(10, 20)), sum(range(20, 25))]
-    assert query.verify().is_identical
+    assert query.awaitTermination(120)
+    assert totals(query) == [sum(range(10)), sum(range(10, 20))]
+    found = query.verify()
+    assert (found.is_identical, found.expected, found.open) == (True, 3, 1)
+    put(spark, tmp_path / "in", list(range(25, 35)))
     again = started(spark, frame, tmp_path / "q", time="at", trigger={"availableNow": True})
-    assert again.awaitTermination(240)
-    assert totals(again) == totals(query)
+    assert again.awaitTermination(120)
+    assert totals(again) == [sum(range(10)), sum(range(10, 20)), sum(range(20, 30))]
+    idle = started(spark, frame, tmp_path / "q", time="at", trigger={"availableNow": True})
+    assert idle.awaitTermination(120)
+    assert totals(idle) == totals(again)
+    found = idle.verify()
+    assert (found.is_identical, found.expected, found.open) == (True, 4, 1)
+
+
+def test_what_is_available_now_beside_what_has_no_end_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    put(spark, tmp_path / "in", [1])
+    flow = Dataflow("mixed")
+    frame = following(spark, tmp_path / "in")
+    some = flow.source(frame, name="some", time="at", trigger={"availableNow": True})
+    some.union(flow.source(frame, name="endless", time="at")).sink("all")
+    with pytest.raises(UnsupportedError, match="source endless does not say how much that is"):
+        flow.start(spark, checkpointLocation=str(tmp_path / "q"))
+
+
+def test_what_is_available_now_is_merged_with_a_bounded_dataframe(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The bounded one ends; the other holds time where it is."""
+    put(spark, tmp_path / "in", [1, 5])
+    put(spark, tmp_path / "bounded", [2, 3, 9])
+    flow = Dataflow("merged")
+    frame = following(spark, tmp_path / "in")
+    some = flow.source(frame, name="some", time="at", trigger={"availableNow": True})
+    bounded = spark.read.parquet(str(tmp_path / "bounded"))
+    some.union(flow.source(bounded, name="bounded", time="at")).sink("all")
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"))
+    assert query.awaitTermination(120)
+    found = query.verify()
+    assert (found.is_identical, found.expected, found.lost) == (True, 5, 0)
+    assert sorted(row.v for row in query.to_dataframe().collect())[:2] == [1, 2]
 
 
 def test_a_streaming_query_that_is_stopped_by_others_fails_the_query(

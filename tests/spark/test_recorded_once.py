@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.query import Query
+from holdfast.shell.storage.errors import StorageError
 
 pytestmark = pytest.mark.slow
 AT = 1_700_000_000
@@ -51,6 +52,20 @@ def test_a_stopped_query_writes_no_more(spark: SparkSession, tmp_path: Path) -> 
     assert second.awaitTermination(120)
     assert kept(second) == list(range(100))
     assert len(list((tmp_path / "q" / "ingest" / "rows" / "commits").iterdir())) == 1
+
+
+def test_nothing_is_recorded_before_the_driver_has_its_epoch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two drivers at a location only one gets it; the other one must not write beside it."""
+
+    def refuse(folder: str) -> None:
+        raise StorageError("another driver has begun")
+
+    monkeypatch.setattr("holdfast.api.query.Journal", refuse)
+    with pytest.raises(StorageError, match="another driver"):
+        started(spark, numbers(spark, 10), tmp_path / "q")
+    assert not (tmp_path / "q" / "ingest").exists()
 
 
 def test_a_numbered_write_counts_once(spark: SparkSession, tmp_path: Path) -> None:

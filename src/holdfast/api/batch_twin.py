@@ -23,11 +23,14 @@ from holdfast.api.errors import UnsupportedError
 from holdfast.api.planning import keys_read, ports_read, units_of
 from holdfast.api.resample_twin import resampled
 from holdfast.api.windows import CountWindow
+from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.shell.kafka import positions
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.storage import ingest_log
+from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.storage.paths import ingest_path, kafka_path
+from holdfast.shell.storage.places import store_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,11 +52,13 @@ class Verification:
         sink: The sink.
         expected: Tuples of the twin.
         actual: Tuples of the sink.
-        lost: Tuples of the twin that the sink lacks, copies counted.
+        open: Tuples of the twin that the sink lacks and need not have yet: its stream may still
+            bring tuples as old, as its input has not ended.
+        lost: Other tuples of the twin that the sink lacks, copies counted.
         doubled: Tuples of the sink that the twin lacks, copies counted.
         gaps: Ids missing from, or repeated in, the sink's streams.
         misplaced: Tuples that the twin has at another place; None: the order was not compared, as
-            none is promised or known, or tuples are lost or doubled.
+            none is promised or known, or tuples are open, lost or doubled.
         sample: Up to five differing rows, as text.
         dropped: Rows of the sources before the sink that came too late: neither the sink nor the
             twin has them.
@@ -62,6 +67,7 @@ class Verification:
     sink: str
     expected: int
     actual: int
+    open: int
     lost: int
     doubled: int
     gaps: int
@@ -71,23 +77,23 @@ class Verification:
 
     @property
     def is_identical(self) -> bool:
-        """Whether the sink holds exactly the twin's tuples, each once and, as far as an order is
-        known, in order; ids without gaps.
+        """Whether the sink holds exactly the twin's tuples that it must, each once and, as far as
+        an order is known, in order; ids without gaps.
         """
         return self.lost == self.doubled == self.gaps == 0 and not self.misplaced
 
 
 def to_dataframe(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> DataFrame:
     """The twin of one sink. The session's time zone must be UTC."""
-    if spark.conf.get("spark.sql.session.timeZone") not in ("UTC", "Etc/UTC", "GMT"):
-        raise UnsupportedError(
-            "the session's time zone must be UTC: set spark.sql.session.timeZone=UTC"
-        )
     return _ordered(flow, spark, sink, location).drop(TIME_COLUMN, *_ORDER)
 
 
 def _ordered(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> DataFrame:
     """The twin with the columns that it carries."""
+    if spark.conf.get("spark.sql.session.timeZone") not in ("UTC", "Etc/UTC", "GMT"):
+        raise UnsupportedError(
+            "the session's time zone must be UTC: set spark.sql.session.timeZone=UTC"
+        )
     ports = {unit: ports_read(members) for unit, members in units_of(flow).items()}
     return _twin(flow.sinks[sink], _Recorded(spark, location, ports))
 
@@ -391,11 +397,18 @@ def _later() -> Any:
 
 def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Verification:
     """Compare a sink with its batch twin, tuple by tuple, copies counted, ids and order checked."""
-    twin = to_dataframe(flow, spark, sink, location)
+    whole = _ordered(flow, spark, sink, location)
+    twin = whole.drop(TIME_COLUMN, *_ORDER)
     path = os.path.join(location, "streams", sink)
     stored = load(spark, path, metadata="true").persist()
     actual = stored.select(*(F.col(quoted(c)) for c in twin.columns))
-    lost = twin.exceptAll(actual).persist()
+    missing = twin.exceptAll(actual).persist()
+    lost = missing
+    promised_us = _promised_us(path)
+    if promised_us < END_US and missing.count():
+        due = whole.where(F.col(TIME_COLUMN) < promised_us).drop(TIME_COLUMN, *_ORDER)
+        lost = due.exceptAll(actual).persist()
+    still_open = missing.count() - lost.count()
     doubled = actual.exceptAll(twin).persist()
     sample = [f"lost {row}" for row in lost.take(3)]
     sample += [f"not expected {row}" for row in doubled.take(2)]
@@ -403,8 +416,8 @@ def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Ver
     previous = F.lag("_tuple_id", 1, -1).over(order)
     gaps = stored.select((F.col("_tuple_id") - previous).alias("step")).where("step <> 1").count()
     misplaced: int | None = None
-    if not (lost.count() or doubled.count() or gaps):
-        moved = _moved(_ordered(flow, spark, sink, location), stored)
+    if not (missing.count() or doubled.count() or gaps):
+        moved = _moved(whole, stored)
         if moved is not None:
             misplaced = moved.count()
             sample = [f"misplaced {row}" for row in moved.take(5)]
@@ -412,6 +425,7 @@ def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Ver
         sink,
         twin.count(),
         stored.count(),
+        still_open,
         lost.count(),
         doubled.count(),
         gaps,
@@ -419,7 +433,7 @@ def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Ver
         tuple(sample),
         _dropped(flow.sinks[sink], location),
     )
-    for frame in (stored, lost, doubled):
+    for frame in (stored, missing, lost, doubled):
         frame.unpersist()
     return result
 
@@ -447,6 +461,17 @@ def _late_rows(source: Step, location: str) -> int:
     return ingest_log.late_rows_of(
         str(settings.get("path") or ingest_path(location, source.name)), partitions
     )
+
+
+def _promised_us(path: str) -> int:
+    """Nothing older than this comes to a sink any more; `END_US` if nothing comes at all."""
+    found = [END_US]
+    for name in store_at(path).children():
+        reader = open_reader(os.path.join(path, name))
+        reader.skip_to_end()
+        found.append(END_US if reader.ended else reader.boundary_us)
+        reader.close()
+    return min(found)
 
 
 def _moved(twin: DataFrame, stored: DataFrame) -> DataFrame | None:

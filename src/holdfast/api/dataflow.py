@@ -459,7 +459,8 @@ class Dataflow:
             speed: Replay a recorded stream at so many seconds of event time per second.
             trigger: Of a streaming DataFrame, as `DataStreamWriter.trigger` takes it:
                 `{"processingTime": "1 second"}`, or `{"availableNow": True}`, which reads what is
-                there and then ends the query.
+                there and ends the query when that has been worked off; a later run goes on behind
+                it, and until then windows stay open that it may add to.
 
         Raises:
             DataflowError: There is no such column, or none is named and none has a watermark.

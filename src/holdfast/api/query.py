@@ -52,6 +52,7 @@ from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.ingest import Ingest
+from holdfast.shell.spark.journal import JOURNAL_FOLDER, Journal
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
 from holdfast.shell.storage.ingest_log import CommitCounter
 from holdfast.shell.storage.lock import LocationLock
@@ -112,6 +113,7 @@ def start(
         for step in flow.steps
         if step.kind == "source" and "df" in step.settings
     ]
+    _require_end(flow, ingests)
     checkpointed = protections.checkpointed
     embedded = checkpointed.store if checkpointed is not None else None
     embedded = embedded if isinstance(embedded, EmbeddedStore) else None
@@ -128,6 +130,7 @@ def start(
         open_location(location, mode_of(values["locationMode"]))
         lock = LocationLock(location)
     chunks: ChunkCluster | None = None
+    journal: Journal | None = None
     executors.start()
     try:
         location_id(location)  # There is one before there is a dataflow.
@@ -156,15 +159,20 @@ def start(
         if rescaling is not None:
             assert store is not None  # It is divisible.
             _rescale(flow, spark, replace(rescaling, store=store), values, store, writers)
+        # From here on no other driver goes on here: whoever records has the newest epoch.
+        journal = Journal(os.path.join(location, JOURNAL_FOLDER))
         _start_ingests(spark, ingests, is_room_beside_nodes=free > wanted.count)
         plan = place()  # Again: a replay begins when its recording is complete.
         if store is not None:
             _describe_operators(location, describe_operators(plan, store))
-        cluster = _cluster(flow, spark, location, plan, values, store, writers, executors)
+        spec = _launch_spec(flow, location, plan, values, store, writers)
+        cluster = Cluster(spark, spec, executors, journal)
     except BaseException:
         executors.stop()
         for ingest in ingests:
             ingest.stop()
+        if journal is not None:
+            journal.close()
         if chunks is not None:
             chunks.stop()
         if lock is not None:
@@ -188,6 +196,22 @@ def start(
         wanted,
         lacking,
     )
+
+
+def _require_end(flow: Dataflow, ingests: list[Ingest]) -> None:
+    """Raise `UnsupportedError` when nobody could say that what is available is worked off."""
+    available = [ingest.name for ingest in ingests if ingest.is_available_now]
+    endless = {ingest.name for ingest in ingests if ingest.is_unbounded}
+    for step in flow.steps if available else ():
+        is_log = "df" in step.settings or "path" in step.settings
+        is_unknown = not is_log or step.settings.get("speed") is not None
+        if step.kind == "source" and (step.name in endless or is_unknown):
+            raise UnsupportedError(
+                f"source {available[0]} has trigger availableNow, so that the query ends when what "
+                f"is there has been worked off; source {step.name} does not say how much that is. "
+                "Give all streaming DataFrames availableNow, or none; beside it may be batch "
+                "DataFrames and logs"
+            )
 
 
 def _require_divisible(
@@ -234,10 +258,15 @@ def _rescale(
     counters = _commit_counters(former)
     executors = Executors(spark.sparkContext, flow.name)  # The cluster ends their watch.
     executors.start()
+    journal: Journal | None = None
     try:
-        cluster = _cluster(flow, spark, location, former, values, store, writers, executors)
+        journal = Journal(os.path.join(location, JOURNAL_FOLDER))
+        spec = _launch_spec(flow, location, former, values, store, writers)
+        cluster = Cluster(spark, spec, executors, journal)
     except BaseException:
         executors.stop()
+        if journal is not None:
+            journal.close()
         raise
     rescaling.run(cluster, lambda: {s: counter.rows() for s, counter in counters.items()})
 
@@ -290,38 +319,32 @@ def _start_chunks(
     return chunks
 
 
-def _cluster(
+def _launch_spec(
     flow: Dataflow,
-    spark: SparkSession,
     location: str,
     plan: Plan,
     values: dict[str, int],
     store: StoreSpec | None,
     writers: int,
-    executors: Executors,
-) -> Cluster:
-    return Cluster(
-        spark,
-        LaunchSpec(
-            flow.name,
-            plan.nodes,
-            plan.sources,
-            plan.sink_paths,
-            location,
-            CoordinatorLimits(
-                keep_alive_ms=values["keepAliveMs"],
-                misses=values["keepAliveMisses"],
-                launch_timeout_ms=values["launchTimeoutMs"],
-                failures_max=values["failuresMax"],
-                failure_window_ms=values["failureWindowMs"],
-                writers_max=writers,
-            ),
-            store,
-            _ports(values),
-            plan.kafka_sinks,
-            values["niceness"],
+) -> LaunchSpec:
+    return LaunchSpec(
+        flow.name,
+        plan.nodes,
+        plan.sources,
+        plan.sink_paths,
+        location,
+        CoordinatorLimits(
+            keep_alive_ms=values["keepAliveMs"],
+            misses=values["keepAliveMisses"],
+            launch_timeout_ms=values["launchTimeoutMs"],
+            failures_max=values["failuresMax"],
+            failure_window_ms=values["failureWindowMs"],
+            writers_max=writers,
         ),
-        executors,
+        store,
+        _ports(values),
+        plan.kafka_sinks,
+        values["niceness"],
     )
 
 
@@ -464,6 +487,8 @@ class Query:
         self._reporter = Reporter(self, location, cluster.epoch, values, cluster.done)
         cluster.start(self._on_end)
         self._reporter.start()
+        if any(ingest.is_available_now for ingest in ingests):
+            threading.Thread(target=self._end_with_available, daemon=True).start()
 
     # -- the names of Spark's own handle ------------------------------------------------------
 
@@ -537,6 +562,18 @@ class Query:
         for ingest in self._ingests:
             ingest.process_all_available()
         wait_until_drained(self._plan, self._cluster.reports, self._rows_committed(), self._lives)
+
+    def _end_with_available(self) -> None:
+        """Stop all nodes once what is available has been worked off.
+
+        Their inputs have not ended, as a later run goes on behind that: windows stay open.
+        """
+        for ingest in self._ingests:
+            ingest.wait()
+        if not self.has_lost_input:
+            reports, rows = self._cluster.reports, self._rows_committed()
+            wait_until_drained(self._plan, reports, rows, lambda: self.isActive)
+            self._cluster.stop()
 
     def _lives(self) -> bool:
         """Whether there is something to wait for. Raises `QueryFailedError` when it failed."""

@@ -11,7 +11,7 @@ from holdfast.api.columns import quoted
 from holdfast.shell.spark.data_source import active_session, register
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.watermarks import watermark_after_batch
-from holdfast.shell.storage.ingest_log import CommitFinder, end, has_ended, tell_idle
+from holdfast.shell.storage.ingest_log import CommitFinder, has_ended, tell_idle
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.places import location_id, store_at
 
@@ -75,16 +75,16 @@ class Ingest:
         self._query = writer.queryName(name).start(self._path)
 
     def _watch_stream(self, spark: SparkSession) -> None:
-        """When Spark's query ends by itself, so does the log, if it was to read what is there."""
+        """Spark's query ends by itself only if it was to read what is there."""
         try:
             self._await_end()
             jsc: Any = spark.sparkContext._jsc
             if self._is_stopping or jsc is None or jsc.sc().isStopped():
                 return
-            if self._trigger.get("availableNow") and self._is_committed():
-                end(self._path)
-            else:
+            if not (self.is_available_now and self._is_committed()):
                 self._error = f"source {self.name}: its streaming query was stopped"
+            elif self._has_watermark:
+                self._tell_if_idle(is_known=True)
         except Exception as error:  # Spark's errors have many classes; all end the query.
             if not self._is_stopping:
                 self._error = f"source {self.name}: {reason_of(error)}"
@@ -141,7 +141,12 @@ class Ingest:
     @property
     def is_unbounded(self) -> bool:
         """Whether rows may come for as long as the query runs."""
-        return self.is_streaming and "availableNow" not in self._trigger
+        return self.is_streaming and not self.is_available_now
+
+    @property
+    def is_available_now(self) -> bool:
+        """Whether it reads what there is, and a later run goes on behind that."""
+        return self.is_streaming and "availableNow" in self._trigger
 
     def process_all_available(self) -> None:
         """Wait until Spark has written what it can read now."""
@@ -153,7 +158,7 @@ class Ingest:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until a bounded DataFrame has been written."""
+        """Wait until a bounded DataFrame, or what is available now, has been written."""
         if self._thread is not None:
             self._thread.join()
 

@@ -35,7 +35,7 @@ from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.catch_up import CatchUpWatch, CaughtUp
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.jobs import NodeJobs
-from holdfast.shell.spark.journal import JOURNAL_FOLDER, Journal
+from holdfast.shell.spark.journal import Journal
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.task import TaskSpec
 from holdfast.shell.storage.paths import within
@@ -105,8 +105,17 @@ class LaunchSpec:
 class Cluster:
     """The shell around one `Coordinator`: its socket, its journal, its Spark jobs."""
 
-    def __init__(self, spark: SparkSession, spec: LaunchSpec, executors: Executors) -> None:
-        """Bind the coordinator's socket and open the journal; `start` launches the nodes."""
+    def __init__(
+        self, spark: SparkSession, spec: LaunchSpec, executors: Executors, journal: Journal
+    ) -> None:
+        """Bind the coordinator's socket; `start` launches the nodes.
+
+        Args:
+            spark: The session.
+            spec: What to run.
+            executors: Spark's.
+            journal: The location's, begun for this life of the driver; closed when it ends.
+        """
         self._sc = spark.sparkContext
         self._spec = spec
         self._plans = {plan.node: plan for plan in spec.plans}
@@ -124,7 +133,7 @@ class Cluster:
         self._router = self._channels.server(WORD_BYTES_MAX)
         self._refused_words = 0
         self._reached_at = self.route(self._bind())
-        self._journal = Journal(os.path.join(spec.root, JOURNAL_FOLDER))
+        self._journal = journal
         self._machine = Coordinator(
             spec.plans,
             epoch=self._journal.epoch,

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import base64
 import os
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -555,13 +556,17 @@ class CommitFinder:
 
 
 class CommitCounter:
-    """Counts the rows that one partition holds, from what commits say. Cost: O(new commits)."""
+    """Counts the rows that one partition holds, from what commits say; from any thread.
+
+    Cost: O(new commits).
+    """
 
     def __init__(self, root: str, partition: int, partitions: int) -> None:
         """Begin at the first commit; the log need not exist yet."""
         self._root = root
         self._partition = partition
         self._partitions = partitions
+        self._lock = threading.Lock()
         self._following = Following()
         self._rows = 0
 
@@ -571,12 +576,13 @@ class CommitCounter:
             return 0
         store = CommitStore(self._root)
         try:
-            while (commit := store.next_commit(self._following)) is not None:
-                files = commit.files[self._partition :: self._partitions]
-                self._rows += sum(file.count for file in files)
+            with self._lock:
+                while (commit := store.next_commit(self._following)) is not None:
+                    files = commit.files[self._partition :: self._partitions]
+                    self._rows += sum(file.count for file in files)
+                return self._rows
         finally:
             store.close()
-        return self._rows
 
 
 def _counted(place: str, count: int, records: Iterable[LoggedBatch]) -> Iterator[LoggedBatch]:

@@ -31,7 +31,7 @@ _TOKEN = re.compile(
 _CLAUSES = {"FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT"}
 _CLAUSES |= {"LATERAL", "WINDOW", "CLUSTER", "DISTRIBUTE", "SORT", "PIVOT", "OFFSET", "MINUS"}
 _CLAUSES |= {"QUALIFY", "UNPIVOT", "TABLESAMPLE", "JOIN"}
-_NONE = pa.RecordBatch.from_pydict({"": pa.nulls(1, pa.int8())})
+NO_COLUMNS = pa.RecordBatch.from_pydict({"": pa.nulls(1, pa.int8())})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _of_select(
     if parts is None:
         return
     entries, clause, rest = parts
-    rows: pa.RecordBatch | None = _NONE
+    rows: pa.RecordBatch | None = NO_COLUMNS
     if clause:
         rows = _relation(rest, tables) if clause == "FROM" else None
     if rows is None or any(not entry or entry == "*" for entry in entries):
@@ -227,7 +227,7 @@ def _query(sql: str, tables: dict[str, pa.RecordBatch]) -> pa.RecordBatch | None
     if parts is None:
         return None
     entries, clause, rest = parts
-    rows: pa.RecordBatch | None = _NONE
+    rows: pa.RecordBatch | None = NO_COLUMNS
     if clause:
         rows = _relation(rest, tables) if clause == "FROM" else None
     if rows is None:
@@ -307,7 +307,7 @@ def _literal_column(texts: list[str], of: pa.DataType | None) -> pa.Array | None
             if text.upper() == "NULL":
                 scalars.append(None)
                 continue
-            [value] = compile_expression(text, _NONE.schema).evaluate(_NONE)
+            [value] = compile_expression(text, NO_COLUMNS.schema).evaluate(NO_COLUMNS)
             scalars.append(value)
         kinds = {scalar.type for scalar in scalars if scalar is not None}
         if of is None:
@@ -338,7 +338,7 @@ def _empty(columns: str) -> pa.RecordBatch | None:
     for entry in parts[0]:
         name, _, of = entry.partition(" ")
         try:
-            fields.append((name, compile_expression(f"CAST(NULL AS {of})", _NONE.schema).type))
+            fields.append((name, compile_expression(f"CAST(NULL AS {of})", NO_COLUMNS.schema).type))
         except HoldfastError:
             return None
     schema = pa.schema(fields)

@@ -239,7 +239,7 @@ def edge_values() -> pa.RecordBatch:
         return [None, *(decimal.Decimal(f"{each}e-{scale}") for each in digits)]
 
     reals = [None, math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.7976931348623157e308, 0.1]
-    days = [None, 0, -1, 2**31 - 1, -(2**31), 18_321, -719_162, 2_932_896]
+    days = [None, 0, -1, 106_751_991, -200_000_000, 18_321, -719_162, 2_932_896]
     micros = [None, 0, -1, 2**63 - 1, -(2**63), 1_582_934_400_000_001, -62_135_596_800_000_000, 1]
     texts = [None, "", "a", "12", " -7 ", "2020-02-29", "é😀\n", "1e3"]
     return pa.RecordBatch.from_pydict(

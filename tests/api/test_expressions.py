@@ -1,11 +1,14 @@
 """Expressions without Spark: what is refused and how, branches that are not taken, travelling."""
 
+import datetime as dt
 import pickle
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from random_sql import edge_values
 
 from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import (
@@ -14,6 +17,7 @@ from holdfast.api.expressions import (
     compile_expression,
     compile_projection,
 )
+from holdfast.api.expressions.calendar import civil, days_at
 from holdfast.api.expressions.parser import Cast, Operation, Tree, parse
 
 SCHEMA = pa.schema(
@@ -65,6 +69,7 @@ def evaluate(text: str, a: list[int | None], b: list[int | None]) -> list[object
         ("1e99999", "an exponent of more than 4 digits"),
         ("at + INTERVAL 9223372036854775807 WEEK", "does not fit INTERVAL"),
         ("INTERVAL 3 DAY * 2", "no arithmetic with INTERVAL"),
+        ("CASE WHEN NULL THEN 1 END", "NULL is VOID, not BOOLEAN"),
         ("a + 1 / 0", "has a value for no row: division by zero"),
         ("NOT a", "a is BIGINT, not BOOLEAN"),
         ("upper(name, name)", "takes 1 arguments, not 2"),
@@ -181,6 +186,50 @@ def test_an_expression_may_be_long_but_not_deep() -> None:
 def test_a_branch_that_is_not_taken_is_not_evaluated(text: str, expected: list[object]) -> None:
     rows = len(expected)
     assert evaluate(text, [6, 6, 6][:rows], [0, 3, None][:rows]) == expected
+
+
+def test_years_beyond_those_of_python_and_arrow_are_right() -> None:
+    edges = edge_values()
+    expected = {
+        "year(dt)": [None, 1970, 1969, 294247, -545612, 2020, 1, 9999],
+        "weekofyear(dt)": [None, 1, 1, 1, 31, 9, 1, 52],
+        "CAST(ts AS STRING)": [
+            *(None, "1970-01-01 00:00:00", "1969-12-31 23:59:59.999999"),
+            *("+294247-01-10 04:00:54.775807", "-290308-12-21 19:59:05.224192"),
+            *("2020-02-29 00:00:00.000001", "0001-01-01 00:00:00", "1970-01-01 00:00:00.000001"),
+        ],
+        "CAST(trunc(dt, 'month') AS STRING)": [
+            *(None, "1970-01-01", "1969-12-01", "+294247-01-01", "-545612-08-01"),
+            *("2020-02-01", "0001-01-01", "9999-12-01"),
+        ],
+    }
+    for text, values in expected.items():
+        assert compile_expression(text, edges.schema).evaluate(edges).to_pylist() == values
+    with pytest.raises(EvaluationError, match="does not fit TIMESTAMP"):
+        compile_expression("date_trunc('hour', ts)", edges.schema).evaluate(edges)
+
+
+def test_days_and_the_calendar_are_each_others_inverse() -> None:
+    days = np.concatenate([np.arange(-719_162, 2_932_897, 97), [-(2**31), 2**31 - 1]])
+    assert (days_at(*civil(days)) == days).all()
+    for number in days[:-2:50]:
+        date = dt.date.fromordinal(int(number) + 719_163)
+        assert tuple(int(part[0]) for part in civil(np.array([number]))) == (
+            *(date.year, date.month, date.day),
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-CAST('12345678901234567890123456789012345678' AS DECIMAL(38, 0))", "-{}2350000"),
+        ("abs(CAST('-12345678901234567890123456789012345678' AS DECIMAL(38, 0)))", "{}2350000"),
+        ("abs(CAST('12345678901234567890123456789012345678' AS DECIMAL(38, 0)))", "{}2345678"),
+    ],
+)
+def test_long_decimals_lose_what_spark_loses_when_it_negates_them(text: str, expected: str) -> None:
+    [value] = compile_expression(text, SCHEMA).evaluate(batch([1], [1])).to_pylist()
+    assert str(value) == expected.format("1234567890123456789012345678901")
 
 
 def test_columns_are_found_whatever_their_case_and_backticks_quote_any_name() -> None:

@@ -1,5 +1,6 @@
 """Every supported operator and function means what it means in Spark SQL, errors included."""
 
+import contextlib
 import datetime as dt
 import decimal
 import math
@@ -12,7 +13,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from random_sql import RandomSql, edge_values
 
+from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import SUPPORTED_FUNCTIONS, CompiledExpression, compile_expression
 from holdfast.core.operators.bad_rows import is_evaluable
 
@@ -360,6 +363,24 @@ def test_results_types_and_errors_are_those_of_spark(spark: SparkSession, seed: 
     assert not differences, "\n".join(differences)
 
 
+def test_random_expressions_over_edge_values_are_those_of_spark(spark: SparkSession) -> None:
+    edges = edge_values()
+    batch = edges.append_column("id", pa.array(range(edges.num_rows), pa.int64()))
+    texts = RandomSql(random.Random(11), edges.schema.names)
+    compiled = []
+    while len(compiled) < 240:
+        kind = ("number", "text", "flag", "day", "time")[len(compiled) % 5]
+        with contextlib.suppress(DataflowError, UnsupportedError):
+            compiled.append(compile_expression(texts.typed(kind, 3), batch.schema))
+    rows = spark.createDataFrame(pa.Table.from_batches([batch]))
+    rows.createOrReplaceTempView("rows")
+    differences: list[str] = []
+    for start in range(0, len(compiled), 60):
+        some = compiled[start : start + 60]
+        differences += _differences(spark, some, batch, [each.sql for each in some])
+    assert not differences, "\n".join(differences)
+
+
 def _differences(
     spark: SparkSession, compiled: list[CompiledExpression], batch: pa.RecordBatch, texts: list[str]
 ) -> list[str]:
@@ -385,12 +406,12 @@ def _differences(
         rows = [r for r, o, t in zip(good, ours, theirs, strict=True) if o != t]
         if rows:
             row = int(rows[0])
-            values = {c: batch.column(c)[row].as_py() for c in expression.columns}
+            values = {c: _plain(batch.column(c))[row] for c in expression.columns}
             at = list(good).index(row)
             found.append(f"{text}: {ours[at]!r}, Spark {theirs[at]!r}, at {values}")
         for row in np.flatnonzero(~mask)[:1]:
             if not _raises(spark, text, int(row)):
-                values = {c: batch.column(c)[int(row)].as_py() for c in expression.columns}
+                values = {c: _plain(batch.column(c))[int(row)] for c in expression.columns}
                 found.append(f"{text}: an error, Spark has a value at {values}")
     return found
 

@@ -35,6 +35,8 @@ _KERNELS: dict[str, Callable[..., Column]] = {
 }
 _WIDE = 76
 _EXACT = decimal.Context(prec=160, rounding=decimal.ROUND_HALF_UP)
+_NEGATED = decimal.Context(prec=34, rounding=decimal.ROUND_HALF_EVEN)
+"""Spark negates decimals in Scala's arithmetic, which keeps 34 digits."""
 
 
 def binary(symbol: str, left: Value, right: Value, text: str) -> Value:
@@ -160,7 +162,7 @@ def _decimal(symbol: str, left: Value, right: Value, text: str) -> Value:
         scale = max(a.scale, b.scale)
         precision = min(a.precision - a.scale, b.precision - b.scale) + scale
         of = bounded_decimal(precision, scale)
-        return _divisor_first(of, text, per_row(_one(_remainder, of), of), left, right)
+        return _divisor_first(of, text, per_row(_fitting(_remainder, of), of), left, right)
     if symbol == "*":
         precision, scale = a.precision + b.precision + 1, a.scale + b.scale
     elif symbol in "+-":
@@ -177,7 +179,7 @@ def _decimal(symbol: str, left: Value, right: Value, text: str) -> Value:
         return derived(of, text, lambda x, y: kernel(x, y).cast(of), left, right)
     if precision > _WIDE:
         exact = {"+": _EXACT.add, "-": _EXACT.subtract, "*": _EXACT.multiply}[symbol]
-        return derived(of, text, per_row(_one(exact, of), of), left, right, is_total=False)
+        return derived(of, text, per_row(_fitting(exact, of), of), left, right, is_total=False)
 
     def wide(x: Column, y: Column) -> Column:
         return rescaled(kernel(*(_widened(c, precision) for c in (x, y))), of)
@@ -190,14 +192,14 @@ def _widened(column: Column, precision: int) -> Column:
     return column.cast(pa.decimal256(max(column.type.precision, precision // 2), column.type.scale))
 
 
-def _one(
-    exact: Callable[[decimal.Decimal, decimal.Decimal], decimal.Decimal], of: pa.DataType
-) -> Callable[[decimal.Decimal, decimal.Decimal], decimal.Decimal]:
-    """The exact result of two numbers, rounded to the type: halves away from zero."""
+def _fitting(
+    exact: Callable[..., decimal.Decimal], of: pa.DataType
+) -> Callable[..., decimal.Decimal]:
+    """The result rounded to the type: halves away from zero."""
     step = decimal.Decimal(1).scaleb(-of.scale)
 
-    def compute(x: decimal.Decimal, y: decimal.Decimal) -> decimal.Decimal:
-        result = _EXACT.quantize(exact(x, y), step)
+    def compute(*numbers: decimal.Decimal) -> decimal.Decimal:
+        result = _EXACT.quantize(exact(*numbers), step)
         if len(result.as_tuple().digits) > of.precision:
             raise EvaluationError(f"a value does not fit {name_of(of)}")
         return result
@@ -218,7 +220,7 @@ def _decimal_quotient(left: Value, right: Value, of: pa.DataType, text: str) -> 
     scale = of.scale + 1 + b.scale
     precision = left.type.precision - left.type.scale + scale
     if precision > _WIDE - b.precision:
-        return _divisor_first(of, text, per_row(_one(_quotient, of), of), left, right)
+        return _divisor_first(of, text, per_row(_fitting(_quotient, of), of), left, right)
 
     def quotient(x: Column, y: Column) -> Column:
         _refuse_zero(x, y)
@@ -252,5 +254,8 @@ def signed(symbol: str, value: Value, text: str) -> Value:
         raise DataflowError(f"{text}: no arithmetic with {name_of(value.type)}")
     if symbol == "+":
         return derived(value.type, text, lambda column: column, value)
+    if pa.types.is_decimal(value.type) and value.type.precision > _NEGATED.prec:
+        of = value.type
+        return derived(of, text, per_row(_fitting(_NEGATED.minus, of), of), value, is_total=False)
     is_total = not pa.types.is_integer(value.type)
     return derived(value.type, text, pc.negate_checked, value, is_total=is_total)

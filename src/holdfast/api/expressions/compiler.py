@@ -198,6 +198,8 @@ def _case(part: tree.Case, schema: pa.Schema) -> Value:
     branches = []
     for when, then in part.branches:
         condition = _compile(when, schema)
+        if subject is None and pa.types.is_null(condition.type):
+            raise DataflowError(f"{part.text}: {when.text} is VOID, not BOOLEAN")
         if subject is not None:
             condition = logic.compared("=", subject, condition, part.text)
         branches.append((condition, _compile(then, schema)))

@@ -78,29 +78,37 @@ def _days(match: re.Match[str]) -> int | None:
 
 def date_to_text(column: Column) -> Column:
     """Each day as `2020-01-31`."""
-    return _written(column, pa.int32(), "D")
+    if isinstance(column, pa.Scalar):
+        return date_to_text(pa.repeat(column, 1))[0]
+    days = column.cast(pa.int32()).fill_null(0).to_numpy().astype(np.int64)
+    return pa.array(_days_written(days), pa.string(), mask=_is_null(column))
 
 
 def timestamp_to_text(column: Column) -> Column:
     """Each timestamp as `2020-01-31 23:59:59.5`, as many digits as it has."""
-    return _written(column, pa.int64(), "us")
-
-
-def _written(column: Column, number: pa.DataType, unit: str) -> Column:
     if isinstance(column, pa.Scalar):
-        return _written(pa.repeat(column, 1), number, unit)[0]
-    valid = column.is_valid().to_numpy(zero_copy_only=False)
-    numbers = column.cast(number).fill_null(0).to_numpy().astype(np.int64)
-    texts = [_one(text) for text in np.datetime_as_string(numbers.view(f"datetime64[{unit}]"))]
-    return pa.array(texts, pa.string(), mask=~valid)
+        return timestamp_to_text(pa.repeat(column, 1))[0]
+    micros = column.cast(pa.int64()).fill_null(0).to_numpy()
+    days, within = np.divmod(micros, DAY_US)
+    texts = []
+    for day, rest in zip(_days_written(days), within.tolist(), strict=True):
+        seconds, fraction = divmod(rest, 1_000_000)
+        minutes, second = divmod(seconds, 60)
+        digits = f".{fraction:06}".rstrip("0") if fraction else ""
+        texts.append(f"{day} {minutes // 60:02}:{minutes % 60:02}:{second:02}{digits}")
+    return pa.array(texts, pa.string(), mask=_is_null(column))
 
 
-def _one(iso: str) -> str:
+def _is_null(column: pa.Array) -> np.ndarray:
+    missing: np.ndarray = column.is_null().to_numpy(zero_copy_only=False)
+    return missing
+
+
+def _days_written(days: np.ndarray) -> list[str]:
     """Four digits of a year at least, and a sign where there are more."""
-    text = iso.replace("T", " ")
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
-    is_before = text[0] == "-"
-    year, _, rest = text.removeprefix("-").partition("-")
-    sign = "-" if is_before else "+" if len(year) > 4 else ""
-    return f"{sign}{year.zfill(4)}-{rest}"
+    texts = []
+    for iso in np.datetime_as_string(days.view("datetime64[D]")).tolist():
+        year, _, rest = iso.removeprefix("-").partition("-")
+        sign = "-" if iso[0] == "-" else "+" if len(year) > 4 else ""
+        texts.append(f"{sign}{year.zfill(4)}-{rest}")
+    return texts

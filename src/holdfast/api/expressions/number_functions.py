@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.errors import UnsupportedError
-from holdfast.api.expressions import arithmetic
+from holdfast.api.expressions import arithmetic, logic
 from holdfast.api.expressions.casts import cast, coerce, rescaled
 from holdfast.api.expressions.signatures import (
     Build,
@@ -33,6 +33,10 @@ from holdfast.api.expressions.values import (
 
 def _abs(args: Sequence[Value], text: str) -> Value:
     value = number(args[0], text)
+    if pa.types.is_decimal(value.type):
+        # As Spark does it, whose negation of long decimals rounds.
+        negative = logic.compared("<", value, constant(pa.scalar(0), "0"), text)
+        return logic.chosen([(negative, arithmetic.signed("-", value, text))], value, text)
     is_total = not pa.types.is_integer(value.type)
     return derived(value.type, text, pc.abs_checked, value, is_total=is_total)
 

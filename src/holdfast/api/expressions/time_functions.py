@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.errors import UnsupportedError
-from holdfast.api.expressions import arithmetic
-from holdfast.api.expressions.casts import date_of, date_to_timestamp, divided_down, timestamps
+from holdfast.api.expressions import arithmetic, calendar
+from holdfast.api.expressions.casts import divided_down, timestamps
 from holdfast.api.expressions.signatures import (
     Build,
     Function,
@@ -22,7 +22,7 @@ from holdfast.api.expressions.signatures import (
     timestamp,
 )
 from holdfast.api.expressions.types import TIMESTAMP
-from holdfast.api.expressions.values import Column, Value, derived
+from holdfast.api.expressions.values import Value, derived
 
 _UNITS = {
     **dict.fromkeys(("year", "yyyy", "yy"), "year"),
@@ -38,16 +38,23 @@ _UNITS = {
 }
 
 
-def _field(field: Callable[..., Column]) -> Build:
-    """A whole number from a timestamp or date."""
-    return kernel(pa.int32(), lambda c: field(c).cast(pa.int32()), timestamp)
+def _of_day(field: Callable[[calendar.Numbers], calendar.Numbers]) -> Build:
+    """A whole number from a date or timestamp."""
+
+    def build(args: Sequence[Value], text: str) -> Value:
+        (value,) = args
+        if not pa.types.is_timestamp(value.type):
+            value = date(value, text)
+        return derived(pa.int32(), text, calendar.field_of_day(field), value)
+
+    return build
 
 
-def _day_of_week(column: Column) -> Column:
-    return pc.day_of_week(column, count_from_zero=False, week_start=7)
+def _of_time(unit_us: int, count: int) -> Build:
+    return kernel(pa.int32(), calendar.field_of_time(unit_us, count), timestamp)
 
 
-def _unit(value: Value, text: str) -> str | None:
+def _unit(value: Value, text: str) -> str:
     given = fixed(string(value, text), text)
     unit = None if given is None else _UNITS.get(given.lower())
     if unit is None:
@@ -56,25 +63,16 @@ def _unit(value: Value, text: str) -> str | None:
 
 
 def _date_trunc(args: Sequence[Value], text: str) -> Value:
-    unit = _unit(args[0], text)
-    return derived(
-        TIMESTAMP,
-        text,
-        lambda c: pc.floor_temporal(c, unit=unit, week_starts_monday=True),
-        timestamp(args[1], text),
-    )
+    beginning = calendar.time_beginning(_unit(args[0], text))
+    return derived(TIMESTAMP, text, beginning, timestamp(args[1], text), is_total=False)
 
 
 def _trunc(args: Sequence[Value], text: str) -> Value:
     unit = _unit(args[1], text)
     if unit not in ("year", "quarter", "month", "week"):
         raise UnsupportedError(f"{text}: units of trunc are year, quarter, month, week")
-
-    def compute(column: Column) -> Column:
-        midnights = date_to_timestamp(column)
-        return date_of(pc.floor_temporal(midnights, unit=unit, week_starts_monday=True))
-
-    return derived(pa.date32(), text, compute, date(args[0], text), is_total=False)
+    beginning = calendar.date_beginning(unit)
+    return derived(pa.date32(), text, beginning, date(args[0], text), is_total=False)
 
 
 def _days(value: Value, text: str) -> Value:
@@ -113,15 +111,15 @@ FUNCTIONS: dict[str, Function] = {
     "date_sub": Function(_date_shifted("-"), 2, 2),
     "date_trunc": Function(_date_trunc, 2, 2),
     "datediff": Function(_date_difference, 2, 2),
-    "day": Function(_field(pc.day), 1, 1),
-    "dayofmonth": Function(_field(pc.day), 1, 1),
-    "dayofweek": Function(_field(_day_of_week), 1, 1),
-    "dayofyear": Function(_field(pc.day_of_year), 1, 1),
-    "hour": Function(_field(pc.hour), 1, 1),
-    "minute": Function(_field(pc.minute), 1, 1),
-    "month": Function(_field(pc.month), 1, 1),
-    "quarter": Function(_field(pc.quarter), 1, 1),
-    "second": Function(_field(pc.second), 1, 1),
+    "day": Function(_of_day(calendar.day), 1, 1),
+    "dayofmonth": Function(_of_day(calendar.day), 1, 1),
+    "dayofweek": Function(_of_day(calendar.day_of_week), 1, 1),
+    "dayofyear": Function(_of_day(calendar.day_of_year), 1, 1),
+    "hour": Function(_of_time(3_600_000_000, 24), 1, 1),
+    "minute": Function(_of_time(60_000_000, 60), 1, 1),
+    "month": Function(_of_day(calendar.month), 1, 1),
+    "quarter": Function(_of_day(calendar.quarter), 1, 1),
+    "second": Function(_of_time(1_000_000, 60), 1, 1),
     "timestamp_micros": Function(_from_epoch(1), 1, 1),
     "timestamp_millis": Function(_from_epoch(1_000), 1, 1),
     "timestamp_seconds": Function(_from_epoch(1_000_000), 1, 1),
@@ -130,7 +128,7 @@ FUNCTIONS: dict[str, Function] = {
     "unix_micros": Function(_since_epoch(1), 1, 1),
     "unix_millis": Function(_since_epoch(1_000), 1, 1),
     "unix_seconds": Function(_since_epoch(1_000_000), 1, 1),
-    "weekday": Function(_field(pc.day_of_week), 1, 1),
-    "weekofyear": Function(_field(pc.iso_week), 1, 1),
-    "year": Function(_field(pc.year), 1, 1),
+    "weekday": Function(_of_day(calendar.weekday), 1, 1),
+    "weekofyear": Function(_of_day(calendar.week_of_year), 1, 1),
+    "year": Function(_of_day(calendar.year), 1, 1),
 }

@@ -481,6 +481,27 @@ def test_what_recorded_rounds_will_take_uses_up_no_credit() -> None:
     assert ack.credit_until == 25 + LIMITS.input_queue_tuples
 
 
+def test_who_has_nothing_to_replay_says_what_it_has_been_promised() -> None:
+    """A producer that sends once more what it had sent leaves out what is older."""
+    point = RestartPoint(1, {A: 3}, {A: 3}, 1_000, {OUT: 0})
+    plan = node((A, "a")).plan
+    machine = Node(plan, Assignment(1, ONE, point, {}), 0)
+    machine.start(0)
+    effects = machine.step(events.PeerIncarnationLearned(NodeId("a"), ONE), 0)
+    (subscribed,) = of_kind(effects, events.SendSubscribe)
+    assert subscribed.boundary_us == 1_000
+
+
+def test_a_boundary_that_came_with_the_last_tuples_of_a_recorded_round_is_acted_on() -> None:
+    """It acts on the boundary of then; sent again, its tuples bring the end with them."""
+    machine = arbitrary(("a", "b"), Assignment(1, ONE, None, {}, rounds=recorded_rounds((1, 1))))
+    for producer in ("a", "b"):
+        machine.step(events.PeerIncarnationLearned(NodeId(producer), ONE), 0)
+    receive(machine, A, batch(0, [7], END_US))
+    receive(machine, B, batch(0, [7], END_US))
+    assert machine.statistics().boundary_us == END_US
+
+
 def test_a_source_is_read_until_a_recorded_round_has_its_tuples() -> None:
     """It is read in other steps than before; more than half an input may be there, and too few."""
     machine = arbitrary((None, "b"), Assignment(1, ONE, None, {}, rounds=recorded_rounds((9, 0))))

@@ -323,6 +323,15 @@ class HAInput:
             )
         )
 
+    def has_before(self, boundary_us: int) -> None:
+        """The state is that of a cut, which has acted on a boundary: nothing older is to come.
+
+        Who has nothing to replay has it without having received anything. 1. A node stores a point
+        that needs no tuple again. 2. It fails, and its producer too, which promises less. 3. What
+        that sends once more is older than the boundary, unless it is told of it.
+        """
+        self._has_before_us = max(self._has_before_us, boundary_us)
+
     def make_room(self, decided_before: tuple[int, ...]) -> None:
         """Recorded rounds will take what comes before these ids, in the order of the plan."""
         for source, before in zip(self._streams.values(), decided_before, strict=True):

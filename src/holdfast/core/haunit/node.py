@@ -324,15 +324,24 @@ class Node:
         if self._rounds is not None:
             return self._has_round(self._rounds) and self._outputs.has_room()
         # A silent round stops at the cut; the boundary beyond it is left for the next round.
-        is_behind = not self._is_silent and self._inputs.slowest_us > self._boundary_us
+        is_behind = not self._is_silent and self._is_behind
         return (self._inputs.has_fresh or is_behind) and self._outputs.has_room()
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether all input streams have passed a boundary that no round has acted on.
+
+        A recorded round acts on the boundary of then; tuples that are sent again may bring a later
+        one with them, and be the last.
+        """
+        return self._inputs.slowest_us > self._boundary_us
 
     def _has_round(self, rounds: Rounds) -> bool:
         """Whether there is a recorded round whose input is there, or none and something to do."""
         if rounds.recorded is not None:
             return self._inputs.has_received(rounds.recorded.processed_before)
         decides = not self.is_secondary or self.plan.diverges
-        return decides and (self._inputs.has_fresh or self._is_woken)
+        return decides and (self._inputs.has_fresh or self._is_woken or self._is_behind)
 
     def _on_batch_received(self, got: BatchReceived, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.receive(got, now_ms, effects)
@@ -717,6 +726,7 @@ class Node:
         elif self._boundary_us < cut_us:
             return
         self._is_silent = False
+        self._inputs.has_before(cut_us)
         self._promise(self._promised())
         effects.append(ReportCaughtUp(self._replayed_tuples))
 

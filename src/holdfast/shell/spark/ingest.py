@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.api.columns import quoted
 from holdfast.shell.spark.data_source import active_session, register
 from holdfast.shell.spark.reasons import reason_of
-from holdfast.shell.spark.watermarks import watermark_after_batch
+from holdfast.shell.spark.watermarks import has_found_nothing, watermark_after_batch
 from holdfast.shell.storage.ingest_log import CommitFinder, has_ended, tell_idle
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.places import location_id, store_at
@@ -101,23 +101,21 @@ class Ingest:
         """Tell the log to which watermark Spark has come, once a trigger has found nothing new.
 
         Operators of Spark's would have a batch without rows then; the query that writes the log has
-        none. Spark says that data are available from the trigger that finds some until the next one
-        that finds none, and has no progress before the first one.
+        none.
 
         Args:
             is_known: That nothing new was found is known.
         """
         with self._telling:
             newest = self._commits.newest()  # Before Spark is asked: it is idle behind this one.
-            if newest <= self._idle_behind or not (is_known or self._has_found_nothing()):
+            if newest <= self._idle_behind or not (
+                is_known or has_found_nothing(self._query.status)
+            ):
                 return
             watermark_us = watermark_after_batch(self._checkpoint, newest)
             if watermark_us is not None:
                 tell_idle(self._path, newest, watermark_us)
                 self._idle_behind = newest
-
-    def _has_found_nothing(self) -> bool:
-        return not self._query.status["isDataAvailable"] and self._query.lastProgress is not None
 
     def _is_committed(self) -> bool:
         """Whether Spark has finished every batch that it had begun."""

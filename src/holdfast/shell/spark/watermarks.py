@@ -11,7 +11,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
@@ -20,6 +20,8 @@ from holdfast.shell.storage.places import read_if_any, store_at
 from holdfast.shell.stores.base import StoreUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql.types import StructType
 
 _DELAY_KEY = "spark.watermarkDelayMs"
@@ -59,6 +61,15 @@ def watermark_of_batch(checkpoint: str, batch_id: int) -> int:
             "batchWatermarkMs"
         )
     return found
+
+
+def has_found_nothing(status: Mapping[str, Any]) -> bool:
+    """Whether the last trigger of a streaming query found no data, by the query's `status`.
+
+    Its message alone says so: `isDataAvailable` is false, too, while Spark looks for more behind a
+    batch, and before the first one.
+    """
+    return bool(status["message"] == "Waiting for data to arrive")
 
 
 def watermark_after_batch(checkpoint: str, batch_id: int) -> int | None:

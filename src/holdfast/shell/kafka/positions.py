@@ -86,8 +86,6 @@ class Positions(TopicPositions):
                     raise TuplesMissing(self._place, reader.next_id, end_id)
                 for logged in batches:
                     self.note(logged.batch)
-            if reader.next_id < end_id:
-                raise TuplesMissing(self._place, reader.next_id, end_id)
         finally:
             reader.close()
 

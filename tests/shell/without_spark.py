@@ -4,6 +4,8 @@ What is left out is what Spark does: it submits tasks, and writes DataFrames. So
 logs that others have filled.
 """
 
+import math
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -26,32 +28,45 @@ class _OneTask:
         return SimpleNamespace(collect=lambda: list(body(iter(()))))
 
 
-def _session() -> Any:
-    """As much of a `SparkSession` as a query asks for whose sources are logs."""
-    profiles = SimpleNamespace(defaultResourceProfile=lambda: None)
-    scala = SimpleNamespace(
-        isStopped=lambda: False,
-        resourceProfileManager=lambda: profiles,
-        maxNumConcurrentTasks=lambda _: _SLOTS,
-    )
-    context = SimpleNamespace(
-        master=f"local[{_SLOTS}]",
-        getConf=lambda: SimpleNamespace(getAll=list),
-        setJobGroup=lambda *_: None,
-        cancelJobGroup=lambda *_: None,
-        parallelize=lambda *_: _OneTask(),
-        _jsc=SimpleNamespace(sc=lambda: scala),
-    )
-    return SimpleNamespace(sparkContext=context, conf=SimpleNamespace(getAll={}))
+class _Context:
+    """As much of a `SparkContext` as a query asks for."""
 
+    def __init__(self) -> None:
+        profiles = SimpleNamespace(defaultResourceProfile=lambda: None)
+        scala = SimpleNamespace(
+            isStopped=lambda: False,
+            resourceProfileManager=lambda: profiles,
+            maxNumConcurrentTasks=lambda _: _SLOTS,
+        )
+        self.master = f"local[{_SLOTS}]"
+        self._jsc = SimpleNamespace(sc=lambda: scala)
+        self._groups: dict[int, str] = {}  # by thread
+        self._running: dict[str, NodeTask] = {}  # by group
 
-def _run_node(spec: TaskSpec) -> Iterator[str]:
-    task = NodeTask(spec, "", lambda: None)
-    try:
-        task.run()
-    finally:
-        task.close()
-    yield spec.plan.node
+    def getConf(self) -> SimpleNamespace:
+        return SimpleNamespace(getAll=list, get=lambda _, default: default)
+
+    def setJobGroup(self, group: str, _: str) -> None:
+        self._groups[threading.get_ident()] = group
+
+    def cancelJobGroup(self, group: str) -> None:
+        """Have the node find that its coordinator is gone."""
+        task = self._running.get(group)
+        if task is not None:
+            task._coordinator_heard_s = -math.inf
+
+    def parallelize(self, *_: Any) -> _OneTask:
+        return _OneTask()
+
+    def run_node(self, spec: TaskSpec) -> Iterator[str]:
+        """The body of a node's task, in this thread."""
+        task = NodeTask(spec, "", lambda: None)
+        self._running[self._groups[threading.get_ident()]] = task
+        try:
+            task.run()
+        finally:
+            task.close()
+        yield spec.plan.node
 
 
 def _run_data_node(spec: DataNodeSpec) -> None:
@@ -65,9 +80,11 @@ def _run_data_node(spec: DataNodeSpec) -> None:
 @contextmanager
 def without_spark() -> Iterator[Any]:
     """Inside, tasks are threads; gives a session for `Dataflow.start`."""
+    context = _Context()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "run_node", _run_node)
+        patch.setattr(jobs, "run_node", context.run_node)
+        patch.setattr(jobs, "_STOP_TIMEOUT_S", 0.5)  # For a node that comes up just then.
         patch.setattr(chunk_cluster, "run_data_node", _run_data_node)
         patch.setattr(Cluster, "_end_task", lambda *_: None)  # A thread cannot be killed.
         patch.setattr(Cluster, "_collect_last_words", lambda _: None)  # Who failed has said them.
-        yield _session()
+        yield SimpleNamespace(sparkContext=context, conf=SimpleNamespace(getAll={}))

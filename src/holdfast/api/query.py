@@ -36,7 +36,7 @@ from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.progress import Heard, Progress, ProgressMaker, held_up_note, latency_of
 from holdfast.api.protections import Checkpointed, Protection, Protections
 from holdfast.api.reporter import Reporter
-from holdfast.api.rescaling import Rescaling, described, settle
+from holdfast.api.rescaling import Rescaling, described, draining_plan, settle
 from holdfast.api.security import (
     AUTHENTICATION,
     InsecureClusterWarning,
@@ -143,7 +143,7 @@ def start(
         else:
             _require_divisible(flow, ingests, checkpointed)
             timeout_s = values["drainTimeoutMs"] / 1000
-            rescaling = Rescaling(place(former), place(), location, timeout_s)
+            rescaling = Rescaling(draining_plan(place(former)), place(), location, timeout_s)
             rescaling.require_possible()
             former_slots = slots_of(place(former), [], embedded)
             require_slots(spark.sparkContext, former_slots, wait_s)

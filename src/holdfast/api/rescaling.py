@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _INSTANCES: Final = re.compile(r"^unit (\S+): (\d+) instances$", re.MULTILINE)
 _LOOK_INTERVAL_S: Final = 0.05
+_CHECKPOINT_INTERVAL_MS: Final = 200
+"""While it drains: what is waited for in the end is a checkpoint of every node at the cut."""
 _PROCESSED_ALL: Final = 2**62
 """Of a stream that begins anew: whatever of it is older than the boundary was processed."""
 
@@ -100,6 +102,18 @@ def _decided(entries: Iterable[Mapping[str, object]]) -> dict[str, int] | None:
         if isinstance(instances, dict):
             decided = {str(unit): int(number) for unit, number in instances.items()}
     return decided
+
+
+def draining_plan(plan: Plan) -> Plan:
+    """A plan whose nodes checkpoint soon, however seldom they are to otherwise."""
+    return replace(plan, nodes=tuple(_checkpointing_soon(node) for node in plan.nodes))
+
+
+def _checkpointing_soon(node: NodePlan) -> NodePlan:
+    if node.checkpoints is None:
+        return node
+    interval_ms = min(node.checkpoints.interval_ms, _CHECKPOINT_INTERVAL_MS)
+    return replace(node, checkpoints=replace(node.checkpoints, interval_ms=interval_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,13 +455,14 @@ class Cut:
 
     def _of_state(self, plan: NodePlan) -> RestartPoint | str:
         report, point = self.reports[plan.node], self.stored[plan.node]
-        if point is None or point.checkpoint is None:
+        if (point is None or point.checkpoint is None) and _has_begun(report):
             return f"{plan.node} has stored no checkpoint"
+        point = point or RestartPoint()  # Without input there is no state, and no checkpoint.
         if any(point.processed_before.get(s, 0) != i for s, i in report.processed.items()):
             return f"{plan.node} has not stored its last checkpoint"
         reached = report.statistics.get("boundary_us", point.boundary_us)
         others = [self.stored[n.node] for n in self.rescaling.former.nodes if n.unit == plan.unit]
-        if any(o is None or o.boundary_us != reached for o in others):
+        if any((o or RestartPoint()).boundary_us != reached for o in others):
             return f"instances of {plan.unit} have not stored the same boundary"
         if point.boundary_us == END_US:
             return f"the input of {plan.node} has ended"
@@ -504,6 +519,11 @@ def _adopt(
 def _has_state(plan: NodePlan) -> bool:
     pages = PageManager(plan.limits.page_bytes)
     return any(spec.build(pages).keeps_state for spec in plan.operators)
+
+
+def _has_begun(report: NodeReport) -> bool:
+    """Whether a node has processed anything."""
+    return any(report.processed.values())
 
 
 def _wiring(plan: Plan) -> dict[NodeId, tuple[object, ...]]:

@@ -70,6 +70,8 @@ class Reporter:
                 break
             try:
                 self._report()
+            except StorageError as error:  # Of a log that is damaged: the nodes meet it too.
+                _LOG.warning("no progress report of %s: %s", self._query.name, error)
             except Exception:  # A report less; the query goes on.
                 _LOG.exception("no progress report of %s", self._query.name)
         self._done.wait()
@@ -113,6 +115,8 @@ class Reporter:
                 self._last = self._query.lastProgress
                 self.recent.append(self._last)
                 self._write(self._last, is_last=True)
+            except StorageError as error:
+                _LOG.warning("no last report of %s: %s", self._query.name, error)
             except Exception:  # The query has ended all the same.
                 _LOG.exception("no last report of %s", self._query.name)
             if self._metrics is not None:

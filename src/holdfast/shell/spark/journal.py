@@ -223,7 +223,9 @@ class _ObjectVolume:
 
 def _superseded(place: str, number: int) -> JournalSuperseded:
     return JournalSuperseded(
-        f"another driver has begun epoch {number} at {place}; stop one of them"
+        f"another driver has begun epoch {number} at {place}; stop one of them. If there is no "
+        f"other, {place}/{number:010d} has lost its first object: restore it from a copy, or begin "
+        "again in a new checkpointLocation"
     )
 
 

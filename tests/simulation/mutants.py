@@ -22,7 +22,7 @@ from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.restart_points import RestartPoints
-from holdfast.core.model.ids import BEGINNING_US, Incarnation
+from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
 from holdfast.core.operators import partial_aggregate
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.incremental_join import IncrementalJoin
@@ -85,6 +85,16 @@ class Mutant:
                 replaced = {key: mutated for key, f in table.items() if f is original}
                 stack.enter_context(patch.dict(table, replaced))
             yield
+
+
+def _heed_boundaries_only_at_the_end(original: Any) -> Any:
+    """One that comes without a tuple is taken for nothing, until the stream has ended."""
+
+    def promise(self: InputQueue, next_id: int, boundary_us: int) -> bool:
+        heeded = boundary_us if boundary_us == END_US else BEGINNING_US
+        return bool(original(self, next_id, heeded))
+
+    return promise
 
 
 def _trim_one_too_far(original: Any) -> Any:
@@ -405,6 +415,9 @@ MUTANTS: dict[str, Mutant] = {
     "accepts gaps": Mutant(InputQueue, "receive", _accept_gaps, _LOST_FRAMES),
     "ignores the last id of keep-alives": Mutant(
         InputQueue, "promise", _ignore_the_last_id_of_keep_alives
+    ),
+    "heeds boundaries without tuples only at the end": Mutant(
+        InputQueue, "promise", _heed_boundaries_only_at_the_end, ()
     ),
     "makes parts of rounds": Mutant(
         partial_aggregate, "_ends", _make_parts_of_rounds, dataflow="q12"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from holdfast.sim.checkers import Violation, all_checkers
+from holdfast.sim.checkers import Violation, all_checkers, timed_sinks
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from holdfast.sim.workload.base import Workload
 
 _FAULT_SPAN_US = SPAN_US + 200_000
+_ENDLESS_PERCENT = 10
+_LINGERS_US = 2_500_000
 _KNOWN_EVERY = 8
 MIXED, RANDOM, ARBITRARY = "mixed", "random", "arbitrary"
 DATAFLOWS = (MIXED, RANDOM, ARBITRARY, *KNOWN)
@@ -51,7 +53,14 @@ class Run:
         return {i: f for i, f in enumerate(planned) if self.keep is None or i in self.keep}
 
     def workload(self) -> Workload:
-        """What it computes."""
+        """What it computes; now and then its sources go on for long without a tuple."""
+        workload = self._workload()
+        if not Draw(f"{self.seed}/endless").percent(_ENDLESS_PERCENT):
+            return workload
+        sources = {s: replace(one, lingers_us=_LINGERS_US) for s, one in workload.sources.items()}
+        return replace(workload, sources=sources)
+
+    def _workload(self) -> Workload:
         name = self.dataflow
         if name == MIXED:
             name = KNOWN[self.seed // _KNOWN_EVERY % len(KNOWN)]
@@ -131,7 +140,7 @@ def simulate(run: Run, trace: Callable[[int, str], None] | None = None) -> Outco
         seed=run.seed,
         faults=run.faults(),
         conditions=conditions(run.seed),
-        checkers=all_checkers(workload.expected),
+        checkers=all_checkers(workload.expected, timed_sinks(workload.flow)),
         trace=trace,
     )
     invariant, violation, rows, digest = None, "", 0, world.scheduler.digest()

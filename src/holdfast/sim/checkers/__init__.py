@@ -6,15 +6,19 @@ from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.checkers.bounds import Bounds
 from holdfast.sim.checkers.fencing import Fencing
 from holdfast.sim.checkers.output import PreciseOutput, Row, Tape
+from holdfast.sim.checkers.promptness import Promptness, timed_sinks
 from holdfast.sim.checkers.replicas import Copies, Kept, LoggedRounds
 from holdfast.sim.checkers.trimming import RestartPoints, Trimming
 
 
-def all_checkers(expected: dict[str, Counter[Row]]) -> tuple[Checker, ...]:
+def all_checkers(
+    expected: dict[str, Counter[Row]], timed: dict[str, frozenset[str]] | None = None
+) -> tuple[Checker, ...]:
     """A fresh set of all checkers for one run.
 
     Args:
         expected: Per sink the rows that it must hold, as `Workload.expected`.
+        timed: As `timed_sinks` gives it; None: of no sink.
     """
     tape = Tape()
     return (
@@ -27,6 +31,7 @@ def all_checkers(expected: dict[str, Counter[Row]]) -> tuple[Checker, ...]:
         Copies(),
         LoggedRounds(),
         PreciseOutput(expected),
+        Promptness(timed or {}),
     )
 
 
@@ -38,9 +43,11 @@ __all__ = [
     "Kept",
     "LoggedRounds",
     "PreciseOutput",
+    "Promptness",
     "RestartPoints",
     "Tape",
     "Trimming",
     "Violation",
     "all_checkers",
+    "timed_sinks",
 ]

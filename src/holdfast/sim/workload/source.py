@@ -55,12 +55,14 @@ class SimulatedSource:
         arrivals: What comes, in this order.
         is_recorded: Whether it can be read record by record.
         is_in_records: Whether it is.
+        lingers_us: How long nothing comes before it ends, as if it were endless.
     """
 
     delay_us: int
     arrivals: tuple[Arrival, ...]
     is_recorded: bool = False
     is_in_records: bool = False
+    lingers_us: int = 0
 
     def in_records(self) -> SimulatedSource | None:
         """See `RecordedSpec`."""
@@ -73,7 +75,7 @@ class SimulatedSource:
     @property
     def ends_us(self) -> int:
         """When the source has ended."""
-        return self.arrivals[-1].at_us if self.arrivals else 0
+        return self.lingers_us + (self.arrivals[-1].at_us if self.arrivals else 0)
 
     @cached_property
     def batches(self) -> tuple[TupleBatch, ...]:

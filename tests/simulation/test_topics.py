@@ -8,7 +8,7 @@ from topic_mutants import TOPIC_MUTANTS
 from holdfast.sim.topics import FAULTS, simulate_topics
 
 SEEDS = 150
-MUTANT_SEEDS = 200
+MUTANT_SEEDS = 400
 
 
 def test_every_invariant_holds_under_all_faults() -> None:
@@ -22,6 +22,11 @@ def test_every_invariant_holds_under_all_faults() -> None:
     assert sum(outcome.rows for outcome in outcomes) > 100 * SEEDS
     assert sum(outcome.late for outcome in outcomes) > SEEDS
     assert sum(outcome.promises for outcome in outcomes) > SEEDS
+    reached: Counter[str] = Counter()
+    for outcome in outcomes:
+        reached.update(outcome.reached)
+    assert reached["replica took over"] > SEEDS // 2
+    assert reached["replica with other tuples"] > 0
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

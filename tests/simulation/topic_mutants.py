@@ -156,6 +156,10 @@ def _show_in_spite_of_claims(_: Any) -> Any:
     return lambda self: True
 
 
+def _compare_ids_alone(_: Any) -> Any:
+    return lambda read, before, owners: None
+
+
 _FLOOR = (idle_floor, idle_floors)
 _POSITIONS = (topic_positions, topics)
 TOPIC_MUTANTS: dict[str, TopicMutant] = {
@@ -201,6 +205,9 @@ TOPIC_MUTANTS: dict[str, TopicMutant] = {
     "a replacement skips a record": TopicMutant((TopicPositions,), "begin", _skip_one, ("K-ONCE",)),
     "a topic of another id is read on": TopicMutant(
         (Span,), "is_of", _take_any_topic, ("K-TOPIC",)
+    ),
+    "a replica that has read a zombie's tuples takes over": TopicMutant(
+        (topics,), "read_in_vain", _compare_ids_alone, ("K-SHOWN",)
     ),
     "what a successor may have missed is shown": TopicMutant(
         (_Instance,), "is_newest", _show_in_spite_of_claims, ("K-SHOWN", "K-BND")

@@ -5,7 +5,8 @@ Real are the cores: positions (queues/topic_positions.py), partitions and who of
 coordinator/idle_floors.py). Simulated is what lies around them: a topic whose partitions are busy
 without end, come in bursts, stop, or never have a record; the logs with their claims, opened in
 steps; keep-alives and floors that are late or lost. Instances are killed, paused and replaced while
-they still write; the broker is away, for the instances alone or for all; the driver forgets what it
+they still write, by replicas that have followed the log with stale listings or by others; the
+broker is away, for the instances alone or for all; the driver forgets what it
 has heard; the topic is made anew.
 
 The invariants, by name:
@@ -14,7 +15,8 @@ The invariants, by name:
     K-LATE   what is late is older than what its log had promised, and what was in the topic long
              before that promise is not late, unless it is older than its own partition allows
     K-BND    a log holds no tuple that is older than a boundary before it, and shows none
-    K-SHOWN  what was shown under an id is what the log holds there for ever
+    K-SHOWN  what was shown under an id is what the log holds there for ever, and what a replica
+             that takes over has read of it
     K-IDLE   no boundary passes a partition that had a record within the time after which it is idle
     K-FLOOR  an idle instance promises no more than it was told, nor than one that has not been idle
              since then
@@ -41,11 +43,13 @@ from holdfast.core.queues.topic_positions import (
     positions_name,
     superseded,
 )
+from holdfast.core.wire.log_owners import Owners, owner_of, read_in_vain, succeeded
 from holdfast.sim.checkers.base import Violation
 from holdfast.sim.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from holdfast.core.queues.idle_floor import Reached
+    from holdfast.core.wire.log_owners import Place as Begun
 
 _FAULTS_END_MS: Final = 12_000
 _END_MS: Final = 18_000
@@ -58,6 +62,7 @@ _KNOWN_MS: Final = 2 * _KEEP_ALIVE_MS + 3 * _WORD_MS
 """After so long the driver knows that an instance is not idle, unless several words are lost."""
 _LOOKED_MS: Final = 1_000
 """A record that has been there for so long has been looked at, or nobody has looked."""
+_LISTED_MS: Final = 1_000
 _BOUND_MS: Final = 2_500
 """An idle instance is no further behind the others."""
 
@@ -70,6 +75,7 @@ FAULTS: Final = (
     "driver forgets",
     "topic made anew",
 )
+_DRAWN: Final = (*FAULTS[:-1], "kill", "pause", "pause")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,8 @@ class Place:
         claims: Of the log.
         owner: Whose entries count.
         log: The entries that count.
+        owners: Of the log.
+        written: Per incarnation where it began, and all its tuples, whether they count or not.
         files: Of positions.
         span: Where to begin, once it is settled.
         shown: The tuples that any incarnation has shown, by id.
@@ -119,6 +127,8 @@ class Place:
     claims: set[int] = field(default_factory=set)
     owner: int = 0
     log: list[Entry] = field(default_factory=list)
+    owners: Owners = ()
+    written: dict[int, tuple[int, list[Row]]] = field(default_factory=dict)
     files: dict[str, dict[str, object]] = field(default_factory=dict)
     span: Span | None = None
     shown: list[Row] = field(default_factory=list)
@@ -135,14 +145,54 @@ class Place:
         return max((entry.boundary_us for entry in self.log), default=BEGINNING_US)
 
 
+class _Follower:
+    """A second replica: it reads the log, by owners that it has seen up to a second ago."""
+
+    def __init__(self, world: TopicWorld, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.rows: list[Row] = []
+        self.read_of: list[Begun] = []
+        self.is_over = False
+        self._owners: Owners = ()
+        self._listed_ms = -_LISTED_MS
+
+    def poll(self) -> None:
+        """Read what there is, from whom it seems to be."""
+        world, place = self.world, self.world.places[self.number]
+        if self.is_over or world.is_over:
+            return
+        if world.now_ms - self._listed_ms >= _LISTED_MS:
+            self._listed_ms, self._owners = world.now_ms, place.owners
+        owner = owner_of(self._owners, len(self.rows))
+        if owner is not None:
+            first_id, written = place.written[owner.incarnation]
+            end = min(owner.superseded_from, first_id + len(written))
+            taken = written[len(self.rows) - first_id : end - first_id]
+            if taken and (not self.read_of or self.read_of[-1][0] != owner.incarnation):
+                self.read_of.append((owner.incarnation, len(self.rows)))
+            self.rows += taken
+        world.after(world.draw(f"follow/{self.number}", 20, 150), self.poll)
+
+    def take_over(self, begun_at: int) -> bool:
+        """Whether it can; as `KafkaReader.lead`."""
+        self.is_over = True
+        place = self.world.places[self.number]
+        lost = read_in_vain(self.read_of, len(self.rows), place.owners)
+        return lost is None and len(self.rows) <= begun_at
+
+
 class _Instance:
     """One incarnation that reads and writes."""
 
-    def __init__(self, world: TopicWorld, number: int, incarnation: int) -> None:
+    def __init__(
+        self, world: TopicWorld, number: int, incarnation: int, follower: _Follower | None
+    ) -> None:
         self.world = world
         self.number = number
         self.incarnation = incarnation
         self.place = world.places[number]
+        self.follower = follower  # that it was
         self.is_dead = False
         self.paused_until_ms = 0
         self.floor_us = BEGINNING_US
@@ -191,6 +241,14 @@ class _Instance:
         if place.owner < self.incarnation:
             del place.log[self._found :]
             place.owner = self.incarnation
+            incarnation = Incarnation(self.incarnation)
+            place.owners = succeeded(place.owners, incarnation, place.next_id)
+            place.written[self.incarnation] = (place.next_id, [])
+        if self.follower is not None and not self.follower.take_over(place.next_id):
+            self.is_dead = True
+            world.count("replica with other tuples")
+            world.after(50, lambda: world.replace_if(self))
+            return
         self.next_id, self.durable_us = place.next_id, place.boundary_us
         name = believed(place.files, self.next_id)
         from_id = 0
@@ -299,6 +357,8 @@ class _Instance:
         """Durable at once; it counts if this is still the owner."""
         self.next_id += len(entry.rows)
         self.world.passed(self, entry.boundary_us)
+        if self.incarnation in self.place.written:
+            self.place.written[self.incarnation][1].extend(entry.rows)
         if self.place.owner == self.incarnation:
             self.place.log.append(entry)
         self.world.appended(self, entry)
@@ -344,6 +404,7 @@ class TopicOutcome:
         late: Records that were late.
         promises: Of idle instances.
         faults: Which struck.
+        reached: How often rare situations were met.
     """
 
     seed: int
@@ -354,6 +415,7 @@ class TopicOutcome:
     late: int
     promises: int
     faults: tuple[str, ...]
+    reached: dict[str, int]
 
 
 class TopicWorld:
@@ -364,7 +426,7 @@ class TopicWorld:
         self._scheduler = Scheduler(seed)
         self.partitions = self.draw("topic", 1, 5)
         self.instances = self.draw("topic", 1, min(3, self.partitions))
-        self.idle_ms = None if self.percent("topic", 10) else self.draw("topic", 150, 900)
+        self.idle_ms = None if self.percent("topic", 20) else self.draw("topic", 150, 900)
         self.delay_us = self.draw("topic", 0, 300) * 1_000
         self.topic = 0
         self.places = [Place() for _ in range(self.instances)]
@@ -378,6 +440,9 @@ class TopicWorld:
         self.refusals: set[int] = set()
         self.promises = 0
         self.struck: list[str] = []
+        self.has_followers = self.percent("followers", 50)
+        self.followers: dict[int, _Follower] = {}
+        self.reached: dict[str, int] = {}
 
     # -- chance and time ----------------------------------------------------------------------
 
@@ -474,7 +539,13 @@ class TopicWorld:
     def _launch(self, number: int, incarnation: int) -> None:
         if self.is_over:
             return
-        instance = _Instance(self, number, incarnation)
+        follower = None
+        if self.has_followers:
+            follower = self.followers.get(number) if self.percent("followers", 70) else None
+            if follower is not None or number not in self.followers:
+                self.followers[number] = _Follower(self, number)
+                self.after(self.draw("followers", 50, 400), self.followers[number].poll)
+        instance = _Instance(self, number, incarnation, follower)
         if number < len(self.current):
             self.current[number] = instance
         else:
@@ -487,13 +558,13 @@ class TopicWorld:
         self.primaries[self.node(number)] = NOBODY
         self.places[number].not_idle_since_ms = self.now_ms
         incarnation = self.current[number].incarnation + 1
-        self.after(self.draw("faults", 0, 300), lambda: self._launch(number, incarnation))
+        self.after(self.draw("faults", 0, 900), lambda: self._launch(number, incarnation))
 
     # -- faults -----------------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        for _ in range(self.draw("faults", 0, 10)):
-            kind = FAULTS[self.draw("faults", 0, len(FAULTS) - 2)]
+        for _ in range(self.draw("faults", 0, 12)):
+            kind = _DRAWN[self.draw("faults", 0, len(_DRAWN) - 1)]
             at_ms = self.draw("faults", 300, _FAULTS_END_MS - 1_000)
             number = self.draw("faults", 0, self.instances - 1)
             length_ms = self.draw("faults", 1_500, 5_000)
@@ -508,13 +579,13 @@ class TopicWorld:
         self._scheduler.note(f"{kind} {number} {length_ms}")
         if kind == "kill":
             instance.is_dead = True
-            self.after(self.draw("faults", 50, 400), lambda: self._replace_if(instance))
+            self.after(self.draw("faults", 50, 400), lambda: self.replace_if(instance))
         elif kind == "replace while it writes":
-            self._replace_if(instance)
+            self.replace_if(instance)
         elif kind == "pause":
             instance.paused_until_ms = self.now_ms + length_ms
             if self.percent("faults", 50):
-                self.after(length_ms // 2, lambda: self._replace_if(instance))
+                self.after(length_ms // 2, lambda: self.replace_if(instance))
         elif kind in ("broker away", "broker out of reach"):
             self.is_broker_away = True
             if kind == "broker away":  # Nobody can write either: what would have come comes later.
@@ -525,7 +596,8 @@ class TopicWorld:
         else:
             self._make_anew()
 
-    def _replace_if(self, instance: _Instance) -> None:
+    def replace_if(self, instance: _Instance) -> None:
+        """Replace it, unless that has been done."""
         if self.current[instance.number] is instance:
             node = self.node(instance.number)
             if self.primaries[node] == instance.incarnation:
@@ -621,10 +693,19 @@ class TopicWorld:
                     f"{row} came at {record.at_ms} ms and is late, promised at {min(passed)} ms",
                 )
 
+    def count(self, what: str) -> None:
+        """Something rare was met."""
+        self.reached[what] = self.reached.get(what, 0) + 1
+
     def showed(self, instance: _Instance) -> None:
         """A node sees the log of an instance as it is."""
         place = instance.place
         rows = [row for entry in place.log for row in entry.rows]
+        if instance.follower is not None:
+            read = instance.follower.rows
+            if read != rows[: len(read)]:
+                raise Violation("K-SHOWN", f"replica {instance.number} has read other tuples")
+            self.count("replica took over")
         known = len(place.shown)
         if rows[:known] != place.shown[: len(rows)] or len(rows) < known:
             raise Violation("K-SHOWN", f"instance {instance.number} has shown other tuples before")
@@ -722,4 +803,5 @@ def simulate_topics(seed: int) -> TopicOutcome:
         sum(len(place.late) for place in world.places),
         world.promises,
         tuple(world.struck),
+        world.reached,
     )

@@ -19,7 +19,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from holdfast.api.columns import quoted
 from holdfast.api.dead_letters import Evaluable, Failure
-from holdfast.api.errors import UnsupportedError
+from holdfast.api.errors import OptionError, UnsupportedError
+from holdfast.api.originals import InputCheck, check_input
 from holdfast.api.planning import keys_read, ports_read, units_of
 from holdfast.api.resample_twin import resampled
 from holdfast.api.windows import CountWindow
@@ -62,6 +63,9 @@ class Verification:
         sample: Up to five differing rows, as text.
         dropped: Rows of the sources before the sink that came too late: neither the sink nor the
             twin has them.
+        compared_with: `recorded`: the twin has read what was recorded of the sources; `original`:
+            and that was compared with what the user gave, as `inputs` says.
+        inputs: Per source before the sink; empty: only what was recorded was compared with.
     """
 
     sink: str
@@ -74,13 +78,16 @@ class Verification:
     misplaced: int | None
     sample: tuple[str, ...]
     dropped: int = 0
+    compared_with: str = "recorded"
+    inputs: tuple[InputCheck, ...] = ()
 
     @property
     def is_identical(self) -> bool:
         """Whether the sink holds exactly the twin's tuples that it must, each once and, as far as
-        an order is known, in order; ids without gaps.
+        an order is known, in order; ids without gaps; and all that was given was recorded once.
         """
-        return self.lost == self.doubled == self.gaps == 0 and not self.misplaced
+        is_recorded = all(i.lost == i.doubled == 0 for i in self.inputs)
+        return is_recorded and self.lost == self.doubled == self.gaps == 0 and not self.misplaced
 
 
 def to_dataframe(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> DataFrame:
@@ -395,8 +402,24 @@ def _later() -> Any:
     return F.greatest(f"l__{TIME_COLUMN}", f"r__{TIME_COLUMN}")
 
 
-def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Verification:
-    """Compare a sink with its batch twin, tuple by tuple, copies counted, ids and order checked."""
+def verify(
+    flow: Dataflow, spark: SparkSession, sink: str, location: str, source: str = "recorded"
+) -> Verification:
+    """Compare a sink with its batch twin, tuple by tuple, copies counted, ids and order checked.
+
+    Args:
+        flow: The dataflow.
+        spark: The session.
+        sink: The sink.
+        location: The checkpoint location.
+        source: `recorded`, or `original`: compare what was recorded with what the user gave, too.
+
+    Raises:
+        OptionError: `source` is something else.
+        QueryFailedError: What the user gave cannot be read again.
+    """
+    if source not in ("recorded", "original"):
+        raise OptionError(f"verify(source={source!r}); it is 'recorded' or 'original'")
     whole = _ordered(flow, spark, sink, location)
     twin = whole.drop(TIME_COLUMN, *_ORDER)
     path = os.path.join(location, "streams", sink)
@@ -421,6 +444,10 @@ def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Ver
         if moved is not None:
             misplaced = moved.count()
             sample = [f"misplaced {row}" for row in moved.take(5)]
+    sources = _sources_before(flow.sinks[sink])
+    inputs: tuple[InputCheck, ...] = ()
+    if source == "original":
+        inputs = tuple(check_input(step, spark, location) for step in sources)
     result = Verification(
         sink,
         twin.count(),
@@ -431,15 +458,17 @@ def verify(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> Ver
         gaps,
         misplaced,
         tuple(sample),
-        _dropped(flow.sinks[sink], location),
+        sum(_late_rows(step, location) for step in sources),
+        source,
+        inputs,
     )
     for frame in (stored, missing, lost, doubled):
         frame.unpersist()
     return result
 
 
-def _dropped(step: Step, location: str) -> int:
-    """Late rows of all sources before a step, each source counted once."""
+def _sources_before(step: Step) -> list[Step]:
+    """All sources before a step, each once."""
     sources: dict[str, Step] = {}
     left = [step]
     while left:
@@ -447,7 +476,7 @@ def _dropped(step: Step, location: str) -> int:
         left += found.inputs
         if found.kind == "source":
             sources[found.name] = found
-    return sum(_late_rows(source, location) for source in sources.values())
+    return list(sources.values())
 
 
 def _late_rows(source: Step, location: str) -> int:

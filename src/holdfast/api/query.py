@@ -841,6 +841,17 @@ class Query:
         path = os.path.join(self._location, "streams", name)
         return load(self._spark, path)
 
-    def verify(self, sink: str | None = None) -> Verification:
-        """Compare a sink with the batch twin over the recorded input; after the query has ended."""
-        return verify_sink(self._flow, self._spark, self._flow.sink_name(sink), self._location)
+    def verify(self, sink: str | None = None, *, source: str = "recorded") -> Verification:
+        """Compare a sink with the batch twin over the recorded input; after the query has ended.
+
+        Args:
+            sink: Its name, if there are several.
+            source: `original`: also compare what was recorded with what the user gave, where that
+                can be read again: batch DataFrames, and streaming ones without state of their own.
+
+        Raises:
+            OptionError: `source` is neither `recorded` nor `original`.
+            QueryFailedError: What the user gave cannot be read again, e.g. files are gone.
+        """
+        name = self._flow.sink_name(sink)
+        return verify_sink(self._flow, self._spark, name, self._location, source)

@@ -1,0 +1,137 @@
+"""What the user gave, read again, and compared with what was recorded of it.
+
+The batch twin begins behind the recording, and cannot see what went wrong on the way into it. A
+batch DataFrame is just computed again. A streaming one is read again by Spark, from its beginning
+to the offsets of the last batch that was recorded: a query of its own has those as the offsets of
+its first batch, beside a copy of what the sources of the recording query have noted, as the list
+of files that they have read. So files that came later do not count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import uuid
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from holdfast.api.columns import quoted
+from holdfast.api.errors import QueryFailedError
+from holdfast.shell.spark.data_source import active_session, load
+from holdfast.shell.spark.reasons import reason_of
+from holdfast.shell.storage.ingest_log import CommitFinder
+from holdfast.shell.storage.paths import ingest_path
+from holdfast.shell.storage.places import store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from holdfast.api.dataflow import Step
+
+
+@dataclass(frozen=True, slots=True)
+class InputCheck:
+    """What comparing the recording of a source with what the user gave has shown.
+
+    Attributes:
+        source: The source.
+        compared_with: `original`, or `recorded` where that cannot be read again: then the recording
+            is taken for what was given.
+        reason: Why it cannot be read again; empty: it was.
+        given: Rows that the user gave.
+        recorded: Rows that were recorded, late ones included.
+        lost: Rows given that were not recorded, copies counted.
+        doubled: Rows recorded that were not given, copies counted.
+    """
+
+    source: str
+    compared_with: str
+    reason: str = ""
+    given: int = 0
+    recorded: int = 0
+    lost: int = 0
+    doubled: int = 0
+
+
+def check_input(step: Step, spark: SparkSession, location: str) -> InputCheck:
+    """Compare the recording of a source with what the user gave.
+
+    Raises:
+        QueryFailedError: Spark cannot read it again, e.g. because files are gone.
+    """
+    settings = step.settings
+    if "generator" in settings or "path" in settings:
+        return InputCheck(step.name, "original")  # The twin reads the very same.
+    if "kafka" in settings:
+        return InputCheck(step.name, "recorded", "records of Kafka are not read again")
+    compared: list[InputCheck] = []
+
+    def compare(given: DataFrame) -> None:
+        compared.append(_compared(step, given, _recorded(step, spark, location)))
+
+    try:
+        if not settings["df"].isStreaming:
+            compare(settings["df"])
+        elif reason := _read_again(settings["df"], spark, location, step.name, compare):
+            return InputCheck(step.name, "recorded", reason)
+    except Exception as error:  # Spark's errors have many classes.
+        raise QueryFailedError(
+            f"source {step.name} cannot be read again: {reason_of(error)}"
+        ) from error
+    return compared[0]
+
+
+def _recorded(step: Step, spark: SparkSession, location: str) -> DataFrame:
+    """All rows of a recording, late ones too."""
+    path, partitions = ingest_path(location, step.name), str(step.settings["partitions"])
+    parts = [load(spark, path, partitions=partitions, late=late) for late in ("false", "true")]
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _compared(step: Step, given: DataFrame, recorded: DataFrame) -> InputCheck:
+    columns = [F.col(quoted(name)) for name in step.schema.names]
+    given, recorded = given.select(*columns), recorded.select(*columns)
+    lost, doubled = given.exceptAll(recorded), recorded.exceptAll(given)
+    counts = [frame.count() for frame in (given, recorded, lost, doubled)]
+    return InputCheck(step.name, "original", "", *counts)
+
+
+def _read_again(
+    df: DataFrame,
+    spark: SparkSession,
+    location: str,
+    source: str,
+    compare: Callable[[DataFrame], None],
+) -> str:
+    """Have Spark read a streaming DataFrame again, in one batch; or why that cannot be."""
+    checkpoint = store_at(os.path.join(location, "ingest-checkpoints", source))
+    if "state" in checkpoint.children():
+        return "its own operators in Spark keep state, whose results depend on the batches"
+    newest = CommitFinder(ingest_path(location, source)).newest()
+    if newest < 0:
+        return "nothing was recorded"
+    with tempfile.TemporaryDirectory(prefix="holdfast-verify-") as folder:
+        _put(folder, "metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+        _put(folder, "offsets/0", checkpoint.read(f"offsets/{newest}"))
+        noted = store_at(os.path.join(location, "ingest-checkpoints", source, "sources"))
+        for name in noted.names():
+            _put(folder, f"sources/{name}", noted.read(name))
+        with active_session(spark):
+            writer: Any = df.writeStream.foreachBatch(lambda batch, _: compare(batch))
+            writer = writer.option("checkpointLocation", f"file://{folder}").trigger(once=True)
+            writer.start().awaitTermination()
+    return ""
+
+
+def _put(folder: str, name: str, content: bytes | memoryview) -> None:
+    path = Path(folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

@@ -8,7 +8,9 @@ import pytest
 from golden_sql import golden_expressions
 from verdicts import Verdict, judged
 
-RIGHT_AT_LEAST = 3025
+RIGHT_AT_LEAST = 3380
+CHANGED_SINCE = ("postgreSQL/float8.sql:34", "postgreSQL/float8.sql:35", "postgreSQL/float8.sql:36")
+"""Where the pinned Spark answers otherwise than the newest test jar: it fails on ceil(1E200)."""
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +27,9 @@ def test_no_expression_of_the_golden_files_is_wrong(jar: Path) -> None:
     bad = []
     for golden in golden_expressions(jar):
         verdict, why = judged(golden.text, golden.rows, golden.type, golden.values, golden.beside)
+        if golden.place in CHANGED_SINCE and golden.text.startswith(("ceil", "floor")):
+            assert "does not fit BIGINT" in why
+            continue
         found[verdict] += 1
         if verdict in (Verdict.WRONG, Verdict.FOREIGN):
             bad.append(f"{golden.place} {verdict.value}: {why}")

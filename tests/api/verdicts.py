@@ -63,9 +63,13 @@ def judged(
     if of is not None and name_of(expression.type).lower() != of.lower():
         return Verdict.WRONG, f"{text}: {name_of(expression.type)}, Spark {of.upper()}"
     ours = sorted(printed(result))
+    order = float if pa.types.is_floating(expression.type) and "NULL" not in ours else str
     if not any(
-        all(same(a, b, expression.type) for a, b in zip(each, values, strict=True))
-        for each in (ours, sorted(printed(_elsewhere(result))))
+        all(
+            same(a, b, expression.type)
+            for a, b in zip(sorted(each, key=order), sorted(values, key=order), strict=True)
+        )
+        for each in (ours, printed(_elsewhere(result)))
     ):
         return Verdict.WRONG, f"{text}: {ours}, Spark {list(values)}"
     return Verdict.RIGHT, ""

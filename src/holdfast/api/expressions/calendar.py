@@ -87,6 +87,23 @@ def week_of_year(days: Numbers) -> Numbers:
     return (day_of_year(days + 3 - weekday(days)) - 1) // 7 + 1
 
 
+def last_of_month(days: Numbers) -> Numbers:
+    """The last day of each day's month."""
+    years, months, _ = civil(days)
+    following = days_at(years + months // 12, months % 12 + 1, np.ones_like(months))
+    last: Numbers = following - 1
+    return last
+
+
+def months_later(days: Numbers, count: Numbers) -> Numbers:
+    """The same day of another month, or that month's last one."""
+    years, months, of_month = civil(days)
+    more, months = np.divmod(months - 1 + count, 12)
+    first = days_at(years + more, months + 1, np.ones_like(months))
+    later: Numbers = np.minimum(first + of_month - 1, last_of_month(first))
+    return later
+
+
 def first_of(unit: str, days: Numbers) -> Numbers:
     """The first day of the year, quarter, month or week that each day lies in."""
     if unit == "week":
@@ -126,6 +143,29 @@ def field_of_day(field: Callable[[Numbers], Numbers]) -> Callable[[Column], Colu
         return pa.array(field(days).astype(np.int32), mask=missing)
 
     return _on_arrays(compute)
+
+
+def dates(compute: Callable[..., Numbers]) -> Callable[..., Column]:
+    """A kernel: a date and perhaps whole numbers to another date.
+
+    Raises `EvaluationError` beyond DATE.
+    """
+
+    def kernel(*columns: Column) -> Column:
+        arrays = [column for column in columns if not isinstance(column, pa.Scalar)]
+        size = len(arrays[0]) if arrays else 1
+        parts = [
+            _numbers(pa.repeat(c, size) if isinstance(c, pa.Scalar) else c, pa.int32())
+            for c in columns
+        ]
+        missing = np.logical_or.reduce([absent for _, absent in parts])
+        days = np.where(missing, 0, compute(*(numbers for numbers, _ in parts)))
+        if ((days < -(2**31)) | (days >= 2**31)).any():
+            raise EvaluationError("a value does not fit DATE")
+        result = pa.array(days.astype(np.int32), mask=missing).cast(pa.date32())
+        return result if arrays else result[0]
+
+    return kernel
 
 
 def field_of_time(unit_us: int, count: int) -> Callable[[Column], Column]:

@@ -32,7 +32,7 @@ OPERATORS = (
     *("<=>", "IS DISTINCT FROM", "AND", "OR", "NOT", "IS NULL", "IS TRUE", "BETWEEN", "IN"),
     *("LIKE", "||", "CASE", "CAST", "INTERVAL"),
 )
-SUPPORTED_FUNCTIONS = (*OPERATORS, *sorted(FUNCTIONS))
+SUPPORTED_FUNCTIONS = (*OPERATORS, *sorted(name for name in FUNCTIONS if " " not in name))
 """Every operator and function that an expression may hold."""
 
 _INTERVAL_US = {

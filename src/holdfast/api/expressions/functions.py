@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
 
 from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import logic, number_functions, text_functions, time_functions
+from holdfast.api.expressions.casts import cast
+from holdfast.api.expressions.parser import TypeName
 from holdfast.api.expressions.signatures import ANY, Function
+from holdfast.api.expressions.types import named
 from holdfast.api.expressions.values import Value
 
 
@@ -48,8 +54,26 @@ def _is_not_null(args: Sequence[Value], text: str) -> Value:
     return logic.inverted(logic.is_null(args[0], text), text)
 
 
+def _equal_null(args: Sequence[Value], text: str) -> Value:
+    return logic.null_safe_equal(args[0], args[1], text)
+
+
+def _converted(to: pa.DataType) -> Function:
+    """A type's name as a function casts to it."""
+    return Function(lambda args, text: cast(replace(args[0], is_literal=False), to, text), 1, 1)
+
+
+_TYPES = {
+    name: _converted(named(TypeName(name.upper(), ()), name))
+    for name in (
+        *("bigint", "boolean", "date", "decimal", "double", "float", "int", "smallint", "string"),
+        *("timestamp", "tinyint"),
+    )
+}
+
 _CHOICES: dict[str, Function] = {
     "coalesce": Function(_coalesce, 1, ANY),
+    "equal_null": Function(_equal_null, 2, 2),
     "greatest": Function(lambda args, text: logic.extreme(args, ">", text), 2, ANY),
     "if": Function(_if, 3, 3),
     "ifnull": Function(_coalesce, 2, 2),
@@ -63,6 +87,7 @@ _CHOICES: dict[str, Function] = {
 
 FUNCTIONS: dict[str, Function] = {
     **_CHOICES,
+    **_TYPES,
     **text_functions.FUNCTIONS,
     **number_functions.FUNCTIONS,
     **time_functions.FUNCTIONS,

@@ -111,6 +111,20 @@ def _operator(symbol: str) -> Build:
     return lambda args, text: arithmetic.binary(symbol, args[0], args[1], text)
 
 
+def _signed(symbol: str) -> Build:
+    return lambda args, text: arithmetic.signed(symbol, args[0], text)
+
+
+def _zero_if_null(args: Sequence[Value], text: str) -> Value:
+    zero = constant(pa.scalar(0, pa.int32()), "0", is_literal=True)
+    return logic.first_valid([args[0], zero], text)
+
+
+def _null_if_zero(args: Sequence[Value], text: str) -> Value:
+    zero = constant(pa.scalar(0, pa.int32()), "0", is_literal=True)
+    return logic.null_if_equal(args[0], zero, text)
+
+
 FUNCTIONS: dict[str, Function] = {
     "abs": Function(_abs, 1, 1),
     "ceil": Function(_stepped(pc.ceil), 1, 1),
@@ -118,8 +132,12 @@ FUNCTIONS: dict[str, Function] = {
     "floor": Function(_stepped(pc.floor), 1, 1),
     "isnan": Function(_is_nan, 1, 1),
     "mod": Function(_operator("%"), 2, 2),
+    "negative": Function(_signed("-"), 1, 1),
+    "nullifzero": Function(_null_if_zero, 1, 1),
+    "positive": Function(_signed("+"), 1, 1),
     "round": Function(_round, 1, 2),
     "sign": Function(kernel(pa.float64(), _signum, double), 1, 1),
     "signum": Function(kernel(pa.float64(), _signum, double), 1, 1),
     "sqrt": Function(kernel(pa.float64(), pc.sqrt, double), 1, 1),
+    "zeroifnull": Function(_zero_if_null, 1, 1),
 }

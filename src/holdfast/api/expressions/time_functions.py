@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.errors import UnsupportedError
-from holdfast.api.expressions import arithmetic, calendar
+from holdfast.api.expressions import arithmetic, calendar, moments
 from holdfast.api.expressions.casts import divided_down, timestamps
 from holdfast.api.expressions.signatures import (
     Build,
@@ -18,11 +18,12 @@ from holdfast.api.expressions.signatures import (
     fixed,
     integer,
     kernel,
+    rows,
     string,
     timestamp,
 )
 from holdfast.api.expressions.types import TIMESTAMP
-from holdfast.api.expressions.values import Value, derived
+from holdfast.api.expressions.values import EvaluationError, Value, derived, per_distinct
 
 _UNITS = {
     **dict.fromkeys(("year", "yyyy", "yy"), "year"),
@@ -102,6 +103,29 @@ def _from_epoch(unit_us: int) -> Build:
     )
 
 
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def _named(field: Callable[[calendar.Numbers], calendar.Numbers], names: tuple[str, ...]) -> Build:
+    """A field's name, of fields that count from 0."""
+    number = calendar.field_of_day(field)
+    name = per_distinct(lambda index: names[index], pa.string())
+    return kernel(pa.string(), lambda column: name(number(column)), date)
+
+
+def _made_date(year: int, month: int, day: int) -> int:
+    days = moments.days_of(year, month, day)
+    if days is None or not -(2**31) <= days < 2**31:
+        raise EvaluationError(f"there is no day {year}-{month}-{day}")
+    return days
+
+
+def _make_date(args: Sequence[Value], text: str) -> Value:
+    days = rows(pa.int32(), _made_date, integer, integer, integer, is_total=False)(args, text)
+    return derived(pa.date32(), text, lambda column: column.cast(pa.date32()), days)
+
+
 def _to_date(args: Sequence[Value], text: str) -> Value:
     return date(args[0], text)
 
@@ -110,14 +134,30 @@ FUNCTIONS: dict[str, Function] = {
     "date_add": Function(_date_shifted("+"), 2, 2),
     "date_sub": Function(_date_shifted("-"), 2, 2),
     "date_trunc": Function(_date_trunc, 2, 2),
+    "add_months": Function(
+        kernel(pa.date32(), calendar.dates(calendar.months_later), date, integer, is_total=False),
+        2,
+        2,
+    ),
+    "date_diff": Function(_date_difference, 2, 2),
+    "date_from_unix_date": Function(
+        kernel(pa.date32(), lambda c: c.cast(pa.date32()), integer), 1, 1
+    ),
+    "dateadd": Function(_date_shifted("+"), 2, 2),
     "datediff": Function(_date_difference, 2, 2),
     "day": Function(_of_day(calendar.day), 1, 1),
+    "dayname": Function(_named(calendar.weekday, _WEEKDAYS), 1, 1),
     "dayofmonth": Function(_of_day(calendar.day), 1, 1),
     "dayofweek": Function(_of_day(calendar.day_of_week), 1, 1),
     "dayofyear": Function(_of_day(calendar.day_of_year), 1, 1),
     "hour": Function(_of_time(3_600_000_000, 24), 1, 1),
+    "last_day": Function(
+        kernel(pa.date32(), calendar.dates(calendar.last_of_month), date, is_total=False), 1, 1
+    ),
+    "make_date": Function(_make_date, 3, 3),
     "minute": Function(_of_time(60_000_000, 60), 1, 1),
     "month": Function(_of_day(calendar.month), 1, 1),
+    "monthname": Function(_named(lambda days: calendar.month(days) - 1, _MONTHS), 1, 1),
     "quarter": Function(_of_day(calendar.quarter), 1, 1),
     "second": Function(_of_time(1_000_000, 60), 1, 1),
     "timestamp_micros": Function(_from_epoch(1), 1, 1),
@@ -125,6 +165,7 @@ FUNCTIONS: dict[str, Function] = {
     "timestamp_seconds": Function(_from_epoch(1_000_000), 1, 1),
     "to_date": Function(_to_date, 1, 1),
     "trunc": Function(_trunc, 2, 2),
+    "unix_date": Function(lambda args, text: _days(args[0], text), 1, 1),
     "unix_micros": Function(_since_epoch(1), 1, 1),
     "unix_millis": Function(_since_epoch(1_000), 1, 1),
     "unix_seconds": Function(_since_epoch(1_000_000), 1, 1),

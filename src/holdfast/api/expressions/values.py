@@ -188,18 +188,24 @@ def per_distinct(function: Callable[[Any], Any], of: pa.DataType) -> Callable[[C
 def per_row(function: Callable[..., Any], of: pa.DataType) -> Callable[..., Column]:
     """A kernel from a Python function of several values; null where one of them is null."""
 
-    def one(values: Sequence[Any]) -> Any:
+    def one(*values: Any) -> Any:
         return None if any(value is None for value in values) else function(*values)
+
+    return per_row_with_nulls(one, of)
+
+
+def per_row_with_nulls(function: Callable[..., Any], of: pa.DataType) -> Callable[..., Column]:
+    """A kernel from a Python function of several values, which sees a null as None."""
 
     def kernel(*columns: Column) -> Column:
         arrays = [column for column in columns if not isinstance(column, pa.Scalar)]
         if not arrays:
-            return pa.scalar(one([column.as_py() for column in columns]), of)
+            return pa.scalar(function(*(column.as_py() for column in columns)), of)
         rows = len(arrays[0])
         lists = [
             [column.as_py()] * rows if isinstance(column, pa.Scalar) else column.to_pylist()
             for column in columns
         ]
-        return pa.array([one(values) for values in zip(*lists, strict=True)], of)
+        return pa.array([function(*values) for values in zip(*lists, strict=True)], of)
 
     return kernel

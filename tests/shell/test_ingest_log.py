@@ -1,6 +1,7 @@
 """The ingest log: exactly once by batch id, the same stream for every reader, lateness."""
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -290,7 +291,7 @@ def test_a_time_outside_of_all_years_is_refused_with_the_cure(tmp_path: Path, ti
 def test_the_first_and_the_last_time_of_all_end_no_stream(
     tmp_path: Path, time: int, delay_us: int
 ) -> None:
-    meta = IngestMeta(SCHEMA, "at", delay_us)
+    meta = IngestMeta(SCHEMA, "at", delay_us, ahead_us=None)
     ingest_log.prepare(str(tmp_path), meta)
     ingest_log.append_batch(str(tmp_path), [file(tmp_path, [time], 0, meta)])
     ingest_log.append_batch(str(tmp_path), [file(tmp_path, [LATEST_US], 1, meta)])
@@ -298,7 +299,28 @@ def test_the_first_and_the_last_time_of_all_end_no_stream(
     rows = source.read(0, 10)
     assert [batch.count for batch in rows.batches] == [1, 1]
     assert rows.boundary_us == LATEST_US - delay_us
+    assert rows.late_rows == 0
     source.close()
+
+
+def test_a_row_of_the_year_9999_is_kept_named_and_moves_no_time(tmp_path: Path) -> None:
+    ingest_log.prepare(str(tmp_path), META)
+    for first, times in ((0, [5, LATEST_US, 6]), (3, [7, 6]), (5, [LATEST_US - 5]), (6, [8])):
+        ingest_log.append_batch(str(tmp_path), [file(tmp_path, times, first)])
+    source = LogSourceSpec(str(tmp_path), "ingest").open()
+    rows = source.read(0, 10)
+    assert [batch.count for batch in rows.batches] == [3, 2, 1, 1]
+    assert (rows.boundary_us, rows.late_rows) == (8, 0)
+    assert re.search("2 rows in .* more than 86400 s ahead .* by their at", source.warning)
+    source.close()
+
+
+def test_without_a_bound_ahead_every_row_moves_time(tmp_path: Path) -> None:
+    meta = replace(META, ahead_us=None)
+    ingest_log.prepare(str(tmp_path), meta)
+    for first, times in ((0, [5, LATEST_US]), (2, [7])):
+        ingest_log.append_batch(str(tmp_path), [file(tmp_path, times, first, meta)])
+    assert read(tmp_path) == ([0, 1], [2])
 
 
 def test_other_columns_and_another_delay_are_refused(tmp_path: Path) -> None:

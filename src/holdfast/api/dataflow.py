@@ -439,6 +439,7 @@ class Dataflow:
         name: str,
         time: str | None = None,
         delay: str | None = None,
+        ahead: str | None = "1 day",
         unit: str | None = None,
         partitions: int = 1,
         speed: float | None = None,
@@ -454,6 +455,9 @@ class Dataflow:
             delay: How far tuples may be older than what earlier micro-batches brought; later ones
                 go to the late stream. By default Spark's watermark of the column says what is late,
                 as it does for Spark's own operators.
+            ahead: How far a row may be ahead of the others, and of the clock when it is recorded,
+                and still move time: a row of a broken clock is a row like any other, but makes no
+                later one late, and is named in `status["notes"]`. None: every row moves time.
             unit: HA unit of the source and the stateless operators after it.
             partitions: Parallelism of that unit.
             speed: Replay a recorded stream at so many seconds of event time per second.
@@ -470,7 +474,7 @@ class Dataflow:
         from holdfast.api.schemas import schema_from_spark
 
         schema = schema_from_spark(df.schema)
-        settings = frame_settings(df, time, delay, trigger)
+        settings = frame_settings(df, time, delay, ahead, trigger)
         _timestamp(settings["time"], schema)
         settings |= {"partitions": partitions, "speed": speed}
         return self._source(name, unit, schema, settings)
@@ -519,6 +523,7 @@ class Dataflow:
         schema: pa.Schema | StructType | str | None = None,
         time: str | None = None,
         delay: str | None = None,
+        ahead: str | None = "1 day",
         idle: str | None = "10 seconds",
         begin: str | Mapping[int, int] = "earliest",
         end: str | Mapping[int, int] | None = None,
@@ -539,6 +544,8 @@ class Dataflow:
             time: The timestamp column with the event time; by default Kafka's timestamp.
             delay: How far tuples of one partition may be out of order; what is older than all
                 partitions have reached by then is late.
+            ahead: How far a tuple may be ahead of its partition, and of the clock when it is read,
+                and still move time; see `source`. None: every tuple moves time.
             idle: A partition without records for so long does not hold up time; None: it does.
             begin: `earliest`, `latest`, or the first offset by partition.
             end: None: go on for ever; `latest`: what there is at the first start; or the offset
@@ -558,6 +565,7 @@ class Dataflow:
             schema=schema,
             time=time,
             delay=delay,
+            ahead=ahead,
             idle=idle,
             begin=begin,
             end=end,

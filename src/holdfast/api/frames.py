@@ -17,7 +17,11 @@ _TRIGGERS: Final = ("availableNow", "processingTime")
 
 
 def frame_settings(
-    df: DataFrame, time: str | None, delay: str | None, trigger: Mapping[str, Any] | None
+    df: DataFrame,
+    time: str | None,
+    delay: str | None,
+    ahead: str | None,
+    trigger: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The settings of a source step; arguments as in `Dataflow.source`.
 
@@ -27,7 +31,8 @@ def frame_settings(
     """
     known = {watermark.column: watermark for watermark in watermarks_of(df.schema)}
     time = _time_column(known) if time is None else time
-    settings: dict[str, Any] = {"df": df, "time": time, "delay_us": 0}
+    ahead_us = None if ahead is None else duration_us(ahead)
+    settings: dict[str, Any] = {"df": df, "time": time, "delay_us": 0, "ahead_us": ahead_us}
     if delay is not None:
         settings["delay_us"] = duration_us(delay)
     elif time in known:

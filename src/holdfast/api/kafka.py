@@ -62,6 +62,7 @@ class KafkaSource:
     idle_ms: int | None
     begin: str | dict[int, int]
     end: str | dict[int, int] | None
+    ahead_us: int | None
 
     def reading(self, source: str, instance: int, instances: int) -> TopicReading:
         """What one instance reads."""
@@ -76,6 +77,7 @@ class KafkaSource:
             self.end,
             instance,
             instances,
+            self.ahead_us,
         )
 
     def columns(self) -> tuple[str, ...]:
@@ -132,6 +134,7 @@ def kafka_source(
     schema: pa.Schema | StructType | str | None,
     time: str | None,
     delay: str | None,
+    ahead: str | None,
     idle: str | None,
     begin: str | Mapping[int, int],
     end: str | Mapping[int, int] | None,
@@ -160,6 +163,7 @@ def kafka_source(
         None if idle is None else max(1, duration_us(idle) // 1000),
         _span_end("begin", begin, ("earliest", "latest")),
         None if end is None else _span_end("end", end, ("latest",)),
+        None if ahead is None else duration_us(ahead),
     )
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import with_time
 from holdfast.core.queues.committed_stream import Accepted, CommittedStream
-from holdfast.core.queues.lateness import CommitTimes, FileTimes
+from holdfast.core.queues.lateness import CommitTimes, FileTimes, FileTimesMaker
 
 SCHEMA = with_time(pa.schema([("v", pa.int64())]))
 
@@ -71,7 +73,10 @@ def on_time(commits: list[Commit], delay_us: int) -> list[list[list[int]]]:
         kept.append([[time for time in file if time >= floor] for file in commit.files])
         newest = max([newest, *(time for file in commit.files for time in file)])
         by_delay = BEGINNING_US if newest == BEGINNING_US else newest - delay_us
-        floor = max(floor, by_delay if commit.watermark_us is None else commit.watermark_us)
+        if commit.watermark_us is not None:
+            floor = max(floor, commit.watermark_us)
+        elif commit.files:
+            floor = max(floor, by_delay)
     return kept
 
 
@@ -142,3 +147,38 @@ def test_all_instances_have_come_equally_far_behind_a_commit() -> None:
     for partition in range(4):
         stream, _, _ = follow([Commit([[1, 9], [4, 5]])], 2, partition, 4)
         assert stream.boundary_us == 7
+
+
+NOW = 1_700_000_000_000_000
+YEAR_9999 = 253_370_764_800_000_000
+
+
+def spanned(file: list[int], at_us: int) -> FileTimes:
+    maker = FileTimesMaker(1_000, at_us)
+    for time in file:
+        maker.add(np.array([time], np.int64))
+    return maker.made()
+
+
+@pytest.mark.parametrize("watermark_us", [None, YEAR_9999 - 5])
+def test_a_row_of_a_broken_clock_makes_no_later_one_late(watermark_us: int | None) -> None:
+    """Neither by the delay, nor by the watermark that Spark has come to by it."""
+    stream = CommittedStream(5, ahead_us=1_000)
+    for number, file in enumerate([[NOW, YEAR_9999, NOW + 1], [NOW - 4, NOW + 9], [NOW + 8]]):
+        share = [spanned(file, NOW)]
+        told_us = watermark_us if number else None if watermark_us is None else 0
+        stream.begin(CommitTimes(share, told_us, at_us=NOW), share)
+        assert stream.enter(share[0])
+        assert stream.accept(record(file)) is not None
+    assert (stream.rows_read, stream.late_rows, stream.rows_ahead) == (6, 0, 1)
+    assert stream.boundary_us == NOW + 9 - 5
+
+
+def test_without_the_bound_it_would() -> None:
+    stream = CommittedStream(5)
+    for file in ([NOW, YEAR_9999], [NOW + 1]):
+        share = [times_of(file)]
+        stream.begin(CommitTimes(share, at_us=NOW), share)
+        assert stream.enter(share[0])
+        stream.accept(record(file))
+    assert stream.late_rows == 1

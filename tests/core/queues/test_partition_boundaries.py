@@ -171,3 +171,11 @@ def test_it_goes_on_where_a_log_ends() -> None:
     assert boundaries.newest_us(1) == 50
     boundaries.received(1, 80)
     assert boundaries.advance() == 80
+
+
+def test_a_record_of_a_broken_clock_moves_no_time_of_its_partition() -> None:
+    boundaries = PartitionBoundaries([0], delay_us=5, idle_ms=None, ahead_us=1_000)
+    boundaries.received_spans(0, [(90, 100, 7), (10**15, 10**15, 1)], now_us=80)
+    assert (boundaries.advance(), boundaries.tuples_beyond) == (95, 1)
+    boundaries.received_spans(0, [(10**15, 10**15, 1)], now_us=200)
+    assert (boundaries.advance(), boundaries.newest_us(0)) == (95, 100)

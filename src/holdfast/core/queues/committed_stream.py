@@ -36,9 +36,9 @@ class Accepted:
 class CommittedStream:
     """Numbers what is on time and puts aside what is late."""
 
-    def __init__(self, delay_us: int, from_id: int = 0) -> None:
-        """Start at `from_id`; see `Lateness` for the delay."""
-        self._lateness = Lateness(delay_us)
+    def __init__(self, delay_us: int, from_id: int = 0, ahead_us: int | None = None) -> None:
+        """Start at `from_id`; see `Lateness` for the rest."""
+        self._lateness = Lateness(delay_us, ahead_us)
         self._from_id = from_id
         self._late: list[pa.RecordBatch] = []
         self.next_id = 0
@@ -49,6 +49,11 @@ class CommittedStream:
     def boundary_us(self) -> int:
         """Nothing older follows."""
         return self._lateness.boundary_us
+
+    @property
+    def rows_ahead(self) -> int:
+        """See `Lateness.rows_ahead`; of all partitions."""
+        return self._lateness.rows_ahead
 
     def begin(self, commit: CommitTimes, share: Sequence[FileTimes]) -> None:
         """See `Lateness.begin`."""

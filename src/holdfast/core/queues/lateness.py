@@ -13,6 +13,8 @@ What is older than the *floor* of its commit is late. A commit settles the floor
 2. If Spark was idle in between, its operators would have had a batch without rows, and with it the
    watermark that the last batch led to. Such a word of idleness raises the floor at once.
 3. Without a watermark the floor is the newest time of all commits so far, less the delay.
+4. Rows that are too far ahead of the stream do not move its time (reach.py), and a watermark to
+   which only such rows can have led counts as one that is not told.
 
 The *boundary* is what an instance may promise while it reads: nothing older follows in its share.
 Within a commit it goes as far as the rest of the share allows, by what the commit says of its
@@ -32,6 +34,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.queues.reach import Reach, Span, joined, spans_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +46,28 @@ class FileTimes:
         oldest_us: Oldest tuple time.
         newest_us: Newest tuple time.
         disorder_us: How far a row is older than the newest row before it, at most.
+        spans: See reach.py; empty: the rows are one span.
     """
 
     count: int
     oldest_us: int
     newest_us: int
     disorder_us: int
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def all_spans(self) -> tuple[Span, ...]:
+        """All rows."""
+        return self.spans or ((self.oldest_us, self.newest_us, self.count),)
 
 
 class FileTimesMaker:
     """Sums up the times of a file while it is written."""
 
-    def __init__(self) -> None:
-        """Nothing is written yet."""
+    def __init__(self, ahead_us: int | None = None, now_us: int = BEGINNING_US) -> None:
+        """Nothing is written yet; see reach.py for what is ahead of the clock."""
+        self._ahead_us, self._now_us = ahead_us, now_us
+        self._spans: list[Span] = []
         self._count = 0
         self._oldest_us, self._newest_us = END_US, BEGINNING_US
         self._disorder_us = 0
@@ -69,10 +81,14 @@ class FileTimesMaker:
         self._oldest_us = min(self._oldest_us, int(times_us.min()))
         self._newest_us = int(running[-1])
         self._count += len(times_us)
+        if self._ahead_us is not None:
+            found = spans_of(times_us, self._ahead_us, self._now_us)
+            self._spans = joined([*self._spans, *found], self._ahead_us, self._now_us)
 
     def made(self) -> FileTimes:
         """Of all that was added, at least one row."""
-        return FileTimes(self._count, self._oldest_us, self._newest_us, self._disorder_us)
+        spans = tuple(self._spans) if len(self._spans) > 1 else ()
+        return FileTimes(self._count, self._oldest_us, self._newest_us, self._disorder_us, spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +100,29 @@ class CommitTimes:
         watermark_us: Spark's watermark during the micro-batch; None: nothing was said.
         idle_us: The watermark that Spark had come to while it was idle before this batch; None: it
             was not idle, or came to none.
+        at_us: The clock when it was made; `BEGINNING_US`: nobody knows.
     """
 
     files: Sequence[FileTimes]
     watermark_us: int | None = None
     idle_us: int | None = None
+    at_us: int = BEGINNING_US
 
 
 class Lateness:
     """Follows the commits of a stream, in order, for one instance."""
 
-    def __init__(self, delay_us: int) -> None:
-        """Tuples may be out of order by `delay_us` microseconds, if no watermark is told."""
+    def __init__(self, delay_us: int, ahead_us: int | None = None) -> None:
+        """Begin.
+
+        Args:
+            delay_us: How far tuples may be out of order, if no watermark is told.
+            ahead_us: How far a tuple may be ahead of the stream and still move its time; None: at
+                will. See reach.py.
+        """
         self._delay_us = delay_us
-        self._newest_us = BEGINNING_US  # of all commits so far, the present one included
+        self._reach = Reach(ahead_us)  # of all commits so far, the present one included
+        self._at_us = BEGINNING_US
         self._floor_us = BEGINNING_US  # of the present commit
         self._next_floor_us = BEGINNING_US
         # Per file of the share, the last one first: no tuple behind it is older. Never beyond the
@@ -117,12 +142,15 @@ class Lateness:
         """
         self._floor_us = self._next_floor_us
         if commit.idle_us is not None:
-            self._floor_us = max(self._floor_us, commit.idle_us)
-        for file in commit.files:
-            self._newest_us = max(self._newest_us, file.newest_us)
-        settled_us = commit.watermark_us
-        if settled_us is None:
-            settled_us = max(BEGINNING_US, self._newest_us - self._delay_us)
+            self._floor_us = max(self._floor_us, self._believed(commit.idle_us))
+        self._at_us = max(self._at_us, commit.at_us)
+        spans = [span for file in commit.files for span in file.all_spans]
+        self._reach.admit(spans, self._at_us)
+        settled_us = self._floor_us
+        if commit.watermark_us is not None:
+            settled_us = self._believed(commit.watermark_us)
+        elif commit.files:
+            settled_us = self._delayed_us
         self._next_floor_us = max(self._floor_us, settled_us)
         oldest_us, left = self._next_floor_us, []
         for file in reversed(share):
@@ -133,8 +161,22 @@ class Lateness:
 
     def idle(self, watermark_us: int) -> None:
         """Spark is idle behind the last commit, and has come to this watermark."""
-        self._next_floor_us = max(self._next_floor_us, watermark_us)
+        self._next_floor_us = max(self._next_floor_us, self._believed(watermark_us))
         self._move(self._next_floor_us)
+
+    @property
+    def rows_ahead(self) -> int:
+        """How many rows of all commits so far were too far ahead of the stream to move its time."""
+        return self._reach.tuples_beyond
+
+    @property
+    def _delayed_us(self) -> int:
+        return max(BEGINNING_US, self._reach.newest_us - self._delay_us)
+
+    def _believed(self, watermark_us: int) -> int:
+        """A watermark, unless only a row beyond reach can have led to it."""
+        is_within = self._reach.believes(watermark_us, self._at_us)
+        return watermark_us if is_within else self._delayed_us
 
     def enter(self, file: FileTimes) -> None:
         """The next file of the share begins."""

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.queues.idle_floor import Reached
+from holdfast.core.queues.reach import Reach, Span
 
 _PAUSE_MS = 1_000
 """Whoever has not looked for so long has paused."""
@@ -35,13 +36,13 @@ class _Partition:
     """One partition.
 
     Attributes:
-        newest_us: Newest tuple time; `BEGINNING_US` before its first record.
+        reach: Its newest tuple time that counts; `BEGINNING_US` before its first record.
         at_end_ms: Since when it has been read to its end; None: there is more.
         is_idle: It does not hold up time for now.
         has_ended: All that is wanted of it has been read.
     """
 
-    newest_us: int = BEGINNING_US
+    reach: Reach
     at_end_ms: int | None = None
     is_idle: bool = False
     has_ended: bool = False
@@ -59,6 +60,7 @@ class PartitionBoundaries:
         boundary_us: int = BEGINNING_US,
         newest_us: Mapping[int, int] | None = None,
         is_sole: bool = True,
+        ahead_us: int | None = None,
     ) -> None:
         """Begin, or go on where a log ends.
 
@@ -69,9 +71,13 @@ class PartitionBoundaries:
             boundary_us: What the stream has promised already.
             newest_us: The newest time of the partitions that have had records.
             is_sole: Whether no other instance reads the source.
+            ahead_us: How far a record may be ahead of its partition, and of the clock, and still
+                move time; None: at will. See reach.py.
         """
         known = newest_us or {}
-        self._partitions = {p: _Partition(known.get(p, BEGINNING_US)) for p in partitions}
+        self._partitions = {
+            p: _Partition(Reach(ahead_us, known.get(p, BEGINNING_US))) for p in partitions
+        }
         self._delay_us = delay_us
         self._idle_ms = idle_ms
         self._boundary_us = boundary_us
@@ -86,12 +92,21 @@ class PartitionBoundaries:
 
     def newest_us(self, partition: int) -> int:
         """The newest time of a partition; `BEGINNING_US` before its first record."""
-        return self._partitions[partition].newest_us
+        return self._partitions[partition].reach.newest_us
+
+    @property
+    def tuples_beyond(self) -> int:
+        """How many tuples were too far ahead of their partition to move time."""
+        return sum(found.reach.tuples_beyond for found in self._partitions.values())
 
     def received(self, partition: int, newest_us: int) -> None:
-        """Records of a partition came, the newest of this time."""
+        """Records of a partition came, the newest of this time; all are within reach."""
+        self.received_spans(partition, [(newest_us, newest_us, 1)], newest_us)
+
+    def received_spans(self, partition: int, spans: Iterable[Span], now_us: int) -> None:
+        """Records of a partition came at this time; spans of their times, see reach.py."""
         found = self._partitions[partition]
-        found.newest_us = max(found.newest_us, newest_us)
+        found.reach.admit(spans, now_us)
         found.at_end_ms = None
         found.is_idle = False
 
@@ -179,6 +194,4 @@ class PartitionBoundaries:
         return bool(waiting) and all(p.is_idle for p in waiting)
 
     def _boundary_of(self, partition: _Partition) -> int:
-        if partition.newest_us == BEGINNING_US:
-            return BEGINNING_US
-        return max(BEGINNING_US, partition.newest_us - self._delay_us)
+        return max(BEGINNING_US, partition.reach.newest_us - self._delay_us)

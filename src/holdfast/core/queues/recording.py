@@ -28,6 +28,7 @@ from typing import Final
 
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.queues.lateness import FileTimes
+from holdfast.core.queues.reach import Span
 
 NO_COMMIT: Final = -1
 _GAP_LOOKS: Final = 1024
@@ -44,6 +45,7 @@ class IngestFile:
         min_time_us: Oldest tuple time.
         max_time_us: Newest tuple time.
         disorder_us: How far a row is older than the newest row before it, at most.
+        spans: Of its times, if some are far ahead of the others and the clock; see reach.py.
     """
 
     name: str
@@ -51,11 +53,13 @@ class IngestFile:
     min_time_us: int
     max_time_us: int
     disorder_us: int
+    spans: tuple[Span, ...] = ()
 
     @property
     def times(self) -> FileTimes:
         """What it says of time."""
-        return FileTimes(self.count, self.min_time_us, self.max_time_us, self.disorder_us)
+        times = (self.min_time_us, self.max_time_us, self.disorder_us)
+        return FileTimes(self.count, *times, self.spans)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.core.queues.recording import Commit, IngestFile
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.sealed_json import decode_sealed, encode_sealed
 
 _FILE_FIELDS = 5
+_SPAN_FIELDS = 3
 
 
 def encode_commit(commit: Commit) -> bytes:
@@ -14,9 +17,7 @@ def encode_commit(commit: Commit) -> bytes:
     value: dict[str, object] = {
         "by": commit.by,
         "at_us": commit.at_us,
-        "files": [
-            [f.name, f.count, f.min_time_us, f.max_time_us, f.disorder_us] for f in commit.files
-        ],
+        "files": [_entry(file) for file in commit.files],
     }
     if commit.watermark_us is not None:
         value["watermark_us"] = commit.watermark_us
@@ -51,17 +52,37 @@ def decode_commit(data: bytes) -> Commit | CorruptRecord:
         return CorruptRecord("a field is missing or of another kind")
     if not all(_is_file(entry) for entry in entries):
         return CorruptRecord("an entry of its files makes no sense")
-    files = tuple(IngestFile(*entry) for entry in entries)
+    files = tuple(_file(entry) for entry in entries)
     return Commit(by, files, at_us, watermark_us, idle_us, origin, ends)
+
+
+def _entry(file: IngestFile) -> list[object]:
+    times = [file.count, file.min_time_us, file.max_time_us, file.disorder_us]
+    return [file.name, *times, *([file.spans] if file.spans else [])]
+
+
+def _file(entry: list[Any]) -> IngestFile:
+    given = entry[_FILE_FIELDS] if len(entry) > _FILE_FIELDS else ()
+    spans = tuple((oldest, newest, count) for oldest, newest, count in given)
+    name, count, oldest_us, newest_us, disorder_us = entry[:_FILE_FIELDS]
+    return IngestFile(name, count, oldest_us, newest_us, disorder_us, spans)
 
 
 def _is_file(entry: object) -> bool:
     return (
         isinstance(entry, list)
-        and len(entry) == _FILE_FIELDS
+        and len(entry) in (_FILE_FIELDS, _FILE_FIELDS + 1)
         and isinstance(entry[0], str)
-        and all(_is_whole(number) for number in entry[1:])
+        and all(_is_whole(number) for number in entry[1:_FILE_FIELDS])
         and entry[1] > 0
+        and (len(entry) == _FILE_FIELDS or _are_spans(entry[_FILE_FIELDS]))
+    )
+
+
+def _are_spans(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(span, list) and len(span) == _SPAN_FIELDS and all(map(_is_whole, span))
+        for span in value
     )
 
 

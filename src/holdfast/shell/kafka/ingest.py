@@ -29,6 +29,7 @@ from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.core.queues.idle_floor import Reached
 from holdfast.core.queues.partition_boundaries import PartitionBoundaries
+from holdfast.core.queues.reach import DAY_US, spans_of
 from holdfast.core.queues.topic_positions import FROM_THE_FIRST, Span
 from holdfast.shell.kafka.client import (
     KafkaCluster,
@@ -69,6 +70,8 @@ class TopicReading:
         decoder: How records become tuples.
         delay_us: How far tuples of one partition may be out of order.
         idle_ms: When a partition without records holds up time no more; None: never.
+        ahead_us: How far a record may be ahead of its partition, and of the clock, and still move
+            time; None: at will.
         begin: `earliest`, `latest`, or offsets by partition (others from the earliest on).
         end: None, `latest`: what there is at the first start, or offsets by partition.
         instance: Number of the instance.
@@ -85,6 +88,7 @@ class TopicReading:
     end: str | dict[int, int] | None
     instance: int
     instances: int
+    ahead_us: int | None = DAY_US
 
     def own(self, partitions: tuple[int, ...]) -> list[int]:
         """The partitions of this instance."""
@@ -130,6 +134,7 @@ class KafkaIngest:
         self.slowest = ""  # the partitions that hold back its boundary
         self.is_held_up = False  # others of its partitions are further
         self.late_rows = 0  # of the log, from its beginning
+        self.rows_ahead = 0  # too far ahead to move time, in this life
         self.trouble = ""
         self.error: Exception | None = None
         self._client: Any = None
@@ -152,7 +157,8 @@ class KafkaIngest:
     def _run(self) -> None:
         positions = None
         try:
-            positions = Positions(self._place, self._incarnation)
+            ahead_us = self._reading.ahead_us
+            positions = Positions(self._place, self._incarnation, ahead_us)
             positions.find(self._writer.next_id)
             self.late_rows = positions.late_rows
             if not self._writer.has_ended:
@@ -269,6 +275,7 @@ class KafkaIngest:
             boundary_us=self._writer.boundary_us,
             newest_us={p: found.newest_us for p, found in positions.of.items()},
             is_sole=self._reading.instances == 1,
+            ahead_us=self._reading.ahead_us,
         )
         begin = positions.begin(own, span)
         first = kafka.OFFSET_BEGINNING
@@ -518,11 +525,16 @@ class _Following:
         self._ingest.append(batch, boundaries.advance(), time.time_ns() // 1000)
 
     def _note_newest(self, partitions: np.ndarray, times_us: np.ndarray) -> None:
+        """What the good tuples say of time, those too far ahead of their partition aside."""
+        now_us = time.time_ns() // 1000
+        ahead_us = self._ingest.reading.ahead_us
         for partition in {*partitions.tolist()}:
-            newest_us = int(times_us[partitions == partition].max())
-            self._boundaries.received(partition, newest_us)
+            mine = times_us[(partitions == partition) & (times_us > BEGINNING_US)]
+            spans = spans_of(mine, ahead_us, now_us) if len(mine) else []
+            self._boundaries.received_spans(partition, spans, now_us)
             position = self._positions.of[partition]
-            position.newest_us = max(position.newest_us, newest_us)
+            position.newest_us = self._boundaries.newest_us(partition)
+        self._ingest.rows_ahead = self._boundaries.tuples_beyond
 
     def _find_idle(self, now_ms: int) -> None:
         """Ask the broker whether there is really nothing more in partitions that are quiet."""

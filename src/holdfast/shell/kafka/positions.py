@@ -11,6 +11,7 @@ Which of these count says core/queues/topic_positions.py.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.core.queues.reach import Reach, spans_of
 from holdfast.core.queues.topic_positions import (
     FOLDER,
     Span,
@@ -52,12 +54,13 @@ def late_rows_of(place: str) -> int:
 class Positions(TopicPositions):
     """The positions of the partitions of one instance of a source, and their files."""
 
-    def __init__(self, place: str, incarnation: int) -> None:
-        """Of the log at `place`, written by this incarnation."""
+    def __init__(self, place: str, incarnation: int, ahead_us: int | None = None) -> None:
+        """Of the log at `place`, written by this incarnation; see reach.py for `ahead_us`."""
         super().__init__()
         self._place = place
         self._store = store_at(place)
         self._incarnation = incarnation
+        self._ahead_us = ahead_us
         self._left: list[str] = []  # names of this incarnation's files
         self.late_saved = 0  # how many late tuples the newest of them counts
 
@@ -99,7 +102,14 @@ class Positions(TopicPositions):
             times = np.where(is_good, times, BEGINNING_US)
         for partition in np.unique(partitions):
             mine = partitions == partition
-            self.advance(int(partition), int(offsets[mine].max()) + 1, int(times[mine].max()))
+            good = times[mine & (times > BEGINNING_US)]
+            self.advance(int(partition), int(offsets[mine].max()) + 1)
+            if len(good):
+                now_us = time.time_ns() // 1000
+                position = self.of[int(partition)]
+                reach = Reach(self._ahead_us, position.newest_us)
+                reach.admit(spans_of(good, self._ahead_us, now_us), now_us)
+                position.newest_us = reach.newest_us
 
     def save(self, end_id: int, *, is_ahead: bool = False) -> None:
         """Leave the positions; the log is durable before `end_id`, and holds no more.

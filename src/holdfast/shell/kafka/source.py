@@ -83,6 +83,19 @@ class KafkaReader:
         return "" if self._ingest is None else self._ingest.trouble
 
     @property
+    def warning(self) -> str:
+        """What the user should know of its tuples; empty: nothing."""
+        reading = self._spec.reading
+        rows = 0 if self._ingest is None else self._ingest.rows_ahead
+        if not rows or reading.ahead_us is None:
+            return ""
+        return (
+            f"source {reading.source}: {rows} tuples of topic {reading.topic!r} are more than "
+            f"{reading.ahead_us // 1_000_000} s ahead of their partitions, and of the clock; time "
+            "does not follow them"
+        )
+
+    @property
     def slowest(self) -> str:
         """What within the source holds back its boundary; empty: nothing is known."""
         return "" if self._ingest is None else self._ingest.slowest

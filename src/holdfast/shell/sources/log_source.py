@@ -142,6 +142,11 @@ class LogSourceReader:
         return int(getattr(self._reader, "late_rows", 0))
 
     @property
+    def warning(self) -> str:
+        """What the user should know of the rows of an ingest log; empty: nothing."""
+        return getattr(self._reader, "warning", "")
+
+    @property
     def rows_read(self) -> int | None:
         """Rows of an ingest log that have been read, late ones too; None: nobody counts."""
         return getattr(self._reader, "rows_read", None)
@@ -243,6 +248,11 @@ class PacedReader:
         """How long the first of those that wait has to, at least 1."""
         early_us = int(self._waiting[0].time_us[0]) - self._due_before_us(now_s)
         return max(1, int(early_us / self._speed / 1000))
+
+    @property
+    def warning(self) -> str:
+        """As of the reader beneath."""
+        return getattr(self._reader, "warning", "")
 
     @property
     def _speed(self) -> float:

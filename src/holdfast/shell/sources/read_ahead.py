@@ -121,6 +121,11 @@ class ReadAhead:
         found: list[Place] = getattr(self._reader, "read_of", [])
         return found
 
+    @property
+    def warning(self) -> str:
+        """As of the reader beneath."""
+        return getattr(self._reader, "warning", "")
+
     def _has_room(self) -> bool:
         return self._is_closing or self._waiting_bytes < _AHEAD_BYTES
 

@@ -32,6 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
+from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import IngestFile
 from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilters
 from holdfast.shell.spark.watermarks import origin_of_batch, watermark_of_batch
@@ -66,6 +67,8 @@ WRITE_OPTIONS: Final = {
     "time": "the column with the event time; required",
     "delayMs": "how far rows may be out of order; default 0",
     "delayUs": "the same in microseconds",
+    "aheadUs": "by how many microseconds a row may be ahead of the others, and of the clock, and "
+    "still move time; 0: at will; default a day",
     "watermark": "`true`: Spark's own watermark says what is late, not the delay; streaming only",
     "end": "`true`: nothing will follow; batch only",
     "batch": "the number of this write, from 0 on without gaps: written again it counts once; by "
@@ -457,7 +460,8 @@ class _Writing:
         delay_us = _whole(options, "delayms", 0) * 1000 + _whole(options, "delayus", 0)
         # Batch ids count per query, and a query is where its checkpoints are.
         self._query = f"query {options.get('checkpointlocation', 'without a name')}"
-        self._meta = IngestMeta(pa.schema(attributes), options["time"], delay_us)
+        ahead_us = _whole(options, "aheadus", DAY_US) or None
+        self._meta = IngestMeta(pa.schema(attributes), options["time"], delay_us, ahead_us)
         ingest_log.prepare(self._root, self._meta)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -33,6 +33,7 @@ class Ingest:
         self._df: DataFrame = settings["df"]
         self._time = settings["time"]
         self._delay_us = settings["delay_us"]
+        self._ahead_us: int | None = settings["ahead_us"]
         self._partitions = settings["partitions"]
         self.is_paced = settings["speed"] is not None
         self._location = location
@@ -162,6 +163,7 @@ class Ingest:
 
     def _options(self) -> dict[str, str]:
         options = {"time": self._time, "delayUs": str(self._delay_us)}
+        options["aheadUs"] = str(self._ahead_us or 0)
         return options | ({"watermark": "true"} if self._has_watermark else {})
 
     def _write_batch(self, spark: SparkSession) -> None:

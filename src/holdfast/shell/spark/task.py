@@ -690,8 +690,10 @@ class NodeTask:
         return {stream: asdict(reached) for stream, reached in known if reached is not None}
 
     def _waits(self) -> list[str]:
-        """What the node waits for, for people."""
-        waiting = [getattr(source, "trouble", "") for source in self._sources.values()]
+        """What the node waits for, and what is odd about its sources, for people."""
+        sources = self._sources.values()
+        waiting = [getattr(source, "trouble", "") for source in sources]
+        waiting += [getattr(source, "warning", "") for source in sources]
         store = self._io.trouble if self._io is not None else ""
         restoring = store and f"{self._name} is being restored: {store}"
         return [text for text in (*waiting, self._sink_waits.trouble, restoring) if text]

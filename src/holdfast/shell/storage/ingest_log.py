@@ -25,7 +25,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.model.tuples import TupleType, outside, with_time
 from holdfast.core.queues.committed_stream import CommittedStream
 from holdfast.core.queues.lateness import CommitTimes, FileTimesMaker
+from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import (
     NO_COMMIT,
     Commit,
@@ -89,11 +90,14 @@ class IngestMeta:
         schema: Attributes, without the time column.
         time_column: The attribute that holds the event time.
         delay_us: How far tuples may be out of order, if no watermark is told.
+        ahead_us: How far a row may be ahead of the stream, and of the clock, and still move time;
+            None: at will.
     """
 
     schema: pa.Schema
     time_column: str
     delay_us: int
+    ahead_us: int | None = DAY_US
 
 
 def read_meta(root: str) -> IngestMeta:
@@ -121,7 +125,13 @@ def read_meta(root: str) -> IngestMeta:
 def _meta_from(value: dict[str, Any]) -> tuple[int, IngestMeta]:
     """The log's version, and what holds for it."""
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"], validate=True)))
-    meta = IngestMeta(schema, str(value["time"]), int(value["delay_us"]))
+    ahead_us = value.get("ahead_us")
+    meta = IngestMeta(
+        schema,
+        str(value["time"]),
+        int(value["delay_us"]),
+        None if ahead_us is None else int(ahead_us),
+    )
     return int(value.get("version", VERSION - 1)), meta
 
 
@@ -136,6 +146,7 @@ def prepare(root: str, meta: IngestMeta) -> None:
         "schema": base64.b64encode(meta.schema.serialize().to_pybytes()).decode(),
         "time": meta.time_column,
         "delay_us": meta.delay_us,
+        "ahead_us": meta.ahead_us,
     }
     store, content = store_at(root), encode_sealed(value)
     # Looked at first: every batch of Spark comes by here, and what is put is made durable.
@@ -153,10 +164,10 @@ def prepare(root: str, meta: IngestMeta) -> None:
             f"{root} holds other columns; differing: {', '.join(differing) or 'order or nulls'}. "
             "Use another checkpointLocation, or the same columns"
         )
-    if (present.time_column, present.delay_us) != (meta.time_column, meta.delay_us):
+    if replace(present, schema=meta.schema) != meta:
         raise SchemaMismatch(
-            f"{root} was begun with time={present.time_column!r} and a delay of "
-            f"{present.delay_us} us; use the same, or another checkpointLocation"
+            f"{root} was begun with time={present.time_column!r}, a delay of {present.delay_us} us "
+            f"and at most {present.ahead_us} us ahead; use the same, or another checkpointLocation"
         )
 
 
@@ -172,7 +183,7 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
     draft = place if is_remote(root) else f"{local_path(place)}{DRAFT}"
     timed = with_time(meta.schema)
     writer: LogWriter | None = None
-    times = FileTimesMaker()
+    times = FileTimesMaker(meta.ahead_us, _now_us())
     for rows in _regrouped(batches):
         for start in range(0, rows.num_rows, _RECORD_ROWS):
             batch = _timed(rows.slice(start, _RECORD_ROWS), meta, timed)
@@ -188,7 +199,8 @@ def write_file(root: str, meta: IngestMeta, batches: Iterable[pa.RecordBatch]) -
         os.rename(draft, local_path(place))
         sync_path(Path(local_path(place)).parent)
     made = times.made()
-    return IngestFile(name, made.count, made.oldest_us, made.newest_us, made.disorder_us)
+    bounds = (made.oldest_us, made.newest_us, made.disorder_us)
+    return IngestFile(name, made.count, *bounds, made.spans)
 
 
 def _regrouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -392,6 +404,17 @@ class IngestLogReader:
         """How many were late, those before the start included."""
         return self._stream.late_rows
 
+    @property
+    def warning(self) -> str:
+        """What the user should know of the rows so far; empty: nothing."""
+        rows, meta = self._stream.rows_ahead, self._meta
+        if not rows or meta is None or meta.ahead_us is None:
+            return ""
+        return (
+            f"{rows} rows in {self._root} are more than {meta.ahead_us // 1_000_000} s ahead of "
+            f"the others, and of the clock, by their {meta.time_column}; time does not follow them"
+        )
+
     def poll(self, max_rows: int = 1 << 16, max_bytes: int = 64 << 20) -> list[LoggedBatch]:
         """The next on-time tuples, as committed; see `StreamLogReader.poll`.
 
@@ -444,7 +467,10 @@ class IngestLogReader:
         self._committed_us = commit.at_us
         self._waiting = list(commit.files[self._partition :: self._partitions])
         times = CommitTimes(
-            [file.times for file in commit.files], commit.watermark_us, commit.idle_us
+            [file.times for file in commit.files],
+            commit.watermark_us,
+            commit.idle_us,
+            commit.at_us,
         )
         self._stream.begin(times, [file.times for file in self._waiting])
         self._awaits_idle = commit.watermark_us is not None
@@ -464,7 +490,8 @@ class IngestLogReader:
     def _know_meta(self) -> IngestMeta:
         if self._meta is None:
             self._meta = read_meta(self._root)
-            self._stream = CommittedStream(self._meta.delay_us, self._from_id)
+            meta = self._meta
+            self._stream = CommittedStream(meta.delay_us, self._from_id, meta.ahead_us)
         return self._meta
 
     def _open(self, file: IngestFile) -> None:

@@ -175,7 +175,9 @@ CHECKPOINT_MUTANTS: dict[str, Mutant] = {
     "loses the last outputs": Mutant(HAOutput, "_restore", _number_outputs_from_zero),
     "processes again what was released": Mutant(SUnion, "resume", _process_again_what_was_released),
     "drops what was held": Mutant(SUnion, "resume", _drop_what_was_held),
-    "trusts every page": Mutant(PageRun, "is_whole", _trust_every_page, ("store-rot", "kill")),
+    "trusts every page": Mutant(
+        PageRun, "is_whole", _trust_every_page, ("store-rot", "kill"), approach="checkpoints"
+    ),
     "resumes one tuple too late": Mutant(HAInput, "__init__", _resume_one_too_late),
     "begins anew instead of falling back": Mutant(
         Restoration, "step", _begin_anew, ("store-rot", "lost-object", "kill", "driver-crash")

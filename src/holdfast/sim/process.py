@@ -668,7 +668,11 @@ class Process:
     def _part_stored(self, log: SimulatedPartLog, requests: deque[int]) -> None:
         if self._is_superseded(log):
             return
-        log.stored(self.incarnation)
+        try:
+            log.stored(self.incarnation)
+        except Damage as damage:  # Of a part that was to be merged.
+            self._fail(str(damage), is_fatal=True, incarnation=self.incarnation)
+            return
         self.take(events.SinkSynced(StreamId(log.stream), requests.popleft()))
         if requests:
             self._store_part(log, requests, 0)

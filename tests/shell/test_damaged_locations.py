@@ -32,6 +32,9 @@ META: Final = IngestMeta(SCHEMA, "at", 0)
 ROWS: Final = 1_000
 HANGS_S: Final = 60.0
 CURES: Final = re.compile(r"[Rr]estore|new checkpointLocation|[Bb]egin again|remove it")
+EMBEDDED: Final = hf.Checkpointed(
+    interval="50 milliseconds", store=hf.EmbeddedStore(data_nodes=2, copies=2)
+)
 OFTEN: Final = hf.Checkpointed(interval="50 milliseconds")
 
 
@@ -45,6 +48,8 @@ class Kind:
     has_rounds: bool = False
     leaves: tuple[str, ...] = ()
     """Folders that its runs must have left, so that the test sees what it is for."""
+    only: str = ""
+    """Below which folder files are damaged, where the others are those of another kind."""
 
 
 KINDS: Final = {
@@ -60,6 +65,7 @@ KINDS: Final = {
     ),
     "standbys": Kind(hf.ActiveStandby(), has_rounds=True, leaves=("rounds",)),
     "passive": Kind(hf.PassiveStandby(), has_rounds=True, leaves=("rounds",)),
+    "data nodes": Kind(EMBEDDED, leaves=("chunks",), only="chunks/"),
     "url": Kind(scheme="local://", leaves=("coordinator", "streams")),
     "url, checkpoints": Kind(OFTEN, scheme="local://", leaves=("checkpoint",)),
 }
@@ -78,7 +84,7 @@ class Location:
         self._put(0)
         query = self.start()
         query.processAllAvailable()
-        if kind.protection is OFTEN:
+        if isinstance(kind.protection, hf.Checkpointed):
             while not any(checkpoint["failure"] is None for checkpoint in query.checkpoints):
                 query._cluster.done.wait(0.01)
         query.stop()
@@ -135,6 +141,10 @@ class Location:
         """All files that are there before the restart."""
         below = (file for file in self._template.rglob("*") if file.is_file())
         return sorted(str(file.relative_to(self._template)) for file in below)
+
+    def damaged(self) -> list[str]:
+        """Those that the restarts meet damaged."""
+        return [file for file in self.files() if file.startswith(self.kind.only)]
 
     def restore(self) -> None:
         """All as it was before the restart."""
@@ -208,7 +218,7 @@ def test_every_file_damaged_in_every_way_is_named_with_a_cure_or_has_no_effect(
     for folder in location.kind.leaves:
         assert any(file.startswith(f"{folder}/") for file in files), (folder, files)
     wrong = []
-    for file in files:
+    for file in location.damaged():
         for name, damage in DAMAGES.items():
             location.restore()
             location.damage(file, damage)

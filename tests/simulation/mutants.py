@@ -15,6 +15,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
+from holdfast.api import planning
 from holdfast.core.coordinator import coordinator as coordinator_module
 from holdfast.core.haunit import events
 from holdfast.core.haunit import node as node_module
@@ -26,7 +27,9 @@ from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
 from holdfast.core.operators import partial_aggregate
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.processing_time import ProcessingTimeAggregate
 from holdfast.core.operators.running_join import RunningJoin
+from holdfast.core.operators.sampler import Sampler
 from holdfast.core.operators.windowed_join import WindowedJoin
 from holdfast.core.operators.windows import WindowedOperator
 from holdfast.core.queues.input_queue import InputQueue
@@ -408,7 +411,83 @@ def _forget_what_came_while_storing(original: Any) -> Any:
     return stored
 
 
+def _sample_a_row_twice(original: Any) -> Any:
+    def process(self: Sampler, inputs: Any, low: Any, boundary_us: int) -> Any:
+        output = original(self, inputs, low, boundary_us)
+        if output.rows is None:
+            return output
+        rows, twice = output.rows, np.append(0, np.arange(len(output.rows.time_us)))
+        doubled = replace(
+            rows,
+            batch=rows.batch.take(pa.array(twice)),
+            time_us=rows.time_us[twice],
+            order=rows.order[twice],
+        )
+        return replace(output, pieces=(doubled,))
+
+    return process
+
+
+def _leave_a_row_out(original: Any) -> Any:
+    def process(self: Any, inputs: Any, low: Any, boundary_us: int) -> Any:
+        (rows,) = inputs
+        if rows is not None and len(rows.time_us) > 1:
+            inputs = [
+                replace(
+                    rows, batch=rows.batch.slice(1), time_us=rows.time_us[1:], order=rows.order[1:]
+                )
+            ]
+        return original(self, inputs, low, boundary_us)
+
+    return process
+
+
+def _write_sinks_a_moment_later(original: Any) -> Any:
+    def put_out(self: HAOutput, spec: Any, rows: Any, boundary_us: int, effects: Any) -> None:
+        moved = replace(rows, time_us=rows.time_us + 1) if spec.is_sink else rows
+        original(self, spec, moved, boundary_us, effects)
+
+    return put_out
+
+
+def _write_sinks_in_order_of_time(original: Any) -> Any:
+    def put_out(self: HAOutput, spec: Any, rows: Any, boundary_us: int, effects: Any) -> None:
+        if spec.is_sink:
+            by_time = np.argsort(rows.time_us, kind="stable")
+            batch = rows.batch.take(pa.array(by_time))
+            rows = replace(rows, batch=batch, time_us=rows.time_us[by_time])
+        original(self, spec, rows, boundary_us, effects)
+
+    return put_out
+
+
+def _merge_as_it_comes(original: Any) -> Any:
+    def node(self: Any, *arguments: Any) -> Any:
+        plan = original(self, *arguments)
+        return replace(plan, merges_by_arrival=len(plan.inputs) > 1)
+
+    return node
+
+
+def _wait_for_nobody(_: Any) -> Any:
+    return lambda inputs, origins: inputs
+
+
 MUTANTS: dict[str, Mutant] = {
+    "samples a row twice": Mutant(Sampler, "process", _sample_a_row_twice, kinds=()),
+    "leaves a row out of windows of the clock": Mutant(
+        ProcessingTimeAggregate, "process", _leave_a_row_out, kinds=()
+    ),
+    "writes sinks a moment later": Mutant(HAOutput, "_put_out", _write_sinks_a_moment_later),
+    "writes sinks in order of time": Mutant(
+        HAOutput, "_put_out", _write_sinks_in_order_of_time, kinds=()
+    ),
+    "merges in order of time as it comes": Mutant(
+        planning._Planner, "node", _merge_as_it_comes, kinds=(), dataflow="branches"
+    ),
+    "lets a diamond's ways wait for each other": Mutant(
+        planning, "_with_waiting", _wait_for_nobody, kinds=(), dataflow="diamond"
+    ),
     "trims one too far": Mutant(Cursor, "acknowledge", _trim_one_too_far),
     "trims at level 0": Mutant(Cursor, "acknowledge", _trim_what_was_received),
     "keeps duplicates": Mutant(InputQueue, "receive", _keep_duplicates),

@@ -15,6 +15,12 @@ SEEDS = 200
 RUN_S = 60
 ALL = MUTANTS | CHECKPOINT_MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS
 BY_ITS_NAME = {
+    "samples a row twice": {"I-SUM"},
+    "leaves a row out of windows of the clock": {"I-SUM"},
+    "writes sinks a moment later": {"I-TIME"},
+    "writes sinks in order of time": {"I-ORDER"},
+    "merges in order of time as it comes": {"I-ORDER", "I-PRECISE"},
+    "lets a diamond's ways wait for each other": {"I-LIVE"},
     "trims one too far": {"I-TRIM"},
     "trims at level 0": {"I-TRIM"},
     "needs only what comes": {"I-CUT", "I-PRECISE"},

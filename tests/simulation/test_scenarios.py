@@ -21,7 +21,7 @@ from holdfast.sim.draw import Draw
 from holdfast.sim.faults import Fault
 from holdfast.sim.network import NetworkProfile
 from holdfast.sim.workload.base import Recording
-from holdfast.sim.workload.oracle import TimedRow
+from holdfast.sim.workload.oracle import Expected, TimedRow
 from holdfast.sim.world import Conditions, World
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Scenario:
             seed=seed,
             faults=dict(enumerate(self.faults)),
             conditions=self.conditions,
-            checkers=all_checkers({}),
+            checkers=all_checkers(Expected({})),
         )
         return world.run()
 

@@ -23,13 +23,13 @@ def twin_rows(spark: SparkSession, workload: Workload, sink: str) -> Counter[tup
 
 
 def check(spark: SparkSession, workload: Workload) -> int:
-    for sink, expected in workload.expected.items():
+    for sink, expected in workload.expected.rows.items():
         found = twin_rows(spark, workload, sink)
         assert found == expected, (
             f"{sink}: only in Spark SQL {list((found - expected).items())[:3]}, "
             f"only in the oracle {list((expected - found).items())[:3]}"
         )
-    return sum(rows.total() for rows in workload.expected.values())
+    return sum(rows.total() for rows in workload.expected.rows.values())
 
 
 @pytest.mark.slow

@@ -25,7 +25,8 @@ def simulate(
     seed: Annotated[int | None, typer.Option(help="One seed instead.")] = None,
     faults: Annotated[str, typer.Option(help="all, none, or kinds with commas between.")] = "all",
     dataflow: Annotated[
-        str, typer.Option(help="mixed, random, arbitrary, q1, q3, q8, q12 or flights.")
+        str,
+        typer.Option(help="mixed, random, arbitrary, branches, diamond, q1, q3, q8, q12, flights."),
     ] = "mixed",
     approach: Annotated[
         str | None, typer.Option(help="Protect all units so, e.g. 'active standby'; else drawn.")

@@ -10,20 +10,21 @@ from holdfast.sim.draw import Draw
 from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
 from holdfast.sim.workload.known import KNOWN, known_workload
-from holdfast.sim.workload.random_dataflow import SPAN_US, random_workload
+from holdfast.sim.workload.random_dataflow import ONLY, SPAN_US, TINY_MAX, random_workload
 from holdfast.sim.world import Conditions, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.core.haunit.plan import NodeLimits
     from holdfast.sim.workload.base import Workload
 
 _FAULT_SPAN_US = SPAN_US + 200_000
 _ENDLESS_PERCENT = 10
 _LINGERS_US = 2_500_000
 _KNOWN_EVERY = 8
-MIXED, RANDOM, ARBITRARY = "mixed", "random", "arbitrary"
-DATAFLOWS = (MIXED, RANDOM, ARBITRARY, *KNOWN)
+MIXED, RANDOM = "mixed", "random"
+DATAFLOWS = (MIXED, RANDOM, *ONLY, *KNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Run:
         keep: Which of the planned faults strike; None: all.
         tuples: Most tuples per source partition; None: all.
         dataflow: One of `DATAFLOWS`; mixed is a random one, and one of the known ones now and then;
-            arbitrary is a random one of arbitrary operators alone.
+            those of `ONLY` are random ones of one kind.
         approach: One of `APPROACHES`, for all units; None: it is drawn.
     """
 
@@ -65,9 +66,9 @@ class Run:
         if name == MIXED:
             name = KNOWN[self.seed // _KNOWN_EVERY % len(KNOWN)]
             name = name if self.seed % _KNOWN_EVERY == _KNOWN_EVERY - 1 else RANDOM
-        if name in (RANDOM, ARBITRARY):
-            is_arbitrary = name == ARBITRARY
-            return random_workload(self.seed, self.tuples, self.approach, is_arbitrary=is_arbitrary)
+        if name == RANDOM or name in ONLY:
+            only = None if name == RANDOM else name
+            return random_workload(self.seed, self.tuples, self.approach, only=only)
         return known_workload(name, self.seed, self.tuples, self.approach)
 
     def command(self) -> str:
@@ -113,8 +114,12 @@ class Outcome:
     digest: str = ""
 
 
-def conditions(seed: int) -> Conditions:
-    """The cluster of a seed."""
+def conditions(seed: int, limits: NodeLimits) -> Conditions:
+    """The cluster of a seed.
+
+    Queues for few tuples have no slow disks beside them: every few tuples would wait for one, and
+    the run would not end for that alone.
+    """
     draw = Draw(f"{seed}/conditions")
     network = NetworkProfile(
         local_us=draw.steep(50, 1_000),
@@ -124,7 +129,7 @@ def conditions(seed: int) -> Conditions:
     return Conditions(
         machines=draw.number(1, 3),
         network=network,
-        disk_us=draw.steep(1_000, 200_000),
+        disk_us=draw.steep(1_000, 200_000 if limits.input_queue_tuples > TINY_MAX else 10_000),
         uses_codec=draw.percent(25),
         skew=draw.percent(50),
         has_part_logs=draw.percent(25),
@@ -139,7 +144,7 @@ def simulate(run: Run, trace: Callable[[int, str], None] | None = None) -> Outco
         workload.sources,
         seed=run.seed,
         faults=run.faults(),
-        conditions=conditions(run.seed),
+        conditions=conditions(run.seed, workload.plans[0].limits),
         checkers=all_checkers(workload.expected, timed_sinks(workload.flow)),
         trace=trace,
     )

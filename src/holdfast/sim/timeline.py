@@ -44,7 +44,7 @@ class Timeline:
             self._line(f"  {step.name}: {step.kind} of ({inputs}) in unit {step.unit}")
         self._line(f"nodes: {', '.join(plan.node for plan in workload.plans)}")
         self._line(f"limits: {workload.plans[0].limits}")
-        self._line(f"cluster: {conditions(run.seed)}")
+        self._line(f"cluster: {conditions(run.seed, workload.plans[0].limits)}")
         self._line("planned faults")
         for number, fault in run.faults().items():
             self._line(f"  {number}: {fault}")

@@ -1,23 +1,28 @@
 """What must hold in every run, each invariant in the checker of its subject."""
 
-from collections import Counter
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.checkers.bounds import Bounds
 from holdfast.sim.checkers.fencing import Fencing
-from holdfast.sim.checkers.output import PreciseOutput, Row, Tape
+from holdfast.sim.checkers.output import PreciseOutput, Tape
 from holdfast.sim.checkers.promptness import Promptness, timed_sinks
 from holdfast.sim.checkers.replicas import Copies, Kept, LoggedRounds
 from holdfast.sim.checkers.trimming import RestartPoints, Trimming
 
+if TYPE_CHECKING:
+    from holdfast.sim.workload.oracle import Expected
+
 
 def all_checkers(
-    expected: dict[str, Counter[Row]], timed: dict[str, frozenset[str]] | None = None
+    expected: Expected, timed: dict[str, frozenset[str]] | None = None
 ) -> tuple[Checker, ...]:
     """A fresh set of all checkers for one run.
 
     Args:
-        expected: Per sink the rows that it must hold, as `Workload.expected`.
+        expected: What sinks must hold, as `Workload.expected`.
         timed: As `timed_sinks` gives it; None: of no sink.
     """
     tape = Tape()

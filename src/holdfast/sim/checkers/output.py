@@ -3,6 +3,9 @@
 I-ID    ids of a stream count up from 0, without gap or repeat. [DPC §3.1, HA §6]
 I-DET   whoever sends tuple n of a stream, and however often, sends the same tuple. [DPC "SUnion"]
 I-PRECISE, I-ROLLBACK, I-GAP   the output as each guarantee promises it. [HA §3.1]
+I-TIME  tuples in sinks have the tuple times that they should.
+I-ORDER   sinks hold their tuples in the order that is promised. [DPC "SUnion"]
+I-SUM   what chance or the clock decides adds up to its input: rows stand for all of it, or a part.
 I-STEADY   without faults nothing is lost, replayed or sent twice.
 """
 
@@ -21,6 +24,7 @@ from holdfast.sim.checkers.base import Checker, Violation
 if TYPE_CHECKING:
     from holdfast.core.machine import Effect
     from holdfast.sim.process import Process
+    from holdfast.sim.workload.oracle import Adding, Expected, TimedValues
     from holdfast.sim.world import RunResult, World
 
 _SHOWN = 3
@@ -77,10 +81,10 @@ def _difference(old: pa.RecordBatch, new: pa.RecordBatch) -> str:
 
 
 class PreciseOutput(Checker):
-    """I-PRECISE and I-STEADY."""
+    """I-PRECISE, I-TIME, I-ORDER, I-SUM and I-STEADY."""
 
-    def __init__(self, expected: dict[str, Counter[Row]]) -> None:
-        """`expected`: per sink its rows, from an evaluation that shares no code with the cores."""
+    def __init__(self, expected: Expected) -> None:
+        """`expected`: from an evaluation that shares no code with the cores."""
         self._expected = expected
         self._has_faults = True
 
@@ -94,8 +98,15 @@ class PreciseOutput(Checker):
             ids = [tuple_id for tuple_id, _, _ in tuples]
             if ids != list(range(len(ids))):
                 raise Violation("I-ID", f"{stream} holds ids with a gap or a repeat")
-        for sink, expected in self._expected.items():
-            check_precise(sink, expected, rows_of(sink, result))
+        for sink, rows in self._expected.rows.items():
+            check_precise(sink, rows, rows_of(sink, result))
+        for sink, timed in self._expected.timed.items():
+            check_times(sink, timed, Counter(_tuples_of(sink, result)))
+        for name, ordered in self._expected.ordered.items():
+            found = [(time_us, row) for _, time_us, row in result.rows[StreamId(name)]]
+            check_order(name, ordered, found)
+        for sink, adding in self._expected.adding.items():
+            check_sum(sink, adding, _tuples_of(sink, result))
         replayed = result.replayed_tuples + result.duplicates_dropped
         if not self._has_faults and (result.failures or replayed):
             raise Violation(
@@ -106,11 +117,39 @@ class PreciseOutput(Checker):
 
 def rows_of(sink: str, result: RunResult) -> Counter[Row]:
     """All rows of a sink, over its instances."""
-    rows: Counter[Row] = Counter()
-    for stream, tuples in result.rows.items():
-        if stream.rpartition("[")[0] == sink:
-            rows.update(values for _, _, values in tuples)
-    return rows
+    return Counter(values for _, values in _tuples_of(sink, result))
+
+
+def _tuples_of(sink: str, result: RunResult) -> list[TimedValues]:
+    """Tuple times and rows of a sink, over its instances."""
+    return [
+        (time_us, values)
+        for stream, tuples in result.rows.items()
+        if stream.rpartition("[")[0] == sink
+        for _, time_us, values in tuples
+    ]
+
+
+def check_times(sink: str, expected: Counter[TimedValues], found: Counter[TimedValues]) -> None:
+    """Every row has the tuple time that it should."""
+    if expected != found:
+        wrong, right = list((found - expected).items()), list((expected - found).items())
+        raise Violation("I-TIME", f"{sink}: {wrong[:_SHOWN]} instead of {right[:_SHOWN]}")
+
+
+def check_order(stream: str, expected: list[TimedValues], found: list[TimedValues]) -> None:
+    """Every row is where it should be."""
+    for number, (wanted, there) in enumerate(zip(expected, found, strict=True)):
+        if wanted != there:
+            raise Violation("I-ORDER", f"{stream}: tuple {number} is {there} instead of {wanted}")
+
+
+def check_sum(sink: str, adding: Adding, tuples: list[TimedValues]) -> None:
+    """Rows stand for the whole input, or for a part of it."""
+    given, found = adding.given, adding.found(tuples)
+    lost, extra = given - found, found - given
+    if extra or (lost and adding.conserved.is_whole):
+        raise Violation("I-SUM", f"{sink}: {_typed(given, lost, extra)}")
 
 
 def check_precise(sink: str, expected: Counter[Row], found: Counter[Row]) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.api.planning import plan_dataflow
+from holdfast.api.planning import plan_dataflow, ports_read, units_of
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import with_time
 from holdfast.core.queues.lateness import CommitTimes, FileTimes
-from holdfast.sim.workload.oracle import Oracle, TimedRow
+from holdfast.sim.workload.oracle import Conserved, Expected, Oracle, TimedRow
 from holdfast.sim.workload.source import Arrival, SimulatedFile, SimulatedSource
 
 if TYPE_CHECKING:
@@ -75,24 +75,21 @@ class Recorded(abc.ABC):
         return pa.RecordBatch.from_arrays([*columns, times], schema=with_time(self.schema))
 
     def on_time(self) -> list[TimedRow]:
-        """The rows of all partitions that are not late.
-
-        One partition is read as it is; where several meet, they are merged by time.
-        """
-        partitions = self.kept()
-        is_only = len(partitions) == 1
+        """The rows of all partitions that are not late, each in its order."""
         return [
-            replace(row, place=(i,) if is_only else (row.time_us, number, i))
-            for number, mine in enumerate(partitions)
+            replace(row, place=(i,), instance=number)
+            for number, mine in enumerate(self.kept())
             for i, row in enumerate(mine)
         ]
 
     def to_dataframe(self, spark: SparkSession) -> DataFrame:
         """The on-time rows for the batch twin, times in `__time_us`, and their order."""
-        rows = sorted(self.on_time(), key=lambda row: row.place)
+        rows = self.on_time()
         table = pa.Table.from_batches([self._batch(tuple(rows))])
         numbers = pa.list_(pa.int64())
         order = [list(row.place) for row in rows]
+        if len(self.kept()) > 1:  # Where several meet, they are merged by time.
+            order = [[row.time_us, row.instance or 0, *row.place] for row in rows]
         table = table.append_column("__order", pa.array(order, numbers))
         table = table.append_column("__ties", pa.array([[]] * len(rows), numbers))
         return spark.createDataFrame(table)
@@ -216,13 +213,13 @@ class Workload:
         flow: As a user writes it.
         plans: Its nodes.
         sources: What each source stream holds.
-        expected: Per sink its rows, from the oracle.
+        expected: What its sinks must hold, from the oracle.
     """
 
     flow: Dataflow
     plans: tuple[NodePlan, ...]
     sources: dict[StreamId, SimulatedSource]
-    expected: dict[str, Counter[tuple[Any, ...]]]
+    expected: Expected
 
 
 def placed(
@@ -231,8 +228,18 @@ def placed(
     parallelism: int | dict[str, int],
     limits: NodeLimits,
     protection: Callable[[str], UnitProtection],
+    conserved: dict[str, Conserved] | None = None,
 ) -> Workload:
-    """Plan a dataflow whose sources are recordings, and evaluate it."""
+    """Plan a dataflow whose sources are recordings, and evaluate it.
+
+    Args:
+        flow: The dataflow.
+        meanings: Per SQL text what it computes.
+        parallelism: Instances of units.
+        limits: Bounds and periods of nodes.
+        protection: Of a unit, by its name.
+        conserved: Of sinks that chance decides what it cannot change.
+    """
     plan = plan_dataflow(
         flow,
         "",
@@ -245,6 +252,9 @@ def placed(
         for step in flow.steps
         if step.kind == "source"
     }
-    expected = Oracle(inputs, meanings).expected(flow)
+    ports = {unit: ports_read(members) for unit, members in units_of(flow).items()}
+    instances = Counter(node.unit for node in plan.nodes)
+    oracle = Oracle(inputs, meanings, ports, instances)
+    expected = oracle.expected(flow, conserved or {})
     sources: dict[StreamId, Any] = dict(plan.sources)
     return Workload(flow, plan.nodes, sources, expected)

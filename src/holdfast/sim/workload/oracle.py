@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.planning import keys_read
 from holdfast.api.windows import CountWindow
 
 if TYPE_CHECKING:
@@ -31,12 +32,86 @@ class TimedRow:
     Attributes:
         time_us: Its tuple time.
         values: Its values by column.
-        place: What sorts the rows of its stream as operators get them; empty: not known.
+        place: What sorts the rows that an instance of a unit takes in; empty: not known.
+        ties: The ports of the unions on its way in the unit, last one first.
+        instance: Which instance of the unit has it; None: not known.
+        has_time: Whether the tuple time is known.
     """
 
     time_us: int
     values: Values
     place: tuple[int, ...] = ()
+    ties: tuple[int, ...] = ()
+    instance: int | None = None
+    has_time: bool = True
+
+    @property
+    def sorts_by(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What sorts the rows of an instance at a step of its unit."""
+        return self.place, self.ties
+
+
+TimedValues = tuple[int, tuple[Any, ...]]
+"""Of a tuple in a sink."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conserved:
+    """What neither chance nor the clock can change about a sink: its rows stand for input rows.
+
+    Attributes:
+        step: Whose rows.
+        group: Of an input row what a row of the sink says of it too.
+        said: The same of a row in the sink.
+        weight: For how many input rows it stands.
+        is_whole: Whether it stands for all input rows; else for some of them.
+    """
+
+    step: Step
+    group: Callable[[TimedRow], tuple[Any, ...]]
+    said: Callable[[TimedRow], tuple[Any, ...]]
+    weight: Callable[[TimedRow], int]
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Adding:
+    """A `Conserved` with the input rows counted.
+
+    Attributes:
+        columns: Of the sink.
+        given: How many there are of each group.
+        conserved: What a row of the sink stands for.
+    """
+
+    columns: tuple[str, ...]
+    given: Counter[tuple[Any, ...]]
+    conserved: Conserved
+
+    def found(self, tuples: Iterable[TimedValues]) -> Counter[tuple[Any, ...]]:
+        """For how many input rows of each group these tuples stand."""
+        found: Counter[tuple[Any, ...]] = Counter()
+        for time_us, values in tuples:
+            row = TimedRow(time_us, dict(zip(self.columns, values, strict=True)))
+            found[self.conserved.said(row)] += self.conserved.weight(row)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What sinks must hold, of each as much as is known.
+
+    Attributes:
+        rows: Per sink its rows, copies counted; none of those that chance decides.
+        timed: Of those the ones whose tuple times are known, with them.
+        ordered: Per stream of a sink all of it in order.
+        adding: Of sinks that chance decides what it cannot change.
+    """
+
+    rows: dict[str, Counter[tuple[Any, ...]]]
+    timed: dict[str, Counter[TimedValues]] = field(default_factory=dict)
+    ordered: dict[str, list[TimedValues]] = field(default_factory=dict)
+    adding: dict[str, Adding] = field(default_factory=dict)
 
 
 ARBITRARY_SINK = "any"
@@ -46,35 +121,96 @@ ARBITRARY_SINK = "any"
 class Oracle:
     """Evaluates a dataflow's sinks."""
 
-    def __init__(self, inputs: dict[str, list[TimedRow]], meanings: dict[str, Meaning]) -> None:
-        """`inputs`: the on-time rows per source; `meanings`: per SQL text what it computes."""
+    def __init__(
+        self,
+        inputs: dict[str, list[TimedRow]],
+        meanings: dict[str, Meaning],
+        ports: dict[str, list[tuple[Step, tuple[str, ...]]]],
+        instances: dict[str, int],
+    ) -> None:
+        """Evaluate a dataflow.
+
+        Args:
+            inputs: The on-time rows per source.
+            meanings: Per SQL text what it computes.
+            ports: Per unit what it reads, port by port, and by which keys that is split.
+            instances: Per unit how many it has.
+        """
         self._inputs = inputs
         self._meanings = meanings
+        self._ports = ports
+        self._instances = instances
         self._known: dict[str, list[TimedRow]] = {}
 
-    def expected(self, flow: Dataflow) -> dict[str, Counter[tuple[Any, ...]]]:
-        """Per sink its rows, copies counted; of sinks that chance decides, nothing is expected."""
-        return {
-            sink: Counter(
-                tuple(row.values[name] for name in step.schema.names) for row in self.rows(step)
-            )
-            for sink, step in flow.sinks.items()
-            if not sink.startswith(ARBITRARY_SINK)
-        }
+    def expected(self, flow: Dataflow, conserved: dict[str, Conserved]) -> Expected:
+        """What the sinks of a dataflow must hold.
+
+        Args:
+            flow: The dataflow.
+            conserved: Of sinks that chance decides what it cannot change.
+        """
+        found = Expected({})
+        for sink, step in flow.sinks.items():
+            names = tuple(step.schema.names)
+            if sink in conserved:
+                given = Counter(map(conserved[sink].group, self.rows(conserved[sink].step)))
+                found.adding[sink] = Adding(names, given, conserved[sink])
+            if sink.startswith(ARBITRARY_SINK):
+                continue
+            rows = self.rows(step)
+            timed = [(row.time_us, tuple(row.values[name] for name in names)) for row in rows]
+            found.rows[sink] = Counter(values for _, values in timed)
+            if all(row.has_time for row in rows):
+                found.timed[sink] = Counter(timed)
+            if _has_order(rows):
+                places = [(row.instance, row.sorts_by) for row in rows]
+                for i in sorted(range(len(rows)), key=places.__getitem__):
+                    stream = f"{sink}[{rows[i].instance}]"
+                    found.ordered.setdefault(stream, []).append(timed[i])
+        return found
 
     def rows(self, step: Step) -> list[TimedRow]:
         """What a step puts out, in no particular order."""
         if step.name not in self._known:
-            inputs = [self.rows(source) for source in step.inputs]
+            inputs = [
+                self._taken_in(step, position, self.rows(source))
+                for position, source in enumerate(step.inputs)
+            ]
             self._known[step.name] = getattr(self, f"_{step.kind}")(step, *inputs)
         return self._known[step.name]
+
+    def _taken_in(self, step: Step, position: int, rows: list[TimedRow]) -> list[TimedRow]:
+        """Rows of another unit as they come: of one stream as they are, of several by time."""
+        source = step.inputs[position]
+        if source.unit == step.unit:
+            return rows
+        if not _has_order(rows):
+            return [replace(row, place=(), ties=(), instance=None) for row in rows]
+        keys = keys_read(step, position)
+        ports = self._ports[step.unit]
+        port = ports.index((source, keys))
+        senders, receivers = self._instances[source.unit], self._instances[step.unit]
+        is_forward = not keys and receivers > 1
+        taken: list[TimedRow] = []
+        for row in rows:
+            place = row.place + row.ties
+            if len(ports) > 1 or (senders > 1 and not is_forward):
+                place = (row.time_us, port, row.instance or 0, *place)
+            instance = row.instance if is_forward else 0 if receivers == 1 else None
+            taken.append(replace(row, place=place, ties=(), instance=instance))
+        return taken
 
     def _meaning(self, sql: str) -> Meaning:
         """What was given for the text; a column's name means its value."""
         return self._meanings.get(sql) or (lambda row: row[sql])
 
     def _source(self, step: Step) -> list[TimedRow]:
-        return self._inputs[step.name]
+        rows = self._inputs[step.name]
+        ports = self._ports[step.unit]
+        if len(ports) == 1:
+            return rows
+        port = ports.index((step, ()))
+        return [replace(row, place=(row.time_us, port, *row.place)) for row in rows]
 
     def _filter(self, step: Step, rows: list[TimedRow]) -> list[TimedRow]:
         condition = self._meaning(step.settings["expression"].sql)
@@ -82,16 +218,17 @@ class Oracle:
 
     def _select(self, step: Step, rows: list[TimedRow]) -> list[TimedRow]:
         columns = [(e.name, self._meaning(e.sql)) for e in step.settings["expressions"]]
-        return [
-            TimedRow(row.time_us, {name: of(row.values) for name, of in columns}, row.place)
-            for row in rows
-        ]
+        return [replace(row, values={name: of(row.values) for name, of in columns}) for row in rows]
 
     def _sort(self, _: Step, rows: list[TimedRow]) -> list[TimedRow]:
         return [TimedRow(row.time_us, row.values) for row in rows]
 
-    def _union(self, _: Step, *inputs: list[TimedRow]) -> list[TimedRow]:
-        return [TimedRow(row.time_us, row.values) for rows in inputs for row in rows]
+    def _union(self, step: Step, *inputs: list[TimedRow]) -> list[TimedRow]:
+        if step.settings.get("order") == "arrival" or not all(map(_has_order, inputs)):
+            return [TimedRow(row.time_us, row.values) for rows in inputs for row in rows]
+        return [
+            replace(row, ties=(port, *row.ties)) for port, rows in enumerate(inputs) for row in rows
+        ]
 
     def _aggregate(self, step: Step, rows: list[TimedRow]) -> list[TimedRow]:
         settings = step.settings
@@ -104,6 +241,9 @@ class Oracle:
         if settings["windows"].alignment == "first":
             for row in _as_they_come(step, rows):
                 origins.setdefault(_key(row, keys), row.time_us)
+        has_order = all(row.place for row in rows)
+        if is_running and has_order:
+            rows = sorted(rows, key=lambda row: row.sorts_by)
         groups: dict[tuple[Any, ...], list[TimedRow]] = {}
         for row in rows:
             key = _key(row, keys)
@@ -116,7 +256,8 @@ class Oracle:
             for count in prefixes:
                 values = _window(start_us, size_us) | dict(zip(keys, group, strict=True))
                 values |= self._aggregates(step, members[:count])
-                results.append(TimedRow(start_us + size_us - 1, values))
+                time_us = members[count - 1].time_us if is_running else start_us + size_us - 1
+                results.append(TimedRow(time_us, values, has_time=has_order or not is_running))
         return results
 
     def _aggregates(self, step: Step, members: list[TimedRow]) -> Values:
@@ -220,7 +361,11 @@ class Oracle:
 def _as_they_come(step: Step, rows: list[TimedRow]) -> list[TimedRow]:
     if not all(row.place for row in rows):
         raise ValueError(f"{step.name} depends on the order of its input, which is not known")
-    return sorted(rows, key=lambda row: row.place)
+    return sorted(rows, key=lambda row: row.sorts_by)
+
+
+def _has_order(rows: list[TimedRow]) -> bool:
+    return all(row.place and row.instance is not None for row in rows)
 
 
 def _key(row: TimedRow, columns: Iterable[str]) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from holdfast.sim.workload.base import (
 )
 from holdfast.sim.workload.commits import committed
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
-from holdfast.sim.workload.oracle import ARBITRARY_SINK, Meaning, TimedRow, Values
+from holdfast.sim.workload.oracle import ARBITRARY_SINK, Conserved, Meaning, TimedRow, Values
 
 _ARROW: Final = {INT: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _TEXTS: Final = ("ada", "bo", "cleo", "", "ädä", "a long name that no page holds beside others")
@@ -32,14 +32,25 @@ _KEY_KINDS: Final = (INT, TEXT, FLAG)
 _KINDS: Final = (
     *("filter", "select", "aggregate", "aggregate", "union", "window_join", "join"),
     *("sort", "resample_every", "resample_at", "arbitrary", "arbitrary"),
+    *("branches", "branches", "diamond"),
 )
 _LOGS_PERCENT: Final = 40
 """So many sources are ingest logs, whose partitions share what is late."""
 _EDGE_SPAN_US: Final = 1 << 32
 _EDGES_US: Final = (EARLIEST_US + _EDGE_SPAN_US, LATEST_US - 2 * _EDGE_SPAN_US)
 """Where times near the earliest and the latest begin, with room for windows around them."""
+ONLY: Final = ("arbitrary", "branches", "diamond")
+"""Dataflows of one kind: arbitrary operators alone, several branches of streams merged in order of
+time, or two ways from one stream that meet again.
+"""
+_BEHIND_US: Final = 5_000
+_BEHIND_SIZE: Final = f"{_BEHIND_US} microseconds"
+_BEHIND: Final = tumbling(_BEHIND_SIZE)
+"""The windows of what depends on an arbitrary unit."""
 _ATTEMPTS: Final = 20
 _PAIRS_MAX: Final = 5_000
+TINY_MAX: Final = 4
+"""Most tuples of a tiny queue."""
 SPAN_US: Final = 1_000_000
 """All input arrives within so much virtual time."""
 
@@ -48,8 +59,8 @@ SPAN_US: Final = 1_000_000
 class _Typed:
     """A stream, the kinds of its columns, and at most how many rows it may have.
 
-    Of a source, also after stateless operators, `partitions` is how many it has; else zero: then
-    the order of the rows is more than the oracle knows.
+    As long as the order of the rows is known, `partitions` is in how many instances they are; else
+    zero.
     """
 
     stream: Stream
@@ -64,11 +75,12 @@ class _Typed:
         return [name for name, kind in self.columns.items() if kind in kinds]
 
 
-def random_limits(draw: Draw) -> NodeLimits:
-    """Bounds and periods of nodes, tiny ones too."""
+def random_limits(draw: Draw, *, may_be_tiny: bool = False) -> NodeLimits:
+    """Bounds and periods of nodes; queues even for few tuples where that is what may go wrong."""
+    is_tiny = may_be_tiny and draw.percent(50)
     return NodeLimits(
-        input_queue_tuples=draw.steep(16, 512),
-        output_queue_tuples=draw.steep(8, 512),
+        input_queue_tuples=draw.number(1, TINY_MAX) if is_tiny else draw.steep(16, 512),
+        output_queue_tuples=draw.number(1, TINY_MAX) if is_tiny else draw.steep(8, 512),
         output_queue_bytes=draw.steep(200, 20_000),
         round_tuples=draw.steep(1, 256),
         ack_interval_ms=draw.steep(2, 100),
@@ -128,7 +140,7 @@ def random_workload(
     tuples_max: int | None = None,
     approach: str | None = None,
     *,
-    is_arbitrary: bool = False,
+    only: str | None = None,
 ) -> Workload:
     """The dataflow of a seed.
 
@@ -136,13 +148,13 @@ def random_workload(
         seed: Draws everything.
         tuples_max: Most tuples per source partition; cuts the input, changes nothing else.
         approach: One of `APPROACHES`, for all units; None: it is drawn.
-        is_arbitrary: Whether all operators but those that follow an arbitrary one are arbitrary.
+        only: One of `ONLY`, which all steps begin with; None: they are drawn.
     """
     for attempt in range(_ATTEMPTS):
         try:
             name = f"{seed}/workload/{attempt}"
             protection = f"{seed}/protection"
-            return _Builder(name, tuples_max, protection, approach, is_arbitrary).build()
+            return _Builder(name, tuples_max, protection, approach, only).build()
         except DataflowError:
             continue  # What the API refuses, e.g. forward edges between other parallelisms.
     raise AssertionError(f"seed {seed} draws only dataflows that are refused")
@@ -157,16 +169,17 @@ class _Builder:
         tuples_max: int | None,
         protection: str,
         approach: str | None,
-        is_arbitrary: bool,
+        only: str | None,
     ) -> None:
         self._draw = Draw(name)
         self._name_of_all = name
-        self._is_arbitrary = is_arbitrary
+        self._only = only
         self._protection = protection
         self._approach = approach
         self._tuples_max = tuples_max
         self._flow = Dataflow("random")
         self._meanings: dict[str, Meaning] = {}
+        self._conserved: dict[str, Conserved] = {}
         self._names = 0
 
     def build(self) -> Workload:
@@ -187,10 +200,9 @@ class _Builder:
         parallelism = {
             unit: draw.one_of((1, 1, 2, 2, 3, 4)) for unit in sorted(units - self._sources())
         }
-        limits, protection = random_protection(
-            random_limits(draw), self._protection, self._approach
-        )
-        return placed(self._flow, self._meanings, parallelism, limits, protection)
+        limits = random_limits(draw, may_be_tiny=self._only == "diamond")
+        limits, protection = random_protection(limits, self._protection, self._approach)
+        return placed(self._flow, self._meanings, parallelism, limits, protection, self._conserved)
 
     def _sources(self) -> set[str]:
         return {step.unit for step in self._flow.steps if step.kind == "source"}
@@ -277,13 +289,13 @@ class _Builder:
     def _step(self, streams: list[_Typed], used: set[str]) -> _Typed | None:
         draw = self._draw
         one, other = draw.one_of(streams[-3:]), draw.one_of(streams)
-        kind = "arbitrary" if self._is_arbitrary else draw.one_of(_KINDS)
+        kind = self._only or draw.one_of(_KINDS)
         made: _Typed | None
         if kind == "arbitrary":
             self._arbitrary(one, other)
             used.add(one.stream.step.name)
             return None
-        if kind in ("filter", "select", "aggregate", "sort", "resample_every"):
+        if kind in ("filter", "select", "aggregate", "sort", "resample_every", "diamond"):
             made = getattr(self, f"_{kind}")(one)
             if made is not None:
                 used.add(one.stream.step.name)
@@ -297,24 +309,69 @@ class _Builder:
         """A branch of its own: no two runs put the same out, but one run does."""
         draw, stream = self._draw, one.stream
         kind = draw.one_of(("sample", "clock", "timeout", "arrival", "arrival"))
-        if kind == "sample":
-            made = stream.unit(self._name("arb")).sample(draw.one_of((0.2, 0.5, 0.9)))
-        elif kind == "arrival":
+        has_behind = draw.percent(50)  # Another unit depends on what came out.
+        if kind == "arrival":
             made = self._united(one, other, order="arrival").stream
-        else:
-            size = f"{draw.one_of((500, 20_000, 100_000))} microseconds"
-            window = tumbling(size, time="processing")
-            if kind == "timeout":
-                window = tumbling("5000 microseconds", timeout=size)
-            names = [name for name in one.of_kinds(*_KEY_KINDS) if draw.percent(50)][:1]
-            keyed = stream.key_by(*names) if names else stream
-            name = self._name("arb")
-            made = keyed.window(window).aggregate(f"count(*) AS {name}", name=name)
-        if draw.percent(50):  # Another unit depends on what came out.
-            made = made.window(tumbling("5000 microseconds")).aggregate(
-                "count(*) AS n", name=self._name("after")
-            )
-        made.sink(self._name("whole" if kind == "arrival" else ARBITRARY_SINK))
+            if has_behind:
+                made = made.window(_BEHIND).aggregate("count(*) AS n", name=self._name("after"))
+            made.sink(self._name("whole"))
+            return
+        sink = self._name(ARBITRARY_SINK)
+        if kind == "sample":
+            made = self._beside(stream, one).sample(draw.one_of((0.2, 0.5, 0.9)))
+            if has_behind:
+                made = made.window(_BEHIND).aggregate("count(*) AS n", name=self._name("after"))
+                self._conserved[sink] = Conserved(
+                    stream.step, _window_behind, _window_behind, _counted("n"), is_whole=False
+                )
+            else:
+                self._conserved[sink] = Conserved(
+                    stream.step, _all_of, _all_of, lambda _: 1, is_whole=False
+                )
+            made.sink(sink)
+            return
+        size = f"{draw.one_of((500, 20_000, 100_000))} microseconds"
+        window = tumbling(size, time="processing")
+        if kind == "timeout":
+            window = tumbling(_BEHIND_SIZE, timeout=size)
+        names = [name for name in one.of_kinds(*_KEY_KINDS) if draw.percent(50)][:1]
+        keyed = stream.key_by(*names) if names else stream
+        name = self._name("arb")
+        made = keyed.window(window).aggregate(f"count(*) AS {name}", name=name)
+        weight, keys = _counted(name), _values_of(names)
+        if has_behind:
+            text = f"sum({name}) AS n"
+            made = made.window(_BEHIND).aggregate(text, name=self._name("after"))
+            weight, keys = _counted("n"), _values_of(())
+        self._conserved[sink] = Conserved(stream.step, keys, keys, weight, is_whole=True)
+        made.sink(sink)
+
+    def _branches(self, one: _Typed, other: _Typed) -> _Typed:
+        """A merged stream with an order, and several that read it: some depend on it, and what is
+        arbitrary must change nothing for them.
+        """
+        draw = self._draw
+        merged = self._united(one, other, order="time")
+        merged.stream.sink(self._name("merged"))
+        for _ in range(draw.number(1, 3)):
+            if draw.percent(60):
+                self._arbitrary(merged, merged)
+            else:
+                self._aggregate(merged).stream.sink(self._name("branch"))
+        return merged
+
+    def _diamond(self, one: _Typed) -> _Typed:
+        """Two ways from one stream that meet again, of which one may hold back what it has."""
+        draw = self._draw
+        way = one
+        for kind in draw.one_of((("sort",), ("filter",), ("filter", "sort"), ("sort", "sort"))):
+            way = self._sort(way) if kind == "sort" else self._filter(way)
+        return self._united(way, one, order="time")
+
+    def _beside(self, stream: Stream, one: _Typed) -> Stream:
+        """Sometimes in the unit before it, where a single source's stream is all that comes."""
+        is_source = one.partitions > 0 and stream.step.unit in self._sources()
+        return stream.unit(stream.step.unit) if is_source and self._draw.percent(40) else stream
 
     def _learn(self, sql: str, of: Meaning) -> None:
         self._meanings[sql] = of
@@ -323,7 +380,7 @@ class _Builder:
         condition = one.expressions(self._draw).condition()
         stream = self._placed(one.stream).filter(condition.sql)
         self._learn(stream.step.settings["expression"].sql, condition.of)
-        return _Typed(stream, one.columns, one.rows_max, one.partitions)
+        return _Typed(stream, one.columns, one.rows_max, _instances(stream, one))
 
     def _placed(self, stream: Stream) -> Stream:
         """Sometimes in a unit of its own."""
@@ -345,7 +402,7 @@ class _Builder:
         for expression, given in zip(compiled, chosen.values(), strict=True):
             self._learn(expression.sql, given.of)
         columns = {name: e.kind for name, e in chosen.items()}
-        return _Typed(stream, columns, one.rows_max, one.partitions)
+        return _Typed(stream, columns, one.rows_max, _instances(stream, one))
 
     def _windows(self) -> tuple[str, str]:
         """Size and slide."""
@@ -457,7 +514,10 @@ class _Builder:
             chosen = {n: source.of_kind(k, 1) for n, k in zip(names, wanted, strict=True)}
             sides.append(self._projected(side, chosen))
         stream = sides[0].stream.union(sides[1].stream, order=order)
-        return _Typed(stream, sides[0].columns, one.rows_max + other.rows_max)
+        partitions = 0
+        if order == "time" and all(side.partitions for side in sides):
+            partitions = _instances(stream, sides[0])
+        return _Typed(stream, sides[0].columns, one.rows_max + other.rows_max, partitions)
 
     def _keys(self, one: _Typed, other: _Typed) -> list[tuple[str, str]] | None:
         pairs = [(a, b) for a in one.of_kinds(*_KEY_KINDS) for b in other.of_kinds(one.columns[a])]
@@ -499,6 +559,29 @@ class _Builder:
         texts, columns = self._fields(one, other)
         stream = one.stream.join(other.stream, on=pairs, select=texts, name=self._name("join"))
         return _Typed(stream, columns, one.rows_max * other.rows_max)
+
+
+def _values_of(names: Sequence[str]) -> Callable[[TimedRow], tuple[object, ...]]:
+    return lambda row: tuple(row.values[name] for name in names)
+
+
+def _all_of(row: TimedRow) -> tuple[object, ...]:
+    return row.time_us, *row.values.values()
+
+
+def _window_behind(row: TimedRow) -> tuple[object, ...]:
+    """Its own of a row, and of a result, whose tuple time is the last microsecond of it."""
+    return (row.time_us // _BEHIND_US,)
+
+
+def _counted(name: str) -> Callable[[TimedRow], int]:
+    return lambda row: row.values[name] or 0
+
+
+def _instances(stream: Stream, of: _Typed) -> int:
+    """In how many instances the rows are behind an operator without state; zero: as before."""
+    is_there = stream.step.unit == of.stream.step.unit
+    return of.partitions if is_there else min(1, of.partitions)
 
 
 def _copies(windows: Window | CountWindow) -> int:

@@ -137,6 +137,9 @@ _SHAPES = {
 }
 
 
+_NAMES = sorted(name for name in FUNCTIONS if " " not in name)
+
+
 class RandomSql:
     """Draws expressions; most of them are syntactically right, few make sense."""
 
@@ -172,7 +175,7 @@ class RandomSql:
         return f"({text})" if self._draw.random() < 0.5 else text
 
     def _call(self, depth: int) -> str:
-        name = self._draw.choice(sorted(FUNCTIONS))
+        name = self._draw.choice(_NAMES)
         function = FUNCTIONS[name]
         high = min(function.high, function.low + 2)
         count = self._draw.randint(function.low, high)

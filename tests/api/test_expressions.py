@@ -18,7 +18,7 @@ from holdfast.api.expressions import (
     compile_projection,
 )
 from holdfast.api.expressions.calendar import civil, days_at
-from holdfast.api.expressions.parser import Cast, Operation, Tree, parse
+from holdfast.api.expressions.parser import Call, Cast, Operation, Tree, parse
 
 SCHEMA = pa.schema(
     [
@@ -140,6 +140,8 @@ def test_a_row_without_a_value_is_an_error_that_names_the_expression(
         ("-1::string", "(-1)::string"),
         ("-(1)::string", "-((1)::string)"),
         ("a !> b", "a <= b"),
+        ("position(a IS NULL, b)", "position((a IS NULL), b)"),
+        ("overlay(a IS NULL, b, 1)", "overlay((a IS NULL), b, 1)"),
     ],
 )
 def test_operators_bind_as_they_do_in_spark(text: str, as_if: str) -> None:
@@ -151,6 +153,8 @@ def shape(tree: Tree) -> object:
     if isinstance(tree, Operation):
         inner = [shape(operand) for operand in tree.operands]
         return inner[0] if tree.symbol == "()" else [tree.symbol, *inner]
+    if isinstance(tree, Call):
+        return [tree.name, *(shape(argument) for argument in tree.arguments)]
     if isinstance(tree, Cast):
         return ["cast", shape(tree.operand), tree.to]
     return tree.text

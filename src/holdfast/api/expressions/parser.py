@@ -564,7 +564,11 @@ class _Parser:
     def _position(self, start: int) -> Tree:
         self._take()
         self._expect("(")
+        begin = self._at
         arguments = [self._expression(_COMPARISON)]
+        if not self._is("IN", ",", ")"):
+            self._at = begin  # It is an ordinary call, whose arguments may be predicates.
+            arguments = [self._expression()]
         if self._took("IN"):
             arguments.append(self._expression(_COMPARISON))
         while self._took(","):
@@ -575,11 +579,11 @@ class _Parser:
     def _overlay(self, start: int) -> Tree:
         self._take()
         self._expect("(")
-        arguments = [self._expression(_COMPARISON)]
+        arguments = [self._expression()]
         for word in ("PLACING", "FROM", "FOR"):
             if not self._took(word) and not self._took(","):
                 break
-            arguments.append(self._expression(_COMPARISON))
+            arguments.append(self._expression())
         self._expect(")")
         return self._made("overlay", arguments, start)
 

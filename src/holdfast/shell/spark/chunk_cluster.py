@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -91,6 +92,7 @@ class ChunkCluster:
             )
         self._store = store
         self._name = name
+        self._groups = f"holdfast/{name}/{uuid.uuid4()}"  # of this query alone in its session
         self._folder = os.path.join(location, "chunks")
         if store.local_directory:
             place = xxhash.xxh3_64_hexdigest(os.path.abspath(location).encode())
@@ -188,7 +190,7 @@ class ChunkCluster:
     # -- Spark jobs -------------------------------------------------------------------------
 
     def _group(self, node: str) -> str:
-        return f"holdfast/{self._name}/{node}#{self._launches[node]}"
+        return f"{self._groups}/{node}#{self._launches[node]}"
 
     def _keep_running(self, node: str) -> None:
         """Launch a data node again and again; one that ends at once, after a growing while."""

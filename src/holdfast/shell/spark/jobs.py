@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -76,7 +77,8 @@ class NodeJobs:
             executors: Makes tasks that would rather run on one of them.
         """
         self._context = context
-        self._name = name
+        # Whoever cancels a group cancels it in the whole session, and names are not its own there.
+        self._groups = f"holdfast/{name}/{uuid.uuid4()}"
         self._spec_of = spec_of
         self._ended = ended
         self._executors = executors
@@ -138,7 +140,7 @@ class NodeJobs:
                 job.thread.join(_STOP_TIMEOUT_S)
 
     def _group(self, node: NodeId, number: int) -> str:
-        return f"holdfast/{self._name}/{node}#{number}"
+        return f"{self._groups}/{node}#{number}"
 
     def _cancel(self, job: _Job) -> None:
         self._context.cancelJobGroup(self._group(job.node, job.number))

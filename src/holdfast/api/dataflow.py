@@ -479,6 +479,69 @@ class Dataflow:
         settings |= {"partitions": partitions, "speed": speed}
         return self._source(name, unit, schema, settings)
 
+    def source_files(
+        self,
+        path: str,
+        *,
+        time: str,
+        format: str = "parquet",
+        schema: pa.Schema | StructType | str | None = None,
+        name: str | None = None,
+        delay: str | None = None,
+        ahead: str | None = "1 day",
+        trigger: Mapping[str, Any] | None = None,
+        ends: bool = False,
+        unit: str | None = None,
+        partitions: int = 1,
+        options: Mapping[str, str] | None = None,
+    ) -> Stream:
+        """Read files where they lie, by the nodes themselves; new ones as they appear.
+
+        Files come in the order of their modification times, those of the same time in that of their
+        paths, each once, whatever is restarted. They have to appear whole: write them under a name
+        that begins with `_` or `.`, and rename them.
+
+        Args:
+            path: A folder, with folders `key=value` below it if it is partitioned; a file; or a
+                glob. A local path, or a URL that fsspec knows.
+            time: The timestamp column that holds the event time.
+            format: `parquet`, `orc`, `arrow` (IPC files), `csv` or `json` (a record a line).
+            schema: A Spark schema, DDL text or Arrow schema; by default that of the first file
+                there is, and of the partitions' folders, whose columns are strings then.
+            name: The source's name, by default the folder's; also its unit's.
+            delay: How far tuples may be older than what earlier listings brought; later ones go to
+                the late stream.
+            ahead: As of `source`.
+            trigger: None: go on for ever; `{"availableNow": True}`: read what is there, and then
+                end the query; the next run goes on behind that.
+            ends: Whether what is there at the first start is all: then the query ends with it, and
+                all windows close.
+            unit: HA unit of the source and the stateless operators after it.
+            partitions: Instances of that unit, among which files are divided.
+            options: Of CSV, as Spark names them: `header`, `sep`.
+
+        Raises:
+            DataflowError: An argument makes no sense, or there is neither a schema nor a file.
+            UnsupportedError: A column has a type that Holdfast does not carry.
+        """
+        from holdfast.api.user_files import default_name, files_source
+
+        source = files_source(
+            path,
+            format=format,
+            schema=schema,
+            time=time,
+            delay=delay,
+            ahead=ahead,
+            trigger=trigger,
+            ends=ends,
+            options=options,
+        )
+        _timestamp(time, source.meta.schema)
+        settings = {"files": source, "time": time, "delay_us": source.meta.delay_us}
+        settings |= {"partitions": partitions, "speed": None}
+        return self._source(name or default_name(path), unit, source.meta.schema, settings)
+
     def source_log(
         self,
         path: str,

@@ -510,7 +510,8 @@ class _Planner:
 
     def _source_input(self, step: Step, port: int, index: int) -> InputSpec:
         stream = StreamId(f"{step.name}[{index}]")
-        spec = _source_spec(step, index, self._location, self._started_s)
+        columns = _columns_used(step, self._steps, [*self._flow.sinks.values()])
+        spec = _source_spec(step, index, self._location, self._started_s, columns)
         has_parts = any(s.kind == "part" for s in self._units[step.unit])
         self.sources[stream] = (in_records(spec) if has_parts else None) or spec
         return InputSpec(stream, port, step.schema, None)
@@ -581,7 +582,13 @@ class _Planner:
         return outputs
 
 
-def _source_spec(step: Step, index: int, location: str, started_s: float) -> SourceSpec:
+def _source_spec(
+    step: Step,
+    index: int,
+    location: str,
+    started_s: float,
+    columns: tuple[str, ...] | None = None,
+) -> SourceSpec:
     settings: dict[str, Any] = step.settings
     partitions = settings["partitions"]
     if "generator" in settings:
@@ -591,7 +598,38 @@ def _source_spec(step: Step, index: int, location: str, started_s: float) -> Sou
         reading = settings["kafka"].reading(step.name, index, partitions)
         return KafkaSourceSpec(reading, kafka_path(location, step.name, index))
     path = settings.get("path") or ingest_path(location, step.name)
-    return LogSourceSpec(str(path), "ingest", index, partitions, settings["speed"], started_s)
+    return LogSourceSpec(
+        *(str(path), "ingest", index, partitions, settings["speed"], started_s), columns=columns
+    )
+
+
+def _columns_used(step: Step, steps: list[Step], sinks: list[Step]) -> tuple[str, ...]:
+    """The columns of a step that decide what comes out anywhere, in its schema's order."""
+    used: set[str] = set(step.schema.names) if step in sinks else set()
+    for reader in steps:
+        for position, source in enumerate(reader.inputs):
+            if source is step:
+                used.update(_columns_used_by(reader, position, steps, sinks))
+    return tuple(name for name in step.schema.names if name in used)
+
+
+def _columns_used_by(
+    reader: Step, position: int, steps: list[Step], sinks: list[Step]
+) -> Iterable[str]:
+    """Those of its input that a step evaluates, or hands on to somebody who uses them."""
+    schema, settings = reader.inputs[position].schema, reader.settings
+    everything: list[str] = schema.names
+    match reader.kind:
+        case "filter":
+            evaluated = getattr(settings["expression"], "columns", everything)
+            return [*evaluated, *_columns_used(reader, steps, sinks)]
+        case "select":
+            named = [getattr(e, "columns", everything) for e in settings["expressions"]]
+            return [column for columns in named for column in columns]
+        case "part":
+            return columns_read("aggregate", position, schema, settings)
+        case _:
+            return columns_read(reader.kind, position, schema, settings)
 
 
 def _is_recorded(step: Step) -> bool:

@@ -47,6 +47,7 @@ from holdfast.api.slots import Slots, require_slots, slots_of
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
+from holdfast.shell.sources.file_recorder import FileRecorder
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.data_source import load
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.dataflow import Dataflow
+    from holdfast.shell.sources.recorder import Recorder
 
 
 _LOG = logging.getLogger(__name__)
@@ -108,10 +110,10 @@ def start(
             has_parts=bool(values["partialAggregates"]),
         )
 
-    ingests = [
-        Ingest(step.name, step.settings, location)
+    ingests: list[Recorder] = [
+        (Ingest if "df" in step.settings else FileRecorder)(step.name, step.settings, location)
         for step in flow.steps
-        if step.kind == "source" and "df" in step.settings
+        if step.kind == "source" and ("df" in step.settings or "files" in step.settings)
     ]
     _require_end(flow, ingests)
     checkpointed = protections.checkpointed
@@ -198,12 +200,12 @@ def start(
     )
 
 
-def _require_end(flow: Dataflow, ingests: list[Ingest]) -> None:
+def _require_end(flow: Dataflow, ingests: list[Recorder]) -> None:
     """Raise `UnsupportedError` when nobody could say that what is available is worked off."""
     available = [ingest.name for ingest in ingests if ingest.is_available_now]
     endless = {ingest.name for ingest in ingests if ingest.is_unbounded}
     for step in flow.steps if available else ():
-        is_log = "df" in step.settings or "path" in step.settings
+        is_log = any(kind in step.settings for kind in ("df", "path", "files"))
         is_unknown = not is_log or step.settings.get("speed") is not None
         if step.kind == "source" and (step.name in endless or is_unknown):
             raise UnsupportedError(
@@ -215,7 +217,7 @@ def _require_end(flow: Dataflow, ingests: list[Ingest]) -> None:
 
 
 def _require_divisible(
-    flow: Dataflow, ingests: list[Ingest], checkpointed: Checkpointed | None
+    flow: Dataflow, ingests: list[Recorder], checkpointed: Checkpointed | None
 ) -> None:
     """Raise `RescalingError` for dataflows whose instances cannot change."""
     if checkpointed is None:
@@ -356,7 +358,7 @@ def _ports(values: dict[str, int]) -> Ports:
 
 
 def _start_ingests(
-    spark: SparkSession, ingests: list[Ingest], *, is_room_beside_nodes: bool
+    spark: SparkSession, ingests: list[Recorder], *, is_room_beside_nodes: bool
 ) -> None:
     """Begin. Recorded as a whole first: what is replayed at a set speed; and what is bounded, if
     nodes will leave Spark no slot to record it in.
@@ -458,7 +460,7 @@ class Query:
         location: str,
         plan: Plan,
         cluster: Cluster,
-        ingests: list[Ingest],
+        ingests: list[Recorder],
         lock: LocationLock | None,
         chunks: ChunkCluster | None,
         measured: Callable[[Observed], Measurements],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.api.embedded_store import EmbeddedStore
     from holdfast.api.planning import Plan
-    from holdfast.shell.spark.ingest import Ingest
+    from holdfast.shell.sources.recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Slots:
         return f"{self.nodes} nodes need {self.count} task slots at the same time{also}"
 
 
-def slots_of(plan: Plan, ingests: Iterable[Ingest], embedded: EmbeddedStore | None) -> Slots:
+def slots_of(plan: Plan, ingests: Iterable[Recorder], embedded: EmbeddedStore | None) -> Slots:
     """What a query that is placed so needs."""
     return Slots(
         nodes=len(plan.nodes),

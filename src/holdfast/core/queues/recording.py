@@ -36,16 +36,32 @@ _GAP_LOOKS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
+class UserFile:
+    """A file that somebody else wrote, as it was when it became part of the stream.
+
+    Attributes:
+        path: Where it lies: a path, or a URL.
+        size_bytes: Its size.
+        version: What changes when the file does: its modification time, or its store's own mark.
+    """
+
+    path: str
+    size_bytes: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class IngestFile:
     """One file of a commit.
 
     Attributes:
-        name: Of its folder under `files/`.
+        name: Of its folder under `files/`; of a user's file, its path.
         count: Rows.
         min_time_us: Oldest tuple time.
         max_time_us: Newest tuple time.
         disorder_us: How far a row is older than the newest row before it, at most.
         spans: Of its times, if some are far ahead of the others and the clock; see reach.py.
+        user: The user's file that is read in place; None: it lies under `files/`.
     """
 
     name: str
@@ -54,6 +70,7 @@ class IngestFile:
     max_time_us: int
     disorder_us: int
     spans: tuple[Span, ...] = ()
+    user: UserFile | None = None
 
     @property
     def times(self) -> FileTimes:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.queues.recording import Commit, IngestFile
+from holdfast.core.queues.recording import Commit, IngestFile, UserFile
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.sealed_json import decode_sealed, encode_sealed
 
 _FILE_FIELDS = 5
 _SPAN_FIELDS = 3
+_ENTRY_FIELDS = (_FILE_FIELDS, _FILE_FIELDS + 1, _FILE_FIELDS + 3)
+"""A file; with spans of its times; with spans, and the size and version of a user's file."""
 
 
 def encode_commit(commit: Commit) -> bytes:
@@ -58,24 +60,28 @@ def decode_commit(data: bytes) -> Commit | CorruptRecord:
 
 def _entry(file: IngestFile) -> list[object]:
     times = [file.count, file.min_time_us, file.max_time_us, file.disorder_us]
-    return [file.name, *times, *([file.spans] if file.spans else [])]
+    user = [] if file.user is None else [file.user.size_bytes, file.user.version]
+    spans = [file.spans] if file.spans or user else []
+    return [file.name, *times, *spans, *user]
 
 
 def _file(entry: list[Any]) -> IngestFile:
-    given = entry[_FILE_FIELDS] if len(entry) > _FILE_FIELDS else ()
-    spans = tuple((oldest, newest, count) for oldest, newest, count in given)
-    name, count, oldest_us, newest_us, disorder_us = entry[:_FILE_FIELDS]
-    return IngestFile(name, count, oldest_us, newest_us, disorder_us, spans)
+    name, count, oldest_us, newest_us, disorder_us, *more = entry
+    spans = tuple((oldest, newest, rows) for oldest, newest, rows in more[0]) if more else ()
+    user = UserFile(name, *more[1:]) if more[1:] else None
+    return IngestFile(name, count, oldest_us, newest_us, disorder_us, spans, user)
 
 
 def _is_file(entry: object) -> bool:
+    if not isinstance(entry, list) or len(entry) not in _ENTRY_FIELDS:
+        return False
+    name, *numbers = entry[:_FILE_FIELDS]
+    more = entry[_FILE_FIELDS:]
+    is_own = isinstance(name, str) and all(map(_is_whole, numbers)) and numbers[0] > 0
     return (
-        isinstance(entry, list)
-        and len(entry) in (_FILE_FIELDS, _FILE_FIELDS + 1)
-        and isinstance(entry[0], str)
-        and all(_is_whole(number) for number in entry[1:_FILE_FIELDS])
-        and entry[1] > 0
-        and (len(entry) == _FILE_FIELDS or _are_spans(entry[_FILE_FIELDS]))
+        is_own
+        and (not more or _are_spans(more[0]))
+        and (not more[1:] or (_is_whole(more[1]) and isinstance(more[2], str)))
     )
 
 

@@ -37,6 +37,7 @@ class LogSourceSpec:
             dataflow can take them.
         started_s: Wall-clock time at which a paced log's first tuple is due.
         is_in_records: Whether every tuple comes in the batch in which it was written.
+        columns: What anybody reads of users' files; None: all of it.
     """
 
     path: str
@@ -46,6 +47,7 @@ class LogSourceSpec:
     speed: float | None = None
     started_s: float = 0.0
     is_in_records: bool = False
+    columns: tuple[str, ...] | None = None
 
     def in_records(self) -> LogSourceSpec | None:
         """See `RecordedSpec`."""
@@ -162,6 +164,7 @@ class LogSourceReader:
             return IngestLogReader(
                 *(spec.path, spec.partition, spec.partitions, from_id),
                 is_in_records=spec.is_in_records,
+                columns=spec.columns,
             )
         return open_reader(spec.path, from_id, is_tailing=True)
 

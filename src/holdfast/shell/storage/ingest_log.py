@@ -44,6 +44,7 @@ from holdfast.core.queues.recording import (
     Following,
     IngestFile,
     Recording,
+    UserFile,
 )
 from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.shell.storage.commit_store import CommitStore
@@ -66,6 +67,7 @@ from holdfast.shell.storage.places import (
     store_at,
 )
 from holdfast.shell.storage.small_files import decode
+from holdfast.shell.storage.user_files import FilesFormat, read_rows
 
 _RECORD_ROWS = 1 << 17
 _RECORD_BYTES = 4 << 20
@@ -92,12 +94,14 @@ class IngestMeta:
         delay_us: How far tuples may be out of order, if no watermark is told.
         ahead_us: How far a row may be ahead of the stream, and of the clock, and still move time;
             None: at will.
+        user_files: How rows lie in users' files, if commits name those.
     """
 
     schema: pa.Schema
     time_column: str
     delay_us: int
     ahead_us: int | None = DAY_US
+    user_files: FilesFormat | None = None
 
 
 def read_meta(root: str) -> IngestMeta:
@@ -125,12 +129,17 @@ def read_meta(root: str) -> IngestMeta:
 def _meta_from(value: dict[str, Any]) -> tuple[int, IngestMeta]:
     """The log's version, and what holds for it."""
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"], validate=True)))
-    ahead_us = value.get("ahead_us")
+    ahead_us, said = value.get("ahead_us"), value.get("user_files")
+    user_files = None
+    if said is not None:
+        options = tuple((str(name), str(given)) for name, given in said["options"])
+        user_files = FilesFormat(str(said["format"]), options)
     meta = IngestMeta(
         schema,
         str(value["time"]),
         int(value["delay_us"]),
         None if ahead_us is None else int(ahead_us),
+        user_files,
     )
     return int(value.get("version", VERSION - 1)), meta
 
@@ -141,13 +150,18 @@ def prepare(root: str, meta: IngestMeta) -> None:
     Raises:
         SchemaMismatch: It holds another schema, time column or delay.
     """
-    value = {
+    value: dict[str, Any] = {
         "version": VERSION,
         "schema": base64.b64encode(meta.schema.serialize().to_pybytes()).decode(),
         "time": meta.time_column,
         "delay_us": meta.delay_us,
         "ahead_us": meta.ahead_us,
     }
+    if meta.user_files is not None:
+        value["user_files"] = {
+            "format": meta.user_files.name,
+            "options": [list(option) for option in meta.user_files.options],
+        }
     store, content = store_at(root), encode_sealed(value)
     # Looked at first: every batch of Spark comes by here, and what is put is made durable.
     if (read_if_any(store, _META) or put_or_read(store, _META, [content])) == content:
@@ -163,6 +177,11 @@ def prepare(root: str, meta: IngestMeta) -> None:
         raise SchemaMismatch(
             f"{root} holds other columns; differing: {', '.join(differing) or 'order or nulls'}. "
             "Use another checkpointLocation, or the same columns"
+        )
+    if present.user_files != meta.user_files:
+        raise SchemaMismatch(
+            f"{root} was begun with {present.user_files or 'rows that Spark writes'}; use the "
+            "same, or another checkpointLocation"
         )
     if replace(present, schema=meta.schema) != meta:
         raise SchemaMismatch(
@@ -357,6 +376,7 @@ class IngestLogReader:
         from_id: int = 0,
         *,
         is_in_records: bool = False,
+        columns: tuple[str, ...] | None = None,
     ) -> None:
         """Start at `from_id`; the log need not exist yet.
 
@@ -366,8 +386,11 @@ class IngestLogReader:
             partitions: Of how many.
             from_id: Of the first tuple.
             is_in_records: Whether it must be the first one of its record.
+            columns: What is read of users' files, beside the time; the rest comes as nulls. None:
+                all of it.
         """
         self._root = root
+        self._columns = columns
         self._is_in_records = is_in_records
         self._commits: CommitStore | None = None
         self._following = Following()
@@ -498,6 +521,10 @@ class IngestLogReader:
         """Read a file, or pass over it when all of it lies before the start."""
         if not self._stream.enter(file.times):
             return
+        if file.user is not None:
+            records = user_records(self._know_meta(), file.user, self._columns)
+            self._records = _counted(file.name, file.count, records)
+            return
         place, ahead = _file_place(self._root, file.name), self._ahead.pop(file.name, None)
         self._records = _counted(place, file.count, _records(place) if ahead is None else ahead)
 
@@ -620,6 +647,32 @@ def _counted(place: str, count: int, records: Iterable[LoggedBatch]) -> Iterator
         yield record
     if seen != count:
         raise FileDamaged(place, f"it holds {seen} rows, its commit says {count}")
+
+
+def user_records(
+    meta: IngestMeta, file: UserFile, columns: tuple[str, ...] | None
+) -> Iterator[LoggedBatch]:
+    """The rows of a user's file as records, the same ones whenever they are read.
+
+    Args:
+        meta: Of the log whose commit names the file, or will.
+        file: Which one.
+        columns: What is read of it, beside the time; None: all.
+
+    Raises:
+        UserFileError: It is not as it was, or not what format and schema say.
+        SchemaMismatch: It holds a time that is null or outside of the years 1 to 9999.
+    """
+    assert meta.user_files is not None
+    wanted = None if columns is None else (*columns, meta.time_column)
+    timed, first_id = with_time(meta.schema), 0
+    for rows in read_rows(file, meta.user_files, meta.schema, wanted):
+        try:
+            batch = _timed(rows, meta, timed)
+        except SchemaMismatch as error:
+            raise SchemaMismatch(f"{file.path}: {error}") from None
+        yield LoggedBatch(TupleType.STABLE, 1, first_id, batch.num_rows, BEGINNING_US, 0, batch)
+        first_id += batch.num_rows
 
 
 def _records(place: str) -> Iterator[LoggedBatch]:

@@ -1,0 +1,102 @@
+"""What a dataflow says of users' files as a source: format, columns, how they are read."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from holdfast.api.errors import DataflowError
+from holdfast.api.schemas import is_supported, schema_from
+from holdfast.api.windows import duration_us
+from holdfast.shell.sources.file_recorder import FilesSource
+from holdfast.shell.storage.ingest_log import IngestMeta
+from holdfast.shell.storage.user_files import (
+    FORMATS,
+    FilesFormat,
+    UserFileError,
+    list_files,
+    partition_of,
+    schema_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+_OPTIONS: Final = {"csv": ("header", "sep")}
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def files_source(
+    path: str,
+    *,
+    format: str,
+    schema: pa.Schema | StructType | str | None,
+    time: str,
+    delay: str | None,
+    ahead: str | None,
+    trigger: Mapping[str, Any] | None,
+    ends: bool,
+    options: Mapping[str, str] | None,
+) -> FilesSource:
+    """The source; arguments and errors as in `Dataflow.source_files`."""
+    if format not in FORMATS:
+        raise DataflowError(f"format={format!r}; there are {', '.join(FORMATS)}")
+    known = _OPTIONS.get(format, ())
+    unknown = [name for name in options or {} if name not in known]
+    if unknown:
+        raise DataflowError(
+            f"option {unknown[0]!r} of format {format!r}; there are {', '.join(known) or 'none'}"
+        )
+    if trigger is not None and dict(trigger) != {"availableNow": True}:
+        raise DataflowError(
+            f"trigger={dict(trigger)}; files have {{'availableNow': True}}, or none"
+        )
+    if trigger is not None and ends:
+        raise DataflowError("ends=True and trigger availableNow; give one of them")
+    of = FilesFormat(format, tuple(sorted((name, str(v)) for name, v in (options or {}).items())))
+    columns = _inferred(path, of) if schema is None else schema_from(schema)
+    for field in columns:
+        if not is_supported(field.type):
+            raise DataflowError(
+                f"column {field.name!r} is {field.type}; Holdfast carries numbers, decimals, "
+                "strings, booleans, dates and timestamps. Leave it out of schema=..."
+            )
+    delay_us = 0 if delay is None else duration_us(delay)
+    ahead_us = None if ahead is None else duration_us(ahead)
+    meta = IngestMeta(columns, time, delay_us, ahead_us, of)
+    return FilesSource(path, meta, ends, trigger is not None)
+
+
+def default_name(path: str) -> str:
+    """A source's name, from the last part of its path that is no glob."""
+    parts = [part for part in path.rstrip("/").split("/") if part and not set(part) & set("*?[")]
+    return _NOT_IN_NAMES.sub("_", parts[-1].partition(".")[0]) if parts else "files"
+
+
+def _inferred(path: str, of: FilesFormat) -> pa.Schema:
+    """The columns of the first file, and of its partition's folders."""
+    if of.name in ("csv", "json"):
+        raise DataflowError(f"{path}: {of.name} has no types; give schema='name TYPE, ...'")
+    try:
+        listed = sorted(list_files(path), key=lambda found: (found.modified_ns, found.file.path))
+        if not listed:
+            raise DataflowError(f"{path} has no files yet; give schema='name TYPE, ...'")
+        first = listed[0].file
+        fields = [field.with_type(_carried(field.type)) for field in schema_of(first, of)]
+    except UserFileError as error:
+        raise DataflowError(str(error)) from None
+    named = [pa.field(name, pa.string()) for name in partition_of(first.path)]
+    return pa.schema([*(pa.field(f.name, f.type) for f in fields), *named])
+
+
+def _carried(of: pa.DataType) -> pa.DataType:
+    """The type that streams have for a file's: microseconds UTC, strings of any length."""
+    if pa.types.is_timestamp(of):
+        return pa.timestamp("us", tz="UTC")
+    if pa.types.is_dictionary(of):
+        return _carried(of.value_type)
+    return pa.string() if pa.types.is_large_string(of) else of

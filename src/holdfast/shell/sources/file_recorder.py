@@ -1,0 +1,209 @@
+"""Makes users' files part of a stream, one listing after the other; runs in the driver.
+
+A file is named by a commit of an ingest log, with what it says of time; its rows stay where they
+are, and nodes read them there. The commit is created exclusively, so that of two drivers whose
+lives overlap one has made it, and the other goes on behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.queues.file_discovery import FileDiscovery
+from holdfast.core.queues.lateness import FileTimesMaker
+from holdfast.core.queues.recording import Commit, Following, IngestFile, Recording, UserFile
+from holdfast.shell.storage.commit_store import CommitStore
+from holdfast.shell.storage.errors import StorageError
+from holdfast.shell.storage.folder_watch import FolderWatch
+from holdfast.shell.storage.ingest_log import IngestMeta, has_ended, prepare, user_records
+from holdfast.shell.storage.paths import ingest_path
+from holdfast.shell.storage.places import is_remote, local_path
+from holdfast.shell.storage.user_files import UserFileChanged, list_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BY: Final = "files"
+"""Who numbers commits that name users' files."""
+_LOOK_S: Final = 0.05
+_REMOTE_LOOK_S: Final = 0.5
+_FILES_MAX: Final = 1_000
+"""Of one commit, as of a micro-batch of Spark's."""
+_THREADS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FilesSource:
+    """What a source step says of users' files.
+
+    Attributes:
+        place: A folder, a file or a glob; a path, or a URL.
+        meta: What holds for the whole stream.
+        ends: Whether what is there at the first start is all.
+        is_available_now: Whether a run reads what is there, and a later one goes on behind it.
+    """
+
+    place: str
+    meta: IngestMeta
+    ends: bool = False
+    is_available_now: bool = False
+
+    def __str__(self) -> str:
+        """For the dataflow's description."""
+        assert self.meta.user_files is not None
+        options = "".join(f" {name}={value}" for name, value in self.meta.user_files.options)
+        return f"{self.meta.user_files.name} {self.place}{options}{' that ends' * self.ends}"
+
+
+class FileRecorder:
+    """One source of users' files on its way into its ingest log; has what `Ingest` has."""
+
+    def __init__(self, name: str, settings: dict[str, Any], location: str) -> None:
+        """Nothing happens before `start`."""
+        self.name = name
+        self.is_paced = False
+        self._source: FilesSource = settings["files"]
+        self._path = ingest_path(location, name)
+        self._discovery = FileDiscovery()
+        self._following = Following()
+        self._error: str | None = None
+        self._is_stopping = threading.Event()
+        self._looks = 0
+        self._looked = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def error(self) -> str | None:
+        """Why no more files can be recorded, or None."""
+        return self._error
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will follow in its log."""
+        return has_ended(self._path)
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether files may come later."""
+        return not self._source.ends
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether rows may come for as long as the query runs."""
+        return self.is_streaming and not self.is_available_now
+
+    @property
+    def is_available_now(self) -> bool:
+        """Whether it reads what there is, and a later run goes on behind that."""
+        return self._source.is_available_now
+
+    def start(self, spark: SparkSession) -> None:
+        """Begin, in a thread of its own; Spark is not needed."""
+        del spark
+        prepare(self._path, self._source.meta)
+        if self.has_ended:
+            return
+        self._thread = threading.Thread(target=self._run, name=f"files-{self.name}", daemon=True)
+        self._thread.start()
+
+    def process_all_available(self) -> None:
+        """Wait until all files are recorded that are there now."""
+        if not self.is_unbounded:
+            self.wait()
+            return
+        with self._looked:
+            wanted = self._looks + 2  # The look that goes on may have begun before.
+            self._looked.wait_for(lambda: self._looks >= wanted or self._error is not None)
+
+    def wait(self) -> None:
+        """Wait until what is bounded has been recorded."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def stop(self) -> None:
+        """Record no more."""
+        self._is_stopping.set()
+        self.wait()
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            store = CommitStore(self._path)
+            watch = self._watch()
+            try:
+                self._record_all(store, watch)
+            finally:
+                store.close()
+                if watch is not None:
+                    watch.close()
+        except (StorageError, OSError) as error:
+            self._error = f"source {self.name}: {error}"
+        with self._looked:
+            self._looked.notify_all()
+
+    def _record_all(self, store: CommitStore, watch: FolderWatch | None) -> None:
+        while not self._is_stopping.is_set():
+            has_more = self._look(store)
+            if has_more:
+                continue
+            with self._looked:
+                self._looks += 1
+                self._looked.notify_all()
+            if not self.is_unbounded:
+                return
+            self._pause(watch)
+
+    def _look(self, store: CommitStore) -> bool:
+        """Record new files, the first ones of many; whether there may be more."""
+        while (commit := store.next_commit(self._following)) is not None:
+            self._discovery.recorded(commit)
+        if self._following.ended:
+            return False
+        new = self._discovery.next_files(list_files(self._source.place), _FILES_MAX)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            files = tuple(found for found in pool.map(self._described, new) if found is not None)
+        is_last = self._source.ends and len(new) < _FILES_MAX
+        if files or is_last:
+            made = Commit(BY, files, int(time.time() * 1e6), ends=is_last)
+            store.record(Recording(made, self._following.next_number))
+        return bool(new)
+
+    def _described(self, file: UserFile) -> IngestFile | None:
+        """What a commit says of a file; None: it holds no rows, or is not what was listed: then the
+        next look will find what it is now.
+        """
+        times = FileTimesMaker(self._source.meta.ahead_us, int(time.time() * 1e6))
+        rows = 0
+        try:
+            for record in user_records(self._source.meta, file, ()):
+                if record.count:
+                    times.add(record.batch.column(record.batch.num_columns - 1).to_numpy())
+                    rows += record.count
+        except UserFileChanged:
+            return None
+        if not rows:
+            self._discovery.passed(file.path)
+            return None
+        made = times.made()
+        span = made.oldest_us, made.newest_us, made.disorder_us
+        return IngestFile(file.path, made.count, *span, made.spans, file)
+
+    def _watch(self) -> FolderWatch | None:
+        place = local_path(self._source.place)
+        return None if is_remote(place) or not os.path.isdir(place) else FolderWatch(place)
+
+    def _pause(self, watch: FolderWatch | None) -> None:
+        """Until a file comes to the folder, or for a while: others come to partitions' folders."""
+        wait_s = _REMOTE_LOOK_S if is_remote(self._source.place) else _LOOK_S
+        if watch is None or watch.fileno() < 0:
+            self._is_stopping.wait(wait_s)
+            return
+        select.select([watch.fileno()], [], [], wait_s)
+        watch.clear()

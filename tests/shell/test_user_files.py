@@ -1,0 +1,284 @@
+"""Users' files, read where they lie: what is given, in which order, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.api.errors import DataflowError
+from holdfast.api.user_files import default_name, files_source
+from holdfast.shell.sources.file_recorder import FileRecorder
+from holdfast.shell.storage.ingest_log import IngestLogReader, SchemaMismatch
+from holdfast.shell.storage.paths import ingest_path
+from holdfast.shell.storage.user_files import (
+    FilesFormat,
+    UserFileChanged,
+    UserFileDamaged,
+    list_files,
+    read_rows,
+)
+
+SCHEMA = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("k", pa.int64()), ("s", pa.string())])
+PARQUET = FilesFormat("parquet")
+
+
+def rows(first: int, count: int) -> pa.Table:
+    """Rows a second apart; the number of each is in `k`."""
+    numbers = range(first, first + count)
+    times = [datetime.fromtimestamp(number, UTC) for number in numbers]
+    return pa.table([times, list(numbers), [f"n{n}" for n in numbers]], schema=SCHEMA)
+
+
+def put(path: Path, table: pa.Table, modified_s: float) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+    os.utime(path, (modified_s, modified_s))
+    return path
+
+
+def recorder(place: str, location: Path, **settings: Any) -> FileRecorder:
+    given = {"format": "parquet", "schema": SCHEMA, "time": "at", "delay": None, "ahead": None}
+    given |= {"trigger": {"availableNow": True}, "ends": False, "options": None}
+    source = files_source(place, **(given | settings))
+    return FileRecorder("files", {"files": source}, str(location))
+
+
+def record(place: Path, location: Path, **settings: Any) -> FileRecorder:
+    made = recorder(str(place), location, **settings)
+    made.start(None)  # type: ignore[arg-type]  # Spark is not needed.
+    made.wait()
+    return made
+
+
+def read(location: Path, partition: int = 0, partitions: int = 1, from_id: int = 0) -> list[int]:
+    """The numbers of the rows, in order of their ids."""
+    path = ingest_path(str(location), "files")
+    reader = IngestLogReader(path, partition, partitions, from_id)
+    found: list[int] = []
+    while batches := reader.poll():
+        for batch in batches:
+            assert batch.first_id == from_id + len(found)
+            found += batch.batch.column("k").to_pylist()
+    reader.close()
+    return found
+
+
+def test_files_are_read_in_order_each_once_over_restarts(tmp_path: Path) -> None:
+    place, location = tmp_path / "in", tmp_path / "q"
+    put(place / "b.parquet", rows(0, 5), 100.0)
+    put(place / "a.parquet", rows(5, 5), 200.0)
+    assert record(place, location).error is None
+    assert read(location) == list(range(10))
+    put(place / "0.parquet", rows(10, 5), 50.0)
+    assert record(place, location).error is None
+    assert read(location) == list(range(15)), "what comes later stands behind, however old it is"
+    assert read(location, from_id=7) == list(range(7, 15))
+
+
+def test_hidden_files_and_folders_are_passed_over_and_partitions_are_columns(
+    tmp_path: Path,
+) -> None:
+    place, location = tmp_path / "in", tmp_path / "q"
+    put(place / "day=1" / "a.parquet", rows(0, 3), 1.0)
+    put(place / "day=__HIVE_DEFAULT_PARTITION__" / "b.parquet", rows(3, 2), 2.0)
+    put(place / "_temporary" / "c.parquet", rows(50, 1), 3.0)
+    put(place / ".d.parquet", rows(60, 1), 4.0)
+    put(place / "folder" / "e.parquet", rows(70, 1), 5.0)
+    (place / "_SUCCESS").touch()
+    record(place, location, schema=SCHEMA.append(pa.field("day", pa.int32())))
+    reader = IngestLogReader(ingest_path(str(location), "files"), 0, 1)
+    (first, second) = reader.poll()
+    assert first.batch.column("day").to_pylist() == [1, 1, 1]
+    assert second.batch.column("day").to_pylist() == [None, None]
+    assert not reader.poll()
+
+
+def test_instances_divide_the_files(tmp_path: Path) -> None:
+    place, location = tmp_path / "in", tmp_path / "q"
+    for number in range(4):
+        put(place / f"{number}.parquet", rows(number, 1), float(number))
+    record(place, location)
+    assert (read(location, 0, 2), read(location, 1, 2)) == ([0, 2], [1, 3])
+
+
+def test_an_empty_file_is_passed_and_what_ends_is_over(tmp_path: Path) -> None:
+    place, location = tmp_path / "in", tmp_path / "q"
+    put(place / "a.parquet", rows(0, 0), 1.0)
+    put(place / "b.parquet", rows(0, 2), 2.0)
+    made = record(place, location, trigger=None, ends=True)
+    assert (made.error, made.has_ended) == (None, True)
+    put(place / "c.parquet", rows(2, 2), 3.0)
+    assert record(place, location, trigger=None, ends=True).error is None
+    assert read(location) == [0, 1]
+
+
+def replaced(path: Path) -> None:
+    put(path, rows(0, 3), 9.0)
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def grown(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+    os.utime(path, (1.0, 1.0))
+
+
+@pytest.mark.parametrize("change", [replaced, removed, grown])
+def test_a_file_that_changes_later_is_an_error_and_never_another_result(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    place, location = tmp_path / "in", tmp_path / "q"
+    path = put(place / "a.parquet", rows(0, 3), 1.0)
+    record(place, location)
+    assert read(location) == [0, 1, 2]
+    change(path)
+    with pytest.raises(UserFileChanged, match=r"a\.parquet (is gone|was replaced).*Put it back"):
+        read(location)
+    put(path, rows(0, 3), 1.0)
+    assert read(location) == [0, 1, 2], "it is as it was"
+
+
+def test_what_is_no_file_of_the_format_stops_the_source_with_its_name(tmp_path: Path) -> None:
+    place = tmp_path / "in"
+    place.mkdir()
+    (place / "bad.parquet").write_bytes(b"no parquet at all")
+    made = record(place, tmp_path / "q")
+    assert made.error is not None
+    assert "bad.parquet cannot be read" in made.error
+
+
+def test_values_that_are_not_of_the_schema_name_file_and_column(tmp_path: Path) -> None:
+    table = rows(0, 2).set_column(1, "k", pa.array(["1", "x"]))
+    path = put(tmp_path / "a.parquet", table, 1.0)
+    (found,) = list_files(str(path))
+    with pytest.raises(UserFileDamaged, match=r"a\.parquet: column 'k' is not int64"):
+        list(read_rows(found.file, PARQUET, SCHEMA))
+
+
+def test_a_time_that_is_null_names_the_file(tmp_path: Path) -> None:
+    table = rows(0, 2).set_column(0, SCHEMA.field("at"), pa.array([None, None], SCHEMA[0].type))
+    put(tmp_path / "in" / "a.parquet", table, 1.0)
+    made = record(tmp_path / "in", tmp_path / "q")
+    assert made.error is not None
+    assert "a.parquet: time column 'at' is null in 2 rows" in made.error
+
+
+def test_columns_that_nobody_reads_are_not_read(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.parquet", rows(0, 2), 1.0)
+    (found,) = list_files(str(path))
+    (batch,) = read_rows(found.file, PARQUET, SCHEMA, ["k"])
+    assert batch.schema == SCHEMA
+    assert batch.column("k").to_pylist() == [0, 1]
+    assert batch.column("s").null_count == 2
+
+
+CSV = "at,k,s\n1970-01-01T00:00:00Z,0,n0\n1970-01-01 00:00:01,1,\n1970-01-01T02:00:02+02:00,2,n2\n"
+JSON = (
+    '{"at": "1970-01-01T00:00:00Z", "k": 0, "s": "n0", "more": 1}\n'
+    '{"at": "1970-01-01 00:00:01", "k": 1}\n'
+    '{"at": "1970-01-01T02:00:02+02:00", "k": 2, "s": "n2"}\n'
+)
+
+
+@pytest.mark.parametrize("name", ["parquet", "orc", "arrow", "csv", "json"])
+def test_every_format_gives_the_same_rows(tmp_path: Path, name: str) -> None:
+    table = rows(0, 3).set_column(2, "s", pa.array(["n0", None, "n2"]))
+    path = tmp_path / f"a.{name}"
+    if name == "parquet":
+        pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    elif name == "orc":
+        pyarrow.orc.write_table(table, path)
+    elif name == "arrow":
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        path.write_text(CSV if name == "csv" else JSON)
+    options = (("header", "true"),) if name == "csv" else ()
+    (found,) = list_files(str(tmp_path))
+    made = list(read_rows(found.file, FilesFormat(name, options), SCHEMA))
+    assert pa.Table.from_batches(made).to_pylist() == table.to_pylist()
+
+
+def test_a_csv_without_a_header_goes_by_the_schema(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1970-01-01T00:00:00Z|0|n0\n")
+    (found,) = list_files(str(tmp_path / "*.csv"))
+    (batch,) = read_rows(found.file, FilesFormat("csv", (("sep", "|"),)), SCHEMA)
+    assert batch.column("k").to_pylist() == [0]
+
+
+def test_files_that_come_while_it_runs_are_recorded(tmp_path: Path) -> None:
+    place, location = tmp_path / "in", tmp_path / "q"
+    place.mkdir()
+    made = recorder(str(place), location, trigger=None)
+    made.start(None)  # type: ignore[arg-type]  # Spark is not needed.
+    try:
+        for number in range(3):
+            draft = put(place / f"_{number}", rows(number, 1), float(number))
+            draft.rename(place / f"{number}.parquet")
+            made.process_all_available()
+            assert read(location) == list(range(number + 1))
+    finally:
+        made.stop()
+    assert made.error is None
+
+
+def test_two_drivers_at_once_record_every_file_once(tmp_path: Path) -> None:
+    place, location = tmp_path / "in", tmp_path / "q"
+    for number in range(30):
+        put(place / f"{number:02d}.parquet", rows(number, 1), float(number))
+    both = [threading.Thread(target=record, args=(place, location)) for _ in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert read(location) == list(range(30))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"format": "xml"}, "format='xml'; there are parquet"),
+        ({"options": {"header": "true"}}, "option 'header' of format 'parquet'"),
+        ({"trigger": {"processingTime": "1 second"}}, "availableNow"),
+        ({"ends": True}, "give one of them"),
+        ({"schema": None}, "has no files yet; give schema="),
+        ({"schema": None, "format": "csv"}, "csv has no types"),
+        ({"schema": pa.schema([("at", pa.list_(pa.int8()))])}, "column 'at' is list"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(
+    tmp_path: Path, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataflowError, match=message):
+        recorder(str(tmp_path), tmp_path / "q", **wrong)
+
+
+def test_another_format_at_the_same_location_is_refused(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.parquet", rows(0, 1), 1.0)
+    record(tmp_path / "in", tmp_path / "q")
+    with pytest.raises(SchemaMismatch, match="was begun with"):
+        record(tmp_path / "in", tmp_path / "q", format="orc")
+
+
+def test_columns_are_those_of_the_first_file_and_its_folders(tmp_path: Path) -> None:
+    put(tmp_path / "day=1" / "a.parquet", rows(0, 1), 1.0)
+    made = recorder(str(tmp_path), tmp_path / "q", schema=None)
+    assert made._source.meta.schema == SCHEMA.append(pa.field("day", pa.string()))
+
+
+def test_a_source_is_named_after_its_folder() -> None:
+    assert default_name("/data/bids/") == "bids"
+    assert default_name("s3://bucket/bids v2/*.parquet") == "bids_v2"
+    assert default_name("/data/bids.parquet") == "bids"

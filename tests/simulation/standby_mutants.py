@@ -300,7 +300,7 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     "puts out as a secondary": Mutant(HAOutput, "put_out", _put_out_as_a_secondary),
     "trims what receivers have": Mutant(HAOutput, "follow", _trim_what_receivers_have),
     "trims all that is held for sinks": Mutant(
-        HAOutput, "follow", _trim_all_that_is_held, _TORN_LOGS, _ACTIVE
+        HAOutput, "follow", _trim_all_that_is_held, ("kill",), _ACTIVE, "branches"
     ),
     "keeps for the primary alone": Mutant(
         OutputQueue, "let_go", _keep_for_the_primary_alone, _LAGS, _ACTIVE

@@ -118,8 +118,7 @@ def _forget_the_newest_times(original: Any) -> Any:
 
 def _wake_without_a_record(_: Any) -> Any:
     def received(self: PartitionBoundaries, partition: int, newest_us: int) -> None:
-        found = self._partitions[partition]
-        found.newest_us = max(found.newest_us, newest_us)
+        self._partitions[partition].reach.admit([(newest_us, newest_us, 1)], newest_us)
 
     return received
 

@@ -161,7 +161,10 @@ class KafkaIngest:
             positions = Positions(self._place, self._incarnation, ahead_us)
             positions.find(self._writer.next_id)
             self.late_rows = positions.late_rows
-            if not self._writer.has_ended:
+            if self._writer.has_ended:
+                # Others that are idle wait for no more of it, and go by how far it has come.
+                self.reached = self._boundaries(positions, [*positions.of]).reached(END_US)
+            else:
                 self._read(positions)
         except Exception as error:  # The reader raises it in the node.
             self.error = error
@@ -268,15 +271,7 @@ class KafkaIngest:
         kafka, topic = library(), self._reading.topic
         if span.end is not None:
             own = [p for p in own if p in span.end]
-        boundaries = PartitionBoundaries(
-            own,
-            delay_us=self._reading.delay_us,
-            idle_ms=self._reading.idle_ms,
-            boundary_us=self._writer.boundary_us,
-            newest_us={p: found.newest_us for p, found in positions.of.items()},
-            is_sole=self._reading.instances == 1,
-            ahead_us=self._reading.ahead_us,
-        )
+        boundaries = self._boundaries(positions, own)
         begin = positions.begin(own, span)
         first = kafka.OFFSET_BEGINNING
         assigned = [
@@ -288,6 +283,18 @@ class KafkaIngest:
         following = _Following(self, positions, boundaries, span)
         while not self._closing.is_set() and not following.turn():
             pass
+
+    def _boundaries(self, positions: Positions, partitions: list[int]) -> PartitionBoundaries:
+        """How far its partitions have come, by the log."""
+        return PartitionBoundaries(
+            partitions,
+            delay_us=self._reading.delay_us,
+            idle_ms=self._reading.idle_ms,
+            boundary_us=self._writer.boundary_us,
+            newest_us={p: found.newest_us for p, found in positions.of.items()},
+            is_sole=self._reading.instances == 1,
+            ahead_us=self._reading.ahead_us,
+        )
 
     def is_away(self) -> bool:
         """Whether the broker is away; asks it, if it may be."""
@@ -317,10 +324,11 @@ class KafkaIngest:
         writer.tidy()
         self._show()
 
-    def end(self) -> None:
-        """Nothing follows. Raises as `append`."""
+    def end(self, reached: Reached) -> None:
+        """Nothing follows, so that `reached` is the last word. Raises as `append`."""
         self._writer.end()
         self._claim.require_newest()
+        self.reached = reached  # Before the node hears of the end: it may be over then.
         self._show()
         self.boundary_us = END_US
         self._on_news()
@@ -383,7 +391,7 @@ class _Following:
         if self._boundaries.advance() > self._ingest.boundary_us and not self._is_done:
             self._ingest.append(self._nothing(), self._boundaries.boundary_us, 0)
         if self._is_done:
-            self._ingest.end()
+            self._ingest.end(self._boundaries.reached(END_US))
             self._positions.save(self._ingest.next_id)
             self._tell()
             return True

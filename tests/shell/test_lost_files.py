@@ -7,6 +7,8 @@ import pytest
 from holdfast.api.description import claim
 from holdfast.api.errors import DataflowChangedError
 from holdfast.api.rescaling import described, instances_in, with_instances
+from holdfast.core.model.ids import Incarnation
+from holdfast.core.queues.committed_id import GoOn, next_of
 from holdfast.shell.kafka.sink import _made_up
 from holdfast.shell.spark.journal import Journal, read_entries
 from holdfast.shell.storage.errors import FileDamaged, FileMissing
@@ -102,6 +104,17 @@ def test_a_topic_is_not_written_again_by_another_id(place: str, tmp_path: Path) 
     (tmp_path / "sink.json").unlink()
     with pytest.raises(FileMissing, match=r"sink.json is missing"):
         _made_up(place, "out[0]")
+
+
+def test_a_topic_that_was_written_by_the_users_id_before_names_were_kept_gets_one(
+    place: str, tmp_path: Path
+) -> None:
+    put_or_read(store_at(place), "written", [b"1"])
+    made = _made_up(place, "out[0]", has_own_id=True)
+    assert _made_up(place, "out[0]", has_own_id=True) == made
+    assert next_of(
+        *(18, "incarnation 4"), writer=made, incarnation=Incarnation(5), has_written=True
+    ) == GoOn(18)
 
 
 def test_a_folder_in_the_place_of_a_file_is_damage(place: str, tmp_path: Path) -> None:

@@ -152,7 +152,9 @@ class KafkaSinkWriter:
         self._committed_s = time.monotonic()
         self._refusal = ""  # why the last attempt failed
         self._is_written = False  # it has been noted that the broker must know an id
-        self._writer = _made_up(spec.place, spec.stream)
+        self._writer = _made_up(
+            spec.place, spec.stream, has_own_id=spec.transactional_id is not None
+        )
         self._name = spec.transactional_id or self._writer
         self._looker = open_looker(
             spec.cluster, {"group.id": self._name, "isolation.level": "read_committed"}
@@ -518,13 +520,21 @@ class _Attempt:
             self.is_over.set()
 
 
-def _made_up(place: str, stream: str) -> str:
-    """The sink's name: of this stream at this place, and of no other anywhere."""
+def _made_up(place: str, stream: str, *, has_own_id: bool = False) -> str:
+    """The sink's name: of this stream at this place, and of no other anywhere.
+
+    Args:
+        place: Where it is remembered.
+        stream: The sink's stream.
+        has_own_id: The broker knows the sink by an id that the user gave. Whoever had written by
+            one before names were kept has none yet; should a name be lost, the offset that
+            it stands beside is not believed.
+    """
     store = store_at(place)
     try:
         found = read_if_any(store, _NAME_FILE)
         if found is None:
-            if read_if_any(store, _WRITTEN_FILE) is not None:
+            if not has_own_id and read_if_any(store, _WRITTEN_FILE) is not None:
                 raise FileMissing(f"{place}/{_NAME_FILE}", "the topic has been written by its id")
             wanted = encode_sealed({"id": f"holdfast-{secrets.token_hex(8)}-{stream}"})
             found = put_or_read(store, _NAME_FILE, [wanted])

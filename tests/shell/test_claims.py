@@ -5,12 +5,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from holdfast.core.haunit.rounds import ROUND_SCHEMA
-from holdfast.shell.storage import round_log
+from holdfast.core.haunit.rounds import ROUND_SCHEMA, RoundsLost
+from holdfast.core.model.ids import Incarnation
+from holdfast.core.wire import part_writing
+from holdfast.core.wire.log_opening import BeginAt, Opening, open_log
+from holdfast.shell.storage import part_log, round_log, stream_log
 from holdfast.shell.storage.claim import Claim
 from holdfast.shell.storage.errors import LogSuperseded
 from holdfast.shell.storage.logs import LogWriter, open_writer
-from holdfast.shell.storage.round_log import RoundLogWriter
+from holdfast.shell.storage.round_log import RoundLogReader, RoundLogWriter
 from holdfast.shell.stores.base import StoreUnavailable
 
 
@@ -82,3 +85,51 @@ def test_a_round_that_a_successor_has_missed_does_not_count(
     assert [each.number for each in round_log.read_rounds(str(tmp_path), 0, 2)] == [0, 1]
     zombie.close()
     successor.close()
+
+
+@pytest.mark.parametrize("place", ["{}", "memory://{}"])
+def test_a_replica_that_has_read_a_round_of_a_zombie_cannot_take_the_log_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The zombie logs it between its successor's look at the end and its beginning there."""
+    monkeypatch.setattr(part_log, "PART_INTERVAL_S", 0.0)
+    log = place.format(tmp_path)
+    zombie = RoundLogWriter(log, "r", 1)
+    put_round(zombie)
+    zombie.sync()
+    follower = RoundLogReader(log, 0, is_tailing=False)
+    assert [r.number for r in follower.poll()] == [0]
+    begun = open_log
+
+    def meanwhile(incarnation: Incarnation, first_id: int) -> Opening:
+        opening, answer = begun(incarnation, first_id), None
+        while True:
+            try:
+                request = opening.send(answer)
+            except StopIteration as end:
+                last: BeginAt = end.value
+                return last
+            if isinstance(request, BeginAt) and incarnation == 3:
+                put_round(zombie)
+                with pytest.raises(LogSuperseded):
+                    zombie.sync()
+                assert [r.number for r in follower.poll()] == [1]
+            answer = yield request
+
+    for module in (stream_log, part_writing):
+        monkeypatch.setattr(module, "open_log", meanwhile)
+    third = RoundLogWriter(log, "r", 3)
+    assert third.next_id == 1
+    for _ in range(2):
+        put_round(third)
+        third.sync()
+    assert [r.number for r in follower.poll()] == [2]
+    fourth = RoundLogWriter(log, "r", 4)
+    assert fourth.next_id == 3
+    with pytest.raises(RoundsLost, match="has lost round 1, which this replica has read"):
+        follower.require_held(fourth.owners)
+    other = RoundLogReader(log, 0, is_tailing=False)
+    assert [r.number for r in other.poll()] == [0, 1, 2]
+    other.require_held(fourth.owners)
+    for one in (follower, other, zombie, third, fourth):
+        one.close()

@@ -599,6 +599,7 @@ class NodeTask:
         incarnation = Incarnation(word["incarnation"])
         point = None if word["point"] is None else RestartPoint.from_json(word["point"])
         next_ids = self._open_sinks(incarnation, point)
+        self._require_rounds_held()
         self._lead_sources(incarnation)
         rounds = self._logged_rounds(point, next_ids)
         if isinstance(machine, Node):
@@ -613,6 +614,12 @@ class NodeTask:
         self._pending = deque(learned for learned, _ in self._peers.values())
         self._make_node(restored)
         self._promoted(events.ReportPromoted())
+
+    def _require_rounds_held(self) -> None:
+        """Raise `RoundsLost` if a secondary has followed rounds that its log does not hold."""
+        log = self._sinks.get(self._spec.plan.round_stream)
+        if self._round_reader is not None and isinstance(log, RoundLogWriter):
+            self._round_reader.require_held(log.owners)
 
     def _restore(self, effects: list[Effect]) -> None:
         """Perform the effects of the restoration."""

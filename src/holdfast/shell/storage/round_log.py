@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from holdfast.core.haunit.rounds import ROUND_SCHEMA, Round, rounds_of
+from holdfast.core.haunit.rounds import ROUND_SCHEMA, Round, RoundsLost, rounds_of
 from holdfast.core.model.tuples import TupleBatch
+from holdfast.core.wire.log_owners import Owners, read_in_vain
 from holdfast.shell.storage.claim import Claim
 from holdfast.shell.storage.errors import TuplesMissing
 from holdfast.shell.storage.logs import open_reader, open_writer
@@ -28,6 +29,11 @@ class RoundLogWriter:
     def next_id(self) -> int:
         """Number of the next round."""
         return self._writer.next_id
+
+    @property
+    def owners(self) -> Owners:
+        """Whose rounds were found, and the writer."""
+        return self._writer.owners
 
     def append(
         self, kind: int, first_id: int, batch: pa.RecordBatch, boundary_us: int, created_us: int
@@ -74,12 +80,24 @@ class RoundLogReader:
 
     def __init__(self, place: str, from_number: int, *, is_tailing: bool = True) -> None:
         """Begin at a round; see `open_reader`."""
+        self._place = place
         self._reader = open_reader(place, from_number, is_tailing=is_tailing)
 
     def poll(self) -> tuple[Round, ...]:
         """What has come, perhaps nothing."""
         batches = tuple(TupleBatch(b.first_id, b.batch, 0, 0) for b in self._reader.poll())
         return rounds_of(batches)
+
+    def require_held(self, owners: Owners) -> None:
+        """Raise `RoundsLost` if a round that was read is not one of the log's.
+
+        1. A successor has found the log's end. 2. The writer before it, a zombie, logs one more
+        round, which does not count; a secondary reads it. 3. The successor begins, and
+        decides that round otherwise. 4. It dies; the secondary takes over.
+        """
+        lost = read_in_vain(self._reader.read_of, self._reader.next_id, owners)
+        if lost is not None:
+            raise RoundsLost(f"{self._place} has lost round {lost}, which this replica has read")
 
     def close(self) -> None:
         """Read no more."""

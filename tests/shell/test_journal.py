@@ -145,3 +145,18 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
             journal.write([SECOND])
     journal.write([THIRD])
     assert read_entries(str(tmp_path)) == [FIRST, THIRD]
+
+
+def test_a_volume_that_cannot_be_created_is_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(str(tmp_path))
+
+    def full(path: Path, flags: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(journal_module, "create_file", full)
+    with pytest.raises(StorageError, match=r"2\.journal: No space left on device"):
+        journal.begin_anew([FIRST])
+    with pytest.raises(StorageError, match=r"2\.journal: No space left on device"):
+        Journal(str(tmp_path))

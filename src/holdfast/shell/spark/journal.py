@@ -30,7 +30,7 @@ from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.shell.storage.errors import JournalCorrupt, JournalSuperseded, StorageError
 from holdfast.shell.storage.paths import sync_path
 from holdfast.shell.storage.places import is_remote, local_path, store_at
-from holdfast.shell.storage.rights import create_file, make_folder
+from holdfast.shell.storage.rights import create_file, make_folder, storage_error
 from holdfast.shell.storage.small_files import open_regular
 from holdfast.shell.stores.base import NameTaken, ObjectMissing, StoreUnavailable
 from holdfast.shell.stores.patience import patiently
@@ -117,12 +117,15 @@ class _FileVolumes:
             raise _VolumeGone(str(error)) from error
 
     def claim(self, number: int) -> Volume:
-        make_folder(self._folder)
+        path = self._path(number)
         try:
-            volume = _FileVolume(self._path(number))
+            make_folder(self._folder)
+            volume = _FileVolume(path)
+            sync_path(self._folder)
         except FileExistsError:
             raise _superseded(self.place, number) from None
-        sync_path(self._folder)
+        except OSError as error:
+            raise storage_error(error, path) from error
         return volume
 
     def delete(self, number: int) -> None:

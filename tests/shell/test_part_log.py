@@ -585,3 +585,38 @@ def as_version_2(parts: Sequence[bytes | pa.Buffer]) -> list[bytes]:
     digest.update(body)
     struct.pack_into("<Q", data, 32, digest.intdigest())
     return [bytes(data)]
+
+
+@pytest.mark.parametrize("from_id", [0, 80])
+def test_a_reader_that_follows_many_parts_reads_none_again(
+    monkeypatch: pytest.MonkeyPatch, from_id: int
+) -> None:
+    """Large parts are not merged, so there may be any number of them."""
+    monkeypatch.setattr(part_log_reader, "_SURE_INTERVAL_S", 3600.0)
+    place = f"memory://{uuid.uuid4()}"
+    log = writer(place)
+    for _ in range(80):
+        put(log)
+    reader = PartLogReader(place, from_id, is_tailing=True)
+    read: list[str] = []
+    reading = reader._store.read
+
+    def noted(name: str) -> memoryview:
+        found = reading(name)
+        if name.endswith(".part"):
+            read.append(name)
+        return found
+
+    monkeypatch.setattr(reader._store, "read", noted)
+    assert taken(reader) == list(range(from_id, 80))
+    assert len(read) == len({*read})
+    for number in range(80, 86, 2):
+        monkeypatch.setattr(reader, "_sure_at_s", float("-inf"))
+        assert taken(reader) == []  # It has listed all names.
+        read.clear()
+        for _ in range(2):
+            put(log)
+            assert taken(reader) == [log.next_id - 1]
+        assert read == [f"0000000001/{at:020d}.part" for at in (number, number + 1)]
+    reader.close()
+    log.close()

@@ -91,6 +91,8 @@ class PartReading:
                 continue
             if name is not None and name in self._known:
                 self._known.remove(name)
+                if name.end is None:
+                    self._forget_before(name.first_id, name.number)
                 continue
             if not (is_sure or self._is_listing_due):
                 return None
@@ -135,14 +137,31 @@ class PartReading:
         if part is None or (name.end is not None and part.end is None):
             return None  # Not whole yet: what is merged is still there by itself.
         yield from self._look_at_marks()
-        if owner_of(self._marks.owners, next_id) != owner or not _is_new(part, next_id):
+        if owner_of(self._marks.owners, next_id) != owner:
             return None
-        return FoundPart(name, part, owner)
+        if _is_new(part, next_id):
+            return FoundPart(name, part, owner)
+        if part.end is not None:  # Need not be read again, by whoever begins where it ends.
+            self._whole = name
+        return None
 
     def read_whole(self, found: FoundPart) -> None:
-        """All of a part has been read."""
+        """All of a part has been read, so that those before it are of no use any more."""
         if found.part.end is not None:
             self._whole = found.name
+            end = found.name.first_id if found.name.end is None else found.name.end
+            self._forget_before(end, found.name.number)
+
+    def _forget_before(self, first_id: int, number: int) -> None:
+        """Plain parts before another one of the same writer end there.
+
+        If the nearest one before a tuple does not hold it, no earlier one does. What has been
+        merged overlaps with others, and tells its end.
+        """
+        here = first_id, number
+        self._known = [
+            p for p in self._known if p.end is not None or (p.first_id, p.number) >= here
+        ]
 
     def _require_no_gap(self, names: list[str], owner: Owner, next_id: int) -> None:
         """Raise `IdsMissing` if there is anything behind the next id."""

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.planning import plan_dataflow
+from holdfast.api.description import explained
+from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.windows import tumbling
 from holdfast.core.haunit import events
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
@@ -107,6 +108,8 @@ class Run:
         reached: Rare situations.
         gaps: Reported gaps as (stream, from, to).
         between_points: At most so many input rows arrive from one restart point to the next.
+        plan: By which it ran.
+        explained: How that is explained to users.
     """
 
     rows: list[Counter[int]]
@@ -114,6 +117,8 @@ class Run:
     reached: dict[str, int]
     gaps: list[tuple[str, int, int]]
     between_points: int
+    plan: Plan
+    explained: str
 
 
 class Gaps(Checker):
@@ -135,6 +140,7 @@ def run(
     disorder_us: int = 0,
     at_once: bool = False,
     has_skew: bool = False,
+    mutated: Callable[[Plan], Plan] = lambda plan: plan,
 ) -> Run:
     """One run; `protections` by unit, the others have upstream backup.
 
@@ -147,6 +153,7 @@ def run(
         disorder_us: How far the input is out of order.
         at_once: Whether all are killed within 3 ms.
         has_skew: Whether the machines' clocks are far apart.
+        mutated: What becomes of the plan before it is run.
     """
     draw = Draw(f"{seed}/recovery types")
     rows = tuple(
@@ -172,12 +179,14 @@ def run(
         resubscribe_ms=150,
         page_bytes=2048,
     )
-    plan = plan_dataflow(
-        flow,
-        "",
-        parallelism=1,
-        limits=limits,
-        protection=lambda unit: _protection(protections.get(unit, "upstream backup")),
+    plan = mutated(
+        plan_dataflow(
+            flow,
+            "",
+            parallelism=1,
+            limits=limits,
+            protection=lambda unit: _protection(protections.get(unit, "upstream backup")),
+        )
     )
     together_us = draw.number(FIRST_KILL_US, SPAN_US)
     faults = {}
@@ -210,6 +219,8 @@ def run(
         result.reached,
         gaps.found,
         3 + ROWS * (3_000 * limits.ack_interval_ms + 100_000) // SPAN_US,
+        plan,
+        explained(flow, plan, is_extended=False),
     )
 
 
@@ -286,13 +297,75 @@ def test_precise_recovery_of_a_sample_is_a_sample(approach: str) -> None:
 
 @pytest.mark.parametrize("approach", ROLLBACK)
 @pytest.mark.parametrize("kind", ["repeatable", "convergent-capable", "deterministic"])
-def test_rollback_by_a_standby_of_what_is_deterministic_repeats_and_ids_hide_it(
+def test_rollback_by_a_standby_of_what_is_deterministic_is_given_as_precise_and_that_is_said(
     kind: str, approach: str
 ) -> None:
     """The paper's is repeating; receivers drop by id what is the same. [HA Table 2, §6]"""
     for seed in SEEDS:
         found = run(seed, CLASSES[kind], {"op": ROLLBACK[approach]}, "op")
+        _require_raised_and_said(found.plan, found.explained)
         assert found.rows == clean(seed, CLASSES[kind])
+
+
+def _require_raised_and_said(plan: Plan, text: str) -> None:
+    """Rollback was asked for unit `op`; precise is given, and users are told so."""
+    (given,) = {node.guarantee for node in plan.nodes if node.unit == "op"}
+    assert given is Guarantee.PRECISE
+    begin = "unit 'op' is recovered with guarantee 'precise', though 'rollback' was asked for: "
+    said = [note for note in plan.notes if note.startswith(begin)]
+    assert len(said) == 1
+    assert "it depends on its input alone" in said[0]
+    assert said[0] in text.splitlines()
+
+
+def _as_asked(plan: Plan) -> Plan:
+    """What a planner that raises no guarantee makes of rollback for unit `op`."""
+    return replace(_as_asked_unlike_said(plan), raised=())
+
+
+def _as_asked_unlike_said(plan: Plan) -> Plan:
+    nodes = (
+        replace(node, guarantee=Guarantee.ROLLBACK) if node.unit == "op" else node
+        for node in plan.nodes
+    )
+    return replace(plan, nodes=tuple(nodes))
+
+
+def _in_silence(plan: Plan) -> Plan:
+    return replace(plan, raised=())
+
+
+@pytest.mark.parametrize("approach", ROLLBACK)
+def test_what_is_given_as_precise_is_not_what_was_asked_for(approach: str) -> None:
+    """Ids hide nothing then: to whom rollback is given as it was asked for, tuples come twice."""
+    repeated = 0
+    for seed in SEEDS:
+        found = run(seed, _filter, {"op": ROLLBACK[approach]}, "op", mutated=_as_asked)
+        seen = list(dict.fromkeys(tuple(row) for row in found.rows))
+        assert seen == [tuple(row) for row in clean(seed, _filter)]
+        repeated += len(found.rows) > len(seen)
+    assert repeated
+
+
+@pytest.mark.parametrize("mutated", [_as_asked, _as_asked_unlike_said, _in_silence])
+@pytest.mark.parametrize("approach", ROLLBACK)
+def test_a_planner_that_raises_no_guarantee_or_does_not_say_so_is_found_out(
+    approach: str, mutated: Callable[[Plan], Plan]
+) -> None:
+    found = run(0, _filter, {"op": ROLLBACK[approach]}, "op", mutated=mutated)
+    with pytest.raises(AssertionError):
+        _require_raised_and_said(found.plan, found.explained)
+
+
+@pytest.mark.parametrize(
+    "asked", ["rollback", "passive standby", "active standby", "upstream backup", "amnesia"]
+)
+def test_what_is_given_as_it_was_asked_for_is_no_news(asked: str) -> None:
+    found = run(0, _filter, {"op": asked}, "op")
+    (given,) = {node.guarantee for node in found.plan.nodes if node.unit == "op"}
+    assert given is PROTECTIONS[asked].guarantee
+    assert not found.plan.notes
+    assert "== Notes ==" not in found.explained
 
 
 def test_rollback_by_a_passive_standby_of_an_arbitrary_unit_is_divergent() -> None:

@@ -203,16 +203,25 @@ def test_a_secondary_is_promoted_on_request(spark: SparkSession, tmp_path: Path)
     assert not query.failures
 
 
-def test_every_unit_may_be_protected_in_its_own_way(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_unit_may_be_protected_in_its_own_way(
+    spark: SparkSession,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     mixed = {
         "persons": PassiveStandby(),
-        "auctions": ActiveStandby(),
+        "auctions": ActiveStandby(guarantee="rollback"),
         "join": Checkpointed(interval="80 milliseconds"),
     }
     tap = Tap(tmp_path / "tap", MOST)
     query = nexmark("q3", tap=tap).start(
         spark, checkpointLocation=str(tmp_path / "q"), protection=mixed
     )
+    given = "unit 'auctions' is recovered with guarantee 'precise', though 'rollback' was asked for"
+    query.explain()
+    for said in (caplog.messages, query.status["notes"], capsys.readouterr().out.splitlines()):
+        assert sum(text.startswith(given) for text in said) == 1
     for node in ("persons[0]", "auctions[0]"):
         wait_for_secondary(query, node)
     wait_for(query, has_put_in(query, 8_000))

@@ -97,6 +97,8 @@ def explained(flow: Dataflow, plan: Plan, *, is_extended: bool) -> str:
         if is_extended:
             lines += [f"  reads {spec.stream}" for spec in node.inputs]
             lines += [f"  puts out {stream}" for stream in node.output_streams()]
+    if plan.notes:
+        lines += ["== Notes ==", *plan.notes]
     return "\n".join(lines)
 
 

@@ -59,6 +59,29 @@ _START_ALLOWANCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
+class RaisedGuarantee:
+    """A unit that is given more than was asked for.
+
+    Attributes:
+        unit: Its name.
+        asked: The guarantee of its protection.
+        given: What recovery keeps.
+    """
+
+    unit: str
+    asked: Guarantee
+    given: Guarantee
+
+    def __str__(self) -> str:
+        """In words, with the reason."""
+        return (
+            f"unit {self.unit!r} is recovered with guarantee {self.given.value!r}, though "
+            f"{self.asked.value!r} was asked for: it depends on its input alone, so that its "
+            "secondary makes the same tuples with the same ids, and receivers drop what comes twice"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A dataflow, placed.
 
@@ -69,6 +92,7 @@ class Plan:
         sink_paths: The log folder of each sink stream that is written to a log.
         never_trims: Operators that keep their input for ever.
         kafka_sinks: The sink streams that are written to Kafka.
+        raised: The units whose guarantee is a stronger one than was asked for.
     """
 
     flow: Dataflow
@@ -77,6 +101,17 @@ class Plan:
     sink_paths: dict[StreamId, str]
     never_trims: tuple[str, ...]
     kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
+    raised: tuple[RaisedGuarantee, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What users should know of how it is placed."""
+        retention = (
+            f"{name} never lets go of its input: what its producers keep for replay is "
+            "spilled for as long as the query runs"
+            for name in self.never_trims
+        )
+        return (*retention, *map(str, self.raised))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +184,15 @@ def plan_dataflow(
     keeping = (step for step in steps if _needs_all_input(step))
     never_trims = tuple(s.name for s in keeping if protection(s.unit).checkpoints is None)
     kafka_sinks = tuple(planner.kafka_sinks)
-    return Plan(flow, nodes, planner.sources, planner.sink_paths, never_trims, kafka_sinks)
+    return Plan(
+        flow,
+        nodes,
+        planner.sources,
+        planner.sink_paths,
+        never_trims,
+        kafka_sinks,
+        tuple(planner.raised.values()),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +437,7 @@ class _Planner:
         self.sources: dict[StreamId, SourceSpec] = {}
         self.sink_paths: dict[StreamId, str] = {}
         self.kafka_sinks: list[KafkaSinkSpec] = []
+        self.raised: dict[str, RaisedGuarantee] = {}
 
     def _unit_edges(self, unit: str) -> list[_Edge]:
         """What the unit reads from other units."""
@@ -452,6 +496,8 @@ class _Planner:
         guarantee = protection.guarantee
         if protection.standby is not Standby.NONE and not decides:
             guarantee = Guarantee.PRECISE  # Nothing less is cheaper with a secondary.
+        if guarantee is not protection.guarantee:
+            self.raised[unit] = RaisedGuarantee(unit, protection.guarantee, guarantee)
         return NodePlan(
             node=_node(unit, index),
             unit=unit,

@@ -101,8 +101,9 @@ class ActiveStandby(Protection):
             there is only one left, the second replica waits. Otherwise they share it for so long,
             and `status` says so.
         guarantee: `precise`; or `rollback`: arbitrary units need no log, each replica decides for
-            itself, and what was put out shortly before a takeover may come again otherwise; for all
-            others it is the same, for ids tell what comes twice. [HA Table 2, §6]
+            itself, and what was put out shortly before a takeover may come again otherwise; all
+            others are given precise recovery, for ids tell what comes twice; the query's `status`
+            says so. [HA Table 2, §6]
     """
 
     strict: bool = False
@@ -139,8 +140,9 @@ class PassiveStandby(Protection):
             replay.
         strict: As for `ActiveStandby`.
         guarantee: `precise`; or `rollback`: arbitrary units need no log, and what they do after a
-            failure may differ from what they had done since the last cut; for all others it is the
-            same, for ids tell what comes twice. [HA Table 2, §6]
+            failure may differ from what they had done since the last cut; all others are given
+            precise recovery, for ids tell what comes twice; the query's `status` says so. [HA
+            Table 2, §6]
     """
 
     interval: str = "50 milliseconds"

@@ -165,6 +165,8 @@ def start(
         journal = Journal(os.path.join(location, JOURNAL_FOLDER))
         _start_ingests(spark, ingests, is_room_beside_nodes=free > wanted.count)
         plan = place()  # Again: a replay begins when its recording is complete.
+        for raised in plan.raised:
+            _LOG.warning("%s", raised)
         if store is not None:
             _describe_operators(location, describe_operators(plan, store))
         spec = _launch_spec(flow, location, plan, values, store, writers)
@@ -643,7 +645,7 @@ class Query:
                 *self._waiting_notes(),
                 *map(held_up_note, self._cluster.held_up()),
                 *(str(each) for each in self._lacking),
-                *self._retention_notes(),
+                *self._plan.notes,
                 *self._placement_notes(),
             ],
             "dataNodes": {} if self._chunks is None else self._chunks.processes(),
@@ -663,13 +665,6 @@ class Query:
         """What nodes wait for outside, e.g. a broker, and data nodes."""
         of_nodes = [text for report in self._cluster.reports.values() for text in report.waits]
         return of_nodes if self._chunks is None else [*of_nodes, *self._chunks.waits()]
-
-    def _retention_notes(self) -> list[str]:
-        return [
-            f"{name} never lets go of its input: what its producers keep for replay is "
-            "spilled for as long as the query runs"
-            for name in self._plan.never_trims
-        ]
 
     def _placement_notes(self) -> list[str]:
         """Replicas that one machine's failure would end both, or that wait to avoid that."""

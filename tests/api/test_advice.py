@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from holdfast.api.advice import Advice, Objectives, Option, UnitAdvice, advise, refusals
-from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.errors import AdviceError, UnsupportedError
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.errors import AdviceError, DataflowError, UnsupportedError
 from holdfast.api.measurements import (
     Measurements,
     Observed,
@@ -21,11 +22,15 @@ from holdfast.api.measurements import (
 from holdfast.api.planning import Plan, plan_dataflow, unit_class
 from holdfast.api.protections import (
     ActiveStandby,
+    Amnesia,
     Checkpointed,
     PassiveStandby,
+    Protection,
+    Protections,
     UpstreamBackup,
 )
-from holdfast.api.windows import tumbling
+from holdfast.api.windows import counting, tumbling
+from holdfast.cli.main import app
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.operators.base import OperatorClass
 from holdfast.core.wire.sealed_json import encode_sealed
@@ -157,8 +162,10 @@ def test_what_the_dataflow_refuses_is_not_chosen_but_named(
         raise UnsupportedError(f"{flow.name} has a source that cannot be read twice")
 
     monkeypatch.setattr(ActiveStandby, "check", refuse)
-    refused = refusals(Dataflow("bids"))
-    assert list(refused) == ['ActiveStandby(guarantee="rollback")', "ActiveStandby()"]
+    refused = refusals(bids(), Protections(None), placed)
+    assert list(refused) == ["ingest", "counts"]
+    for of_unit in refused.values():
+        assert list(of_unit) == ['ActiveStandby(guarantee="rollback")', "ActiveStandby()"]
     quick = replace(MEASURED, refused=refused)
     found = unit(advise(quick, Objectives(recovery_ms=400)), "counts")
     assert found.choice is not None
@@ -237,20 +244,180 @@ def test_what_was_measured_and_what_was_assumed_is_said() -> None:
     assert said["detection"] == "211 ms, measured"
 
 
+# -- planning -------------------------------------------------------------------------------
+
+IN_STATE = "keeps state behind counts, which does too, in one unit"
+REPLAYED = [
+    *('PassiveStandby(guarantee="rollback")', "PassiveStandby()"),
+    *('UpstreamBackup(guarantee="rollback")', "UpstreamBackup()"),
+    *('ActiveStandby(guarantee="rollback")', "ActiveStandby()"),
+]
+
+
+def stacked() -> Dataflow:
+    """Two operators with state in unit `counts`, which cannot be replayed; another unit beside."""
+    flow = Dataflow("stacked")
+    generator = NexmarkSource("bid", 100, NexmarkConfig())
+    source = flow.source_generator(generator, name="bids", unit="ingest")
+    counts = source.key_by("bidder").window(tumbling("10 seconds"))
+    counted = counts.aggregate("count(*) AS n", name="counts")
+    counted.unit("counts").key_by("bidder").window(counting(3)).aggregate(
+        "sum(n) AS n", name="sums"
+    ).sink("out")
+    source.key_by("auction").window(tumbling("1 second")).aggregate(
+        "max(price) AS top", name="tops"
+    ).sink("tops")
+    return flow
+
+
+def planner(flow: Dataflow) -> Callable[[Protections], Plan]:
+    """What `start` plans a dataflow by."""
+    return lambda given: plan_dataflow(
+        flow,
+        "/nowhere",
+        parallelism=1,
+        limits=NodeLimits(),
+        protection=lambda unit: given.of(unit).of_unit(),
+    )
+
+
+def measured_of(flow: Dataflow, running: Protections) -> Measurements:
+    """As a query would measure it."""
+    place = planner(flow)
+    plan = place(running)
+    figures = {"input_tuples_per_s": 1_000.0, "input_tuple_bytes": 40.0, "tuple_cost_us": 1.0}
+    observed = Observed({node.node: figures for node in plan.nodes}, {})
+    refused = refusals(flow, running, place)
+    return measure(flow.name, plan, running.of, observed, misses=3, refused=refused)
+
+
+RUNNING: list[Protection | dict[str, Protection]] = [
+    Checkpointed(),
+    Checkpointed(interval="2 seconds", store="/checkpoints", kept=3, writers=2),
+    {"counts": Checkpointed(store="/checkpoints", workers=5), "tops": ActiveStandby()},
+    {"counts": Amnesia(), "ingest": PassiveStandby(interval="1 second")},
+]
+
+
+@pytest.mark.parametrize("running", RUNNING)
+def test_what_the_planner_refuses_a_unit_is_not_advised_for_it_but_for_others(
+    running: Protection | dict[str, Protection],
+) -> None:
+    measured = measured_of(stacked(), Protections(running))
+    assert measured.refused is not None
+    assert {unit: list(found) for unit, found in measured.refused.items()} == {
+        "ingest": [],
+        "counts": REPLAYED,
+        "tops": [],
+    }
+    assert all(IN_STATE in reason for reason in measured.refused["counts"].values())
+    advice = advise(measured, Objectives())
+    assert advice.is_planned
+    counts = unit(advice, "counts")
+    assert counts.choice is not None
+    assert counts.choice.approach == "Checkpointed"
+    assert "UpstreamBackup() is refused: sums keeps state behind counts" in counts.reason
+    assert advice.protection["tops"] == "UpstreamBackup()"
+
+
+@pytest.mark.parametrize("guarantee", ["precise", "rollback", "gap"])
+@pytest.mark.parametrize("running", RUNNING)
+def test_what_is_advised_is_taken_by_start(
+    running: Protection | dict[str, Protection], guarantee: str
+) -> None:
+    """Any of the options that are not refused, unit by unit, and the choices for all of them."""
+    flow = stacked()
+    advice = advise(measured_of(flow, Protections(running)), Objectives(guarantee=guarantee))
+    chosen = {u.measured.unit: written(u.choice) for u in advice.units}
+    options = [(u.measured.unit, o) for u in advice.units for o in u.options if not o.refused]
+    wholes = [chosen, *({**chosen, name: written(option)} for name, option in options)]
+    for whole in map(Protections, wholes):
+        whole.check(flow)
+        planner(flow)(whole)
+    assert len(wholes) > 3
+
+
+def written(option: Option | None) -> Protection:
+    """The protection that somebody gets who writes what was advised."""
+    assert option is not None
+    names = (ActiveStandby, Amnesia, Checkpointed, PassiveStandby, UpstreamBackup)
+    made = eval(option.protection, {each.__name__: each for each in names})
+    assert isinstance(made, Protection)
+    return made
+
+
+def test_units_are_tried_one_by_one_only_where_all_are_refused() -> None:
+    def plans(flow: Dataflow) -> int:
+        tried: list[Protections] = []
+        refusals(flow, Protections(Checkpointed()), lambda g: (tried.append(g), planner(flow)(g)))
+        return len(tried)
+
+    assert plans(bids()) == 8
+    assert plans(stacked()) == 8 + 3 * len(REPLAYED)
+
+
+def test_options_go_to_the_store_that_there_is() -> None:
+    """Two stores would be refused, and another one than before by the location."""
+    own = Checkpointed(interval="2 seconds", store="/checkpoints", kept=3, writers=2)
+    tried: list[Protections] = []
+    running = Protections({"counts": own})
+    assert not any(refusals(bids(), running, tried.append).values())
+    given = {protections.of(name) for protections in tried for name in ("ingest", "counts")}
+    assert [p for p in given if isinstance(p, Checkpointed)] == [own]
+    measured = measured_of(stacked(), running)
+    assert option(advise(measured, Objectives()), "tops", "Checkpointed").protection == (
+        'Checkpointed(interval="2000 milliseconds", store="/checkpoints", kept=3, writers=2)'
+    )
+
+
+def test_the_settings_of_a_unit_are_kept_where_it_is_tried_with_what_it_has() -> None:
+    own = PassiveStandby(interval="1 second", strict=True)
+    tried: list[Protections] = []
+    refusals(bids(), Protections({"counts": own}), tried.append)
+    given = {protections.of("counts") for protections in tried}
+    assert {p for p in given if isinstance(p, PassiveStandby)} == {
+        own,
+        replace(own, guarantee="rollback"),
+    }
+
+
+def test_what_is_refused_for_all_units_together_is_advised_for_none() -> None:
+    def place(given: Protections) -> None:
+        if {type(given.of(name)) for name in ("ingest", "counts")} == {Amnesia}:
+            raise DataflowError("nothing would be left")
+
+    refused = refusals(bids(), Protections(None), place)
+    of_each = {"Amnesia()": "nothing would be left"}
+    assert refused == {"ingest": of_each, "counts": of_each}
+
+
+def test_an_error_that_is_not_ours_is_no_refusal() -> None:
+    def place(given: Protections) -> None:
+        raise KeyError(given)
+
+    with pytest.raises(KeyError):
+        refusals(bids(), Protections(None), place)
+
+
 # -- measuring ------------------------------------------------------------------------------
 
 
-def place(protection: Callable[[str], UnitProtection] = lambda _: UnitProtection()) -> Plan:
+def bids() -> Dataflow:
     flow = Dataflow("bids")
-
-    def source() -> Stream:
-        generator = NexmarkSource("bid", 100, NexmarkConfig())
-        return flow.source_generator(generator, name="bids", unit="ingest")
-
-    counts = source().key_by("bidder").window(tumbling("10 seconds"))
+    generator = NexmarkSource("bid", 100, NexmarkConfig())
+    source = flow.source_generator(generator, name="bids", unit="ingest")
+    counts = source.key_by("bidder").window(tumbling("10 seconds"))
     counts.aggregate("count(*) AS n", name="counts").sink("out")
+    return flow
+
+
+def placed(given: Protections) -> Plan:
+    return planner(bids())(given)
+
+
+def place(protection: Callable[[str], UnitProtection] = lambda _: UnitProtection()) -> Plan:
     return plan_dataflow(
-        flow,
+        bids(),
         "/nowhere",
         parallelism={"counts": 2},
         limits=NodeLimits(),
@@ -320,7 +487,7 @@ def test_what_a_query_leaves_is_read_back_and_damage_is_named(tmp_path: Path) ->
     assert Measurements.load(str(tmp_path)) == MEASURED
     path = tmp_path / "measurements.json"
     text = path.read_text()
-    for wrong in (text[:-20], "[]", "{}", text.replace('"format": 1', '"format": 9')):
+    for wrong in (text[:-20], "[]", "{}", text.replace('"format": 2', '"format": 9')):
         path.write_text(wrong)
         with pytest.raises(FileDamaged, match=r"measurements\.json"):
             Measurements.load(str(tmp_path))
@@ -330,3 +497,30 @@ def test_what_a_query_leaves_is_read_back_and_damage_is_named(tmp_path: Path) ->
     path.unlink()
     with pytest.raises(AdviceError, match="no query has been stopped"):
         Measurements.load(str(tmp_path))
+
+
+def test_what_an_earlier_version_left_is_read_and_that_nothing_was_planned_is_said(
+    tmp_path: Path,
+) -> None:
+    planned = {"ingest": {}, "counts": {"UpstreamBackup()": "it cannot be replayed"}}
+    replace(MEASURED, refused=planned).save(str(tmp_path))
+    done = CliRunner().invoke(app, ["advise", str(tmp_path)])
+    said = " ".join(done.stdout.split())
+    assert "UpstreamBackup() is refused: it cannot be replayed" in said
+    assert "start may refuse what is advised" not in said
+    assert json.loads(CliRunner().invoke(app, ["advise", str(tmp_path), "--json"]).stdout)[
+        "is_planned"
+    ]
+
+    old = {**MEASURED.to_json(), "format": 1, "refused": {}}
+    del old["checkpoint_settings"]
+    (tmp_path / "measurements.json").write_bytes(encode_sealed(old))
+    assert Measurements.load(str(tmp_path)) == replace(MEASURED, refused=None)
+    done = CliRunner().invoke(app, ["advise", str(tmp_path)])
+    assert done.exit_code == 0
+    assert "no option was tried by the planner, and start may refuse what is advised" in " ".join(
+        done.stdout.split()
+    )
+    assert not json.loads(CliRunner().invoke(app, ["advise", str(tmp_path), "--json"]).stdout)[
+        "is_planned"
+    ]

@@ -6,14 +6,17 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.api.advice import Advice
+from holdfast.api import query as query_module
+from holdfast.api.advice import Advice, refusals
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.measurements import Measurements
-from holdfast.api.protections import Checkpointed
+from holdfast.api.protections import Checkpointed, Protections
 from holdfast.nexmark.run import NexmarkRun
 
 FLOW = """
@@ -35,12 +38,22 @@ def holdfast(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_a_running_query_is_measured_and_leaves_what_it_was_like(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    planned: list[Dataflow] = []
+
+    def noted(
+        flow: Dataflow, running: Protections, place: Callable[[Protections], object]
+    ) -> dict[str, dict[str, str]]:
+        planned.append(flow)
+        return refusals(flow, running, place)
+
+    monkeypatch.setattr(query_module, "refusals", noted)
     protection = Checkpointed(interval="1 second")
     run = NexmarkRun("q12", 900_000, 10_000.0, 1, protection)
     flow, _ = run.flow()
     query = flow.start(spark, checkpointLocation=str(tmp_path), protection=protection)
+    assert not planned, "nobody has asked yet"
     try:
         advice = advice_when_measured(query)
     finally:
@@ -57,6 +70,9 @@ def test_a_running_query_is_measured_and_leaves_what_it_was_like(
     left = Measurements.load(str(tmp_path))
     assert left.store_bytes_per_ms is not None
     assert [unit.unit for unit in left.units] == ["ingest", "counts"]
+    assert advice.is_planned
+    assert planned == [flow]
+    assert left.refused == {"ingest": {}, "counts": {}}
     done = holdfast(str(tmp_path), "--recovery-ms", "60000", "--json")
     assert done.returncode == 0, done.stderr
     recorded = json.loads(done.stdout)
@@ -95,6 +111,7 @@ def test_the_dataflow_of_a_file_is_run_and_measured(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     advice = json.loads(done.stdout)
     assert advice["name"] == "q1"
+    assert advice["is_planned"]
     assert set(advice["protection"].values()) == {"UpstreamBackup()"}
     wrong = holdfast(f"{path}:number", "--seconds", "3")
     assert wrong.returncode == 2

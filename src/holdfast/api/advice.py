@@ -4,6 +4,8 @@ The figures of every HA unit are measured while it runs (measurements.py), and p
 of core/recovery/cost_model.py. What was not measured, because nothing failed or nothing was
 checkpointed, is assumed; the advice says which is which.
 
+Every option is tried by the planner, as `start` would: what the dataflow refuses is not advised.
+
 What the receivers of a unit still need keeps its restart points back. Where the unit is protected
 by upstream backup now, that is measured; elsewhere it follows from the state of the units behind.
 """
@@ -15,8 +17,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.api import protections
-from holdfast.api.errors import AdviceError, OptionError, UnsupportedError
+from holdfast.api.errors import AdviceError, HoldfastError
 from holdfast.api.measurements import Measurements, UnitMeasurement
+from holdfast.api.planning import units_of
+from holdfast.api.protections import Checkpointed, Protection, Protections
 from holdfast.core.operators.base import OperatorClass
 from holdfast.core.recovery.cost_model import (
     GUARANTEES,
@@ -30,10 +34,9 @@ from holdfast.core.recovery.cost_model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from holdfast.api.dataflow import Dataflow
-    from holdfast.api.protections import Protection
 
 _STRENGTH: Final[dict[str, int]] = {"gap": 0, "rollback": 1, "precise": 2}
 _WITH_SECONDARY: Final = (Approach.PASSIVE_STANDBY, Approach.ACTIVE_STANDBY)
@@ -98,6 +101,7 @@ class Option:
         misses: Which objectives it does not meet; empty: it meets all.
         interval_ms: Its period, where the unit has it with another one than its own default.
         refused: Why the dataflow refuses it; empty: it does not.
+        settings: What else the unit would have it with, as one would write it.
     """
 
     approach: str
@@ -114,6 +118,7 @@ class Option:
     misses: tuple[str, ...]
     interval_ms: float | None = None
     refused: str = ""
+    settings: str = ""
 
     @property
     def is_enough(self) -> bool:
@@ -123,7 +128,7 @@ class Option:
     @property
     def protection(self) -> str:
         """The protection as one would write it."""
-        return _written(Approach(self.approach), self.guarantee, self.interval_ms)
+        return _written(Approach(self.approach), self.guarantee, self.interval_ms, self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +157,15 @@ class Advice:
         objectives: What was asked for.
         units: One by one.
         assumptions: Every figure that is not a unit's own, and whether it was measured.
+        is_planned: Whether the planner has tried every option; else `start` may refuse what is
+            advised.
     """
 
     name: str
     objectives: Objectives
     units: tuple[UnitAdvice, ...]
     assumptions: dict[str, str]
+    is_planned: bool
 
     @property
     def protection(self) -> dict[str, str | None]:
@@ -172,6 +180,7 @@ class Advice:
             "name": self.name,
             "objectives": asdict(self.objectives),
             "assumptions": self.assumptions,
+            "is_planned": self.is_planned,
             "protection": self.protection,
             "units": [asdict(unit) for unit in self.units],
         }
@@ -190,30 +199,71 @@ def advise(measured: Measurements, objectives: Objectives) -> Advice:
         )
     around = _surroundings(measured)
     behind = _Behind(measured, around)
+    refused = measured.refused or {}
     units = tuple(
         _advise_unit(
             unit,
             _figures(unit, behind.below_tuples(unit)),
             around,
             objectives,
-            measured.refused,
+            refused.get(unit.unit, {}),
+            measured.checkpoint_settings,
         )
         for unit in measured.units
     )
-    return Advice(measured.name, objectives, units, _assumptions(measured, around))
+    is_planned = measured.refused is not None
+    return Advice(measured.name, objectives, units, _assumptions(measured, around), is_planned)
 
 
-def refusals(flow: Dataflow) -> dict[str, str]:
-    """Which protections a dataflow refuses, as one would write them, and why."""
-    refused: dict[str, str] = {}
-    for approach in Approach:
-        for guarantee in GUARANTEES[approach]:
-            protection: Protection = getattr(protections, approach.value)(guarantee=guarantee)
-            try:
-                protection.check(flow)
-            except (UnsupportedError, OptionError) as reason:
-                refused[_written(approach, guarantee, None)] = str(reason)
+def refusals(
+    flow: Dataflow, running: Protections, place: Callable[[Protections], object]
+) -> dict[str, dict[str, str]]:
+    """What `start` would refuse, and why: per unit, by the protection without its settings.
+
+    Each approach is tried for all units at once. Only if that is refused, it is tried for one unit
+    after the other, beside what the others run with.
+
+    Args:
+        flow: The dataflow.
+        running: What it runs with. The settings of it are kept, where a unit has that protection;
+            checkpoints of all units go to the store that there is.
+        place: Plans the dataflow with other protections, and raises what `start` would.
+
+    Cost: a plan for each approach and guarantee; where one is refused, one for each unit more.
+    """
+    units = list(units_of(flow))
+    now = {unit: running.of(unit) for unit in units}
+    refused: dict[str, dict[str, str]] = {unit: {} for unit in units}
+
+    def reason(given: Mapping[str, Protection]) -> str:
+        """Why it is refused; empty: it is not."""
+        whole = Protections(given)
+        try:
+            whole.check(flow)
+            place(whole)
+        except HoldfastError as error:
+            return str(error)
+        return ""
+
+    for approach, guarantee in ((a, g) for a in Approach for g in GUARANTEES[a]):
+        tried = {unit: _tried(approach, guarantee, unit, running) for unit in units}
+        of_all = reason(tried)
+        if not of_all:
+            continue
+        alone = {unit: reason({**now, unit: tried[unit]}) for unit in units}
+        for unit in units:
+            if why := alone[unit] if any(alone.values()) else of_all:
+                refused[unit][_written(approach, guarantee)] = why
     return refused
+
+
+def _tried(approach: Approach, guarantee: Guarantee, unit: str, running: Protections) -> Protection:
+    """A protection as a unit would be given it."""
+    kind: type[Protection] = getattr(protections, approach.value)
+    own: Protection | None = running.of(unit)
+    if not isinstance(own, kind):
+        own = running.checkpointed if kind is Checkpointed else None
+    return replace(own or kind(), guarantee=guarantee)
 
 
 # -- from measurements to figures -----------------------------------------------------------
@@ -336,15 +386,21 @@ def _advise_unit(
     around: Surroundings,
     objectives: Objectives,
     refused: Mapping[str, str],
+    checkpoint_settings: str,
 ) -> UnitAdvice:
     def option(approach: Approach, guarantee: Guarantee) -> Option:
         own = around
         if approach is Approach.PASSIVE_STANDBY:
             own = replace(around, interval_ms=unit.delta_interval_ms)
         found = predict(approach, guarantee, figures, own, Variant.HOLDFAST)
-        made = replace(_option(found, unit), interval_ms=_own_interval_ms(approach, own))
-        reason = refused.get(_written(approach, guarantee, None), "")
-        return replace(made, refused=reason, misses=_misses(made, objectives))
+        made = _option(found, unit)
+        return replace(
+            made,
+            interval_ms=_own_interval_ms(approach, own),
+            settings=checkpoint_settings if approach is Approach.CHECKPOINTED else "",
+            refused=refused.get(_written(approach, guarantee), ""),
+            misses=_misses(made, objectives),
+        )
 
     options = tuple(
         option(approach, guarantee)
@@ -420,10 +476,14 @@ def _own_interval_ms(approach: Approach, around: Surroundings) -> float | None:
     return None
 
 
-def _written(approach: Approach, guarantee: str, interval_ms: float | None) -> str:
+def _written(
+    approach: Approach, guarantee: str, interval_ms: float | None = None, others: str = ""
+) -> str:
     settings: list[str] = []
     if interval_ms is not None:
         settings.append(f'interval="{interval_ms:g} milliseconds"')
+    if others:
+        settings.append(others)
     if guarantee != GUARANTEES[approach][-1]:
         settings.append(f'guarantee="{guarantee}"')
     return f"{approach.value}({', '.join(settings)})"

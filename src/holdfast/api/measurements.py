@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.errors import AdviceError
 from holdfast.api.planning import unit_class
+from holdfast.api.protections import Checkpointed
 from holdfast.core.operators.base import Operator
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.wire.sealed_json import encode_sealed
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
 
 FILE_NAME: Final = "measurements.json"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+_UNPLANNED: Final = 1
+"""The format in which `refused` went by protection alone, and nothing had been planned for it."""
 _CHECK_MS: Final = 10
 """Half the period in which the coordinator looks who is silent."""
 
@@ -95,7 +98,10 @@ class Measurements:
         detection_ms: Of its failures, the median; without one, by the keep-alive settings.
         replacement_ms: Until a replacement said hello, the median; None: nothing failed.
         store_bytes_per_ms: At which checkpoints were written; None: there were none.
-        refused: The protections that the dataflow refuses, as one would write them, and why.
+        refused: Per unit the protections that the dataflow refuses, as one would write them without
+            settings, and why; None: nobody has planned them.
+        checkpoint_settings: Those of the units that were checkpointed, but for the interval, as one
+            would write them.
     """
 
     name: str
@@ -107,7 +113,8 @@ class Measurements:
     checkpoints_kept: int = 2
     replacement_ms: float | None = None
     store_bytes_per_ms: float | None = None
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, Mapping[str, str]] | None = None
+    checkpoint_settings: str = ""
     format: int = field(default=_FORMAT)
 
     def to_json(self) -> dict[str, Any]:
@@ -126,10 +133,10 @@ class Measurements:
 
     @staticmethod
     def load(location: str) -> Measurements:
-        """What a query has left.
+        """What a query has left; of an earlier version, without what the dataflow refuses.
 
         Raises:
-            AdviceError: No query has ended there, or the file is not one of this version.
+            AdviceError: No query has ended there, or the file is of a version that is not known.
             FileDamaged: It is not what the query has left.
         """
         found = read_if_any(store_at(location), FILE_NAME) if has_files(location) else None
@@ -141,6 +148,8 @@ class Measurements:
 
 
 def _measurements_from(value: dict[str, Any]) -> Measurements:
+    if value["format"] == _UNPLANNED:
+        value = {**value, "refused": None, "format": _FORMAT}
     if value["format"] != _FORMAT:
         raise AdviceError(f"{FILE_NAME} has format {value['format']}, not {_FORMAT}")
     units = tuple(
@@ -174,7 +183,7 @@ def measure(
     observed: Observed,
     *,
     misses: int,
-    refused: Mapping[str, str] | None = None,
+    refused: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Measurements:
     """Put together what is known of a dataflow.
 
@@ -184,11 +193,12 @@ def measure(
         protection_of: What a unit runs with, by its name.
         observed: What the driver has heard.
         misses: Keep-alives that may be missed.
-        refused: The protections that it refuses, as one would write them, and why.
+        refused: As in `Measurements`.
     """
     units: dict[str, list[NodePlan]] = {}
     for node in plan.nodes:
         units.setdefault(node.unit, []).append(node)
+    checkpointed = (p for p in map(protection_of, units) if isinstance(p, Checkpointed))
     limits = plan.nodes[0].limits
     recoveries = list(observed.recoveries)
     planned = [n.checkpoints for n in plan.nodes if n.checkpoints is not None]
@@ -203,7 +213,8 @@ def measure(
         planned[0].kept if planned else 2,
         _median(recoveries, "restarted_ms"),
         _store_speed(observed.checkpoints),
-        dict(refused or {}),
+        refused,
+        next((protection.written() for protection in checkpointed), ""),
     )
 
 

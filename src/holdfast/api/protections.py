@@ -5,6 +5,7 @@ Each approach is a class here, chosen for the dataflow or for every unit of it.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
@@ -214,6 +215,20 @@ class Checkpointed(Protection):
             return f"Checkpointed in {os.fspath(self.store)}"
         where = "" if self.store is None else f" in {type(self.store).__name__}"
         return f"Checkpointed{where}"
+
+    def written(self) -> str:
+        """What was set beside the interval, as one would write it; of a store object its class."""
+        default = Checkpointed()
+        settings = [
+            f"{name}={getattr(self, name)}"
+            for name in ("kept", "workers", "writers")
+            if getattr(self, name) != getattr(default, name)
+        ]
+        if isinstance(self.store, str | os.PathLike):
+            settings.insert(0, f"store={json.dumps(os.fspath(self.store))}")
+        elif self.store is not None:
+            settings.insert(0, f"store={type(self.store).__name__}(...)")
+        return ", ".join(settings)
 
     def of_unit(self) -> UnitProtection:
         """The state of units that have one is checkpointed."""

@@ -9,7 +9,7 @@ import time
 import uuid
 import warnings
 from dataclasses import replace
-from functools import partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.advice import Advice, Objectives, refusals
@@ -100,13 +100,13 @@ def start(
     _ports(values)  # Raises before anything has begun.
     mode_of(values["locationMode"])
 
-    def place(counts: int | dict[str, int] = parallelism) -> Plan:
+    def place(counts: int | dict[str, int] = parallelism, given: Protections = protections) -> Plan:
         return plan_dataflow(
             flow,
             location,
             parallelism=counts,
             limits=_node_limits(values),
-            protection=lambda unit: protections.of(unit).of_unit(),
+            protection=lambda unit: given.of(unit).of_unit(),
             has_parts=bool(values["partialAggregates"]),
         )
 
@@ -182,10 +182,16 @@ def start(
         if lock is not None:
             lock.release()
         raise
-    misses = values["keepAliveMisses"]
-    measured = partial(
-        measure, flow.name, plan, protections.of, misses=misses, refused=refusals(flow)
-    )
+
+    @cache
+    def refused() -> dict[str, dict[str, str]]:
+        """Worked out when somebody asks for advice, or the query ends; it stays the same."""
+        return refusals(flow, protections, lambda given: place(given=given))
+
+    def measured(observed: Observed) -> Measurements:
+        misses = values["keepAliveMisses"]
+        return measure(flow.name, plan, protections.of, observed, misses=misses, refused=refused())
+
     return Query(
         flow,
         spark,

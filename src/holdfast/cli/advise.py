@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 _SLOTS = 16
 _POLL_S = 0.05
+UNPLANNED = (
+    "the dataflow is not at hand, and the query left nothing of what it refuses: no option was "
+    "tried by the planner, and start may refuse what is advised here"
+)
 
 
 def advise(
@@ -164,6 +168,8 @@ def _show(console: Console, advice: Advice) -> None:
         console.print(Text(f"  {unit.reason}", style=color))
         console.print()
     console.print(Text("around them: " + "; ".join(f"{k} {v}" for k, v in _said(advice))))
+    if not advice.is_planned:
+        console.print(Text(UNPLANNED, style="yellow"))
     choices = advice.protection
     if all(choices.values()):
         lines = ", ".join(f'"{unit}": {choice}' for unit, choice in choices.items())

@@ -221,7 +221,13 @@ def test_a_union_by_arrival_is_told_to_the_node_that_merges() -> None:
     source = bids(flow)
     cheap = source.filter("price < 9")
     source.filter("price > 1").unit("bids").union(cheap, order="arrival").sink("out")
-    assert [node.merges_by_arrival for node in place(flow).nodes] == [False], "one stream only"
+    (node,) = place(flow).nodes
+    assert not node.merges_by_arrival, "one stream only"
+    assert unit_class(node).operator_class is OperatorClass.DETERMINISTIC
+    (raised,) = protected(
+        flow, UnitProtection(standby=Standby.ACTIVE, guarantee=Guarantee.ROLLBACK)
+    ).raised
+    assert (raised.unit, raised.given) == ("bids", Guarantee.PRECISE)
 
 
 ARBITRARY: dict[str, Callable[[Stream], Stream]] = {

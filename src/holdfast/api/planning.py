@@ -41,6 +41,7 @@ from holdfast.core.haunit.plan import (
 )
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.operators.base import OperatorClass
+from holdfast.core.operators.union import Union
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
 from holdfast.shell.kafka.source import KafkaSourceSpec
@@ -212,7 +213,10 @@ def unit_class(plan: NodePlan) -> UnitClass:
     """What recovery of the unit of this node has to cope with."""
     worst = UnitClass(OperatorClass.REPEATABLE, "")
     for spec in plan.operators:
-        found = spec.build(PageManager(plan.limits.page_bytes)).operator_class
+        operator = spec.build(PageManager(plan.limits.page_bytes))
+        found = operator.operator_class
+        if isinstance(operator, Union) and not plan.merges_by_arrival:
+            found = min(found, OperatorClass.DETERMINISTIC)  # One stream arrives in one order.
         if not worst.operator or found > worst.operator_class:
             worst = UnitClass(found, spec.name)
     return worst

@@ -9,13 +9,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.errors import DataflowError
+from holdfast.api.originals import check_input
 from holdfast.api.user_files import default_name, files_source
+from holdfast.core.queues.file_discovery import ListedFile
+from holdfast.shell.sources import file_recorder
 from holdfast.shell.sources.file_recorder import FileRecorder
 from holdfast.shell.storage.ingest_log import IngestLogReader, SchemaMismatch
 from holdfast.shell.storage.paths import ingest_path
@@ -282,3 +287,92 @@ def test_a_source_is_named_after_its_folder() -> None:
     assert default_name("/data/bids/") == "bids"
     assert default_name("s3://bucket/bids v2/*.parquet") == "bids_v2"
     assert default_name("/data/bids.parquet") == "bids"
+
+
+@pytest.mark.parametrize("name", ["a[1].parquet", "a*.parquet", "city=[x]/a.parquet"])
+def test_a_name_with_characters_of_globs_is_a_name(tmp_path: Path, name: str) -> None:
+    put(tmp_path / "in" / name, rows(0, 3), 1.0)
+    made = record(tmp_path / "in", tmp_path / "q", trigger=None, ends=True)
+    assert made.error is None
+    assert read(tmp_path / "q") == [0, 1, 2]
+
+
+def test_a_glob_names_remote_files_and_folders() -> None:
+    system = fsspec.filesystem("memory")
+    root = "memory://globbed"
+    for name in ("in/a.parquet", "in/_b.parquet", "in/c.txt", "in/day=1/d.parquet"):
+        system.pipe(f"/globbed/{name}", b"rows")
+    try:
+        listed = {found.file.path for found in list_files(f"{root}/in/*.parquet")}
+        assert listed == {f"{root}/in/a.parquet"}
+        listed = {found.file.path for found in list_files(f"{root}/i*")}
+        assert listed == {f"{root}/in/{n}" for n in ("a.parquet", "c.txt", "day=1/d.parquet")}
+    finally:
+        system.rm("/globbed", recursive=True)
+
+
+def test_a_file_that_changes_while_it_is_looked_at_is_not_left_out_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "in"
+    path = put(place / "a.parquet", rows(0, 2), 1.0)
+    look = file_recorder.list_files
+
+    def changing(where: str) -> list[ListedFile]:
+        found = look(where)
+        if found[0].modified_ns == int(1e9):
+            put(path, rows(0, 3), 2.0)
+        return found
+
+    monkeypatch.setattr(file_recorder, "list_files", changing)
+    record(place, tmp_path / "q", trigger=None, ends=True)
+    assert read(tmp_path / "q") == [0, 1, 2]
+
+
+def test_nobody_waits_for_a_recorder_that_has_stopped(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    made = recorder(str(tmp_path / "in"), tmp_path / "q", trigger=None)
+    made.start(None)  # type: ignore[arg-type]  # Spark is not needed.
+    made.stop()
+    waiting = threading.Thread(target=made.process_all_available, daemon=True)
+    waiting.start()
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_what_a_client_of_a_store_raises_stops_the_source_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: str) -> list[ListedFile]:
+        raise KeyError("size")
+
+    monkeypatch.setattr(file_recorder, "list_files", failing)
+    made = record(tmp_path, tmp_path / "q")
+    assert made.error == "source files: KeyError: 'size'"
+
+
+def test_a_day_is_a_time_without_a_zone(tmp_path: Path) -> None:
+    place = tmp_path / "in" / "at=2026-11-25"
+    place.mkdir(parents=True)
+    (place / "a.csv").write_text("k,s\n0,x\n")
+    options = {"header": "true"}
+    made = record(tmp_path / "in", tmp_path / "q", format="csv", options=options)
+    assert made.error is None
+    assert read(tmp_path / "q") == [0]
+
+
+def test_files_of_a_relative_place_are_named_absolutely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put(tmp_path / "in" / "a.parquet", rows(0, 1), 1.0)
+    monkeypatch.chdir(tmp_path)
+    assert [found.file.path for found in list_files("in")] == [str(path)]
+
+
+def test_files_that_are_read_in_place_are_no_original_to_compare_with(tmp_path: Path) -> None:
+    flow = Dataflow("files")
+    flow.source_files(str(tmp_path), schema=SCHEMA, time="at", format="parquet").sink("kept")
+    (step,) = (step for step in flow.steps if step.kind == "source")
+    check = check_input(step, None, str(tmp_path))  # type: ignore[arg-type]
+    assert check.compared_with == "recorded"
+    assert "read where they lie" in check.reason

@@ -36,6 +36,7 @@ _REMOTE_LOOK_S: Final = 0.5
 _FILES_MAX: Final = 1_000
 """Of one commit, as of a micro-batch of Spark's."""
 _THREADS: Final = 4
+_CHANGED: Final = "changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class FileRecorder:
         self._following = Following()
         self._error: str | None = None
         self._is_stopping = threading.Event()
+        self._is_over = False  # Nobody looks any more, or did so in this life.
         self._looks = 0
         self._looked = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -108,6 +110,7 @@ class FileRecorder:
         del spark
         prepare(self._path, self._source.meta)
         if self.has_ended:
+            self._is_over = True
             return
         self._thread = threading.Thread(target=self._run, name=f"files-{self.name}", daemon=True)
         self._thread.start()
@@ -119,7 +122,7 @@ class FileRecorder:
             return
         with self._looked:
             wanted = self._looks + 2  # The look that goes on may have begun before.
-            self._looked.wait_for(lambda: self._looks >= wanted or self._error is not None)
+            self._looked.wait_for(lambda: self._looks >= wanted or self._is_over)
 
     def wait(self) -> None:
         """Wait until what is bounded has been recorded."""
@@ -145,7 +148,10 @@ class FileRecorder:
                     watch.close()
         except (StorageError, OSError) as error:
             self._error = f"source {self.name}: {error}"
+        except Exception as error:  # Clients of remote stores raise what they like; none is silent.
+            self._error = f"source {self.name}: {type(error).__name__}: {error}"
         with self._looked:
+            self._is_over = True
             self._looked.notify_all()
 
     def _record_all(self, store: CommitStore, watch: FolderWatch | None) -> None:
@@ -168,16 +174,17 @@ class FileRecorder:
             return False
         new = self._discovery.next_files(list_files(self._source.place), _FILES_MAX)
         with ThreadPoolExecutor(_THREADS) as pool:
-            files = tuple(found for found in pool.map(self._described, new) if found is not None)
-        is_last = self._source.ends and len(new) < _FILES_MAX
+            described = list(pool.map(self._described, new))
+        files = tuple(found for found in described if isinstance(found, IngestFile))
+        is_last = self._source.ends and len(new) < _FILES_MAX and _CHANGED not in described
         if files or is_last:
             made = Commit(BY, files, int(time.time() * 1e6), ends=is_last)
             store.record(Recording(made, self._following.next_number))
         return bool(new)
 
-    def _described(self, file: UserFile) -> IngestFile | None:
-        """What a commit says of a file; None: it holds no rows, or is not what was listed: then the
-        next look will find what it is now.
+    def _described(self, file: UserFile) -> IngestFile | str | None:
+        """What a commit says of a file; None: it holds no rows; `_CHANGED`: it is not what was
+        listed, and the next look will find what it is now.
         """
         times = FileTimesMaker(self._source.meta.ahead_us, int(time.time() * 1e6))
         rows = 0
@@ -187,7 +194,7 @@ class FileRecorder:
                     times.add(record.batch.column(record.batch.num_columns - 1).to_numpy())
                     rows += record.count
         except UserFileChanged:
-            return None
+            return _CHANGED
         if not rows:
             self._discovery.passed(file.path)
             return None

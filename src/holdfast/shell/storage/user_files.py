@@ -30,7 +30,8 @@ FORMATS: Final = ("parquet", "orc", "arrow", "csv", "json")
 _BATCH_ROWS: Final = 1 << 17
 _BLOCK_BYTES: Final = 8 << 20
 _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-_ZONED: Final = r"(Z|[+-]\d\d(:?\d\d)?)$"
+_ZONED: Final = r"(Z|[T ]\d\d.*[+-]\d\d(:?\d\d)?)$"
+"""A time of the day comes before a zone: the end of `2026-11-25` is none."""
 
 
 class UserFileError(StorageError):
@@ -75,6 +76,7 @@ def list_files(place: str) -> list[ListedFile]:
 
 
 def _list_local(place: str) -> list[ListedFile]:
+    place = os.path.abspath(place)  # Nodes, and later drivers, may run in other folders.
     roots = sorted(iglob(place)) if has_magic(place) else [place]
     try:
         return [found for root in roots for found in _walk(root)]
@@ -109,23 +111,38 @@ def _is_hidden(path: str) -> bool:
     return os.path.basename(path).startswith(("_", "."))
 
 
-def _list_remote(place: str) -> list[ListedFile]:
+def _list_remote(place: str, *, is_file: bool = False) -> list[ListedFile]:
     scheme = place.partition("://")[0]
     try:
         system, root = fsspec.core.url_to_fs(place)
         system.invalidate_cache()
-        found = (
-            system.glob(root, detail=True) if has_magic(root) else system.find(root, detail=True)
-        )
+        found = _matching(system, root) if has_magic(root) and not is_file else _below(system, root)
+        return [
+            _remote_file(f"{scheme}://{path.lstrip('/')}", info) for path, info in found.items()
+        ]
     except Exception as error:  # File systems of fsspec raise whatever their clients do.
         raise UserFileError(f"{place} cannot be listed: {error}") from None
-    base = "" if has_magic(root) else root.rstrip("/")
-    files = [
-        (path, info)
-        for path, info in found.items()
+
+
+def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
+    """The files that a glob names, and those of the folders that it names."""
+    found: dict[str, dict[str, Any]] = {}
+    for path, info in system.glob(pattern, detail=True).items():
+        if info["type"] != "file":
+            found.update(_below(system, path))
+        elif not _is_hidden(path):
+            found[path] = info
+    return found
+
+
+def _below(system: Any, root: str) -> dict[str, dict[str, Any]]:
+    """The files of a folder and of its partitions' folders, or a file itself."""
+    base = root.rstrip("/")
+    return {
+        path: info
+        for path, info in system.find(root, detail=True).items()
         if info["type"] == "file" and _is_in_partition(path.removeprefix(base))
-    ]
-    return [_remote_file(f"{scheme}://{path.lstrip('/')}", info) for path, info in files]
+    }
 
 
 def _is_in_partition(path: str) -> bool:
@@ -143,7 +160,7 @@ def _remote_file(path: str, info: dict[str, Any]) -> ListedFile:
 
 def require_unchanged(file: UserFile) -> None:
     """Raise `UserFileChanged` unless the file is the one that was recorded."""
-    found = next((each.file for each in list_files(file.path)), None)
+    found = _as_it_is(file.path)
     if found != file:
         what = "is gone" if found is None else "was replaced or changed"
         raise UserFileChanged(
@@ -151,6 +168,15 @@ def require_unchanged(file: UserFile) -> None:
             f"version {file.version}). Put it back as it was, or begin again in a new "
             "checkpointLocation"
         )
+
+
+def _as_it_is(path: str) -> UserFile | None:
+    """A file by its very name, which may have characters of globs; None: there is none."""
+    try:
+        listed = _list_remote(path, is_file=True) if is_remote(path) else list(_listed(path))
+    except OSError as error:
+        raise UserFileError(f"{path} cannot be looked at: {error}") from None
+    return next((each.file for each in listed), None)
 
 
 # -- reading --------------------------------------------------------------------------------------

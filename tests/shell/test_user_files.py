@@ -270,6 +270,11 @@ def test_what_makes_no_sense_is_refused_at_once(
         recorder(str(tmp_path), tmp_path / "q", **wrong)
 
 
+def test_a_path_that_does_not_exist_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(DataflowError, match="tripz does not exist; correct the path"):
+        recorder(str(tmp_path / "tripz"), tmp_path / "q", ends=True, trigger=None)
+
+
 def test_another_format_at_the_same_location_is_refused(tmp_path: Path) -> None:
     put(tmp_path / "in" / "a.parquet", rows(0, 1), 1.0)
     record(tmp_path / "in", tmp_path / "q")

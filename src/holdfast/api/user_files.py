@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from glob import has_magic
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ from holdfast.api.schemas import is_supported, schema_from
 from holdfast.api.windows import duration_us
 from holdfast.shell.sources.file_recorder import FilesSource
 from holdfast.shell.storage.ingest_log import IngestMeta
+from holdfast.shell.storage.places import is_remote, local_path
 from holdfast.shell.storage.user_files import (
     FORMATS,
     FilesFormat,
@@ -57,6 +60,9 @@ def files_source(
         )
     if trigger is not None and ends:
         raise DataflowError("ends=True and trigger availableNow; give one of them")
+    place = local_path(path)
+    if not (is_remote(path) or has_magic(place) or os.path.exists(place)):
+        raise DataflowError(f"{path} does not exist; correct the path, or make the folder first")
     of = FilesFormat(format, tuple(sorted((name, str(v)) for name, v in (options or {}).items())))
     columns = _inferred(path, of) if schema is None else schema_from(schema)
     for field in columns:

@@ -57,8 +57,14 @@ class Recording:
 
 def record(kind: str, count: int, config: NexmarkConfig, folder: Path) -> Recording:
     """Write the first `count` events of a kind in both formats."""
-    recording = Recording(kind, count, str(folder / f"{kind}-log"), str(folder / f"{kind}-parquet"))
+    recording = record_parquet(kind, count, config, folder)
     _write_log(recording, config)
+    return recording
+
+
+def record_parquet(kind: str, count: int, config: NexmarkConfig, folder: Path) -> Recording:
+    """Write the first `count` events of a kind as parquet files alone."""
+    recording = Recording(kind, count, str(folder / f"{kind}-log"), str(folder / f"{kind}-parquet"))
     _write_parquet(recording, config)
     return recording
 

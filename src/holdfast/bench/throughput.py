@@ -43,13 +43,15 @@ class Sizes:
 
 
 def recordings(query: str, tuples: int, folder: Path) -> dict[str, Recording]:
-    """The query's input of so many tuples of all its kinds, persons to auctions 1 : 3."""
+    """The query's input of so many tuples of all its kinds."""
+    counts = shares_of(query, tuples)
+    return {kind: record(kind, count, NexmarkConfig(), folder) for kind, count in counts.items()}
+
+
+def shares_of(query: str, tuples: int) -> dict[str, int]:
+    """How many are of each kind that the query reads; persons to auctions 1 : 3."""
     shares = {"person": 1, "auction": 3} if len(KINDS[query]) == 2 else {"bid": 1}
-    whole = sum(shares.values())
-    return {
-        kind: record(kind, tuples * share // whole, NexmarkConfig(), folder)
-        for kind, share in shares.items()
-    }
+    return {kind: tuples * share // sum(shares.values()) for kind, share in shares.items()}
 
 
 def run_holdfast(

@@ -212,6 +212,28 @@ def hdfs(
 
 
 @app.command()
+def files(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Q12 alone, about a minute.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8, q12; repeatable.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write files.md and files.json here.")
+    ] = None,
+) -> None:
+    """A user's own Parquet files, beside Structured Streaming."""
+    from holdfast.bench import files as page
+
+    wanted = _known(query, tuple(page.FULL.tuples))
+    sizes = page.QUICK if quick else page.FULL
+    sizes = replace(sizes, tuples={q: n for q, n in sizes.tuples.items() if q in wanted})
+    console = Console(stderr=True)
+    results = page.run(sizes, lambda text: console.print(text, markup=False))
+    _show(results, page, report, as_json=as_json)
+    raise typer.Exit(1 if page.is_wrong(results) else 0)
+
+
+@app.command()
 def kafka(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Two restarts, a minute or two.")] = False,

@@ -36,10 +36,10 @@ _INTRODUCTION: Final = f"""\
 # From a user's own files
 
 `holdfast bench files` made this page: NexMark events, {TRIGGERS * FILES_PER_TRIGGER} Parquet files
-of each kind. `flow.source_files` reads them in the nodes. Structured Streaming reads the same ones in
-{TRIGGERS} micro-batches, and in a single one, which gives no result before all input is read. Times
-are from the start of the query to its last result, in sessions that have run the query once before.
-Medians.
+of each kind. `flow.source_files` reads them in the nodes. Structured Streaming reads the same
+ones in {TRIGGERS} micro-batches, and in a single one, which gives no result before all input is
+read. Times are from the start of the query to its last result, in sessions that have run the query
+once before. Medians.
 
 """
 

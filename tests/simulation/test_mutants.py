@@ -19,7 +19,7 @@ BY_ITS_NAME = {
     "leaves a row out of windows of the clock": {"I-SUM"},
     "writes sinks a moment later": {"I-TIME"},
     "writes sinks in order of time": {"I-ORDER"},
-    "merges in order of time as it comes": {"I-ORDER", "I-PRECISE"},
+    "merges in order of time as it comes": {"I-CUT", "I-ORDER", "I-PRECISE"},
     "lets a diamond's ways wait for each other": {"I-LIVE"},
     "trims one too far": {"I-TRIM"},
     "trims at level 0": {"I-TRIM"},

@@ -84,3 +84,10 @@ def test_what_was_read_of_a_writer_that_does_not_own_it_is_found() -> None:
     assert read_in_vain([place(1, 0)], 15, owners) == 10
     assert read_in_vain([place(1, 0), place(3, 8)], 12, owners) == 8
     assert read_in_vain([place(1, 0), place(2, 12), place(4, 20)], 25, owners) == 10
+
+
+def test_an_owner_whose_segments_have_all_been_trimmed_takes_no_place() -> None:
+    owners = chained([(Incarnation(1), 0), (Incarnation(2), 10)])
+    assert live_segments([(Incarnation(2), 10)], owners) == {(Incarnation(2), 10): NO_ID}
+    assert live_segments([], owners) == {}
+    assert chained([]) == ()

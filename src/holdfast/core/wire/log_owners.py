@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from holdfast.core.model.ids import NO_ID, Incarnation
@@ -93,10 +94,10 @@ def succeeded(owners: Owners, incarnation: Incarnation, first_id: int) -> Owners
 def chained(pairs: Iterable[Place]) -> Owners:
     """Owners from their incarnations and first ids."""
     found = list(pairs)
-    ends = [first_id for _, first_id in found[1:]]
+    following = [*(first_id for _, first_id in found[1:]), NO_ID]
     return tuple(
         Owner(incarnation, first_id, end)
-        for (incarnation, first_id), end in zip(found, [*ends, NO_ID], strict=True)
+        for (incarnation, first_id), end in zip(found, following, strict=False)
     )
 
 
@@ -118,7 +119,8 @@ def live_segments(places: Iterable[Place], owners: Owners) -> dict[Place, int]:
     live: dict[Place, int] = {}
     for owner in owners:
         own = [f for f in firsts.get(owner.incarnation, []) if f < owner.superseded_from]
-        for first_id, end in zip(own, [*own[1:], owner.superseded_from], strict=True):
+        # All segments of an owner may have been trimmed: then there is nothing between the ends.
+        for first_id, end in pairwise([*own, owner.superseded_from]):
             live[(owner.incarnation, first_id)] = end
     return live
 

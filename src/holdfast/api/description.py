@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.api.protections import Protections
 
 _PLACED = re.compile(r"^\w+ (\S+) in (\S+): \(", re.MULTILINE)
+_AFTER_GAP = " (what fails together with a neighbor, or the driver, may come twice)"
 """A step's line: its name, its unit."""
 
 
@@ -93,7 +94,8 @@ def explained(flow: Dataflow, plan: Plan, *, is_extended: bool) -> str:
     for node in plan.nodes:
         operators = ", ".join(spec.name for spec in node.operators) or "no operators"
         guarantee = node.guarantee.value if node.is_protected else "unprotected"
-        lines.append(f"{node.node}: {operators}; {guarantee}, standby {node.standby.value}")
+        limit = _AFTER_GAP if node.may_repeat_after_gap else ""
+        lines.append(f"{node.node}: {operators}; {guarantee}{limit}, standby {node.standby.value}")
         if is_extended:
             lines += [f"  reads {spec.stream}" for spec in node.inputs]
             lines += [f"  puts out {stream}" for stream in node.output_streams()]

@@ -74,7 +74,9 @@ class Amnesia(Protection):
     """Nothing is kept: a replacement starts empty, on the newest input. [HA §4]
 
     Costs nothing as long as nothing fails. What a failed node had received and not put out is lost,
-    with its state; `query.lastProgress["gaps"]` says which input tuples were missed.
+    with its state; `query.lastProgress["gaps"]` says which input tuples were missed. Results come
+    twice only if a unit that it reads from, or one behind it, or the driver fails at the same time;
+    that is not counted.
     """
 
     guarantee: str = Guarantee.GAP.value

@@ -38,7 +38,15 @@ from holdfast.core.haunit.events import (
     WriteSink,
 )
 from holdfast.core.haunit.prepared import OutputTuples
-from holdfast.core.model.ids import BEGINNING_US, NO_ID, NOBODY, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import (
+    BEGINNING_US,
+    END_US,
+    NO_ID,
+    NOBODY,
+    Incarnation,
+    NodeId,
+    StreamId,
+)
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.model.tuples import TupleBatch, in_parts, with_time
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
@@ -310,9 +318,9 @@ class HAOutput:
         """What a receiver has not got that has everything older: it was promised no more of that.
 
         Where a tuple's time is the processing time, it has not: what was put out then was another
-        choice of the input. It is put out now.
+        choice of the input. It is put out now, unless nothing may come any more.
         """
-        if not self._has_own_time or time_us == BEGINNING_US:
+        if not self._has_own_time or time_us in (BEGINNING_US, END_US):
             return _not_before(batch, time_us)
         times = batch.column(batch.num_columns - 1).to_numpy()
         columns = [*batch.columns[:-1], pa.array(np.maximum(times, time_us))]
@@ -530,7 +538,7 @@ class HAOutput:
         """From which id on a subscriber is served.
 
         After amnesia a receiver that needs what came before is sent nothing that its former
-        incarnation may have had: nothing comes twice.
+        incarnation may have had.
 
         Raises:
             StreamRebased: It needs what came before the stream was rebased.
@@ -561,11 +569,14 @@ class HAOutput:
         if output.is_numbered_anew:
             self._number_anew(output, got.needed_from if got.from_id == NO_ID else got.from_id)
             return
+        output.has_before_us = max(got.boundary_us, output.queue.boundary_us)
         output.rebased_at = output.queue.next_id
         if output.queue.trimmed_before <= got.from_id <= output.rebased_at:
             return
         output.rebased_at = got.needed_from if got.from_id == NO_ID else got.from_id
+        promised_us = output.queue.boundary_us
         self._begin_anew(output, output.rebased_at)
+        output.queue.promise(promised_us)
         if self._gates is not None:
             output.queue.gate = output.rebased_at
 

@@ -379,7 +379,9 @@ class Node:
     def _run_without_input(self, skipped: tuple[Round, ...], effects: list[Effect]) -> None:
         """Close what the clock of these rounds closed: it has been put out, and must not be again.
 
-        Only for input that does not come again: what comes under other ids might be lost by it.
+        Only for input that does not come again: what comes under other ids might be lost by it. The
+        boundary that these rounds have acted on is promised, as there may be no later one: the end.
+        What is older, and another stream brings again, has been put out.
         """
         ports: list[Rows | None] = [None] * self.plan.port_count
         low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
@@ -388,6 +390,7 @@ class Node:
             self._tell_operators(decided)
             self._process(ports, low, decided.boundary_us, effects)
         self._is_silent = was_silent
+        self._promise(self._promised())
 
     def _on_source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.source_read(got, now_ms, effects)

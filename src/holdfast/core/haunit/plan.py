@@ -184,7 +184,7 @@ class NodePlan:
         keeps_rounds: Whether what its rounds depend on beside their input is logged. [HA §6]
         is_strict: Whether its replicas never share a machine.
         loses_input: Whether a unit before it has gap recovery, and none rollback: tuples may be
-            missing, but none comes twice.
+            missing, and come twice only where `may_repeat_after_gap`.
     """
 
     node: NodeId
@@ -214,6 +214,22 @@ class NodePlan:
     def diverges(self) -> bool:
         """Whether the secondary makes other tuples than the primary. [HA Table 2: divergent]"""
         return self.standby is Standby.ACTIVE and self.guarantee is Guarantee.ROLLBACK
+
+    @property
+    def may_repeat_after_gap(self) -> bool:
+        """Whether results may come twice though no unit has rollback recovery.
+
+        A node with amnesia takes the newest that its producers have, and knows not what it had: a
+        producer that failed at the same time begins at its own restart point. So does a node
+        behind a gap that fails together with it: without the streams that are rebased it cannot
+        tell what of the others it has put out since. With one stream and no state there is nothing
+        else, and recorded rounds tell which windows had closed.
+        """
+        if self.guarantee is Guarantee.GAP:
+            return bool(self.producers())
+        has_state = self.checkpoints is not None or self.standby is Standby.PASSIVE
+        rests_on_state = has_state and not self.keeps_rounds
+        return self.loses_input and (len(self.inputs) > 1 or rests_on_state)
 
     @property
     def round_stream(self) -> StreamId:

@@ -13,7 +13,8 @@ put out again all that it had put out before.
 Nor can a rebased stream be served from before the id where it was rebased. As long as its receiver
 may need that (it is not *settled*), its producer stores no restart point; and if the receiver does
 fail then, both start once more. After amnesia there is nothing to start from: the receiver goes on
-where the stream does, and what it had lost stays lost.
+where the stream does, and what it had lost stays lost. Of its other inputs it cannot tell what it
+has put out already, and nor can a node with amnesia whose producer failed too: that may come twice.
 """
 
 from __future__ import annotations

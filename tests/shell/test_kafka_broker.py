@@ -198,7 +198,9 @@ def test_late_tuples_are_put_aside_and_an_idle_partition_holds_up_nothing(
     waiting.read_until(lambda n: n.next_id == 10)
     assert waiting.boundary_us < 0  # Nothing is known of partition 1.
     waiting.reader.close()
-    produce(kafka, "idle", [(1, event(100, 3)), (1, event(101, 9)), (0, event(102, 20))])
+    produce(kafka, "idle", [(1, event(100, 3)), (1, event(101, 9))])
+    node.read_until(lambda n: n.next_id == 11)  # Later ones of the other would make it late.
+    produce(kafka, "idle", [(0, event(102, 20))])
     node.read_until(lambda n: n.next_id == 12)
     assert node.rows[10:] == [101, 102] or node.rows[10:] == [102, 101]
     node.reader.close()

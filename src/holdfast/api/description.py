@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from holdfast.api.protections import Protections
 
 _PLACED = re.compile(r"^\w+ (\S+) in (\S+): \(", re.MULTILINE)
-_AFTER_GAP = " (what fails together with a neighbor, or the driver, may come twice)"
 """A step's line: its name, its unit."""
+_AFTER_GAP = " (what fails together with a neighbor, or the driver, may come twice)"
 
 
 def describe(flow: Dataflow, plan: Plan, protections: Protections) -> str:

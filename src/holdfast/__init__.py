@@ -17,16 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Stream
     from holdfast.api.embedded_store import EmbeddedStore
-    from holdfast.api.errors import (
-        DataflowError,
-        HoldfastError,
-        NotEnoughHostsError,
-        NotEnoughSlotsError,
-        OptionError,
-        QueryFailedError,
-        RescalingError,
-        UnsupportedError,
-    )
     from holdfast.api.listeners import queries
     from holdfast.api.protections import (
         ActiveStandby,
@@ -41,6 +31,16 @@ if TYPE_CHECKING:
     from holdfast.api.security import InsecureClusterWarning
     from holdfast.api.session import register, session
     from holdfast.api.windows import counting, sliding, tumbling
+    from holdfast.errors import (
+        DataflowError,
+        HoldfastError,
+        NotEnoughHostsError,
+        NotEnoughSlotsError,
+        OptionError,
+        QueryFailedError,
+        RescalingError,
+        UnsupportedError,
+    )
 
 __version__ = "0.1.0"
 
@@ -76,7 +76,7 @@ __all__ = [
 _HOMES = {
     "api.dataflow": ("Dataflow", "Stream"),
     "api.embedded_store": ("EmbeddedStore",),
-    "api.errors": (
+    "errors": (
         "DataflowError",
         "HoldfastError",
         "NotEnoughHostsError",

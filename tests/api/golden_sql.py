@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from holdfast.api.errors import HoldfastError
 from holdfast.api.expressions import EvaluationError, compile_expression
+from holdfast.errors import HoldfastError
 
 _STATEMENT = re.compile(
     r"-- !query\n(?P<sql>.*?)\n-- !query schema\n(?P<schema>.*?)\n-- !query output\n"

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from holdfast.api.advice import Advice, Objectives, Option, UnitAdvice, advise, refusals
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.errors import AdviceError, DataflowError, UnsupportedError
 from holdfast.api.measurements import (
     Measurements,
     Observed,
@@ -34,6 +33,7 @@ from holdfast.cli.main import app
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.operators.base import OperatorClass
 from holdfast.core.wire.sealed_json import encode_sealed
+from holdfast.errors import AdviceError, DataflowError, UnsupportedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
 from holdfast.shell.storage.errors import FileDamaged

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.errors import DataflowError, OptionError, UnsupportedError
 from holdfast.api.protections import Checkpointed, UpstreamBackup, parse_protection
 from holdfast.api.windows import (
     Window,
@@ -18,6 +17,7 @@ from holdfast.api.windows import (
     window_from,
     window_words,
 )
+from holdfast.errors import DataflowError, OptionError, UnsupportedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
 

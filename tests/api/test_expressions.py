@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from random_sql import edge_values
 
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import (
     SUPPORTED_FUNCTIONS,
     EvaluationError,
@@ -19,6 +18,7 @@ from holdfast.api.expressions import (
 )
 from holdfast.api.expressions.calendar import civil, days_at
 from holdfast.api.expressions.parser import Call, Cast, Operation, Tree, parse
+from holdfast.errors import DataflowError, UnsupportedError
 
 SCHEMA = pa.schema(
     [

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.api.errors import OptionError
 from holdfast.api.options import OPTIONS, PREFIX, read_options
+from holdfast.errors import OptionError
 
 
 def test_defaults_lie_within_their_bounds() -> None:

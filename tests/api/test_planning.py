@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.description import claim, describe
-from holdfast.api.errors import DataflowChangedError, DataflowError
 from holdfast.api.operators import build_operator, is_arbitrary
 from holdfast.api.planning import Plan, UnitClass, plan_dataflow, unit_class
 from holdfast.api.protections import Protections
@@ -20,6 +19,7 @@ from holdfast.core.model.ids import END_US
 from holdfast.core.operators.base import OperatorClass, Rows
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
+from holdfast.errors import DataflowChangedError, DataflowError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource

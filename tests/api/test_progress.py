@@ -9,12 +9,12 @@ import pytest
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.draining import Draining
-from holdfast.api.errors import OptionError
 from holdfast.api.listeners import Listeners, QueryManager
 from holdfast.api.planning import Plan
 from holdfast.api.progress import Heard, Progress, ProgressMaker, Rates, recovery_block
 from holdfast.core.model.ids import NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.errors import OptionError
 from holdfast.shell.spark.launch import NodeReport
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import EvaluationError, compile_expression
 from holdfast.api.expressions.types import name_of
+from holdfast.errors import DataflowError, UnsupportedError
 
 
 class Verdict(enum.Enum):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.errors import OptionError
 from holdfast.cli.main import _place
+from holdfast.errors import OptionError
 
 
 def spark(master: str) -> Any:

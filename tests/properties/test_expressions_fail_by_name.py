@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_sql import RandomSql, edge_values
 
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import CompiledExpression, EvaluationError, compile_expression
+from holdfast.errors import DataflowError, UnsupportedError
 
 EDGES = edge_values()
 KINDS = ("number", "text", "flag", "day", "time")

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.api.description import claim
-from holdfast.api.errors import DataflowChangedError
 from holdfast.api.rescaling import described, instances_in, with_instances
 from holdfast.core.model.ids import Incarnation
 from holdfast.core.queues.committed_id import GoOn, next_of
+from holdfast.errors import DataflowChangedError
 from holdfast.shell.kafka.sink import _made_up
 from holdfast.shell.spark.journal import Journal, read_entries
 from holdfast.shell.storage.errors import FileDamaged, FileMissing

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast
-from holdfast.api.errors import HoldfastError
 from holdfast.core.errors import InvariantViolation
+from holdfast.errors import HoldfastError
 from holdfast.shell.spark.reasons import reason_of
 
 STREAM_FAILED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: \

@@ -12,7 +12,7 @@ from without_spark import without_spark
 
 import holdfast as hf
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.errors import OptionError
+from holdfast.errors import OptionError
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import PlaceForbidden, StorageError
 from holdfast.shell.storage.ingest_log import IngestMeta

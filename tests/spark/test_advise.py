@@ -84,8 +84,8 @@ def test_a_running_query_is_measured_and_leaves_what_it_was_like(
 
 def advice_when_measured(query: object) -> Advice:
     """As soon as all of it has been measured, within a minute."""
-    from holdfast.api.errors import AdviceError
     from holdfast.api.query import Query
+    from holdfast.errors import AdviceError
 
     assert isinstance(query, Query)
     deadline = time.monotonic() + 240

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from test_protocol import EVENTS, has_put_in, nexmark, wait_for
 
 from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.errors import DataflowChangedError, InspectionError
 from holdfast.api.inspection import Inspection
 from holdfast.api.protections import Checkpointed
 from holdfast.api.query import Query
 from holdfast.chaos.tap import Tap
+from holdfast.errors import DataflowChangedError, InspectionError
 from holdfast.nexmark.source import now_us
 
 pytestmark = pytest.mark.slow

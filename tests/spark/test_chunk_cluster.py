@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.errors import OptionError
+from holdfast.errors import OptionError
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.description import claim
 from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.errors import RescalingError
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
 from holdfast.api.query import Query
 from holdfast.api.rescaling import (
@@ -25,6 +24,7 @@ from holdfast.api.rescaling import (
     with_instances,
 )
 from holdfast.api.windows import counting, tumbling
+from holdfast.errors import RescalingError
 from holdfast.shell.storage.errors import StorageError
 
 pytestmark = pytest.mark.slow

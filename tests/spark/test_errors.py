@@ -7,7 +7,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.errors import (
+from holdfast.api.protections import ActiveStandby, PassiveStandby, Protection
+from holdfast.api.query import _check_session
+from holdfast.api.schemas import schema_from_ddl, schema_from_spark
+from holdfast.api.security import InsecureClusterWarning
+from holdfast.api.windows import tumbling
+from holdfast.errors import (
     DataflowChangedError,
     DataflowError,
     InsecureClusterError,
@@ -17,11 +22,6 @@ from holdfast.api.errors import (
     QueryFailedError,
     UnsupportedError,
 )
-from holdfast.api.protections import ActiveStandby, PassiveStandby, Protection
-from holdfast.api.query import _check_session
-from holdfast.api.schemas import schema_from_ddl, schema_from_spark
-from holdfast.api.security import InsecureClusterWarning
-from holdfast.api.windows import tumbling
 from holdfast.shell.storage.errors import LocationInUse
 
 pytestmark = pytest.mark.slow

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from random_sql import RandomSql, edge_values
 
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import SUPPORTED_FUNCTIONS, CompiledExpression, compile_expression
 from holdfast.core.operators.bad_rows import is_evaluable
+from holdfast.errors import DataflowError, UnsupportedError
 
 pytestmark = pytest.mark.slow
 

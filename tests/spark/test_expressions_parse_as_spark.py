@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from random_sql import RandomSql
 
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions.parser import Call, Case, Cast, Interval, Operation, Tree, parse
+from holdfast.errors import DataflowError, UnsupportedError
 
 pytestmark = pytest.mark.slow
 

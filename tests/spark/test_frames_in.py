@@ -7,14 +7,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.errors import (
+from holdfast.api.query import Query
+from holdfast.api.windows import tumbling
+from holdfast.errors import (
     DataflowChangedError,
     DataflowError,
     QueryFailedError,
     UnsupportedError,
 )
-from holdfast.api.query import Query
-from holdfast.api.windows import tumbling
 
 pytestmark = pytest.mark.slow
 AT = 1_700_000_000

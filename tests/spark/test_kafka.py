@@ -18,10 +18,10 @@ pytest.importorskip("confluent_kafka")
 from kafka_topics import produce, rows, tuple_ids
 
 import holdfast as hf
-from holdfast.api.errors import DataflowError, QueryFailedError, UnsupportedError
 from holdfast.api.protections import Protection
 from holdfast.api.query import Query
 from holdfast.chaos.kafka_broker import KafkaBroker
+from holdfast.errors import DataflowError, QueryFailedError, UnsupportedError
 
 pytestmark = pytest.mark.slow
 

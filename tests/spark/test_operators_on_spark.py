@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.errors import UnsupportedError
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
 from holdfast.api.query import Query
 from holdfast.api.windows import counting, sliding, tumbling
+from holdfast.errors import UnsupportedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource, now_us
 

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import holdfast as hf
-from holdfast.api.errors import DataflowChangedError
 from holdfast.api.inspection import Inspection
+from holdfast.errors import DataflowChangedError
 from holdfast.shell.spark.journal import Journal
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "shell"))

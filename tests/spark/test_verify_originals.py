@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.errors import OptionError
 from holdfast.api.originals import InputCheck
 from holdfast.api.query import Query
+from holdfast.errors import OptionError
 from holdfast.shell.storage import ingest_log
 
 pytestmark = pytest.mark.slow

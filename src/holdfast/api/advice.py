@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.api import protections
-from holdfast.api.errors import AdviceError, HoldfastError
 from holdfast.api.measurements import Measurements, UnitMeasurement
 from holdfast.api.planning import units_of
 from holdfast.api.protections import Checkpointed, Protection, Protections
@@ -32,6 +31,7 @@ from holdfast.core.recovery.cost_model import (
     Variant,
     predict,
 )
+from holdfast.errors import AdviceError, HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

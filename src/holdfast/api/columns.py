@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.api.errors import DataflowError
+from holdfast.errors import DataflowError
 
 RESERVED: Final = ("_partition", "_tuple_id", "_time", "_type")
 """Columns that reading a log adds."""

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from holdfast.api.columns import check_columns, unquoted
 from holdfast.api.dead_letters import ERROR_COLUMN, Evaluable, Failure
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import CompiledExpression, compile_expression, compile_projection
 from holdfast.api.operators import HOLDING, build_operator, is_arbitrary
 from holdfast.api.windows import CountWindow, Window, duration_us
 from holdfast.core.errors import LocalProtocolError
+from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.storage.paths import checked_name
 
 if TYPE_CHECKING:

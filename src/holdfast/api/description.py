@@ -11,7 +11,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.errors import DataflowChangedError
+from holdfast.errors import DataflowChangedError
 from holdfast.shell.storage.places import DATAFLOW_FILE, put_or_read, store_at
 from holdfast.shell.storage.small_files import decode_text
 

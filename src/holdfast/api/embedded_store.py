@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from holdfast.api.errors import OptionError
 from holdfast.core.chunks.settings import ChunkSettings
 from holdfast.core.coordinator.network_model import NetworkModel
 from holdfast.core.coordinator.peace import Peace
 from holdfast.core.coordinator.peace_messages import PeaceSettings
+from holdfast.errors import OptionError
 from holdfast.shell.storage.network_file import read_network_file
 
 _BOUNDS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.windows import duration_us
+from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.spark.watermarks import Watermark, watermarks_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.api.dataflow import Aggregate
-from holdfast.api.errors import InspectionError
 from holdfast.api.expressions import compile_expression
 from holdfast.api.operators import STATEFUL, Recipe
 from holdfast.api.protections import CHECKPOINT_FOLDER
@@ -28,6 +27,7 @@ from holdfast.core.wire import manifests
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.manifests import Manifest
 from holdfast.core.wire.sealed_json import encode_sealed
+from holdfast.errors import InspectionError
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import JOURNAL_FOLDER, read_entries
 from holdfast.shell.storage.places import has_files, local_path, read_if_any, store_at

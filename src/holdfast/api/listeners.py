@@ -14,7 +14,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.api.errors import OptionError
+from holdfast.errors import OptionError
 
 if TYPE_CHECKING:
     from holdfast.api.progress import Progress

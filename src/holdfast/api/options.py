@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.api.errors import OptionError
+from holdfast.errors import OptionError
 
 PREFIX = "spark.holdfast."
 

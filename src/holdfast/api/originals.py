@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from holdfast.api.columns import quoted
-from holdfast.api.errors import QueryFailedError
+from holdfast.errors import QueryFailedError
 from holdfast.shell.spark.data_source import active_session, load
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.storage.ingest_log import CommitFinder

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.api.dataflow import before, held_back
-from holdfast.api.errors import DataflowError
 from holdfast.api.operators import (
     HOLDING,
     JOINS,
@@ -44,6 +43,7 @@ from holdfast.core.operators.base import OperatorClass
 from holdfast.core.operators.union import Union
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
+from holdfast.errors import DataflowError
 from holdfast.shell.kafka.source import KafkaSourceSpec
 from holdfast.shell.sources.base import in_records
 from holdfast.shell.sources.log_source import LogSourceSpec

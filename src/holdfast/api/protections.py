@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
 from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.errors import OptionError, UnsupportedError
 from holdfast.core.haunit.plan import CheckpointPlan, Standby, UnitProtection
 from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.errors import OptionError, UnsupportedError
 from holdfast.shell.storage.places import is_remote, local_path, location_id
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.stores.file_system import FileSystemStoreSpec

@@ -19,14 +19,6 @@ from holdfast.api.batch_twin import verify as verify_sink
 from holdfast.api.description import claim, describe, explained
 from holdfast.api.draining import wait_until_drained
 from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.errors import (
-    InsecureClusterError,
-    NotEnoughHostsError,
-    OptionError,
-    QueryFailedError,
-    RescalingError,
-    UnsupportedError,
-)
 from holdfast.api.inspection import FILE_NAME as OPERATORS_FILE
 from holdfast.api.inspection import describe_operators
 from holdfast.api.kafka import check_topics
@@ -47,6 +39,14 @@ from holdfast.api.slots import Slots, require_slots, slots_of
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
+from holdfast.errors import (
+    InsecureClusterError,
+    NotEnoughHostsError,
+    OptionError,
+    QueryFailedError,
+    RescalingError,
+    UnsupportedError,
+)
 from holdfast.shell.sources.file_recorder import FileRecorder
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.spark.chunk_cluster import ChunkCluster

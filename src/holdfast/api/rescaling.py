@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from holdfast.api.draining import Draining
-from holdfast.api.errors import RescalingError
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit.prepared import PreparedCheckpoint
 from holdfast.core.model.ids import BEGINNING_US, END_US, CheckpointId, Incarnation, NodeId
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.state.page_manager import PageManager
+from holdfast.errors import RescalingError
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import JOURNAL_FOLDER, Journal, read_entries
 from holdfast.shell.storage.errors import FileMissing, StorageError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from holdfast.api.errors import DataflowError, UnsupportedError
+from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.api.errors import NotEnoughSlotsError
 from holdfast.api.listeners import queries
 from holdfast.core.haunit.plan import Standby
+from holdfast.errors import NotEnoughSlotsError
 from holdfast.shell.spark.executors import wait_for_slots
 
 if TYPE_CHECKING:

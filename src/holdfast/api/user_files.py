@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from holdfast.api.errors import DataflowError
 from holdfast.api.schemas import is_supported, schema_from
 from holdfast.api.windows import duration_us
+from holdfast.errors import DataflowError
 from holdfast.shell.sources.file_recorder import FilesSource
 from holdfast.shell.storage.ingest_log import IngestMeta
 from holdfast.shell.storage.places import is_remote, local_path

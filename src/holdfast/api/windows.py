@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.api.errors import DataflowError
+from holdfast.errors import DataflowError
 
 _UNITS_US = {
     "microsecond": 1,

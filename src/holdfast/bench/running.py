@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.errors import HoldfastError
 from holdfast.core.model.ids import NodeId
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

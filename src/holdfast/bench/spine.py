@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.errors import HoldfastError
 from holdfast.bench import frames, latency, recovery, throughput
 from holdfast.bench.frames import FramesSizes
 from holdfast.bench.latency import LatencySizes
@@ -23,6 +22,7 @@ from holdfast.bench.recovery import RecoverySizes
 from holdfast.bench.structured_streaming import Baseline
 from holdfast.bench.targets import judge
 from holdfast.bench.throughput import Say, Sizes
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,11 +22,11 @@ from typing import IO, Any, Final
 
 import pyarrow as pa
 
-from holdfast.api.errors import HoldfastError
 from holdfast.chaos import cluster_job
 from holdfast.chaos.cluster_job import END, STATUS, ClusterRun, put
 from holdfast.chaos.standalone import StandaloneCluster, kill_session
 from holdfast.cli import main
+from holdfast.errors import HoldfastError
 from holdfast.nexmark.source import now_us
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.log_follower import LoggedBatch

@@ -23,8 +23,8 @@ from typing import IO, Any, Final
 
 import pyspark
 
-from holdfast.api.errors import HoldfastError
 from holdfast.chaos.hosts import Hosts, make_hosts
+from holdfast.errors import HoldfastError
 from holdfast.shell.processes import die_with_parent, is_alive
 
 HOME: Final = os.path.dirname(pyspark.__file__)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.api.errors import AdviceError
+from holdfast.errors import AdviceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

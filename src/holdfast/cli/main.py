@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from holdfast.api.errors import HoldfastError, OptionError
 from holdfast.cli.advise import advise
 from holdfast.cli.bench import app as bench_app
 from holdfast.cli.interrupts import INTERRUPTED, Interrupts
 from holdfast.cli.settings import settings
 from holdfast.cli.simulate import simulate
+from holdfast.errors import HoldfastError, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

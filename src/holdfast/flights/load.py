@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from holdfast.api.errors import HoldfastError
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.errors import UnsupportedError
 from holdfast.api.windows import tumbling
+from holdfast.errors import UnsupportedError
 
 WINDOW = "10 seconds"
 KINDS: dict[str, tuple[str, ...]] = {

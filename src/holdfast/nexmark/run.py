@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.errors import DataflowError
 from holdfast.api.protections import Protection
+from holdfast.errors import DataflowError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import KINDS, build
 from holdfast.nexmark.source import NexmarkSource, counts_of, now_us

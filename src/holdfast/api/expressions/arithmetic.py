@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions.casts import coerce, rescaled
 from holdfast.api.expressions.types import (
     MAX_PRECISION,
@@ -27,6 +26,7 @@ from holdfast.api.expressions.values import (
     derived,
     per_row,
 )
+from holdfast.errors import DataflowError, UnsupportedError
 
 _KERNELS: dict[str, Callable[..., Column]] = {
     "+": pc.add_checked,

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.api.errors import UnsupportedError
 from holdfast.api.expressions import moments
 from holdfast.api.expressions.types import TIMESTAMP, as_decimal, name_of
 from holdfast.api.expressions.values import (
@@ -22,6 +21,7 @@ from holdfast.api.expressions.values import (
     derived,
     per_distinct,
 )
+from holdfast.errors import UnsupportedError
 
 Kernel = tuple[Callable[[Column], Column], bool]
 """From a column to a column, and whether it has a value for every value."""

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.columns import check_columns, quoted
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import arithmetic, casts, logic, moments
 from holdfast.api.expressions import parser as tree
 from holdfast.api.expressions.functions import FUNCTIONS, call, known
@@ -23,6 +22,7 @@ from holdfast.api.expressions.values import (
     constant,
     derived,
 )
+from holdfast.errors import DataflowError, UnsupportedError
 
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 _ARITHMETIC = ("+", "-", "*", "/", "%", "DIV")

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions import logic, number_functions, text_functions, time_functions
 from holdfast.api.expressions.casts import cast
 from holdfast.api.expressions.parser import TypeName
 from holdfast.api.expressions.signatures import ANY, Function
 from holdfast.api.expressions.types import named
 from holdfast.api.expressions.values import Value
+from holdfast.errors import DataflowError, UnsupportedError
 
 
 def known(name: str) -> Function:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.api.errors import DataflowError
+from holdfast.errors import DataflowError
 
 _TOKENS = re.compile(
     r"""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.api.errors import DataflowError
 from holdfast.api.expressions.casts import coerce
 from holdfast.api.expressions.types import common_type, decimal_of, name_of
 from holdfast.api.expressions.values import (
@@ -21,6 +20,7 @@ from holdfast.api.expressions.values import (
     is_true,
     where,
 )
+from holdfast.errors import DataflowError
 
 _COMPARISONS: dict[str, Callable[..., Column]] = {
     "=": pc.equal,

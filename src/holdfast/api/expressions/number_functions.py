@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.api.errors import UnsupportedError
 from holdfast.api.expressions import arithmetic, logic
 from holdfast.api.expressions.casts import cast, coerce, rescaled
 from holdfast.api.expressions.signatures import (
@@ -29,6 +28,7 @@ from holdfast.api.expressions.values import (
     derived_from_all,
     per_row,
 )
+from holdfast.errors import UnsupportedError
 
 
 def _abs(args: Sequence[Value], text: str) -> Value:

@@ -21,8 +21,8 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions.lexer import Token, tokens_of
+from holdfast.errors import DataflowError, UnsupportedError
 
 DEPTH_MAX = 100
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions.casts import coerce
 from holdfast.api.expressions.types import TIMESTAMP, is_number, is_time, name_of
 from holdfast.api.expressions.values import Column, Value, derived, per_distinct, per_row
+from holdfast.errors import DataflowError, UnsupportedError
 
 Build = Callable[[Sequence[Value], str], Value]
 ANY = 64

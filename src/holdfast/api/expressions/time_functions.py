@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.api.errors import UnsupportedError
 from holdfast.api.expressions import arithmetic, calendar, moments
 from holdfast.api.expressions.casts import divided_down, timestamps
 from holdfast.api.expressions.signatures import (
@@ -24,6 +23,7 @@ from holdfast.api.expressions.signatures import (
 )
 from holdfast.api.expressions.types import TIMESTAMP
 from holdfast.api.expressions.values import EvaluationError, Value, derived, per_distinct
+from holdfast.errors import UnsupportedError
 
 _UNITS = {
     **dict.fromkeys(("year", "yyyy", "yy"), "year"),

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from holdfast.api.errors import DataflowError, UnsupportedError
 from holdfast.api.expressions.parser import TypeName
 from holdfast.api.expressions.values import Value
+from holdfast.errors import DataflowError, UnsupportedError
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 MAX_PRECISION = 38

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import xxhash
 
 from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.errors import OptionError
 from holdfast.core.chunks.homes import destination
+from holdfast.errors import OptionError
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.stores.chunks.data_node_task import DataNodeSpec, run_data_node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.api.errors import HoldfastError
+from holdfast.errors import HoldfastError
 
 
 class StorageError(HoldfastError):

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from holdfast.api.errors import OptionError
+from holdfast.errors import OptionError
 from holdfast.shell.storage.errors import PlaceForbidden, StorageError
 
 _LOG = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ from typing import Final
 import pyarrow as pa
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.errors import DataflowError
 from holdfast.api.operators import STATEFUL
 from holdfast.api.windows import CountWindow, Window, counting, sliding, tumbling
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.model.tuples import EARLIEST_US, LATEST_US
+from holdfast.errors import DataflowError
 from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import (
     CommittedRecording,

@@ -1,0 +1,61 @@
+"""Notes: what a node says to the receiver of a stream at a place in that stream.
+
+A note stands before a tuple id. The receiver takes it when it has processed everything before that
+id and nothing from there on, whenever it arrives and however often it is sent. So notes are
+numbered, kept and sent again together with the tuples behind them. Several may stand before one id;
+their numbers say in which order.
+
+A family of protocols has kinds of its own; all of them are values, compared by what they say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class StreamNote:
+    """What is said. Subclasses are frozen dataclasses, one for each kind."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMarker(StreamNote):
+    """What stands before it belongs to the checkpoints of a round, what follows does not.
+
+    Attributes:
+        round: Which round; rounds count up, over all lives of the coordinator.
+    """
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointIndex(StreamNote):
+    """The sender's newest checkpoint has this index; one that is behind cuts first. [BCS]
+
+    Attributes:
+        index: Counts up along every chain of messages.
+    """
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointClocks(StreamNote):
+    """What a sender knows of the checkpoints of all members of its scope. [CheckMate §III-C, HMNR]
+
+    It holds for every tuple behind it, up to the next one.
+
+    Attributes:
+        clock: The sender's Lamport clock, which moves with checkpoints.
+        checkpoints: Per member the newest checkpoint that the sender knows of.
+        taken: Per member whether a Z-path leads from that checkpoint to the sender with another
+            checkpoint in it. A bit per member, the first one lowest.
+        greater: Per member whether the sender's clock may be greater than the member's. Bits, too.
+    """
+
+    clock: int
+    checkpoints: tuple[int, ...]
+    taken: int
+    greater: int

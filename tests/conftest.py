@@ -9,8 +9,8 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from holdfast.api.session import session
 from holdfast.chaos.kafka_broker import KafkaBroker, NoBroker, kafka_broker
+from holdfast.driver.session import session
 
 settings.register_profile("untimed", deadline=None)  # How long an example takes, is no matter.
 settings.load_profile("untimed")

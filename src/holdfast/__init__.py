@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Stream
     from holdfast.api.embedded_store import EmbeddedStore
-    from holdfast.api.listeners import queries
     from holdfast.api.protections import (
         ActiveStandby,
         Amnesia,
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
         Unprotected,
         UpstreamBackup,
     )
-    from holdfast.api.query import Query
-    from holdfast.api.security import InsecureClusterWarning
-    from holdfast.api.session import register, session
     from holdfast.api.windows import counting, sliding, tumbling
+    from holdfast.driver.listeners import queries
+    from holdfast.driver.query import Query
+    from holdfast.driver.security import InsecureClusterWarning
+    from holdfast.driver.session import register, session
     from holdfast.errors import (
         DataflowError,
         HoldfastError,
@@ -86,7 +86,7 @@ _HOMES = {
         "RescalingError",
         "UnsupportedError",
     ),
-    "api.listeners": ("queries",),
+    "driver.listeners": ("queries",),
     "api.protections": (
         "ActiveStandby",
         "Amnesia",
@@ -96,9 +96,9 @@ _HOMES = {
         "Unprotected",
         "UpstreamBackup",
     ),
-    "api.query": ("Query",),
-    "api.security": ("InsecureClusterWarning",),
-    "api.session": ("register", "session"),
+    "driver.query": ("Query",),
+    "driver.security": ("InsecureClusterWarning",),
+    "driver.session": ("register", "session"),
     "api.windows": ("counting", "sliding", "tumbling"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -62,7 +62,7 @@ def _computed(spark: SparkSession, text: str) -> tuple[str | None, list[str] | N
 
 def main() -> None:
     """Ask Spark for everything and write the file."""
-    from holdfast.api.session import session
+    from holdfast.driver.session import session
 
     spark = session("documented examples")
     entries = []

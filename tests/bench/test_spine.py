@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import session
 from holdfast.bench import spine
 from holdfast.bench.running import BenchFailed
+from holdfast.driver import session
 
 
 def test_an_experiment_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

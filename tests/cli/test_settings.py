@@ -4,9 +4,9 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from holdfast.api.options import OPTIONS
 from holdfast.cli.main import app
 from holdfast.cli.settings import page
+from holdfast.driver.options import OPTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 

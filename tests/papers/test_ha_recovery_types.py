@@ -18,13 +18,13 @@ import pyarrow as pa
 import pytest
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.description import explained
-from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.windows import tumbling
 from holdfast.core.haunit import events
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.model.ids import NodeId
 from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.driver.description import explained
+from holdfast.planning.plan import Plan, plan_dataflow
 from holdfast.sim.checkers import Checker, Fencing, Kept, Trimming
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import Fault

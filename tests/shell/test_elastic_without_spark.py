@@ -10,7 +10,7 @@ from without_spark import without_spark
 
 import holdfast as hf
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.query import Query
+from holdfast.driver.query import Query
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestMeta
 from holdfast.shell.storage.logs import open_reader

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api.description import claim
-from holdfast.api.rescaling import described, instances_in, with_instances
 from holdfast.core.model.ids import Incarnation
 from holdfast.core.queues.committed_id import GoOn, next_of
+from holdfast.driver.description import claim
+from holdfast.driver.rescaling import described, instances_in, with_instances
 from holdfast.errors import DataflowChangedError
 from holdfast.shell.kafka.sink import _made_up
 from holdfast.shell.spark.journal import Journal, read_entries

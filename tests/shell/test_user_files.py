@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.originals import check_input
-from holdfast.api.user_files import default_name, files_source
 from holdfast.core.queues.file_discovery import ListedFile
+from holdfast.driver.originals import check_input
+from holdfast.driver.user_files import default_name, files_source
 from holdfast.errors import DataflowError
 from holdfast.shell.sources import file_recorder
 from holdfast.shell.sources.file_recorder import FileRecorder

@@ -15,7 +15,6 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
-from holdfast.api import planning
 from holdfast.core.coordinator import coordinator as coordinator_module
 from holdfast.core.haunit import events
 from holdfast.core.haunit import node as node_module
@@ -37,6 +36,7 @@ from holdfast.core.queues.output_queue import Cursor
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.wire import journal_volumes
+from holdfast.planning import plan as planning
 from holdfast.sim import process as process_module
 from holdfast.sim import world as world_module
 from holdfast.sim.disk import SimulatedLog

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.planning import plan_dataflow
 from holdfast.api.windows import counting, sliding, tumbling
 from holdfast.core.haunit.plan import NodeLimits
+from holdfast.planning.plan import plan_dataflow
 from holdfast.sim.workload.base import Recording
 from holdfast.sim.workload.oracle import TimedRow
 from holdfast.sim.world import Conditions, World

@@ -10,12 +10,12 @@ import pytest
 from mutants import Mutant
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.planning import plan_dataflow
 from holdfast.api.windows import tumbling
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.plan import NodeLimits, Standby, UnitProtection
 from holdfast.core.haunit.rounds import Rounds
 from holdfast.core.model.ids import NodeId, StreamId
+from holdfast.planning.plan import plan_dataflow
 from holdfast.sim.checkers import Violation, all_checkers
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import Fault

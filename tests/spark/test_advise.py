@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.api import query as query_module
-from holdfast.api.advice import Advice, refusals
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.measurements import Measurements
 from holdfast.api.protections import Checkpointed, Protections
+from holdfast.driver import query as query_module
+from holdfast.driver.advice import Advice, refusals
+from holdfast.driver.measurements import Measurements
 from holdfast.nexmark.run import NexmarkRun
 
 FLOW = """
@@ -84,7 +84,7 @@ def test_a_running_query_is_measured_and_leaves_what_it_was_like(
 
 def advice_when_measured(query: object) -> Advice:
     """As soon as all of it has been measured, within a minute."""
-    from holdfast.api.query import Query
+    from holdfast.driver.query import Query
     from holdfast.errors import AdviceError
 
     assert isinstance(query, Query)

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from test_protocol import EVENTS, has_put_in, nexmark, wait_for
 
 from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.inspection import Inspection
 from holdfast.api.protections import Checkpointed
-from holdfast.api.query import Query
 from holdfast.chaos.tap import Tap
+from holdfast.driver.inspection import Inspection
+from holdfast.driver.query import Query
 from holdfast.errors import DataflowChangedError, InspectionError
 from holdfast.nexmark.source import now_us
 
@@ -71,7 +71,7 @@ import sys
 sys.path.insert(0, {tests!r})
 from test_checkpointed import OFTEN
 from test_protocol import MOST, nexmark
-from holdfast.api.session import session
+from holdfast.driver.session import session
 from holdfast.chaos.tap import Tap
 query = nexmark("q12", {origin}, tap=Tap({tap!r}, MOST)).start(
     session("driver"), checkpointLocation={location!r}, protection=OFTEN

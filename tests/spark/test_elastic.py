@@ -11,11 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.description import claim
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
-from holdfast.api.query import Query
-from holdfast.api.rescaling import (
+from holdfast.api.windows import counting, tumbling
+from holdfast.driver.description import claim
+from holdfast.driver.query import Query
+from holdfast.driver.rescaling import (
     Rescaling,
     described,
     instances_decided,
@@ -23,7 +24,6 @@ from holdfast.api.rescaling import (
     settle,
     with_instances,
 )
-from holdfast.api.windows import counting, tumbling
 from holdfast.errors import RescalingError
 from holdfast.shell.storage.errors import StorageError
 

@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.protections import ActiveStandby, PassiveStandby, Protection
-from holdfast.api.query import _check_session
-from holdfast.api.schemas import schema_from_ddl, schema_from_spark
-from holdfast.api.security import InsecureClusterWarning
 from holdfast.api.windows import tumbling
+from holdfast.driver.query import _check_session
+from holdfast.driver.schemas import schema_from_ddl, schema_from_spark
+from holdfast.driver.security import InsecureClusterWarning
 from holdfast.errors import (
     DataflowChangedError,
     DataflowError,

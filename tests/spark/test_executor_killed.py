@@ -14,7 +14,7 @@ import json, os, signal, sys, time
 os.environ["PYSPARK_PYTHON"] = sys.executable
 sys.path.insert(0, {tests!r})
 from pyspark.sql import SparkSession
-from holdfast.api.session import LOCAL_SETTINGS, SETTINGS
+from holdfast.driver.session import LOCAL_SETTINGS, SETTINGS
 from holdfast.nexmark.source import now_us
 from test_protocol import nexmark
 

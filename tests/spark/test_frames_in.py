@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.query import Query
 from holdfast.api.windows import tumbling
+from holdfast.driver.query import Query
 from holdfast.errors import (
     DataflowChangedError,
     DataflowError,

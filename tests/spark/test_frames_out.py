@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.protections import Checkpointed
-from holdfast.api.session import register
 from holdfast.api.windows import tumbling
+from holdfast.driver.session import register
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.api.inspection import Inspection
 from holdfast.bench.hdfs import one
 from holdfast.chaos.hdfs_cluster import hdfs_cluster
+from holdfast.driver.inspection import Inspection
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ from kafka_topics import produce, rows, tuple_ids
 
 import holdfast as hf
 from holdfast.api.protections import Protection
-from holdfast.api.query import Query
 from holdfast.chaos.kafka_broker import KafkaBroker
+from holdfast.driver.query import Query
 from holdfast.errors import DataflowError, QueryFailedError, UnsupportedError
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
-from holdfast.api.query import Query
 from holdfast.api.windows import counting, sliding, tumbling
+from holdfast.driver.query import Query
 from holdfast.errors import UnsupportedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource, now_us

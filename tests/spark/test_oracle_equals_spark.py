@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.api.batch_twin import to_dataframe
+from holdfast.driver.batch_twin import to_dataframe
 from holdfast.sim.seeds import Run
 from holdfast.sim.workload.base import Workload
 from holdfast.sim.workload.known import KNOWN, known_workload

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.api.batch_twin import verify
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.query import Query
 from holdfast.api.windows import counting, tumbling
+from holdfast.driver.batch_twin import verify
+from holdfast.driver.query import Query
 
 pytestmark = pytest.mark.slow
 ROWS = 2_000

@@ -13,9 +13,9 @@ from killed_driver import kill_when_journalled
 from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.query import Query
 from holdfast.api.windows import sliding, tumbling
 from holdfast.chaos.tap import Tap
+from holdfast.driver.query import Query
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource, now_us
@@ -139,7 +139,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_protocol import MOST, nexmark
-from holdfast.api.session import session
+from holdfast.driver.session import session
 from holdfast.chaos.tap import Tap
 query = nexmark("q12", {origin}, tap=Tap({tap!r}, MOST)).start(
     session("driver"), checkpointLocation={location!r}

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.query import Query
+from holdfast.driver.query import Query
 from holdfast.shell.storage.errors import StorageError
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def test_nothing_is_recorded_before_the_driver_has_its_epoch(
     def refuse(folder: str) -> None:
         raise StorageError("another driver has begun")
 
-    monkeypatch.setattr("holdfast.api.query.Journal", refuse)
+    monkeypatch.setattr("holdfast.driver.query.Journal", refuse)
     with pytest.raises(StorageError, match="another driver"):
         started(spark, numbers(spark, 10), tmp_path / "q")
     assert not (tmp_path / "q" / "ingest").exists()

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import holdfast as hf
-from holdfast.api.inspection import Inspection
+from holdfast.driver.inspection import Inspection
 from holdfast.errors import DataflowChangedError
 from holdfast.shell.spark.journal import Journal
 
@@ -85,7 +85,7 @@ sys.path.insert(0, {tests!r})
 import fsspec
 from test_protocol import nexmark, wait_for
 from holdfast.api.protections import Checkpointed
-from holdfast.api.session import session
+from holdfast.driver.session import session
 from holdfast.nexmark.source import now_us
 
 system = fsspec.filesystem("s3")

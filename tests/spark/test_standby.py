@@ -22,9 +22,9 @@ from holdfast.api.protections import (
     Protection,
     UpstreamBackup,
 )
-from holdfast.api.query import Query
 from holdfast.api.windows import tumbling
 from holdfast.chaos.tap import Tap
+from holdfast.driver.query import Query
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource, now_us
 
@@ -153,7 +153,7 @@ import sys
 sys.path.insert(0, {tests!r})
 from test_protocol import MOST, nexmark
 from holdfast import {protection}
-from holdfast.api.session import session
+from holdfast.driver.session import session
 from holdfast.chaos.tap import Tap
 from holdfast.nexmark.source import now_us
 spark = session("driver")

@@ -141,7 +141,7 @@ logging.basicConfig(level=logging.DEBUG, filename=sys.argv[2])
 sys.path.insert(0, {tests!r})
 import test_under_attack as t
 import holdfast as hf
-from holdfast.api.session import SETTINGS, session
+from holdfast.driver.session import SETTINGS, session
 from holdfast.bench.feed import Feed
 
 folder = sys.argv[1]

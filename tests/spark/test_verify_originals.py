@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.originals import InputCheck
-from holdfast.api.query import Query
+from holdfast.driver.originals import InputCheck
+from holdfast.driver.query import Query
 from holdfast.errors import OptionError
 from holdfast.shell.storage import ingest_log
 

@@ -1,1 +1,1 @@
-"""What an application writes: dataflows, expressions, protections; and what it gets back."""
+"""The language: what an application writes, dataflows, expressions, protections."""

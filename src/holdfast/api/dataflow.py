@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from holdfast.api.kafka import KafkaSink
     from holdfast.api.protections import Protection
-    from holdfast.api.query import Query
+    from holdfast.driver.kafka import KafkaSink
+    from holdfast.driver.query import Query
 
 _AGGREGATE = re.compile(r"^\s*(\w+)\s*\((.*)\)\s*(?:\s[aA][sS]\s+`?(\w+)`?)?\s*$", re.DOTALL)
 _WINDOWED_JOINS = {"final": "window_join", "changes": "running_join"}
@@ -59,7 +59,7 @@ class Step:
         unit: The HA unit it belongs to.
         schema: Attributes of its output, without the time column.
         inputs: The steps it reads.
-        settings: What its kind needs; see planning.py.
+        settings: What its kind needs; see planning/plan.py.
     """
 
     kind: str
@@ -370,7 +370,7 @@ class Stream:
                 some; unique in the Kafka cluster. By default one is made up for the location.
             options: More settings of librdkafka, e.g. for TLS and SASL.
         """
-        from holdfast.api.kafka import kafka_sink
+        from holdfast.driver.kafka import kafka_sink
 
         sink = kafka_sink(
             servers=servers,
@@ -470,8 +470,8 @@ class Dataflow:
             DataflowError: There is no such column, or none is named and none has a watermark.
             UnsupportedError: A column has a type that Holdfast does not carry.
         """
-        from holdfast.api.frames import frame_settings
-        from holdfast.api.schemas import schema_from_spark
+        from holdfast.driver.frames import frame_settings
+        from holdfast.driver.schemas import schema_from_spark
 
         schema = schema_from_spark(df.schema)
         settings = frame_settings(df, time, delay, ahead, trigger)
@@ -524,7 +524,7 @@ class Dataflow:
             DataflowError: An argument makes no sense, or there is neither a schema nor a file.
             UnsupportedError: A column has a type that Holdfast does not carry.
         """
-        from holdfast.api.user_files import default_name, files_source
+        from holdfast.driver.user_files import default_name, files_source
 
         source = files_source(
             path,
@@ -571,7 +571,7 @@ class Dataflow:
             unit: HA unit of the source and the stateless operators after it.
             partitions: Parallelism of that unit.
         """
-        from holdfast.api.schemas import schema_from
+        from holdfast.driver.schemas import schema_from
 
         settings = {"generator": generator, "partitions": partitions}
         return self._source(name, unit, schema_from(generator.schema), settings)
@@ -619,7 +619,7 @@ class Dataflow:
             partitions: Instances of that unit; instance i reads partition p if p % partitions = i.
             options: More settings of librdkafka, e.g. for TLS and SASL.
         """
-        from holdfast.api.kafka import DEAD_LETTER, IS_ALIVE, IS_DEAD, kafka_source
+        from holdfast.driver.kafka import DEAD_LETTER, IS_ALIVE, IS_DEAD, kafka_source
 
         source = kafka_source(
             servers=servers,
@@ -686,7 +686,7 @@ class Dataflow:
             parallelism: Instances of each stateful unit, for all or per unit.
             options: Settings `spark.holdfast.*`, over those of the session.
         """
-        from holdfast.api.query import start
+        from holdfast.driver.query import start
 
         return start(self, spark, checkpointLocation, protection, parallelism, options or {})
 
@@ -694,7 +694,7 @@ class Dataflow:
         self, spark: SparkSession, sink: str | None = None, *, checkpointLocation: str
     ) -> DataFrame:
         """The batch twin: the same dataflow as a Spark SQL query over the recorded inputs."""
-        from holdfast.api.batch_twin import to_dataframe
+        from holdfast.driver.batch_twin import to_dataframe
 
         return to_dataframe(self, spark, self.sink_name(sink), checkpointLocation)
 

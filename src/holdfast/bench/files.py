@@ -46,7 +46,7 @@ once before. Medians.
 
 def run(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
     """Every query on both systems in turn."""
-    from holdfast.api.session import session
+    from holdfast.driver.session import session
 
     use_cores()
     results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes), "queries": {}}

@@ -34,7 +34,7 @@ from holdfast.nexmark.source import NexmarkSource, now_us
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.api.query import Query
+    from holdfast.driver.query import Query
 
 RATE: Final = 10_000
 """Tuples per second of the runs at a steady rate, but where the rate is what grows."""
@@ -111,7 +111,7 @@ def run(
     keep: Callable[[dict[str, Any]], None] = lambda results: None,
 ) -> dict[str, Any]:
     """Measure; the keys of the result are those of the experiments, with a list of points each."""
-    from holdfast.api.session import session
+    from holdfast.driver.session import session
 
     use_cores()
     began_s = time.monotonic()

@@ -28,7 +28,7 @@ from holdfast.shell.stores.webhdfs import WebHdfsStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.api.query import Query
+    from holdfast.driver.query import Query
 
 _INTRODUCTION: Final = """\
 # HDFS: a data node killed while a checkpoint is being written
@@ -54,7 +54,7 @@ def run(runs: int, say: Callable[[str], None]) -> dict[str, Any]:
     Raises:
         HdfsUnavailable: The machine has no HDFS and no Maven.
     """
-    from holdfast.api.session import session
+    from holdfast.driver.session import session
 
     results: list[dict[str, Any]] = []
     began_s = time.monotonic()

@@ -21,10 +21,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.session import session
 from holdfast.api.windows import tumbling
 from holdfast.bench.report import write_page
 from holdfast.chaos.kafka_broker import VERSION, KafkaBroker, kafka_broker
+from holdfast.driver.session import session
 from holdfast.shell.kafka.client import library
 
 if TYPE_CHECKING:

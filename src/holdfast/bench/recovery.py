@@ -33,7 +33,7 @@ from holdfast.shell.storage.stream_log import StreamLogReader
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.api.query import Query
+    from holdfast.driver.query import Query
 
 STATE_BYTES = 10_000_000
 FEEDER = "ingest"

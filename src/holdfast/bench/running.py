@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.api.query import Query
+    from holdfast.driver.query import Query
 
 _LOOK_INTERVAL_S = 0.02
 

@@ -24,7 +24,7 @@ from holdfast.chaos.attacks import PEERS, STRANGERS, Attacker, Target, shares, w
 from holdfast.chaos.frame_material import targets_of
 
 if TYPE_CHECKING:
-    from holdfast.api.query import Query
+    from holdfast.driver.query import Query
 
 _INTRODUCTION: Final = """\
 # Strangers and bad frames against a running query
@@ -68,7 +68,7 @@ def run(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
     Raises:
         BenchFailed: The query ended before the attack did.
     """
-    from holdfast.api.session import session
+    from holdfast.driver.session import session
 
     spark = session("holdfast-security")
     try:

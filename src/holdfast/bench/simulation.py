@@ -55,7 +55,7 @@ def run(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _real(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
-    from holdfast.api.session import session
+    from holdfast.driver.session import session
 
     seeds: list[int] = []
     planned = 0

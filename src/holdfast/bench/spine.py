@@ -93,7 +93,7 @@ def run(wanted: tuple[str, ...], sizes: SpineSizes, say: Say) -> dict[str, Any]:
         `machine`, `experiments` (how each was run), `targets`, one entry per experiment, and in
         `failed` the reasons of those that did not end in time, fit for JSON.
     """
-    from holdfast.api.session import session
+    from holdfast.driver.session import session
 
     use_cores()
     failed: dict[str, str] = {}

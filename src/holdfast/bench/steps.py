@@ -19,7 +19,6 @@ import numpy as np
 import zmq
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.planning import plan_dataflow
 from holdfast.bench.inputs import LogInput, record
 from holdfast.bench.report import table, write_page
 from holdfast.bench.spine import machine
@@ -32,6 +31,7 @@ from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.wire import frames, log_records
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
+from holdfast.planning.plan import plan_dataflow
 from holdfast.shell.sources.base import SourceRows
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage.stream_log import StreamLogWriter

@@ -24,8 +24,8 @@ from holdfast.api.protections import (
     Protection,
     UpstreamBackup,
 )
-from holdfast.api.session import session
 from holdfast.chaos.standalone import DISK_VARIABLE
+from holdfast.driver.session import session
 from holdfast.nexmark.run import NexmarkRun
 from holdfast.nexmark.source import counts_of
 from holdfast.shell.processes import die_with_parent
@@ -33,7 +33,7 @@ from holdfast.shell.processes import die_with_parent
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.api.query import Query
+    from holdfast.driver.query import Query
 
 STATUS: Final = "status.json"
 END: Final = "end"

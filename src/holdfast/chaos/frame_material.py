@@ -23,9 +23,9 @@ from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.wire import chunk_words, frames
 
 if TYPE_CHECKING:
-    from holdfast.api.query import Query
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.wire.messages import NodeMessage
+    from holdfast.driver.query import Query
     from holdfast.shell.spark.launch import Cluster
     from holdfast.sim.draw import Draw
 

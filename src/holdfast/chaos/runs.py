@@ -32,7 +32,7 @@ from holdfast.sim.draw import Draw
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.api.query import Query
+    from holdfast.driver.query import Query
 
 KINDS: Final = {
     "kill": "SIGKILL to a node",

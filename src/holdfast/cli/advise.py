@@ -21,9 +21,9 @@ from holdfast.errors import AdviceError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.api.advice import Advice, Option, UnitAdvice
     from holdfast.api.dataflow import Dataflow
-    from holdfast.api.measurements import Measurements
+    from holdfast.driver.advice import Advice, Option, UnitAdvice
+    from holdfast.driver.measurements import Measurements
 
 _SLOTS = 16
 _POLL_S = 0.05
@@ -59,8 +59,8 @@ def advise(
 
     Exit code 1 when for some unit none is.
     """
-    from holdfast.api.advice import Objectives
-    from holdfast.api.advice import advise as give_advice
+    from holdfast.driver.advice import Objectives
+    from holdfast.driver.advice import advise as give_advice
 
     objectives = Objectives(recovery_ms, delay_ms, overhead_percent, guarantee)
     measured = _measured(target, seconds, rate, parallelism)
@@ -76,7 +76,7 @@ def advise(
 
 
 def _measured(target: str, seconds: float, rate: float, parallelism: int) -> Measurements:
-    from holdfast.api.measurements import Measurements
+    from holdfast.driver.measurements import Measurements
     from holdfast.nexmark.queries import KINDS
 
     if seconds <= 0 or rate <= 0:
@@ -93,7 +93,7 @@ def _measured(target: str, seconds: float, rate: float, parallelism: int) -> Mea
 
 def _run(build: Any, seconds: float, parallelism: int) -> Measurements:
     """Run a dataflow for a while at a location of its own."""
-    from holdfast.api.session import session
+    from holdfast.driver.session import session
 
     spark = session("holdfast-advise", slots=max(_SLOTS, 4 * parallelism + 2))
     with tempfile.TemporaryDirectory(prefix="holdfast-advise-") as location:

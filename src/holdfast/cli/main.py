@@ -49,8 +49,8 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """A year of flights through Spark and Holdfast, with a node killed in the middle."""
-    from holdfast.api.session import session
     from holdfast.cli import views
+    from holdfast.driver.session import session
     from holdfast.flights.demo import Demo
 
     interrupts = Interrupts()
@@ -127,7 +127,7 @@ def nexmark(
 ) -> None:
     """Run a NexMark query, kill nodes if wanted, compare with Spark SQL."""
     from holdfast.api.protections import parse_protection
-    from holdfast.api.session import session
+    from holdfast.driver.session import session
     from holdfast.nexmark.queries import KINDS
     from holdfast.nexmark.run import Kill, NexmarkRun, run_nexmark
     from holdfast.nexmark.source import counts_of
@@ -192,9 +192,9 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """List the checkpoints of a query, or show the state that the newest ones hold."""
-    from holdfast.api.inspection import Inspection
     from holdfast.api.protections import Checkpointed
     from holdfast.cli import views
+    from holdfast.driver.inspection import Inspection
 
     spec = None if store is None else Checkpointed(store=store).store_spec(location)
     inspection = Inspection(location, spec)

@@ -53,8 +53,8 @@ start in a fraction of a second.
 
 def page() -> str:
     """The page."""
-    from holdfast.api.options import OPTIONS, PREFIX
-    from holdfast.api.session import SETTINGS
+    from holdfast.driver.options import OPTIONS, PREFIX
+    from holdfast.driver.session import SETTINGS
     from holdfast.shell.spark.data_source import READ_OPTIONS, WRITE_OPTIONS
 
     settings = [

@@ -167,8 +167,8 @@ def _many(runs: list[Run], processes: int | None) -> Summary:
 
 
 def _for_real(seeds: range, *, as_json: bool) -> int:
-    from holdfast.api.session import session
     from holdfast.chaos.runs import RealOutcome, execute_all
+    from holdfast.driver.session import session
 
     def say(outcome: RealOutcome) -> None:
         run = outcome.run

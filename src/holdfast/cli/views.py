@@ -12,8 +12,8 @@ from rich.text import Text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.api.inspection import CheckpointInfo
-    from holdfast.api.query import Query
+    from holdfast.driver.inspection import CheckpointInfo
+    from holdfast.driver.query import Query
     from holdfast.flights.demo import DemoResult
 
 

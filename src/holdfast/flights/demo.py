@@ -16,9 +16,9 @@ from holdfast.flights.dataflow import WEATHER, build
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from holdfast.api.batch_twin import Verification
     from holdfast.api.dataflow import Dataflow, Stream
-    from holdfast.api.query import Query
+    from holdfast.driver.batch_twin import Verification
+    from holdfast.driver.query import Query
 
 YEAR_S = 365 * 86_400
 KILLED = "conditions[0]"

@@ -18,7 +18,7 @@ from holdfast.nexmark.source import NexmarkSource, counts_of, now_us
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.api.query import Query
+    from holdfast.driver.query import Query
 
 _START_ALLOWANCE_US = 2_000_000
 _KILL = re.compile(r"^([\w.-]+)(\[\d+\])?@(\d+(?:\.\d+)?)s$")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.planning import plan_dataflow
 from holdfast.api.windows import tumbling
 from holdfast.core.haunit.plan import NodeLimits
+from holdfast.planning.plan import plan_dataflow
 from holdfast.sim.checkers import Fencing, Tape, Trimming
 from holdfast.sim.workload.base import Recording
 from holdfast.sim.workload.oracle import TimedRow

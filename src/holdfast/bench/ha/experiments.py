@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.planning import plan_dataflow
 from holdfast.api.windows import sliding
 from holdfast.bench.ha import paper
 from holdfast.bench.ha.paper import PaperQuery
 from holdfast.bench.ha.world import ExperimentWorld, Measured
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.planning.plan import plan_dataflow
 from holdfast.sim.workload.base import Recording
 from holdfast.sim.workload.oracle import TimedRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.api.planning import Plan
     from holdfast.core.model.ids import StreamId
+    from holdfast.planning.plan import Plan
     from holdfast.sim.workload.source import SimulatedSource
 
 _SCHEMA: Final = pa.schema([("value", pa.int64())])

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.api.session import session
 from holdfast.bench.ha import experiments, paper, plots, spark_costs, spark_kills
 from holdfast.bench.ha.paper import PaperQuery
 from holdfast.bench.ha.spark_kills import Kills
@@ -22,6 +21,7 @@ from holdfast.core.recovery.cost_model import (
     Variant,
     predict,
 )
+from holdfast.driver.session import session
 
 SIMULATED: Final = experiments.EXPERIMENTS
 ON_SPARK: Final = ("kills", "bytes", "handovers")

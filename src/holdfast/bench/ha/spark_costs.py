@@ -21,7 +21,7 @@ from holdfast.core.model.ids import NodeId
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.api.query import Query
+    from holdfast.driver.query import Query
 
 _PROTECTIONS: Final[dict[str, Protection]] = {
     "ActiveStandby": ActiveStandby(),

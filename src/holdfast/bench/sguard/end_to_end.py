@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
-from holdfast.api.query import Query
-from holdfast.api.session import session
 from holdfast.api.windows import tumbling
 from holdfast.bench.sguard.states import RECORD_BYTES, SCHEMA
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.driver.query import Query
+from holdfast.driver.session import session
 from holdfast.shell.sources.base import SourceReader, SourceRows
 from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader

@@ -86,7 +86,7 @@ ACK_INTERVALS_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class NodeLimits:
-    """Bounds and periods of a node, all settable as `spark.holdfast.*` (see api/options.py).
+    """Bounds and periods of a node, all settable as `spark.holdfast.*` (see driver/options.py).
 
     Attributes:
         input_queue_tuples: Most unprocessed tuples per input stream.

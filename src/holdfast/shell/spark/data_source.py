@@ -180,7 +180,7 @@ def _known(location: str) -> str:
 
 
 def _state(options: dict[str, str]) -> pa.Table:
-    from holdfast.api.inspection import Inspection
+    from holdfast.driver.inspection import Inspection
 
     return Inspection(options["path"]).state(options["state"])
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.api.planning import plan_dataflow, ports_read, units_of
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import with_time
 from holdfast.core.queues.lateness import CommitTimes, FileTimes
+from holdfast.planning.plan import plan_dataflow, ports_read, units_of
 from holdfast.sim.workload.oracle import Conserved, Expected, Oracle, TimedRow
 from holdfast.sim.workload.source import Arrival, SimulatedFile, SimulatedSource
 

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.planning import keys_read
 from holdfast.api.windows import CountWindow
+from holdfast.planning.plan import keys_read
 
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Step

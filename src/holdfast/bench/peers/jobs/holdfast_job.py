@@ -9,10 +9,10 @@ from contract import Job, read, say
 
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.protections import UpstreamBackup
-from holdfast.api.query import Query
-from holdfast.api.session import session
 from holdfast.bench.inputs import LogInput, first_read_s
 from holdfast.bench.throughput import last_written_s
+from holdfast.driver.query import Query
+from holdfast.driver.session import session
 from holdfast.nexmark.queries import build
 
 VICTIMS = ("join", "counts", "ingest")

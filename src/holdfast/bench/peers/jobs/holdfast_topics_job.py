@@ -9,8 +9,8 @@ from contract import BID_COLUMNS, Job, read, say
 
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.protections import UpstreamBackup
-from holdfast.api.session import session
 from holdfast.api.windows import tumbling
+from holdfast.driver.session import session
 
 
 def build(query: str, bids: Stream) -> Stream:

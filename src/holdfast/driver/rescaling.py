@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from holdfast.api.draining import Draining
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit.prepared import PreparedCheckpoint
 from holdfast.core.model.ids import BEGINNING_US, END_US, CheckpointId, Incarnation, NodeId
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.state.page_manager import PageManager
+from holdfast.driver.draining import Draining
 from holdfast.errors import RescalingError
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import JOURNAL_FOLDER, Journal, read_entries
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from holdfast.api.planning import Plan
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.operators.base import Operator
+    from holdfast.planning.plan import Plan
     from holdfast.shell.spark.launch import Cluster, NodeReport
     from holdfast.shell.stores.base import CheckpointStore, StoreSpec
 

@@ -17,8 +17,8 @@ from holdfast.shell.storage.small_files import decode_text
 
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow, Step
-    from holdfast.api.planning import Plan
     from holdfast.api.protections import Protections
+    from holdfast.planning.plan import Plan
 
 _PLACED = re.compile(r"^\w+ (\S+) in (\S+): \(", re.MULTILINE)
 """A step's line: its name, its unit."""

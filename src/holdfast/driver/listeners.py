@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.errors import OptionError
 
 if TYPE_CHECKING:
-    from holdfast.api.progress import Progress
-    from holdfast.api.query import Query
+    from holdfast.driver.progress import Progress
+    from holdfast.driver.query import Query
 
 _LOG = logging.getLogger(__name__)
 _METHODS: Final = ("onQueryStarted", "onQueryProgress", "onQueryIdle", "onQueryTerminated")

@@ -19,13 +19,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from holdfast.api.columns import quoted
 from holdfast.api.dead_letters import Evaluable, Failure
-from holdfast.api.originals import InputCheck, check_input
-from holdfast.api.planning import keys_read, ports_read, units_of
-from holdfast.api.resample_twin import resampled
 from holdfast.api.windows import CountWindow
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.driver.originals import InputCheck, check_input
+from holdfast.driver.resample_twin import resampled
 from holdfast.errors import OptionError, UnsupportedError
+from holdfast.planning.plan import keys_read, ports_read, units_of
 from holdfast.shell.kafka import positions
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.storage import ingest_log

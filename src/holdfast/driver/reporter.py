@@ -12,14 +12,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api import listeners as events
-from holdfast.api.listeners import Listeners, queries
+from holdfast.driver import listeners as events
+from holdfast.driver.listeners import Listeners, queries
 from holdfast.shell.spark.metrics_log import MetricsLog
 from holdfast.shell.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from holdfast.api.progress import Progress
-    from holdfast.api.query import Query
+    from holdfast.driver.progress import Progress
+    from holdfast.driver.query import Query
 
 _LOG = logging.getLogger(__name__)
 _LAST_WORD_S = 10.0

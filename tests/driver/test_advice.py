@@ -10,15 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.api.advice import Advice, Objectives, Option, UnitAdvice, advise, refusals
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.measurements import (
-    Measurements,
-    Observed,
-    UnitMeasurement,
-    measure,
-)
-from holdfast.api.planning import Plan, plan_dataflow, unit_class
 from holdfast.api.protections import (
     ActiveStandby,
     Amnesia,
@@ -33,9 +25,17 @@ from holdfast.cli.main import app
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.operators.base import OperatorClass
 from holdfast.core.wire.sealed_json import encode_sealed
+from holdfast.driver.advice import Advice, Objectives, Option, UnitAdvice, advise, refusals
+from holdfast.driver.measurements import (
+    Measurements,
+    Observed,
+    UnitMeasurement,
+    measure,
+)
 from holdfast.errors import AdviceError, DataflowError, UnsupportedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
+from holdfast.planning.plan import Plan, plan_dataflow, unit_class
 from holdfast.shell.storage.errors import FileDamaged
 
 COUNTS = UnitMeasurement(

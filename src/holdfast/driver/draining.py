@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.api.planning import Plan
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import NodeId
+    from holdfast.planning.plan import Plan
     from holdfast.shell.spark.launch import NodeReport
 
 _LOOK_INTERVAL_S: Final = 0.02

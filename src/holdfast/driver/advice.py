@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.api import protections
-from holdfast.api.measurements import Measurements, UnitMeasurement
-from holdfast.api.planning import units_of
 from holdfast.api.protections import Checkpointed, Protection, Protections
 from holdfast.core.operators.base import OperatorClass
 from holdfast.core.recovery.cost_model import (
@@ -31,7 +29,9 @@ from holdfast.core.recovery.cost_model import (
     Variant,
     predict,
 )
+from holdfast.driver.measurements import Measurements, UnitMeasurement
 from holdfast.errors import AdviceError, HoldfastError
+from holdfast.planning.plan import units_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from holdfast.api.schemas import is_supported, schema_from
 from holdfast.api.windows import duration_us
+from holdfast.driver.schemas import is_supported, schema_from
 from holdfast.errors import DataflowError
 from holdfast.shell.sources.file_recorder import FilesSource
 from holdfast.shell.storage.ingest_log import IngestMeta

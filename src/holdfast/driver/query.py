@@ -12,33 +12,32 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.advice import Advice, Objectives, refusals
-from holdfast.api.advice import advise as give_advice
-from holdfast.api.batch_twin import Verification
-from holdfast.api.batch_twin import verify as verify_sink
-from holdfast.api.description import claim, describe, explained
-from holdfast.api.draining import wait_until_drained
 from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.inspection import FILE_NAME as OPERATORS_FILE
-from holdfast.api.inspection import describe_operators
-from holdfast.api.kafka import check_topics
-from holdfast.api.measurements import Measurements, Observed, measure
-from holdfast.api.options import PREFIX, read_options
-from holdfast.api.planning import Plan, plan_dataflow
-from holdfast.api.progress import Heard, Progress, ProgressMaker, held_up_note, latency_of
 from holdfast.api.protections import Checkpointed, Protection, Protections
-from holdfast.api.reporter import Reporter
-from holdfast.api.rescaling import Rescaling, described, draining_plan, settle
-from holdfast.api.security import (
+from holdfast.core.coordinator.coordinator import CoordinatorLimits
+from holdfast.core.haunit.plan import NodeLimits, Standby
+from holdfast.core.model.ids import BEGINNING_US, NodeId
+from holdfast.driver.advice import Advice, Objectives, refusals
+from holdfast.driver.advice import advise as give_advice
+from holdfast.driver.batch_twin import Verification
+from holdfast.driver.batch_twin import verify as verify_sink
+from holdfast.driver.description import claim, describe, explained
+from holdfast.driver.draining import wait_until_drained
+from holdfast.driver.inspection import FILE_NAME as OPERATORS_FILE
+from holdfast.driver.inspection import describe_operators
+from holdfast.driver.kafka import check_topics
+from holdfast.driver.measurements import Measurements, Observed, measure
+from holdfast.driver.options import PREFIX, read_options
+from holdfast.driver.progress import Heard, Progress, ProgressMaker, held_up_note, latency_of
+from holdfast.driver.reporter import Reporter
+from holdfast.driver.rescaling import Rescaling, described, draining_plan, settle
+from holdfast.driver.security import (
     AUTHENTICATION,
     InsecureClusterWarning,
     Shortcoming,
     shortcomings,
 )
-from holdfast.api.slots import Slots, require_slots, slots_of
-from holdfast.core.coordinator.coordinator import CoordinatorLimits
-from holdfast.core.haunit.plan import NodeLimits, Standby
-from holdfast.core.model.ids import BEGINNING_US, NodeId
+from holdfast.driver.slots import Slots, require_slots, slots_of
 from holdfast.errors import (
     InsecureClusterError,
     NotEnoughHostsError,
@@ -47,6 +46,7 @@ from holdfast.errors import (
     RescalingError,
     UnsupportedError,
 )
+from holdfast.planning.plan import Plan, plan_dataflow
 from holdfast.shell.sources.file_recorder import FileRecorder
 from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.spark.chunk_cluster import ChunkCluster

@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.description import claim, describe
 from holdfast.api.operators import build_operator, is_arbitrary
-from holdfast.api.planning import Plan, UnitClass, plan_dataflow, unit_class
 from holdfast.api.protections import Protections
 from holdfast.api.windows import counting, tumbling
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
@@ -19,10 +17,12 @@ from holdfast.core.model.ids import END_US
 from holdfast.core.operators.base import OperatorClass, Rows
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
+from holdfast.driver.description import claim, describe
 from holdfast.errors import DataflowChangedError, DataflowError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource
+from holdfast.planning.plan import Plan, UnitClass, plan_dataflow, unit_class
 
 CHECKPOINTED = UnitProtection(checkpoints=CheckpointPlan(interval_ms=1_000))
 

@@ -19,10 +19,10 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
-    from holdfast.api.planning import Plan
     from holdfast.core.coordinator.held_up import HeldUp
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import NodeId, StreamId
+    from holdfast.planning.plan import Plan
     from holdfast.shell.spark.launch import NodeReport
 
 _RATE_SPAN_S: Final = 2.0

@@ -9,21 +9,21 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.api.planning import unit_class
 from holdfast.api.protections import Checkpointed
 from holdfast.core.operators.base import Operator
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.errors import AdviceError
+from holdfast.planning.plan import unit_class
 from holdfast.shell.storage.places import has_files, local_path, read_if_any, store_at
 from holdfast.shell.storage.small_files import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from holdfast.api.planning import Plan
     from holdfast.api.protections import Protection
     from holdfast.core.haunit.plan import NodePlan
+    from holdfast.planning.plan import Plan
 
 FILE_NAME: Final = "measurements.json"
 _FORMAT: Final = 2

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.draining import Draining
-from holdfast.api.listeners import Listeners, QueryManager
-from holdfast.api.planning import Plan
-from holdfast.api.progress import Heard, Progress, ProgressMaker, Rates, recovery_block
 from holdfast.core.model.ids import NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.driver.draining import Draining
+from holdfast.driver.listeners import Listeners, QueryManager
+from holdfast.driver.progress import Heard, Progress, ProgressMaker, Rates, recovery_block
 from holdfast.errors import OptionError
+from holdfast.planning.plan import Plan
 from holdfast.shell.spark.launch import NodeReport
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.api.options import OPTIONS, PREFIX, read_options
+from holdfast.driver.options import OPTIONS, PREFIX, read_options
 from holdfast.errors import OptionError
 
 

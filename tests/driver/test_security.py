@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.api.security import Shortcoming, shortcomings
+from holdfast.driver.security import Shortcoming, shortcomings
 
 SAFE = {
     "spark.authenticate": "true",

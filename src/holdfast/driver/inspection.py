@@ -37,9 +37,9 @@ from holdfast.shell.stores.file_system import FileSystemStoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
 
 if TYPE_CHECKING:
-    from holdfast.api.planning import Plan
     from holdfast.core.operators.base import Operator
     from holdfast.core.state.page_manager import PageManager
+    from holdfast.planning.plan import Plan
 
 FILE_NAME = "operators.json"
 _STATE_BYTES = 1 << 44

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.api.dead_letters import ERROR_COLUMN
-from holdfast.api.schemas import schema_from
 from holdfast.api.windows import duration_us
+from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError
 from holdfast.shell.kafka.client import (
     KafkaCluster,

@@ -27,7 +27,6 @@ from holdfast.api.operators import (
     is_arbitrary,
     settings_over,
 )
-from holdfast.api.partial_aggregates import with_partial_aggregates
 from holdfast.api.windows import CountWindow, Window
 from holdfast.core.haunit.plan import (
     InputSpec,
@@ -44,6 +43,7 @@ from holdfast.core.operators.union import Union
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
 from holdfast.errors import DataflowError
+from holdfast.planning.partial_aggregates import with_partial_aggregates
 from holdfast.shell.kafka.source import KafkaSourceSpec
 from holdfast.shell.sources.base import in_records
 from holdfast.shell.sources.log_source import LogSourceSpec

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.description import describe
-from holdfast.api.inspection import describe_operators
-from holdfast.api.planning import Plan, plan_dataflow
 from holdfast.api.protections import Protections
 from holdfast.api.windows import counting, sliding, tumbling
 from holdfast.core.haunit.plan import NodeLimits
 from holdfast.core.model.tuples import with_time
+from holdfast.driver.description import describe
+from holdfast.driver.inspection import describe_operators
+from holdfast.planning.plan import Plan, plan_dataflow
 from holdfast.shell.sources.log_source import LogSourceReader, LogSourceSpec
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import StorageError

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.api.listeners import queries
 from holdfast.core.haunit.plan import Standby
+from holdfast.driver.listeners import queries
 from holdfast.errors import NotEnoughSlotsError
 from holdfast.shell.spark.executors import wait_for_slots
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from holdfast.api.embedded_store import EmbeddedStore
-    from holdfast.api.planning import Plan
+    from holdfast.planning.plan import Plan
     from holdfast.shell.sources.recorder import Recorder
 
 

@@ -21,6 +21,7 @@ from holdfast.core.haunit import node as node_module
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
 from holdfast.core.operators import partial_aggregate
@@ -221,10 +222,9 @@ def _write_sinks_again(original: Any) -> Any:
 
 
 def _speak_while_replaying(original: Any) -> Any:
-    def process(self: Node, *arguments: Any) -> None:
-        was_silent, self._is_silent = self._is_silent, False
-        original(self, *arguments)
-        self._is_silent = was_silent
+    def process(self: OperatorNetwork, *arguments: Any, is_silent: bool) -> Any:
+        del is_silent
+        return original(self, *arguments, is_silent=False)
 
     return process
 
@@ -511,7 +511,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "releases too early": Mutant(SUnion, "release", _window_boundary_too_early),
     "writes sinks again": Mutant(HAOutput, "_open", _write_sinks_again),
-    "speaks while it replays": Mutant(Node, "_process", _speak_while_replaying),
+    "speaks while it replays": Mutant(OperatorNetwork, "process", _speak_while_replaying),
     "replays one too few": Mutant(Node, "_keep_before", _replay_one_too_few),
     "never subscribes again": Mutant(HAInput, "_subscribe", _never_subscribe_again),
     "ignores credit": Mutant(Cursor, "take_sendable", _ignore_credit),

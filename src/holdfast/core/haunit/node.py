@@ -39,13 +39,12 @@ an earlier incarnation, or meant for one, change nothing.
 
 Departures from [HA]: the paper maps *level-0* positions through cause() to level-1 ones, which
 survives one failure at a time. Here level-1 positions are mapped, so a tuple is kept until nothing
-derived from it is needed by anyone: any number of nodes may fail at the same time. And cause() is
-kept per round, not per tuple: the low watermarks of the whole node at one moment.
+derived from it is needed by anyone: any number of nodes may fail at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -88,11 +87,11 @@ from holdfast.core.haunit.events import (
 )
 from holdfast.core.haunit.ha_input import HAInput, Input
 from holdfast.core.haunit.ha_output import HAOutput
+from holdfast.core.haunit.operator_network import OperatorNetwork, Produced
 from holdfast.core.haunit.plan import (
     ACK_INTERVALS_MAX,
     Assignment,
     NodePlan,
-    OperatorSpec,
     Standby,
 )
 from holdfast.core.haunit.replica_link import ReplicaLink
@@ -100,9 +99,9 @@ from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.haunit.restoration import RestoredState
 from holdfast.core.haunit.rounds import Round, Rounds, RoundStart
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
-from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import END_US, NO_ID, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch
-from holdfast.core.operators.base import NOTHING, ArbitraryOperator, Operator, Output, Rows
+from holdfast.core.operators.base import Rows
 from holdfast.core.recovery.guarantee import Guarantee, StreamRebased
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
@@ -204,11 +203,11 @@ class Node:
         lost_from = point.needed_from
         if not plan.is_replayed:
             point = RestartPoint(point.sequence)
-        self._pages = PageManager(limits.page_bytes, limits.state_bytes)
+        pages = PageManager(limits.page_bytes, limits.state_bytes)
         outputs: dict[StreamId, tuple[TupleBatch, ...]] = {}
         newest = point.sequence
         if restored is not None:
-            point, self._pages, outputs = restored.point, restored.pages, restored.outputs
+            point, pages, outputs = restored.point, restored.pages, restored.outputs
             newest = restored.newest_sequence
         self._point = point  # where the incarnation begins
         self.is_secondary = is_secondary = assignment.is_secondary
@@ -222,9 +221,7 @@ class Node:
             is_at_cut=is_at_cut,
             lost_from=lost_from,
         )
-        self._operators = [spec.build(self._pages) for spec in plan.operators]
-        self._feeds_state = _feeding_state(plan, self._operators)  # of another operator
-        self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
+        self._network = OperatorNetwork(plan, pages)
         self._outputs = HAOutput(
             plan,
             self.incarnation,
@@ -233,12 +230,11 @@ class Node:
             outputs,
             is_secondary=is_secondary,
             is_rebased=self._is_rebased(),
-            has_own_time=any(operator.sets_time for operator in self._arbitrary),
+            has_own_time=self._network.has_own_time,
         )
         self._replica = ReplicaLink(plan)
-        self._is_woken = False  # an arbitrary operator's time has come
         self._rounds: Rounds | None = None
-        if self._arbitrary or plan.merges_by_arrival:
+        if self._network.is_arbitrary or plan.merges_by_arrival:
             is_rerun = plan.keeps_rounds and plan.checkpoints is None
             self._rounds = Rounds(
                 self._round_of(point),
@@ -246,16 +242,12 @@ class Node:
                 replayed_from=self._round_of(point.oldest()) if is_rerun else None,
             )
             self._inputs.make_room(self._rounds.decided_before)
-        self._pages.recovered()
-        self._boundary_us = BEGINNING_US  # what the operators have acted on
         self._chkpt_mngr: ChkptMngr | None = None
-        self._deltas = DeltaSender(plan, self._pages)
+        self._deltas = DeltaSender(plan, pages)
         kept = 1
         if plan.checkpoints is not None:
             kept = plan.checkpoints.kept
-            self._chkpt_mngr = ChkptMngr(
-                plan, plan.checkpoints, self.incarnation, self._pages, restored
-            )
+            self._chkpt_mngr = ChkptMngr(plan, plan.checkpoints, self.incarnation, pages, restored)
         self._points = RestartPoints(newest, kept, point.candidates())
         self._is_dirty = False  # a round ran since the last restart point was noted
         # No cut before that of the former primary is noted: its point is durable already.
@@ -268,12 +260,10 @@ class Node:
             and plan.guarantee is Guarantee.PRECISE  # Else what comes twice does no harm.
         )
         if self._is_silent and self._rounds is None:
-            for operator, feeds_state in zip(self._operators, self._feeds_state, strict=True):
-                if not feeds_state:
-                    operator.pass_over(point.boundary_us)
+            self._network.pass_over(point.boundary_us)
         if is_at_cut:
-            self._boundary_us = point.boundary_us
-            self._promise(self._promised())
+            self._network.resume(point.boundary_us)
+            self._promise(self._network.promises())
         self._is_finished = False
         self._input_tuples = 0
         self._acked_tuples = 0  # of those, when positions went out last
@@ -334,14 +324,14 @@ class Node:
         A recorded round acts on the boundary of then; tuples that are sent again may bring a later
         one with them, and be the last.
         """
-        return self._inputs.slowest_us > self._boundary_us
+        return self._inputs.slowest_us > self._network.boundary_us
 
     def _has_round(self, rounds: Rounds) -> bool:
         """Whether there is a recorded round whose input is there, or none and something to do."""
         if rounds.recorded is not None:
             return self._inputs.has_received(rounds.recorded.processed_before)
         decides = not self.is_secondary or self.plan.diverges
-        return decides and (self._inputs.has_fresh or self._is_woken or self._is_behind)
+        return decides and (self._inputs.has_fresh or self._network.is_woken or self._is_behind)
 
     def _on_batch_received(self, got: BatchReceived, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.receive(got, now_ms, effects)
@@ -387,10 +377,10 @@ class Node:
         low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
         was_silent, self._is_silent = self._is_silent, True
         for decided in skipped:
-            self._tell_operators(decided)
+            self._network.decide(decided.clock_us, decided.seed)
             self._process(ports, low, decided.boundary_us, effects)
         self._is_silent = was_silent
-        self._promise(self._promised())
+        self._promise(self._network.promises())
 
     def _on_source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.source_read(got, now_ms, effects)
@@ -529,26 +519,20 @@ class Node:
         else:
             taken = self._inputs.take_arrived()
             after, boundary_us = self._inputs.processed_before, self._inputs.slowest_us
-            if after == before and boundary_us <= self._boundary_us and not self._is_woken:
+            if after == before and not self._network.has_news(boundary_us):
                 return False
-            boundary_us = max(boundary_us, self._boundary_us)
+            boundary_us = max(boundary_us, self._network.boundary_us)
             decided = rounds.decide(proceed.clock_us, proceed.seed, boundary_us, after)
         low = np.array(
             [batches[0].first_id if batches else NO_ID for batches in taken], dtype=np.int64
         )
-        self._tell_operators(decided)
+        self._network.decide(decided.clock_us, decided.seed)
         rounds.begun(decided)
         self._outputs.begin_round(decided, effects)
         self._process(self._ports_of(taken), low, decided.boundary_us, effects)
         self._outputs.end_round(decided.processed_before, effects)
         self._leave_silence_if_due(effects)
         return True
-
-    def _tell_operators(self, decided: Round) -> None:
-        """What they depend on beside their input; the round is run, whatever it holds."""
-        for operator in self._arbitrary:
-            operator.decide(decided.clock_us, decided.seed)
-        self._is_woken = True
 
     def _ports_of(self, taken: list[list[TupleBatch]]) -> list[Rows | None]:
         """Batches per input stream as rows per port, stream after stream."""
@@ -567,9 +551,9 @@ class Node:
 
     def _ask_to_wake(self, now_ms: int, effects: list[Effect]) -> None:
         """Set the timer for the first arbitrary operator that wants a round without input."""
-        wanted = [at_us for o in self._arbitrary if (at_us := o.wake_us()) is not None]
-        if wanted and self._rounds is not None:
-            wait_us = max(0, min(wanted) - self._rounds.clock_us)
+        wake_us = self._network.wake_us()
+        if wake_us is not None and self._rounds is not None:
+            wait_us = max(0, wake_us - self._rounds.clock_us)
             effects.append(SetTimer("wake", now_ms - (-wait_us // 1000)))
 
     def _read_rounds(self, effects: list[Effect]) -> None:
@@ -625,7 +609,7 @@ class Node:
         boundary_us = self._inputs.slowest_us
         if self._is_silent:
             boundary_us = min(boundary_us, self._point.boundary_us)
-        if boundary_us <= self._boundary_us and boundary_us != END_US:
+        if boundary_us <= self._network.boundary_us and boundary_us != END_US:
             return False
         release = sunion.release(boundary_us)
         ports = [
@@ -645,67 +629,23 @@ class Node:
         boundary_us: int,
         effects: list[Effect],
     ) -> None:
-        """Run the operators; outputs of a silent round are discarded.
-
-        Then only those run that state depends on: what others would be given may never have been,
-        such as results of windows whose first tuples are not replayed.
-        """
+        """Run the operators on a round's input, and put out what they give."""
         count = sum(len(rows.time_us) for rows in ports if rows is not None)
         self._input_tuples += count
         if self._is_silent:
             self._replayed_tuples += count
-        if count == 0 and boundary_us <= self._boundary_us and not self._is_woken:
+        produced = self._network.process(ports, low, boundary_us, is_silent=self._is_silent)
+        if produced is None:
             return
         self._is_dirty = True
-        self._is_woken = False
-        self._boundary_us = max(self._boundary_us, boundary_us)
-        none = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
-        arrived = [NOTHING if rows is None else Output((rows,), low) for rows in ports]
-        results: list[Output] = []
-        promised: list[int] = []
-        for spec, operator, feeds_state in zip(
-            self.plan.operators, self._operators, self._feeds_state, strict=True
-        ):
-            inputs: list[Rows | None] = []
-            operator_low = none
-            for kind, number in spec.inputs:
-                given = (arrived if kind == "port" else results)[number]
-                inputs.append(given.rows)
-                if given.low is not None:
-                    operator_low = np.minimum(operator_low, given.low)
-            before_us = self._promised_to(spec, promised)
-            is_run = operator.keeps_state or feeds_state or not self._is_silent
-            results.append(operator.process(inputs, operator_low, before_us) if is_run else NOTHING)
-            promised.append(operator.promises_us(before_us))
-        if self._is_silent:
-            return
-        for wanted in self.plan.outputs:
-            kind, number = wanted.source
-            given = (arrived if kind == "port" else results)[number]
-            before_us = self._boundary_us if kind == "port" else promised[number]
-            self._outputs.put_out(wanted, given.pieces, before_us, effects)
-        self._promise(promised)
+        for spec, pieces, before_us in produced:
+            self._outputs.put_out(spec, pieces, before_us, effects)
+        self._promise(produced)
 
-    def _promised(self) -> list[int]:
-        """What each operator promises for its output now."""
-        promised: list[int] = []
-        for spec, operator in zip(self.plan.operators, self._operators, strict=True):
-            promised.append(operator.promises_us(self._promised_to(spec, promised)))
-        return promised
-
-    def _promised_to(self, spec: OperatorSpec, promised: list[int]) -> int:
-        """The boundary that all inputs of an operator have passed."""
-        return min(
-            self._boundary_us if kind == "port" else promised[number]
-            for kind, number in spec.inputs
-        )
-
-    def _promise(self, promised: list[int]) -> None:
+    def _promise(self, produced: list[Produced]) -> None:
         """Pass the operators' promises on to the outputs."""
-        for wanted in self.plan.outputs:
-            kind, number = wanted.source
-            before_us = self._boundary_us if kind == "port" else promised[number]
-            self._outputs.promise(wanted, before_us)
+        for spec, _, before_us in produced:
+            self._outputs.promise(spec, before_us)
 
     def _leave_silence_if_due(self, effects: list[Effect], processed_to: int | None = None) -> None:
         """End the silent replay once everything before the cut has been processed."""
@@ -716,7 +656,7 @@ class Node:
             if self._rounds.next_number < self._point.next_ids.get(self.plan.round_stream, 0):
                 return
             # A round that brought nothing but a boundary is not needed again, and is not run again.
-            self._boundary_us = max(self._boundary_us, cut_us)
+            self._network.resume(cut_us)
         elif self._inputs.sunion is None:
             (source,) = self._inputs.all()
             done = processed_to if processed_to is not None else source.queue.next_id
@@ -726,11 +666,11 @@ class Node:
                 return
             ports: list[Rows | None] = [None] * self.plan.port_count
             self._process(ports, np.full(1, NO_ID, dtype=np.int64), cut_us, effects)
-        elif self._boundary_us < cut_us:
+        elif self._network.boundary_us < cut_us:
             return
         self._is_silent = False
         self._inputs.has_before(cut_us)
-        self._promise(self._promised())
+        self._promise(self._network.promises())
         effects.append(ReportCaughtUp(self._replayed_tuples))
 
     # -- timers -----------------------------------------------------------------------------
@@ -746,7 +686,7 @@ class Node:
             effects.append(SetTimer("delta", now_ms + self.plan.delta_interval_ms))
             self._send_delta(now_ms, effects)
         elif timer.name == "wake":
-            self._is_woken = True
+            self._network.is_woken = True
         elif timer.name == "rounds":
             self._read_rounds(effects)
         else:
@@ -764,7 +704,9 @@ class Node:
             self._is_dirty = False
             self._points.note(self._cut())
         elif is_due and self.is_secondary and self._rounds is not None:
-            self._rounds.needed_from(self._oldest_needed())  # It notes no points; it forgets, too.
+            self._rounds.needed_from(
+                self._network.oldest_needed()
+            )  # It notes no points; it forgets, too.
         self._outputs.sync_sinks(effects)
         self._ask_to_store(now_ms, effects)
         if is_due:
@@ -815,7 +757,7 @@ class Node:
 
     def _has_passed(self, point: RestartPoint) -> bool:
         """Whether the node's present cut is at or behind that of a point of another replica."""
-        if self._boundary_us < point.boundary_us:
+        if self._network.boundary_us < point.boundary_us:
             return False
         return self._inputs.sunion is not None or all(
             source.queue.next_id - source.queue.pending_tuples
@@ -832,7 +774,7 @@ class Node:
         """
         low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
         if not is_state_kept:
-            low = self._oldest_needed()
+            low = self._network.oldest_needed()
         if self._inputs.sunion is not None:
             low = np.minimum(low, self._inputs.sunion.oldest_held())
         needed_from: dict[str, int] = {}
@@ -854,19 +796,10 @@ class Node:
             self._points.next_sequence(),
             needed_from,
             processed,
-            self._boundary_us,
+            self._network.boundary_us,
             self._outputs.next_ids,
             rebased=self._inputs.rebased,
         )
-
-    def _oldest_needed(self) -> np.ndarray:
-        """Per input stream the oldest tuple that the operators' state goes back to."""
-        low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
-        for operator in self._operators:
-            needed = operator.oldest_needed()
-            if needed is not None:
-                low = np.minimum(low, needed)
-        return low
 
     # -- checkpoints ------------------------------------------------------------------------
 
@@ -950,7 +883,7 @@ class Node:
     def _finish_if_due(self, effects: list[Effect]) -> None:
         if self.is_secondary or self._is_finished or self._is_silent:
             return
-        if self._boundary_us != END_US:
+        if self._network.boundary_us != END_US:
             return
         if self._inputs.are_ended and self._outputs.end_sinks(effects):
             self._is_finished = True
@@ -1025,7 +958,7 @@ class Node:
 
     def needs(self) -> NodeNeeds:
         """How far back it goes now. Cost: O(operators + input streams)."""
-        low = self._oldest_needed()
+        low = self._network.oldest_needed()
         state = replay = 0
         for source in self._inputs.all():
             processed = source.queue.next_id - source.queue.pending_tuples
@@ -1035,21 +968,19 @@ class Node:
 
     def sample_changes(self, number: int) -> ChangeSample:
         """A sample of its state, to see a little later how much of it has changed."""
-        return ChangeSample(self._pages, number)
+        return self._network.sample_changes(number)
 
     def replicated(self) -> tuple[PageManager, dict[StreamId, list[TupleBatch]]]:
         """What a passive secondary has a copy of: pages, and output tuples in memory."""
         queues = self._outputs.queues()
-        return self._pages, {q.stream: q.held_from(q.trimmed_before) for q in queues}
+        return self._network.pages, {q.stream: q.held_from(q.trimmed_before) for q in queues}
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when queues, operators or restart points make no sense."""
         self._inputs.check_invariants()
-        self._pages.check_invariants()
+        self._network.check_invariants()
         for queue in self._outputs.queues():
             queue.check_invariants()
-        for operator in self._operators:
-            operator.check_invariants()
         self._points.check_invariants(self._inputs.needed_from)
 
     def statistics(self) -> NodeStatistics:
@@ -1058,7 +989,7 @@ class Node:
         counters = [queue.statistics() for queue in queues]
         inputs = list(self._inputs.all())
         sunion = self._inputs.sunion
-        pages = self._pages.statistics()
+        pages = self._network.pages.statistics()
         return NodeStatistics(
             input_tuples=self._input_tuples,
             output_tuples=self._outputs.tuples,
@@ -1075,7 +1006,7 @@ class Node:
             spilled_tuples=sum(c.spilled_tuples for c in counters),
             state_bytes=pages.pages_used * pages.page_bytes,
             held_bytes=pages.pages_held * pages.page_bytes,
-            boundary_us=self._boundary_us,
+            boundary_us=self._network.boundary_us,
             is_silent=self._is_silent,
             is_finished=self._is_finished,
         )
@@ -1146,13 +1077,3 @@ def _one_after_the_other(first: Rows, second: Rows) -> Rows:
 
 def _without_time(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select(range(batch.num_columns - 1))
-
-
-def _feeding_state(plan: NodePlan, operators: Sequence[Operator]) -> tuple[bool, ...]:
-    """Per operator whether the state of another one depends on what it puts out."""
-    feeds = [False] * len(operators)
-    for number in reversed(range(len(feeds))):
-        for kind, source in plan.operators[number].inputs:
-            if kind == "operator" and (feeds[number] or operators[number].keeps_state):
-                feeds[source] = True
-    return tuple(feeds)

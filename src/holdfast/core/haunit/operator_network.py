@@ -1,0 +1,217 @@
+"""The operators of a node over their pages: all of a node that can go back. [HA §5.2; SGuard §3]
+
+Theory of operation. A network runs its operators in topological order on what one pass takes: rows
+per port, the oldest tuples among them, and a boundary that all input has passed. It gives back what
+each output of the plan is to be told, and knows nothing of queues: these number, keep and send. So
+a node may drop its network and build another one over other pages, while its queues live.
+
+Two facts make a network repeatable. Operators are functions of the ordered input, however it is cut
+into passes; what they depend on beside it they are told before each pass (`decide`). And the state
+that lasts lies in pages: over the pages of a cut, a network is what it was at the cut.
+
+In a *silent* pass nothing is put out. Then only those operators run that state depends on: what
+others would be given may never have been, such as results of windows whose first tuples are not
+replayed.
+
+Invariants: what the network has acted on never moves back, nor do an operator's promises.
+
+Departure from [HA §5.2]: cause() is kept per pass, not per tuple: the low watermarks of the whole
+node at one moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
+from holdfast.core.operators.base import NOTHING, ArbitraryOperator, Output, has_rows
+from holdfast.core.state.change_sample import ChangeSample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.core.haunit.plan import NodePlan, OperatorSpec, OutputSpec
+    from holdfast.core.operators.base import Operator, Rows
+    from holdfast.core.state.page_manager import PageManager
+
+
+class Produced(NamedTuple):
+    """What one output of the plan is told after a pass.
+
+    Attributes:
+        spec: The output.
+        pieces: New rows, one piece after the other.
+        boundary_us: Nothing older follows.
+    """
+
+    spec: OutputSpec
+    pieces: tuple[Rows, ...]
+    boundary_us: int
+
+
+class OperatorNetwork:
+    """The operators of one node. Durable: what is in pages. Volatile: all else."""
+
+    def __init__(self, plan: NodePlan, pages: PageManager) -> None:
+        """Build the operators over the state that `pages` hold."""
+        self._plan = plan
+        self.pages = pages
+        self._operators = [spec.build(pages) for spec in plan.operators]
+        self._feeds_state = _feeding_state(plan, self._operators)  # of another operator
+        self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
+        pages.recovered()
+        self.boundary_us = BEGINNING_US  # acted on; never moves back
+        self.is_woken = False  # a pass is wanted though nothing has come
+
+    # -- passes -----------------------------------------------------------------------------
+
+    def decide(self, clock_us: int, seed: int) -> None:
+        """What the coming pass depends on beside its input; it is run, whatever it holds."""
+        for operator in self._arbitrary:
+            operator.decide(clock_us, seed)
+        self.is_woken = True
+
+    def has_news(self, boundary_us: int) -> bool:
+        """Whether a pass without rows would change anything."""
+        return boundary_us > self.boundary_us or self.is_woken
+
+    def process(
+        self, ports: Sequence[Rows | None], low: np.ndarray, boundary_us: int, *, is_silent: bool
+    ) -> list[Produced] | None:
+        """Run one pass.
+
+        Args:
+            ports: Rows per port, None where there are none.
+            low: int64 per input stream, the oldest id among the rows, NO_ID if there is none.
+            boundary_us: After these rows nothing older follows on any port.
+            is_silent: Whether nothing is to be put out.
+
+        Returns:
+            One entry per output of the plan, none if silent; None: there was nothing to act on.
+        """
+        if not (any(has_rows(rows) for rows in ports) or self.has_news(boundary_us)):
+            return None
+        self.is_woken = False
+        self.boundary_us = max(self.boundary_us, boundary_us)
+        arrived = [NOTHING if rows is None else Output((rows,), low) for rows in ports]
+        results, promised = self._run(arrived, is_silent=is_silent)
+        if is_silent:
+            return []
+        return [
+            Produced(
+                spec,
+                _source_of(spec, arrived, results).pieces,
+                self._promised_by(spec.source, promised),
+            )
+            for spec in self._plan.outputs
+        ]
+
+    def _run(self, arrived: list[Output], *, is_silent: bool) -> tuple[list[Output], list[int]]:
+        """What each operator puts out, and what it promises after that."""
+        nothing = np.full(len(self._plan.inputs), NO_ID, dtype=np.int64)
+        results: list[Output] = []
+        promised: list[int] = []
+        for spec, operator, feeds_state in zip(
+            self._plan.operators, self._operators, self._feeds_state, strict=True
+        ):
+            inputs: list[Rows | None] = []
+            low = nothing
+            for kind, number in spec.inputs:
+                given = (arrived if kind == "port" else results)[number]
+                inputs.append(given.rows)
+                if given.low is not None:
+                    low = np.minimum(low, given.low)
+            before_us = self._promised_to(spec, promised)
+            is_run = operator.keeps_state or feeds_state or not is_silent
+            results.append(operator.process(inputs, low, before_us) if is_run else NOTHING)
+            promised.append(operator.promises_us(before_us))
+        return results, promised
+
+    def resume(self, boundary_us: int) -> None:
+        """The pages are those of a cut, or have become it: this boundary has been acted on."""
+        self.boundary_us = max(self.boundary_us, boundary_us)
+
+    def pass_over(self, closed_us: int) -> None:
+        """Leave out windows that had closed at this boundary, for a replay in silence.
+
+        Only of operators that feed no other one's state: that is made of their results.
+        """
+        for operator, feeds_state in zip(self._operators, self._feeds_state, strict=True):
+            if not feeds_state:
+                operator.pass_over(closed_us)
+
+    # -- promises ---------------------------------------------------------------------------
+
+    def promises(self) -> list[Produced]:
+        """What each output of the plan may be promised now, without a pass."""
+        promised: list[int] = []
+        for spec, operator in zip(self._plan.operators, self._operators, strict=True):
+            promised.append(operator.promises_us(self._promised_to(spec, promised)))
+        return [
+            Produced(spec, (), self._promised_by(spec.source, promised))
+            for spec in self._plan.outputs
+        ]
+
+    def _promised_to(self, spec: OperatorSpec, promised: list[int]) -> int:
+        """The boundary that all inputs of an operator have passed."""
+        return min(self._promised_by(source, promised) for source in spec.inputs)
+
+    def _promised_by(self, source: tuple[str, int], promised: list[int]) -> int:
+        """The boundary of a port, or of an operator's output."""
+        kind, number = source
+        return self.boundary_us if kind == "port" else promised[number]
+
+    # -- what it depends on -------------------------------------------------------------------
+
+    def oldest_needed(self) -> np.ndarray:
+        """Per input stream the oldest tuple that the state goes back to, NO_ID: to none. int64."""
+        low = np.full(len(self._plan.inputs), NO_ID, dtype=np.int64)
+        for operator in self._operators:
+            needed = operator.oldest_needed()
+            if needed is not None:
+                low = np.minimum(low, needed)
+        return low
+
+    @property
+    def is_arbitrary(self) -> bool:
+        """Whether an operator depends on more than its input."""
+        return bool(self._arbitrary)
+
+    @property
+    def has_own_time(self) -> bool:
+        """Whether the times of what is put out are those of processing."""
+        return any(operator.sets_time for operator in self._arbitrary)
+
+    def wake_us(self) -> int | None:
+        """The processing time at which an operator wants a pass without input; None: never."""
+        wanted = (operator.wake_us() for operator in self._arbitrary)
+        return min((at_us for at_us in wanted if at_us is not None), default=None)
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def sample_changes(self, number: int) -> ChangeSample:
+        """A sample of the state, to see a little later how much of it has changed."""
+        return ChangeSample(self.pages, number)
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when pages or operators make no sense."""
+        self.pages.check_invariants()
+        for operator in self._operators:
+            operator.check_invariants()
+
+
+def _source_of(spec: OutputSpec, arrived: list[Output], results: list[Output]) -> Output:
+    kind, number = spec.source
+    return (arrived if kind == "port" else results)[number]
+
+
+def _feeding_state(plan: NodePlan, operators: Sequence[Operator]) -> tuple[bool, ...]:
+    """Per operator whether the state of another one depends on what it puts out."""
+    feeds = [False] * len(operators)
+    for number in reversed(range(len(feeds))):
+        for kind, source in plan.operators[number].inputs:
+            if kind == "operator" and (feeds[number] or operators[number].keeps_state):
+                feeds[source] = True
+    return tuple(feeds)

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.core.checkpoint.page_checksum import page_checksums
+from holdfast.core.errors import LocalProtocolError
 from holdfast.core.state import aggregate_kernels, kernels
 from holdfast.core.state.ordered_map import OrderedMap
-from holdfast.core.state.page_manager import PageManager, Snapshot, StateLimitExceeded
+from holdfast.core.state.page_manager import (
+    PageManager,
+    PageSetId,
+    Snapshot,
+    StateLimitExceeded,
+)
 from holdfast.core.state.page_memory import PageMemory
 from holdfast.core.state.paged_list import PagedList
 from holdfast.core.state.raw_page import RawPage
@@ -88,6 +94,31 @@ class SnapshotMachine(RuleBasedStateMachine):
         self.written: dict[int, np.ndarray] = {}  # position -> words copied out
         self.disk: dict[tuple[int, int], np.ndarray] = {}  # PageID -> words, of what is finished
         self.finished: tuple[Any, ...] | None = None
+        self.held: list[tuple[Snapshot, tuple[Any, ...], np.ndarray]] = []  # By age.
+
+    @precondition(lambda self: len(self.held) < 3)
+    @rule()
+    def hold(self) -> None:
+        snapshot = self.manager.hold()
+        words = stored_pages(self.manager, snapshot)
+        self.held.append((snapshot, self.parts.content(), words))
+
+    @precondition(lambda self: self.held)
+    @rule(which=st.integers(0, 2))
+    def let_go_of_a_held_one(self, which: int) -> None:
+        self.manager.cancel(self.held.pop(which % len(self.held))[0])
+
+    @precondition(lambda self: self.held)
+    @rule(which=st.integers(0, 2))
+    def go_back(self, which: int) -> None:
+        which %= len(self.held)
+        snapshot, content, _ = self.held[which]
+        self.held = self.held[:which]
+        self.manager.restore(snapshot)
+        self.parts = Structures(self.manager)
+        assert self.parts.content() == content
+        if self.snapshot is not None and self.snapshot.is_cancelled:
+            self.snapshot = None
 
     @rule(batch=st.lists(st.tuples(keys, st.integers()), min_size=1, max_size=60))
     def put(self, batch: list[tuple[int, int]]) -> None:
@@ -118,7 +149,7 @@ class SnapshotMachine(RuleBasedStateMachine):
         self.parts.raw.write(np.array(words, dtype=np.int64))
 
     @rule(texts=st.lists(st.tuples(keys, st.text(max_size=90)), min_size=1, max_size=20))
-    def hold(self, texts: list[tuple[int, str]]) -> None:
+    def keep(self, texts: list[tuple[int, str]]) -> None:
         column = pa.array([text for _, text in texts], type=pa.string())
         references = self.parts.recycled.pages.intern(column)
         numbers = np.array([[number] for number, _ in texts], dtype=np.int64)
@@ -200,6 +231,8 @@ class SnapshotMachine(RuleBasedStateMachine):
     @invariant()
     def whole(self) -> None:
         self.manager.check_invariants()
+        for snapshot, _, words in self.held:
+            assert np.array_equal(stored_pages(self.manager, snapshot), words)
         for page_set in self.parts.map.page_sets:
             base = self.manager.base_of(page_set)
             table = self.manager.pages_of(page_set)
@@ -399,6 +432,71 @@ def test_a_snapshot_gives_way_when_the_bound_leaves_no_room_for_clones() -> None
     with pytest.raises(StateLimitExceeded, match="stateBytesMax"):
         numbers.append(np.zeros((2, 64), dtype=np.int64))
     assert len(manager.checkpoint().changed) == 19  # What was given up is written the next time.
+
+
+def test_the_checkpoint_gives_way_before_what_is_held() -> None:
+    manager = PageManager(page_bytes=512, state_bytes_max=30 * 512)
+    numbers = PagedList(manager, 64)
+    numbers.append(np.zeros((9, 64), dtype=np.int64))
+    held = manager.hold()
+    numbers.overwrite(0, np.ones((9, 64), dtype=np.int64))
+    checkpoint = manager.checkpoint()
+    numbers.overwrite(0, np.full((9, 64), 2, dtype=np.int64))
+    numbers.append(np.zeros((4, 64), dtype=np.int64))
+    assert checkpoint.is_cancelled
+    assert not held.is_cancelled
+    manager.restore(held)
+    again = PagedList(manager, 64)
+    manager.recovered()
+    assert again.scan().tolist() == [[0] * 64] * 9
+    manager.check_invariants()
+
+
+def test_only_what_is_held_as_a_whole_can_be_gone_back_to() -> None:
+    manager = PageManager(page_bytes=512)
+    numbers = PagedList(manager, 64)
+    numbers.append(np.zeros((3, 64), dtype=np.int64))
+    first, second = manager.hold(), manager.hold()
+    manager.restore(first)
+    assert second.is_cancelled
+    for snapshot in (second, manager.checkpoint(), manager.hold([PageSetId(1)])):
+        with pytest.raises(LocalProtocolError, match="cannot be gone back to"):
+            manager.restore(snapshot)
+
+
+def test_what_moved_while_a_checkpoint_failed_is_in_the_next_one() -> None:
+    manager = PageManager(512, 1 << 20, pooled_bytes=4 * 512)
+    page_set = manager.create_page_set()
+    manager.allocate(page_set, 4)
+    snapshot = manager.checkpoint()
+    manager.thaw(snapshot, snapshot.changed)
+    manager.allocate(page_set, 4)  # Too large for the pool now: all pages move.
+    manager.cancel(snapshot)
+    assert len(manager.checkpoint().changed) == 8
+
+
+def test_a_page_copied_out_of_a_failed_checkpoint_is_changed_after_going_back() -> None:
+    manager = PageManager(page_bytes=512)
+    page_set = manager.create_page_set()
+    manager.allocate(page_set)
+    checkpoint, held = manager.checkpoint(), manager.hold()
+    manager.thaw(checkpoint, checkpoint.changed)
+    manager.writable(page_set, 0)[:] = 1
+    manager.cancel(checkpoint)
+    manager.restore(held)
+    assert len(manager.checkpoint().changed) == 1
+
+
+def test_going_back_behind_a_stored_checkpoint_makes_everything_changed() -> None:
+    manager = PageManager(page_bytes=512)
+    page_set = manager.create_page_set()
+    manager.allocate(page_set)
+    manager.finish(manager.checkpoint())
+    held = manager.hold()
+    manager.writable(page_set, 0)[:] = 1
+    manager.finish(manager.checkpoint())
+    manager.restore(held)
+    assert len(manager.checkpoint().changed) == 1
 
 
 def test_a_recovered_structure_refuses_records_of_another_shape() -> None:

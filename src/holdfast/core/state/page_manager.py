@@ -10,6 +10,11 @@ frozen pages; whoever writes the checkpoint reads these through `Snapshot.pages`
 that have been copied out are thawed at once. In the end `finish` makes all pages of the snapshot
 clean, so that the next checkpoint leaves them out; `cancel` makes them dirty again.
 
+Going back. `hold` freezes all pages, the clean ones too, and `restore` makes everything as it was
+then. One checkpoint and any number of held snapshots may stand at a time: a page is frozen as long
+as any of them needs it, and has the mark again afterwards that it has behind that, clean or dirty.
+Later snapshots end when the manager goes back behind them.
+
 Every structure that lives as long as its manager creates its page sets in the same order in every
 life, and so finds those of a recovered manager: `create_page_set` gives the recovered set, if there
 is one, and the structure takes its content as it is. Sets created later (those of a window) are
@@ -25,7 +30,7 @@ by copying.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -35,6 +40,9 @@ from holdfast.core.state.page_memory import PageMemory, Region
 from holdfast.core.state.snapshot import PageSetId as PageSetId
 from holdfast.core.state.snapshot import PageStatistics
 from holdfast.core.state.snapshot import Snapshot as Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 PAGE_BYTES_DEFAULT: Final = 8 << 10
 STATE_BYTES_MAX_DEFAULT: Final = 4 << 30
@@ -85,12 +93,14 @@ class PageManager:
         self._tables: dict[PageSetId, np.ndarray] = {}
         self._pooled_max = pooled_bytes // page_bytes
         self._regions: dict[PageSetId, Region] = {}
-        self._leaving: list[Region] = []  # Without a set; the snapshot may hold pages of them.
+        self._leaving: list[Region] = []  # Without a set; snapshots may hold pages of them.
         self._strays: list[tuple[PageSetId, np.ndarray]] = []  # Who may not be at home; sequences.
         self._next_set = 1
         self._recovered_next_set = 1
         self._is_recovering = False
-        self._snapshot: Snapshot | None = None
+        self._snapshots: list[Snapshot] = []  # By age; at most one of them is a checkpoint.
+        self._taken_count = 0  # Snapshots ever taken; the number of the last.
+        self._stored_number = 0  # That of the last one that was stored.
         self._replaced = 0
 
     @property
@@ -210,10 +220,10 @@ class PageManager:
     def make_room(self) -> None:
         """See to free pages for kernels to clone into. Without a snapshot clones come home.
 
-        Where the bound leaves no room, the snapshot is cancelled: the job goes on, the checkpoint
-        does not.
+        Where the bound leaves no room, snapshots are cancelled: the job goes on, the checkpoint
+        does not, and held ones can be gone back to no more.
         """
-        if self._snapshot is None:
+        if not self._snapshots:
             if self._strays:
                 self._come_home()
             return
@@ -223,7 +233,17 @@ class PageManager:
         if wanted > 0:
             self._memory.add_free(wanted)
         if self.free[0] == 0:
-            self.cancel(self._snapshot)
+            self._give_way()
+
+    def _give_way(self) -> None:
+        """Cancel a snapshot for its pages: the checkpoint before those to go back to."""
+        checkpoint = self._checkpoint
+        self.cancel(self._snapshots[0] if checkpoint is None else checkpoint)
+
+    @property
+    def _checkpoint(self) -> Snapshot | None:
+        """The snapshot that is to be stored."""
+        return next((each for each in self._snapshots if not each.is_held), None)
 
     @property
     def pages_left(self) -> int:
@@ -232,7 +252,7 @@ class PageManager:
 
     @property
     def pages_held(self) -> int:
-        """Pages in page sets, and those that only the snapshot still needs."""
+        """Pages in page sets, and those that only snapshots still need."""
         return self._memory.pages_held
 
     def base_of(self, page_set: PageSetId) -> int:
@@ -241,7 +261,7 @@ class PageManager:
         It holds until the next call of anything but `make_room`.
         """
         region = self._regions.get(page_set)
-        if region is None or self._snapshot is not None:
+        if region is None or self._snapshots:
             return -1
         if any(astray == page_set for astray, _ in self._strays):
             return -1
@@ -257,8 +277,8 @@ class PageManager:
         return self.arena[page << self.shift : (page + 1) << self.shift]
 
     def _require(self, count: int) -> None:
-        if self.pages_held + count > self.pages_max and self._snapshot is not None:
-            self.cancel(self._snapshot)
+        while self.pages_held + count > self.pages_max and self._snapshots:
+            self._give_way()
         if self.pages_held + count > self.pages_max:
             raise StateLimitExceeded(
                 f"operator state needs {(self.pages_held + count) * self.page_bytes} bytes of "
@@ -267,7 +287,7 @@ class PageManager:
 
     def _release_pages(self, pages: np.ndarray) -> None:
         """To the free ones, except what a snapshot holds: that follows at its end."""
-        unheld = pages[self.marks[pages] != FROZEN] if self._snapshot is not None else pages
+        unheld = pages[self.marks[pages] != FROZEN] if self._snapshots else pages
         self._memory.push(unheld[::-1])
 
     # -- regions ----------------------------------------------------------------------------
@@ -287,15 +307,21 @@ class PageManager:
 
     def _extend(self, region: Region, held: int, count: int) -> np.ndarray:
         """Zeroed pages for a region that has so many; from the pool where a snapshot holds them."""
-        if self._snapshot is not None and self._memory.is_in_use(region, held, held + count):
+        if self._snapshots and self._memory.is_in_use(region, held, held + count):
             return self._memory.take(count)
         return self._memory.extend(region, held, count)
 
     def _move(self, pages: np.ndarray, homes: np.ndarray) -> None:
-        """Move pages of a set, which its table no longer names; what is frozen stays there too."""
+        """Move pages of a set, which its table no longer names; what is frozen stays there too.
+
+        While a checkpoint is being written a copy counts as changed. 1. A page is copied out, and
+        so clean. 2. It moves. 3. The store fails: the page that was written is dirty again, but the
+        one in use is another, and would be left out of the next checkpoint.
+        """
         rows = self.arena.reshape(-1, self.page_words)
         rows[homes] = rows[pages]
-        self.marks[homes] = np.where(self.marks[pages] == CLEAN, CLEAN, DIRTY)
+        is_clean = (self._marks_behind(pages) == CLEAN) & (self._checkpoint is None)
+        self.marks[homes] = np.where(is_clean, CLEAN, DIRTY)
         self._release_pages(pages)
 
     def _come_home(self) -> None:
@@ -326,7 +352,7 @@ class PageManager:
                 self._strays.append((page_set, away))
 
     def _take_regions_back(self) -> None:
-        if self._snapshot is None:
+        if not self._snapshots:
             self._memory.take_back(self._leaving)
             self._leaving = []
 
@@ -339,7 +365,7 @@ class PageManager:
     def dirty_pages(self) -> int:
         """How many pages have changed since the last finished checkpoint."""
         tables = self._tables.values()
-        return sum(int(np.count_nonzero(self.marks[table] == DIRTY)) for table in tables)
+        return sum(int(np.count_nonzero(self._marks_behind(table) == DIRTY)) for table in tables)
 
     def checkpoint(self, also: np.ndarray | None = None) -> Snapshot:
         """Freeze all pages that have changed since the last finished checkpoint. [Table 4: chkpt]
@@ -349,62 +375,158 @@ class PageManager:
                 although they have not changed. May be shorter.
 
         Raises:
-            LocalProtocolError: A snapshot is held already.
+            LocalProtocolError: A checkpoint is being written already.
 
         Cost: O(pages), a fraction of a nanosecond each; nothing is copied but the tables.
         """
-        if self._snapshot is not None:
+        if self._checkpoint is not None:
             raise LocalProtocolError("a checkpoint is being written already")
-        page_sets = tuple(sorted(self._tables))
-        tables = [self._tables[page_set] for page_set in page_sets]
-        pages = np.concatenate([_NO_PAGES, *tables])
-        is_changed = self.marks[pages] == DIRTY
+        snapshot = self._taken(sorted(self._tables), is_held=False)
         if also is not None:
-            is_changed[: len(also)] |= also[: len(is_changed)]
-        self.marks[pages[is_changed]] = FROZEN
-        counts = np.array([len(table) for table in tables], dtype=np.int64)
-        self._snapshot = Snapshot(page_sets, counts, pages, is_changed, self._next_set)
-        self._strays = []  # Looked for when it ends.
-        return self._snapshot
+            snapshot.is_changed[: len(also)] |= also[: len(snapshot.is_changed)]
+        self._freeze(snapshot, snapshot.is_changed.copy())
+        return snapshot
+
+    def hold(self, page_sets: Iterable[PageSetId] | None = None) -> Snapshot:
+        """Freeze all pages of these sets, or of all, as long as the snapshot is not cancelled.
+
+        Args:
+            page_sets: None for all: only those can be gone back to.
+
+        Raises:
+            LocalProtocolError: There is no such page set.
+
+        Cost: as `checkpoint`.
+        """
+        wanted = self._tables if page_sets is None else page_sets
+        snapshot = self._taken(sorted(wanted), is_held=True)
+        snapshot.is_partial = page_sets is not None
+        self._freeze(snapshot, np.ones(len(snapshot.pages), dtype=np.bool_))
+        return snapshot
+
+    def _taken(self, page_sets: list[PageSetId], *, is_held: bool) -> Snapshot:
+        tables = [self.pages_of(page_set) for page_set in page_sets]
+        pages = np.concatenate([_NO_PAGES, *tables])
+        self._taken_count += 1
+        return Snapshot(
+            page_sets=tuple(page_sets),
+            counts=np.array([len(table) for table in tables], dtype=np.int64),
+            pages=pages,
+            is_changed=self._marks_behind(pages) == DIRTY,
+            next_set=self._next_set,
+            number=self._taken_count,
+            is_held=is_held,
+            regions=dict(self._regions),
+        )
+
+    def _freeze(self, snapshot: Snapshot, is_needed: np.ndarray) -> None:
+        pages = snapshot.pages[is_needed]
+        self._memory.behind[pages] = self._marks_behind(pages)
+        self._memory.holders[pages] += 1
+        self.marks[pages] = FROZEN
+        snapshot.is_needed = is_needed
+        self._snapshots.append(snapshot)
+        self._strays = []  # Looked for when the last one ends.
+
+    def _marks_behind(self, pages: np.ndarray) -> np.ndarray:
+        """The marks of pages, of frozen ones that which they will have."""
+        marks: np.ndarray = self.marks[pages]
+        if not self._snapshots:
+            return marks
+        return np.where(marks == FROZEN, self._memory.behind[pages], marks)
 
     def thaw(self, snapshot: Snapshot, positions: np.ndarray) -> None:
         """Pages at these positions of the snapshot have been copied out. [SGuard §4.4]"""
-        if snapshot is not self._snapshot:
-            return
-        current = self._current(snapshot, positions)
-        self.marks[current[current >= 0]] = CLEAN
-        dropped = snapshot.pages[positions][current < 0]
-        self._drop(dropped)
+        if snapshot in self._snapshots:
+            self._need_no_more(snapshot, positions[snapshot.is_needed[positions]], CLEAN)
 
     def finish(self, snapshot: Snapshot) -> None:
         """The snapshot is stored: its pages are clean, unless they have changed since."""
-        self._end(snapshot, CLEAN)
+        if snapshot not in self._snapshots:
+            return
+        self._need_no_more(snapshot, snapshot.needed, CLEAN)
+        self._stored_number = snapshot.number
+        self._end(snapshot)
 
     def cancel(self, snapshot: Snapshot) -> None:
-        """The snapshot will not be stored: its pages have to be written the next time."""
+        """The snapshot is not wanted: what it was to store has to be written the next time."""
         snapshot.is_cancelled = True
-        self._end(snapshot, DIRTY)
-
-    def _end(self, snapshot: Snapshot, mark: int) -> None:
-        if snapshot is not self._snapshot:
+        if snapshot not in self._snapshots:
             return
-        positions = snapshot.changed
-        current = self._current(snapshot, positions)
-        kept = current[current >= 0]
-        is_frozen = self.marks[kept] == FROZEN
-        if mark == CLEAN:
-            kept = kept[is_frozen]  # What was thawed says itself whether it has changed since.
-        self.marks[kept] = mark
-        self._drop(snapshot.pages[positions][current < 0])
-        self._snapshot = None
-        self._take_regions_back()
-        self._look_for_strays()
+        if not snapshot.is_held:
+            self._not_stored(snapshot)
+        self._need_no_more(snapshot, snapshot.needed, None if snapshot.is_held else DIRTY)
+        self._end(snapshot)
 
-    def _drop(self, pages: np.ndarray) -> None:
-        """Free pages that only the snapshot held; those thawed before are free already."""
-        held = pages[self.marks[pages] == FROZEN]
-        self._replaced += len(held)
-        self._memory.push(held)
+    def restore(self, snapshot: Snapshot) -> None:
+        """Make all page sets as they were at a held snapshot, which ends, as do later ones.
+
+        Structures have to be created anew, in the order of every life, before `recovered`.
+
+        Raises:
+            LocalProtocolError: It is not held, or was cancelled, or is not of all page sets.
+
+        Cost: O(pages); nothing is copied.
+        """
+        if snapshot not in self._snapshots or not snapshot.is_held:
+            raise LocalProtocolError("the snapshot is not held; it cannot be gone back to")
+        if snapshot.is_partial:
+            raise LocalProtocolError("a snapshot of some page sets cannot be gone back to")
+        for later in self._snapshots[self._snapshots.index(snapshot) + 1 :]:
+            self.cancel(later)
+        self._release_pages(np.concatenate([_NO_PAGES, *self._tables.values()]))
+        ends = np.cumsum(snapshot.counts)
+        tables = np.split(snapshot.pages.copy(), ends[:-1])
+        self._tables = dict(zip(snapshot.page_sets, tables, strict=False))
+        self._restore_regions(snapshot.regions)
+        is_base_older = self._stored_number < snapshot.number
+        self._need_no_more(snapshot, snapshot.needed, None if is_base_older else DIRTY)
+        self._next_set = 1
+        self._is_recovering = True
+        self._recovered_next_set = snapshot.next_set
+        self._end(snapshot)
+
+    def _restore_regions(self, regions: dict[PageSetId, Region]) -> None:
+        before = [region.start for region in regions.values()]
+        gone = [*self._leaving, *self._regions.values()]
+        self._leaving = [region for region in gone if region.start not in before]
+        self._regions = dict(regions)
+
+    def _end(self, snapshot: Snapshot) -> None:
+        self._snapshots = [each for each in self._snapshots if each is not snapshot]
+        self._take_regions_back()
+        if not self._snapshots:
+            self._look_for_strays()
+
+    def _need_no_more(self, snapshot: Snapshot, positions: np.ndarray, mark: int | None) -> None:
+        """A snapshot lets go of pages that it has needed.
+
+        Args:
+            snapshot: It.
+            positions: Of the pages in it.
+            mark: What those in use are then; None: what they were.
+        """
+        snapshot.is_needed[positions] = False
+        pages = snapshot.pages[positions]
+        self._memory.holders[pages] -= 1
+        is_unheld = self._memory.holders[pages] == 0
+        is_used = self._current(snapshot, positions) >= 0
+        if mark is not None:
+            self._memory.behind[pages] = mark
+        thawed = pages[is_unheld & is_used]
+        self.marks[thawed] = self._memory.behind[thawed]
+        dropped = pages[is_unheld & ~is_used]
+        self._replaced += len(dropped)
+        self._memory.push(dropped)
+
+    def _not_stored(self, snapshot: Snapshot) -> None:
+        """What was copied out counts as changed again, wherever it is still in use or held."""
+        thawed = np.flatnonzero(snapshot.is_changed & ~snapshot.is_needed)
+        pages = snapshot.pages[thawed]
+        is_used = self._current(snapshot, thawed) >= 0
+        is_frozen = self.marks[pages] == FROZEN
+        self._memory.behind[pages[is_frozen]] = DIRTY
+        self.marks[pages[is_used & ~is_frozen]] = DIRTY
 
     def _current(self, snapshot: Snapshot, positions: np.ndarray) -> np.ndarray:
         """The physical pages at positions of a snapshot; -1 where they are no longer in use."""
@@ -515,13 +637,17 @@ class PageManager:
         used = np.concatenate([_NO_PAGES, *self._tables.values()])
         free = self.free[1 : int(self.free[0]) + 1]
         held = _NO_PAGES
-        if self._snapshot is not None:
-            frozen = self._snapshot.pages[self._snapshot.is_changed]
-            held = np.setdiff1d(frozen[self.marks[frozen] == FROZEN], used)
+        if self._snapshots:
+            frozen = np.concatenate([each.pages[each.is_needed] for each in self._snapshots])
+            if bool((self.marks[frozen] != FROZEN).any()):
+                raise InvariantViolation("a page that a snapshot needs is not frozen")
+            if int(self._memory.holders[np.unique(frozen)].sum()) != len(frozen):
+                raise InvariantViolation("pages are not held by as many snapshots as need them")
+            held = np.setdiff1d(frozen, used)
         everything = np.sort(np.concatenate([used, free, held]))
         if not self._memory.are_all(everything):
             raise InvariantViolation("a page is lost, or in two page sets")
         if bool((self.marks[used] == FREE).any()) or bool((self.marks[free] != FREE).any()):
             raise InvariantViolation("a page in use is marked free, or the other way round")
-        if self._snapshot is None and bool((self.marks[used] == FROZEN).any()):
+        if bool((self._memory.holders[used][self.marks[used] == FROZEN] == 0).any()):
             raise InvariantViolation("a page is frozen without a snapshot")

@@ -62,6 +62,10 @@ class PageMemory:
         self._page_words = page_bytes // 8
         self.arena = np.zeros(_FIRST_PAGES * self._page_words, dtype=np.int64)
         self.marks = np.zeros(_FIRST_PAGES, dtype=np.uint8)
+        self.holders = np.zeros(_FIRST_PAGES, dtype=np.uint8)
+        """Per physical page how many snapshots need it."""
+        self.behind = np.zeros(_FIRST_PAGES, dtype=np.uint8)
+        """The mark that a frozen page has once none does."""
         self.free = np.zeros(_FIRST_PAGES + 1, dtype=np.int64)
         self.pages_peak = 0
         """The most that were held."""
@@ -122,11 +126,13 @@ class PageMemory:
     def _grow_to(self, pool_pages: int, arena: np.ndarray) -> None:
         """Move to larger memory, of which so much is the pool."""
         arena[: len(self.arena)] = self.arena
-        marks = np.zeros(len(arena) // self._page_words, dtype=np.uint8)
-        marks[: len(self.marks)] = self.marks
+        pages = len(arena) // self._page_words
+        self.marks, self.holders, self.behind = (
+            _grown(each, pages) for each in (self.marks, self.holders, self.behind)
+        )
         free = np.zeros(pool_pages + 1, dtype=np.int64)
         free[: len(self.free)] = self.free
-        self.arena, self.marks, self.free, self._pool_pages = arena, marks, free, pool_pages
+        self.arena, self.free, self._pool_pages = arena, free, pool_pages
 
     def _is_mapped(self) -> bool:
         """Whether all there may ever be has its addresses; asks the system the first time."""
@@ -208,3 +214,10 @@ class PageMemory:
         if not np.array_equal(pooled, np.arange(self._fresh)):
             return False
         return len(regional) == self._in_regions and bool((np.diff(regional) > 0).all())
+
+
+def _grown(marks: np.ndarray, pages: int) -> np.ndarray:
+    """A copy with a place for so many pages."""
+    grown = np.zeros(pages, dtype=marks.dtype)
+    grown[: len(marks)] = marks
+    return grown

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NewType
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NewType
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from holdfast.core.state.page_memory import Region
 
 PageSetId = NewType("PageSetId", int)
 
@@ -33,7 +36,7 @@ class PageStatistics:
     pages_replaced: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Snapshot:
     """All pages at one moment, the page sets one after another.
 
@@ -43,6 +46,11 @@ class Snapshot:
         pages: int64 (n,), the physical page of every PageID.
         is_changed: bool (n,), whether the page has to be written; the others are stored already.
         next_set: The id that the next page set would get.
+        number: Of its manager's snapshots; later ones have larger numbers.
+        is_held: Whether it is to be gone back to, or looked at; a checkpoint is to be stored.
+        is_partial: Whether it is of some page sets only.
+        regions: Which page sets had regions.
+        is_needed: bool (n,), whether the page is frozen for this snapshot.
         is_cancelled: The manager needed its pages; what is being written is worth nothing.
     """
 
@@ -51,9 +59,19 @@ class Snapshot:
     pages: np.ndarray
     is_changed: np.ndarray
     next_set: int
+    number: int
+    is_held: bool
+    regions: dict[PageSetId, Region]
+    is_needed: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    is_partial: bool = False
     is_cancelled: bool = False
 
     @property
     def changed(self) -> np.ndarray:
         """Positions of the pages to be written, int64 ascending."""
         return np.flatnonzero(self.is_changed)
+
+    @property
+    def needed(self) -> np.ndarray:
+        """Positions of the pages that are frozen for it, int64 ascending."""
+        return np.flatnonzero(self.is_needed)

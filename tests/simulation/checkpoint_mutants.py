@@ -12,6 +12,7 @@ from holdfast.core.haunit.chkpt_mngr import ChkptMngr
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.outputs.edge import OutputEdge
 from holdfast.core.haunit.restoration import Restoration
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.state.kernels import CLEAN, DIRTY, FROZEN
@@ -150,8 +151,8 @@ def _store_before_sinks_are_synced(original: Any) -> Any:
 
 
 def _number_outputs_from_zero(original: Any) -> Any:
-    def restore(self: HAOutput, output: Any, batches: Any) -> None:
-        original(self, output, batches[:-1])
+    def restore(self: OutputEdge, batches: Any) -> None:
+        original(self, batches[:-1])
 
     return restore
 
@@ -172,7 +173,7 @@ CHECKPOINT_MUTANTS: dict[str, Mutant] = {
     ),
     "leaves outputs out": Mutant(HAOutput, "to_be_stored", _leave_outputs_out),
     "leaves spilled outputs out": Mutant(HAOutput, "to_be_stored", _leave_spilled_outputs_out),
-    "loses the last outputs": Mutant(HAOutput, "_restore", _number_outputs_from_zero),
+    "loses the last outputs": Mutant(OutputEdge, "restore", _number_outputs_from_zero),
     "processes again what was released": Mutant(SUnion, "resume", _process_again_what_was_released),
     "drops what was held": Mutant(SUnion, "resume", _drop_what_was_held),
     "trusts every page": Mutant(

@@ -183,14 +183,14 @@ def _accept_an_old_sender(_: Any) -> Any:
 
 def _accept_an_old_receiver(_: Any) -> Any:
     def accepted(self: HAOutput, got: Any) -> Any:
-        output = self._streams.get(got.stream)
-        if output is None:
+        edge = self._edges.get(got.stream)
+        if edge is None:
             return None
-        link = output.secondary if got.is_secondary else output.primary
+        link = next(iter(edge.others.values()), None) if got.is_secondary else edge.primary
         if link is None:
             return None
         link.receiver = link.receiver or got.sender
-        return output, link
+        return edge, link
 
     return accepted
 

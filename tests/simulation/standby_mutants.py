@@ -228,7 +228,7 @@ def _leave_output_out(original: Any) -> Any:
 
 def _open_all_gates(original: Any) -> Any:
     def let_out(self: HAOutput, effects: list[Any]) -> None:
-        log = self._sinks.get(self._plan.round_stream)
+        log = self._pass_log
         if log is None:
             return original(self, effects)  # type: ignore[no-any-return]
         durable_before, log.durable_before = log.durable_before, log.next_id
@@ -243,7 +243,7 @@ def _do_not_log(original: Any) -> Any:
     def begin_round(self: HAOutput, round_: Round, effects: list[Any]) -> None:
         logged: list[Any] = []
         original(self, round_, logged)
-        log = self._sinks.get(self._plan.round_stream)
+        log = self._pass_log
         if log is not None and any(isinstance(effect, WriteSink) for effect in logged):
             log.durable_before = round_.number + 1
             log.is_syncing = False

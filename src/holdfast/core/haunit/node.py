@@ -979,8 +979,7 @@ class Node:
         """Raise `InvariantViolation` when queues, operators or restart points make no sense."""
         self._inputs.check_invariants()
         self._network.check_invariants()
-        for queue in self._outputs.queues():
-            queue.check_invariants()
+        self._outputs.check_invariants()
         self._points.check_invariants(self._inputs.needed_from)
 
     def statistics(self) -> NodeStatistics:

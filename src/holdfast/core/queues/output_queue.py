@@ -1,8 +1,8 @@
 """An output queue keeps what was produced until nobody can need it again. [HA §5.2]
 
-Theory of operation. A queue serves one stream. It has a cursor for its receiver's primary, and
-another one for the receiver's secondary as long as there is one. Positions, all tuple ids, never
-move back within one incarnation, but for `next_to_send`, and are ordered:
+Theory of operation. A queue serves one stream. It has a cursor for its receiver's primary, and one
+for each other replica of the receiver as long as there is one. Positions, all tuple ids, never move
+back within one incarnation, but for `next_to_send`, and are ordered:
 
     trimmed_before <= needed_from <= next_to_send <= next_id        (needed_from: level-1 ack)
 
@@ -13,8 +13,8 @@ move back within one incarnation, but for `next_to_send`, and are ordered:
   grows: a lost, repeated or late grant can do no harm.
 - `Cursor.acknowledge` raises the level-0 position (received) and the level-1 position (nothing
   before it is needed to rebuild the receiver), and trims up to the lowest of the latter. A cursor
-  that goes away trims nothing: when a secondary becomes the primary, what it still needs is kept
-  until it says so itself.
+  that goes away trims nothing: when another replica becomes the primary, what it still needs is
+  kept until it says so itself.
 
 Beyond `memory_limit_bytes` the oldest batches that have been sent are spilled: the queue names
 them in `take_spill`, the shell writes them to a stream log, and `spilled` ranges remain readable
@@ -92,7 +92,18 @@ class OutputQueue:
         self.boundary_us = BEGINNING_US
         self.gate: int | None = None  # ids from here on must not be sent yet; None: all may be
         self.primary = Cursor(self, first_id)
-        self.secondary: Cursor | None = None
+        self.cursors: list[Cursor] = [self.primary]  # of all replicas, the primary's first
+
+    def anew(self, first_id: int) -> OutputQueue:
+        """An empty queue of the same stream and bounds, with the primary's cursor alone."""
+        queue = OutputQueue(
+            self.stream,
+            first_id=first_id,
+            retain=self.retains,
+            memory_limit_bytes=self._memory_limit_bytes,
+        )
+        queue.gate = None if self.gate is None else first_id
+        return queue
 
     # -- producing --------------------------------------------------------------------------
 
@@ -116,23 +127,23 @@ class OutputQueue:
         """How many tuples wait for credit or for a subscriber."""
         return self.next_id - max(self.primary.next_to_send, self.trimmed_before)
 
-    # -- the receiver's secondary -------------------------------------------------------------
+    # -- the receiver's other replicas --------------------------------------------------------
 
-    def open_secondary(self) -> Cursor:
-        """A cursor for the receiver's secondary, or a new one for another secondary."""
-        self.secondary = Cursor(self, self.needed_from)
-        return self.secondary
+    def open_cursor(self) -> Cursor:
+        """A cursor for another replica of the receiver."""
+        cursor = Cursor(self, self.needed_from)
+        self.cursors.append(cursor)
+        return cursor
 
-    def close_secondary(self) -> None:
-        """The secondary is gone, or has become the primary."""
-        self.secondary = None
+    def close_cursor(self, cursor: Cursor) -> None:
+        """The replica is gone, or has become the primary."""
+        self.cursors.remove(cursor)
 
     # -- trimming ---------------------------------------------------------------------------
 
     def let_go(self) -> None:
         """Trim what no replica of the receiver needs any more."""
-        cursors = (self.primary,) if self.secondary is None else (self.primary, self.secondary)
-        needed_from = min(cursor.needed_from for cursor in cursors)
+        needed_from = min(cursor.needed_from for cursor in self.cursors)
         if needed_from > self.needed_from:
             self.needed_from = needed_from
             self.trim(needed_from)

@@ -1,0 +1,163 @@
+"""An output edge: any number of replicas, each served by its own link."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.haunit.events import (
+    AckReceived,
+    SendBatch,
+    SendBoundary,
+    SubscribeReceived,
+    TrimSpill,
+)
+from holdfast.core.haunit.outputs.edge import OutputEdge
+from holdfast.core.haunit.outputs.first_output import FirstOutput
+from holdfast.core.haunit.outputs.kept_passes import KeptPasses
+from holdfast.core.haunit.outputs.partition import at_the_earliest, not_before
+from holdfast.core.machine import Effect
+from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.core.queues.output_queue import OutputQueue
+
+STREAM = StreamId("a[0]>b[0]")
+US = Incarnation(4)
+ONE, TWO, THREE, FOUR = (Incarnation(i) for i in range(1, 5))
+
+
+def rows(times: list[int]) -> pa.RecordBatch:
+    times_us = pa.array(times, pa.int64())
+    return pa.RecordBatch.from_arrays([times_us, times_us], names=["v", TIME_COLUMN])
+
+
+def edge(*, has_own_time: bool = False) -> OutputEdge:
+    queue = OutputQueue(STREAM, first_id=0, retain=True, memory_limit_bytes=1 << 20)
+    return OutputEdge(
+        queue, NodeId("b[0]"), FirstOutput(), has_own_time=has_own_time, may_lose=False
+    )
+
+
+def subscribe(
+    output: OutputEdge, sender: Incarnation, from_id: int, *, is_secondary: bool = False
+) -> list[Effect] | None:
+    """What it is answered; None: nobody of that name is linked, or it cannot be served."""
+    got = SubscribeReceived(STREAM, sender, US, from_id, from_id, 1_000, is_secondary, 50)
+    link, effects = output.link_of(got), []
+    if link is None or not output.subscribe(link, got, effects):
+        return None
+    output.check_invariants()
+    return effects
+
+
+def acknowledge(
+    output: OutputEdge, sender: Incarnation, ids: int, *, is_secondary: bool = False
+) -> None:
+    got = AckReceived(STREAM, sender, US, ids, ids, 1_000, is_secondary)
+    link = output.link_of(got)
+    assert link is not None
+    output.acknowledge(link, got, [])
+    output.check_invariants()
+
+
+def sent(output: OutputEdge) -> list[tuple[Incarnation, int]]:
+    effects: list[Effect] = []
+    output.flush(effects)
+    return [(e.receiver, e.batch.next_id) for e in effects if isinstance(e, SendBatch)]
+
+
+def test_all_replicas_are_served_and_what_one_of_them_lacks_is_kept() -> None:
+    output = edge()
+    output.learn(ONE, (TWO, THREE))
+    output.put_out(rows([1, 2, 3, 4]), 4, 0)
+    assert subscribe(output, ONE, 0) == []
+    assert subscribe(output, TWO, 0, is_secondary=True) == []
+    assert subscribe(output, THREE, 0, is_secondary=True) == []
+    assert sent(output) == [(ONE, 4), (TWO, 4), (THREE, 4)]
+    acknowledge(output, ONE, 4)
+    acknowledge(output, TWO, 3, is_secondary=True)
+    assert output.queue.trimmed_before == 0
+    acknowledge(output, THREE, 1, is_secondary=True)
+    assert output.queue.trimmed_before == 1
+    output.learn(ONE, (TWO,))
+    acknowledge(output, TWO, 3, is_secondary=True)
+    assert output.queue.trimmed_before == 3
+
+
+def test_a_replica_that_is_not_linked_is_refused() -> None:
+    output = edge()
+    output.learn(TWO, (THREE,))
+    assert subscribe(output, ONE, 0) is None, "an earlier primary"
+    assert subscribe(output, FOUR, 0, is_secondary=True) is None
+    output.learn(ONE, (FOUR,))  # An earlier life of the coordinator says so.
+    assert list(output.others) == [THREE]
+
+
+def test_a_newer_primary_is_believed_before_the_coordinator_tells_of_it() -> None:
+    output = edge()
+    output.learn(ONE, ())
+    assert subscribe(output, TWO, 0) == []
+    assert subscribe(output, ONE, 0) is None
+
+
+def test_a_replica_that_becomes_the_primary_is_kept_what_it_lacks() -> None:
+    output = edge()
+    output.learn(ONE, (TWO,))
+    output.put_out(rows([1, 2, 3, 4]), 4, 0)
+    subscribe(output, ONE, 0)
+    acknowledge(output, ONE, 4)
+    output.learn(THREE, ())  # The secondary, under the incarnation of its promotion.
+    assert output.queue.trimmed_before == 0
+    assert subscribe(output, THREE, 2) == [TrimSpill(STREAM, 2)]
+    assert output.queue.trimmed_before == 2
+
+
+def test_a_rebased_edge_serves_nobody_before_it_is_numbered() -> None:
+    output = edge()
+    output.learn(ONE, (TWO,))
+    output.rebase()
+    assert subscribe(output, TWO, 0, is_secondary=True) is None
+    effects = subscribe(output, ONE, 7)
+    assert effects == [SendBoundary(STREAM, ONE, 7, BEGINNING_US, rebased_at=7)]
+    assert output.queue.next_id == 7
+    output.put_out(rows([49, 50, 51]), 60, 0)
+    assert output.queue.next_id == 9, "what is older than 50, the receiver has"
+    assert not output.lets_go(8, is_held=True)
+    acknowledge(output, ONE, 8)
+    assert output.lets_go(8, is_held=True)
+    output.check_invariants()
+
+
+def test_an_edge_that_is_served_before_it_is_numbered_is_an_error() -> None:
+    output = edge()
+    output.rebase()
+    output.primary.cursor.is_subscribed = True
+    with pytest.raises(InvariantViolation, match="before it is numbered"):
+        output.check_invariants()
+
+
+def test_links_and_cursors_that_are_not_the_same_are_an_error() -> None:
+    output = edge()
+    output.queue.open_cursor()
+    with pytest.raises(InvariantViolation, match="not the same"):
+        output.check_invariants()
+
+
+@pytest.mark.parametrize("bound_us", [BEGINNING_US, 0, 2, 9, END_US])
+def test_older_rows_are_left_out_or_get_the_time_that_was_promised(bound_us: int) -> None:
+    times = np.array([3, 1, 2])
+    left = not_before(rows(times.tolist()), bound_us).column(1).to_pylist()
+    assert left == [time for time in times.tolist() if time >= bound_us]
+    moved = at_the_earliest(rows(times.tolist()), bound_us).column(1).to_pylist()
+    is_bound = bound_us not in (BEGINNING_US, END_US)
+    assert moved == (np.maximum(times, bound_us).tolist() if is_bound else left)
+
+
+def test_a_diverging_secondary_lets_go_of_passes_that_took_only_what_is_not_needed() -> None:
+    kept = KeptPasses({"out": 2})
+    kept.note((5, 3), {"out": 4})
+    kept.note((9, 3), {"out": 7})
+    assert kept.let_go((5, 2)) == {"out": 2}
+    assert kept.let_go((8, 3)) == {"out": 4}
+    kept.forget()
+    assert kept.let_go((99, 99)) == {"out": 4}

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from holdfast.chaos.kafka_broker import KafkaBroker, NoBroker, kafka_broker
+from holdfast.cli import checkout
 from holdfast.driver.session import session
+from holdfast_chaos.kafka_broker import KafkaBroker, NoBroker, kafka_broker
 
+checkout.enter()  # Workers of Spark find what stands beside the package, too.
 settings.register_profile("untimed", deadline=None)  # How long an example takes, is no matter.
 settings.load_profile("untimed")
 sys.path.insert(0, str(Path(__file__).parent / "simulation"))

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench import cluster
+from holdfast_bench import cluster
 
 MACHINE = {"cores": 2}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench import disturbance
-from holdfast.bench.disturbance import Stolen, undisturbed
+from holdfast_bench import disturbance
+from holdfast_bench.disturbance import Stolen, undisturbed
 
 
 def stat(path: Path, used: int, stolen: int) -> None:

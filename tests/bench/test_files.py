@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench import files
+from holdfast_bench import files
 
 
 def results(*, holdfast_s: float, is_identical: bool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench import growth
+from holdfast_bench import growth
 
 
 def results(*, share: float, memory: int) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.bench.ha import experiments, report
-from holdfast.bench.ha.experiments import (
+from holdfast.cli.main import app
+from holdfast_bench.ha import experiments, report
+from holdfast_bench.ha.experiments import (
     APPROACHES,
     EXPERIMENTS,
     Point,
@@ -18,8 +19,7 @@ from holdfast.bench.ha.experiments import (
     measure,
     once,
 )
-from holdfast.bench.ha.paper import PRINTED, PaperQuery
-from holdfast.cli.main import app
+from holdfast_bench.ha.paper import PRINTED, PaperQuery
 
 FILTER, UNION = PaperQuery("filter"), PaperQuery("union")
 K_MS = 45.0  # 40 ms until inputs are redirected, and 5 for the first tuple.

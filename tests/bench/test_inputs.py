@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.bench.inputs import LogInput, first_read_s, record
-from holdfast.bench.preloaded import PreloadedBids, expected_counts
 from holdfast.core.model.ids import END_US
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.shell.sources.base import SourceReader
+from holdfast_bench.inputs import LogInput, first_read_s, record
+from holdfast_bench.preloaded import PreloadedBids, expected_counts
 
 COUNT = 600_000
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench.peers import latency, report
-from holdfast.bench.peers.latency import LatencySizes
-from holdfast.bench.peers.peer import HOLDFAST, PEERS, Peer
-from holdfast.bench.running import BenchFailed
+from holdfast_bench.peers import latency, report
+from holdfast_bench.peers.latency import LatencySizes
+from holdfast_bench.peers.peer import HOLDFAST, PEERS, Peer
+from holdfast_bench.running import BenchFailed
 
 SPARK = next(peer for peer in PEERS if peer.name == "spark")
 SIZES = LatencySizes(("q3",), (0.1, 0.5), 3, 1.0, 0.0, 0)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.bench.peers.paced import TICK_S, Follower, Staged, stage
+from holdfast_bench.peers.paced import TICK_S, Follower, Staged, stage
 
 
 class Given:

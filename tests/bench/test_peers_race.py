@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast.bench.peers import bench, race, recovery, report
-from holdfast.bench.peers.environment import NoPeer, environment
-from holdfast.bench.peers.events import Events
-from holdfast.bench.peers.peer import HOLDFAST, PEERS, QUERIES, Peer
-from holdfast.bench.peers.race import Course, Installed
-from holdfast.bench.running import BenchFailed
+from holdfast_bench.peers import bench, race, recovery, report
+from holdfast_bench.peers.environment import NoPeer, environment
+from holdfast_bench.peers.events import Events
+from holdfast_bench.peers.peer import HOLDFAST, PEERS, QUERIES, Peer
+from holdfast_bench.peers.race import Course, Installed
+from holdfast_bench.running import BenchFailed
 
 TIMEOUT_S = 20.0
 EXPECTED = pa.table(

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.bench.peers import recovery, rows
-from holdfast.bench.peers.environment import environment
-from holdfast.bench.peers.paced import stage
-from holdfast.bench.peers.peer import Peer
-from holdfast.bench.peers.recovery import RecoverySizes
+from holdfast_bench.peers import recovery, rows
+from holdfast_bench.peers.environment import environment
+from holdfast_bench.peers.paced import stage
+from holdfast_bench.peers.peer import Peer
+from holdfast_bench.peers.recovery import RecoverySizes
 
 SIZES = RecoverySizes(kills=1, rate=1_000.0, settle_s=0.2, seconds=20.0)
 JOBS = Path(recovery.__file__).parent / "jobs"
@@ -54,7 +54,7 @@ def plain_input(monkeypatch: pytest.MonkeyPatch) -> None:
         text = "".join(",".join(map(str, line)).replace(" ", "_") + "\n" for line in lines)
         path.write_text(text)
 
-    monkeypatch.setattr("holdfast.bench.peers.paced.write_csv", write_csv)
+    monkeypatch.setattr("holdfast_bench.peers.paced.write_csv", write_csv)
 
 
 def expected(folder: Path) -> pa.Table:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.bench.peers import rows
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogWriter
+from holdfast_bench.peers import rows
 
 
 def counts(*found: tuple[int, int]) -> pa.Table:
@@ -104,7 +104,7 @@ def test_a_log_that_was_only_glanced_at_says_when_each_record_became_visible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 100.0
-    monkeypatch.setattr("holdfast.bench.peers.rows.time.time", lambda: now_s)
+    monkeypatch.setattr("holdfast_bench.peers.rows.time.time", lambda: now_s)
     output = rows.Log(str(tmp_path), "q12")
     assert not output.glance(), "there is no log yet"
     schema = with_time(counts((10, 1)).schema)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench.peers import report, topics
-from holdfast.bench.peers.peer import PEERS
-from holdfast.bench.peers.topics import TopicsSizes
-from holdfast.bench.running import BenchFailed
-from holdfast.chaos.kafka_broker import KafkaBroker, NoBroker
+from holdfast_bench.peers import report, topics
+from holdfast_bench.peers.peer import PEERS
+from holdfast_bench.peers.topics import TopicsSizes
+from holdfast_bench.running import BenchFailed
+from holdfast_chaos.kafka_broker import KafkaBroker, NoBroker
 
 SIZES = TopicsSizes(("q12",), 2_000, 1_000, 3, 2.0, 1.0)
 EXPERIMENTS = {"topics": {"size": "quick", "sizes": {"topics": asdict(SIZES)}, "seconds": 1.0}}

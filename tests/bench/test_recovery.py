@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.bench.recovery import SinkFollower
 from holdfast.core.model.tuples import TupleType, with_time
 from holdfast.shell.storage.stream_log import StreamLogWriter
+from holdfast_bench.recovery import SinkFollower
 
 SCHEMA = with_time(pa.schema([("bidder", pa.int64()), ("bids", pa.int64())]))
 BIDDERS, COUNTS = np.array([7, 8, 7, 7]), np.array([1, 1, 2, 3])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench import report
-from holdfast.bench.targets import judge
+from holdfast_bench import report
+from holdfast_bench.targets import judge
 
 pytest.importorskip("matplotlib")
 

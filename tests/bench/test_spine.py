@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench import spine
-from holdfast.bench.running import BenchFailed
 from holdfast.driver import session
+from holdfast_bench import spine
+from holdfast_bench.running import BenchFailed
 
 
 def test_an_experiment_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """The page of steps says what every step took of a real recording, and what it is bounded by."""
 
-from holdfast.bench import steps
-from holdfast.bench.steps import Sizes
+from holdfast_bench import steps
+from holdfast_bench.steps import Sizes
 
 
 def test_every_step_of_both_queries_is_measured_and_has_its_bound() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.chaos.kafka_broker import NoBroker, fetched
+from holdfast_chaos.kafka_broker import NoBroker, fetched
 
 _MVN = """#!/bin/sh
 for word; do

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.chaos.proxy import Proxy
+from holdfast_chaos.proxy import Proxy
 
 
 def echo(server: socket.socket) -> None:

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.chaos.proxy import Proxy
-from holdfast.chaos.runs import KINDS, draw_run, execute, routed, warm_up
 from holdfast.shell.spark.launch import Cluster
+from holdfast_chaos.proxy import Proxy
+from holdfast_chaos.runs import KINDS, draw_run, execute, routed, warm_up
 
 KILLS = 15
 

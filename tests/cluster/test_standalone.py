@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.chaos.cluster_runs import ClusterRuns, FaultOutcome
-from holdfast.chaos.hosts import LoopbackHosts, make_hosts
-from holdfast.chaos.standalone import StandaloneCluster
+from holdfast_chaos.cluster_runs import ClusterRuns, FaultOutcome
+from holdfast_chaos.hosts import LoopbackHosts, make_hosts
+from holdfast_chaos.standalone import StandaloneCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -66,7 +66,7 @@ def test_the_driver_may_be_killed_and_submitted_again(runs: ClusterRuns, protect
 def test_hosts_that_cannot_be_made_are_addresses_of_the_loopback_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.chaos.hosts.shutil.which", lambda _: None)
+    monkeypatch.setattr("holdfast_chaos.hosts.shutil.which", lambda _: None)
     hosts = make_hosts(2)
     assert isinstance(hosts, LoopbackHosts)
     assert len({hosts.address(number) for number in range(3)}) == 3

@@ -7,11 +7,11 @@ import time
 import pyarrow as pa
 import pytest
 
-from holdfast.bench.preloaded import PreloadedBids
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.nexmark.generator import BLOCK, NexmarkConfig, generate
 from holdfast.nexmark.source import NexmarkSource
+from holdfast_bench.preloaded import PreloadedBids
 
 ORIGIN_US = 1_700_000_000_000_000
 

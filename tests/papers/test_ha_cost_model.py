@@ -7,14 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.bench.ha.paper import (
-    FIGURE_7_UPSTREAM_BACKUP_MS,
-    INTERVALS_MS,
-    PRINTED,
-    PaperQuery,
-    Printed,
-    surroundings,
-)
 from holdfast.core.recovery.cost_model import (
     GUARANTEES,
     Approach,
@@ -23,6 +15,14 @@ from holdfast.core.recovery.cost_model import (
     UnitFigures,
     Variant,
     predict,
+)
+from holdfast_bench.ha.paper import (
+    FIGURE_7_UPSTREAM_BACKUP_MS,
+    INTERVALS_MS,
+    PRINTED,
+    PaperQuery,
+    Printed,
+    surroundings,
 )
 
 AMNESIA, UPSTREAM = Approach.AMNESIA, Approach.UPSTREAM_BACKUP

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.chaos.kafka_broker import KafkaBroker
+from holdfast_chaos.kafka_broker import KafkaBroker
 
 
 def produce(broker: KafkaBroker, topic: str, records: list[tuple[int, bytes | None]]) -> None:

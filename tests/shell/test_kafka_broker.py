@@ -13,7 +13,6 @@ pytest.importorskip("confluent_kafka")
 
 from kafka_topics import committed, produce, tuple_ids
 
-from holdfast.chaos.kafka_broker import KafkaBroker
 from holdfast.core.model.ids import END_US, Incarnation
 from holdfast.core.queues.idle_floor import idle_floor_us
 from holdfast.core.wire.log_opening import BeginAt
@@ -26,6 +25,7 @@ from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, Waits
 from holdfast.shell.kafka.source import KafkaReader, KafkaSourceSpec
 from holdfast.shell.storage.errors import LogSuperseded, StorageError
 from holdfast.shell.storage.stream_log import StreamLogWriter
+from holdfast_chaos.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.slow
 

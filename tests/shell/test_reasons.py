@@ -42,7 +42,7 @@ PLAIN = """An exception was thrown from the Python worker:
 def classes_of_ours() -> Iterator[type[BaseException]]:
     """All errors that the package defines."""
     for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
-        if not module.name.startswith(("holdfast.bench", "holdfast.chaos", "holdfast.cli")):
+        if not module.name.startswith("holdfast.cli"):
             importlib.import_module(module.name)
     left: list[type[BaseException]] = [HoldfastError, InvariantViolation]
     while left:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.chaos.hdfs_cluster import HdfsCluster, hdfs_cluster
 from holdfast.shell.storage.errors import BadName
 from holdfast.shell.stores.base import CheckpointStore, NameTaken, ObjectMissing, StoreUnavailable
 from holdfast.shell.stores.file_system import open_url
 from holdfast.shell.stores.webhdfs import WebHdfsStore
+from holdfast_chaos.hdfs_cluster import HdfsCluster, hdfs_cluster
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,11 @@ from test_protocol import EVENTS, has_put_in, nexmark, wait_for
 
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections import Checkpointed
-from holdfast.chaos.tap import Tap
 from holdfast.driver.inspection import Inspection
 from holdfast.driver.query import Query
 from holdfast.errors import DataflowChangedError, InspectionError
 from holdfast.nexmark.source import now_us
+from holdfast_chaos.tap import Tap
 
 pytestmark = pytest.mark.slow
 OFTEN = Checkpointed(interval="60 milliseconds")
@@ -72,7 +72,7 @@ sys.path.insert(0, {tests!r})
 from test_checkpointed import OFTEN
 from test_protocol import MOST, nexmark
 from holdfast.driver.session import session
-from holdfast.chaos.tap import Tap
+from holdfast_chaos.tap import Tap
 query = nexmark("q12", {origin}, tap=Tap({tap!r}, MOST)).start(
     session("driver"), checkpointLocation={location!r}, protection=OFTEN
 )

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.bench.hdfs import one
-from holdfast.chaos.hdfs_cluster import hdfs_cluster
 from holdfast.driver.inspection import Inspection
+from holdfast_bench.hdfs import one
+from holdfast_chaos.hdfs_cluster import hdfs_cluster
 
 pytestmark = pytest.mark.slow
 

@@ -19,9 +19,9 @@ from kafka_topics import produce, rows, tuple_ids
 
 import holdfast as hf
 from holdfast.api.protections import Protection
-from holdfast.chaos.kafka_broker import KafkaBroker
 from holdfast.driver.query import Query
 from holdfast.errors import DataflowError, QueryFailedError, UnsupportedError
+from holdfast_chaos.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.slow
 

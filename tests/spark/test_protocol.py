@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.windows import sliding, tumbling
-from holdfast.chaos.tap import Tap
 from holdfast.driver.query import Query
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource, now_us
 from holdfast.shell.spark.launch import Cluster
+from holdfast_chaos.tap import Tap
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +140,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_protocol import MOST, nexmark
 from holdfast.driver.session import session
-from holdfast.chaos.tap import Tap
+from holdfast_chaos.tap import Tap
 query = nexmark("q12", {origin}, tap=Tap({tap!r}, MOST)).start(
     session("driver"), checkpointLocation={location!r}
 )

@@ -23,10 +23,10 @@ from holdfast.api.protections import (
     UpstreamBackup,
 )
 from holdfast.api.windows import tumbling
-from holdfast.chaos.tap import Tap
 from holdfast.driver.query import Query
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource, now_us
+from holdfast_chaos.tap import Tap
 
 pytestmark = pytest.mark.slow
 SOME = 12_000
@@ -154,7 +154,7 @@ sys.path.insert(0, {tests!r})
 from test_protocol import MOST, nexmark
 from holdfast import {protection}
 from holdfast.driver.session import session
-from holdfast.chaos.tap import Tap
+from holdfast_chaos.tap import Tap
 from holdfast.nexmark.source import now_us
 spark = session("driver")
 spark.sparkContext.parallelize([0], 1).foreach(lambda _: None)  # Its Python daemon is warm.

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import holdfast as hf
-from holdfast.bench.feed import Feed
-from holdfast.bench.security import Sizes, attack
 from holdfast.shell.transport.channels import RunKeys
+from holdfast_bench.feed import Feed
+from holdfast_bench.security import Sizes, attack
 
 pytestmark = pytest.mark.slow
 SMALL = Sizes("test", 280, 28, 1_400)
@@ -142,7 +142,7 @@ sys.path.insert(0, {tests!r})
 import test_under_attack as t
 import holdfast as hf
 from holdfast.driver.session import SETTINGS, session
-from holdfast.bench.feed import Feed
+from holdfast_bench.feed import Feed
 
 folder = sys.argv[1]
 SETTINGS["spark.ui.enabled"] = "true"

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from holdfast.cli import checkout
 from holdfast.cli.advise import advise
-from holdfast.cli.bench import app as bench_app
 from holdfast.cli.interrupts import INTERRUPTED, Interrupts
 from holdfast.cli.settings import settings
 from holdfast.cli.simulate import simulate
@@ -33,12 +33,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(bench_app, name="bench")
 app.command()(simulate)
 app.command()(advise)
 app.command()(settings)
 _console = Console(stderr=True)
 _LOCATION = "The checkpointLocation; on a cluster a folder or URL that all hosts see."
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,  # Benchmarks explain themselves.
+)
+def bench(context: typer.Context) -> None:
+    """Measure what the documents claim; in a checkout."""
+    commands = checkout.load("holdfast_bench.commands", for_command="holdfast bench")
+    commands.app(args=context.args, prog_name=context.command_path)
 
 
 @app.command()

@@ -6,11 +6,13 @@ import json
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from holdfast.cli import checkout
 
 if TYPE_CHECKING:
     from holdfast.sim.campaign import Summary
@@ -167,10 +169,11 @@ def _many(runs: list[Run], processes: int | None) -> Summary:
 
 
 def _for_real(seeds: range, *, as_json: bool) -> int:
-    from holdfast.chaos.runs import RealOutcome, execute_all
     from holdfast.driver.session import session
 
-    def say(outcome: RealOutcome) -> None:
+    runs = checkout.load("holdfast_chaos.runs", for_command="holdfast simulate --real")
+
+    def say(outcome: Any) -> None:
         run = outcome.run
         _console.print(
             f"seed {run.seed}: {run.query}, {run.parallelism} instances a unit, "
@@ -181,7 +184,7 @@ def _for_real(seeds: range, *, as_json: bool) -> int:
 
     spark = session("holdfast-real-faults")
     try:
-        summary = execute_all(spark, seeds, say)
+        summary = runs.execute_all(spark, seeds, say)
     finally:
         spark.stop()
     result = summary.to_json()

@@ -1,0 +1,396 @@
+"""`holdfast bench`, or `python -m holdfast_bench`: measure what the documents claim."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    help="Measure; each benchmark has --quick and --json.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure; each benchmark has --quick and --json."""
+
+
+@app.command()
+def simulation(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="About a minute or two.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Simulated runs.")] = None,
+    real_faults: Annotated[int | None, typer.Option(min=1, help="Real faults.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write simulation.md, .json and a plot here.")
+    ] = None,
+) -> None:
+    """A campaign of faults, simulated and real, and the simulator's cost by size."""
+    from holdfast_bench import simulation as campaign
+
+    console = Console(stderr=True)
+    sizes = campaign.QUICK if quick else campaign.FULL
+    sizes = replace(sizes, seeds=seeds or sizes.seeds, real_faults=real_faults or sizes.real_faults)
+    results = campaign.run(sizes, lambda text: console.print(text, markup=False))
+    _show(results, campaign, report, as_json=as_json)
+    raise typer.Exit(1 if campaign.has_violations(results) else 0)
+
+
+@app.command()
+def spine(
+    *,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Within a minute on idle cores: Q12 alone, fewer runs."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="throughput, latency, frames, recovery, protection or start; repeatable. "
+            "The others stay in the report as they are."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write spine.md, spine.json and plots here.")
+    ] = None,
+) -> None:
+    """The main job: throughput beside Structured Streaming, latency, recovery, cost, start."""
+    from holdfast_bench import report as reports
+    from holdfast_bench.spine import EXPERIMENTS, FULL, QUICK, QUICK_EXPERIMENTS, merged, run
+
+    wanted = tuple(only or (QUICK_EXPERIMENTS if quick else EXPERIMENTS))
+    for name in wanted:
+        if name not in EXPERIMENTS:
+            raise typer.BadParameter(f"{name!r}; there are {', '.join(EXPERIMENTS)}")
+    console = Console(stderr=True)
+    results = run(wanted, QUICK if quick else FULL, lambda text: console.print(text, markup=False))
+    former = {} if report is None else reports.former_results("spine", report)
+    results = merged(former, results)
+    _show(results, reports, report, as_json=as_json)
+    has_wrong_output = any(
+        target["is_correctness"] and not target["is_met"] for target in results["targets"]
+    )
+    raise typer.Exit(1 if has_wrong_output or results["failed"] else 0)
+
+
+@app.command()
+def sguard(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="About two minutes; rough.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[list[str] | None, typer.Option(help="An experiment; repeatable.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write sguard.md, sguard.json and plots here.")
+    ] = None,
+) -> None:
+    """Checkpoints: what pages cost, preparing, writing, loading, latency meanwhile, Peace."""
+    from holdfast_bench.sguard import report as page
+
+    wanted = tuple(only or page.EXPERIMENTS)
+    for name in wanted:
+        if name not in page.EXPERIMENTS:
+            raise typer.BadParameter(f"{name!r}; there are {', '.join(page.EXPERIMENTS)}")
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = page.run(page.QUICK if quick else page.FULL, say, only=wanted)
+    _show(results, page, report, as_json=as_json)
+
+
+@app.command()
+def ha(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Five runs a point; rough.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="figure6, figure7, table6, table7 or table8, simulated; kills, bytes or "
+            "handovers, on Spark; repeatable. The others stay in the report as they are."
+        ),
+    ] = None,
+    approach: Annotated[
+        list[str] | None, typer.Option(help="Name of a protection; repeatable.")
+    ] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="Runs a point instead.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write ha.md, ha.json and plots here.")
+    ] = None,
+) -> None:
+    """Recovery time against overhead of every approach, simulated, beside the paper's."""
+    from holdfast_bench.ha import report as page
+
+    wanted = _known(only, page.EXPERIMENTS)
+    approaches = _known(approach, page.APPROACHES)
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    size = page.QUICK if quick else page.FULL
+    size = size if runs is None else replace(size, name=f"{runs} runs", runs=runs)
+    results = page.run(size, say, only=wanted, approaches=approaches)
+    before = page.former(report) if report is not None and (only or approach) else {}
+    _show(page.combined(before, results), page, report, as_json=as_json)
+
+
+@app.command()
+def cluster(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="A run or two of each fault.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="executor, worker, two-executors, two-workers, cut, driver or programs; "
+            "repeatable. The others stay in the report as they are."
+        ),
+    ] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="Runs of the main faults.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write cluster.md and cluster.json here.")
+    ] = None,
+) -> None:
+    """Faults on a Spark standalone cluster that this starts: executors, workers, the driver."""
+    from holdfast_bench import cluster as page
+
+    wanted = _known(only, page.EXPERIMENTS)
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    size = page.QUICK if quick else page.FULL
+    size = size if runs is None else replace(size, runs=runs)
+    others = {} if report is None else page.former(report)
+
+    def keep(results: dict[str, Any]) -> None:
+        if report is not None:
+            page.write(others | results, report)
+
+    results = page.run(size, say, only=wanted, keep=keep)
+    _show(others | results, page, report, as_json=as_json)
+    raise typer.Exit(1 if page.has_violations(results) else 0)
+
+
+@app.command()
+def security(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="7,000 frames; a minute or two.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write security.md and security.json here.")
+    ] = None,
+) -> None:
+    """Strangers and bad frames against a running query: refused, counted, no effect."""
+    from holdfast_bench import security as page
+
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = page.run(page.QUICK if quick else page.FULL, say)
+    _show(results, page, report, as_json=as_json)
+    raise typer.Exit(1 if page.has_effects(results) else 0)
+
+
+@app.command()
+def hdfs(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Two runs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    runs: Annotated[int | None, typer.Option(min=1, help="So many runs instead.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write hdfs.md and hdfs.json here.")
+    ] = None,
+) -> None:
+    """A data node of HDFS killed during a checkpoint; see scripts/hdfs.sh."""
+    from holdfast_bench import hdfs as page
+
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = page.run(runs or (page.QUICK if quick else page.FULL), say)
+    _show(results, page, report, as_json=as_json)
+    raise typer.Exit(1 if page.is_wrong(results) else 0)
+
+
+@app.command()
+def files(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Q12 alone, about a minute.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8, q12; repeatable.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write files.md and files.json here.")
+    ] = None,
+) -> None:
+    """A user's own Parquet files, beside Structured Streaming."""
+    from holdfast_bench import files as page
+
+    wanted = _known(query, tuple(page.FULL.tuples))
+    sizes = page.QUICK if quick else page.FULL
+    sizes = replace(sizes, tuples={q: n for q, n in sizes.tuples.items() if q in wanted})
+    console = Console(stderr=True)
+    results = page.run(sizes, lambda text: console.print(text, markup=False))
+    _show(results, page, report, as_json=as_json)
+    raise typer.Exit(1 if page.is_wrong(results) else 0)
+
+
+@app.command()
+def kafka(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Two restarts, a minute or two.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    runs: Annotated[int | None, typer.Option(min=1, help="Restarts instead.")] = None,
+    cache: Annotated[
+        Path, typer.Option(help="Where the broker's jars are kept; mvn fetches them once.")
+    ] = Path("build"),
+    report: Annotated[
+        Path | None, typer.Option(help="Also write kafka.md and kafka.json here.")
+    ] = None,
+) -> None:
+    """Topic to topic while a Kafka broker is killed and restarted: what is lost or doubled."""
+    from holdfast_bench import kafka as page
+    from holdfast_chaos.kafka_broker import NoBroker
+
+    console = Console(stderr=True)
+    size = page.QUICK if quick else page.FULL
+    size = size if runs is None else replace(size, runs=runs)
+    try:
+        results = page.run(size, lambda text: console.print(text, markup=False), cache=cache)
+    except NoBroker as missing:
+        console.print(str(missing), markup=False)
+        raise typer.Exit(2) from None
+    _show(results, page, report, as_json=as_json)
+    raise typer.Exit(1 if page.has_wrong_output(results) else 0)
+
+
+@app.command()
+def peers(
+    *,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small inputs, one round; about ten minutes.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="An experiment; repeatable. The others stay in the report as they are."),
+    ] = None,
+    peer: Annotated[list[str] | None, typer.Option(help="A peer; repeatable.")] = None,
+    query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8 or q12; repeatable.")] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rounds of the race, and of latencies at half of the maximum; by default three, "
+            "quick one.",
+        ),
+    ] = None,
+    cache: Annotated[
+        Path, typer.Option(help="Where the peers' environments are kept; pip fills them once.")
+    ] = Path("build/peers"),
+    report: Annotated[
+        Path | None, typer.Option(help="Also write peers.md, peers.json and plots here.")
+    ] = None,
+) -> None:
+    """Beside other stream processors: throughput, memory, latency, recovery, correctness."""
+    from holdfast_bench.peers import bench
+    from holdfast_bench.peers import report as page
+
+    wanted = _known(only, bench.EXPERIMENTS)
+    names = _known(peer, bench.NAMES)
+    size = bench.QUICK if quick else bench.FULL
+    size = size if query is None else size.of(_known(query, bench.QUERIES))
+    size = size if rounds is None else size.with_rounds(rounds)
+    console = Console(stderr=True)
+    others = {} if report is None else page.former(report)
+
+    def keep(results: dict[str, Any]) -> None:
+        if report is not None:
+            page.write(page.merged(others, results), report)
+
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = bench.run(size, say, only=wanted, names=names, cache=cache, keep=keep, others=others)
+    _show(page.merged(others, results), page, report, as_json=as_json)
+    raise typer.Exit(1 if page.has_wrong_output(results) else 0)
+
+
+@app.command()
+def growth(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Few and small points.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="idle, keys, parallelism, units, batch or rate; repeatable. "
+            "The others stay in the report as they are."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write growth.md, growth.json and plots here.")
+    ] = None,
+) -> None:
+    """Throughput and latency as work grows, and what a dataflow costs that has none."""
+    from holdfast_bench import growth as page
+
+    wanted = _known(only, page.EXPERIMENTS)
+    console = Console(stderr=True)
+    others = {} if report is None else page.former(report)
+
+    def keep(results: dict[str, Any]) -> None:
+        if report is not None:
+            page.write(others | results, report)
+
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = page.run(page.QUICK if quick else page.FULL, say, only=wanted, keep=keep)
+    _show(others | results, page, report, as_json=as_json)
+
+
+@app.command()
+def steps(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Few tuples; rough.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write steps.md and steps.json here.")
+    ] = None,
+) -> None:
+    """What a tuple costs in each step from log to log, beside what memory allows."""
+    from holdfast_bench import steps as page
+
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    _show(page.run(page.QUICK if quick else page.FULL, say), page, report, as_json=as_json)
+
+
+def _known(given: list[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    """What was asked for, or everything."""
+    for name in given or ():
+        if name not in names:
+            raise typer.BadParameter(f"{name!r}; there are {', '.join(names)}")
+    return tuple(given or names)
+
+
+class _Page(Protocol):
+    """What a benchmark's report can do."""
+
+    def write(self, results: dict[str, Any], folder: Path) -> Path:
+        """Write page, figures and plots into a folder; the page's path."""
+        ...
+
+    def render(self, results: dict[str, Any]) -> str:
+        """The page as Markdown."""
+        ...
+
+
+def _show(results: dict[str, Any], page: _Page, report: Path | None, *, as_json: bool) -> None:
+    """Write the report if one is wanted, and print the results as JSON or as its page."""
+    if report is not None:
+        Console(stderr=True).print(f"wrote {page.write(results, report)}", markup=False)
+    if as_json:
+        sys.stdout.write(json.dumps(results, indent=2) + "\n")
+    else:
+        Console().print(page.render(results), markup=False)

@@ -1,0 +1,150 @@
+"""A user's own Parquet files, read by Holdfast's nodes and by Structured Streaming.
+
+Both read the same files, in turn, in one run, with the start of the query included; sessions are
+warm. What is put out goes where each system keeps it: Holdfast's into its log, the other's into
+Parquet.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.queries import build
+from holdfast_bench.inputs import FILES_PER_TRIGGER, TRIGGERS, Recording, record_parquet
+from holdfast_bench.report import table, write_page
+from holdfast_bench.running import BenchFailed, finish, median
+from holdfast_bench.spine import machine, use_cores
+from holdfast_bench.structured_streaming import Baseline, digest
+from holdfast_bench.throughput import Sizes, last_written_s, shares_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FULL: Final = Sizes({"q1": 30_000_000, "q3": 3_000_000, "q8": 1_500_000, "q12": 10_000_000}, 3)
+QUICK: Final = Sizes({"q12": 2_000_000}, 1)
+TARGETS: Final = {"q1": 5, "q3": 20, "q8": 20, "q12": 20}
+_TIMEOUT_S: Final = 600.0
+_INTRODUCTION: Final = f"""\
+# From a user's own files
+
+`holdfast bench files` made this page: NexMark events, {TRIGGERS * FILES_PER_TRIGGER} Parquet files
+of each kind. `flow.source_files` reads them in the nodes. Structured Streaming reads the same
+ones in {TRIGGERS} micro-batches, and in a single one, which gives no result before all input is
+read. Times are from the start of the query to its last result, in sessions that have run the query
+once before. Medians.
+
+"""
+
+
+def run(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
+    """Every query on both systems in turn."""
+    from holdfast.driver.session import session
+
+    use_cores()
+    results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes), "queries": {}}
+    spark = session("holdfast-files")
+    try:
+        with closing(Baseline()) as baseline:
+            for query in sizes.tuples:
+                say(f"{query}: {sizes.tuples[query]:,} tuples on both systems")
+                with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+                    results["queries"][query] = _compare(
+                        spark, baseline, query, sizes, Path(folder)
+                    )
+    finally:
+        spark.stop()
+    return results
+
+
+def _compare(
+    spark: SparkSession, baseline: Baseline, query: str, sizes: Sizes, folder: Path
+) -> dict[str, Any]:
+    """Both run once unmeasured, then in turn; Holdfast's output is checked against Spark SQL."""
+    config = NexmarkConfig()
+    inputs = {
+        kind: record_parquet(kind, count, config, folder)
+        for kind, count in shares_of(query, sizes.tuples[query]).items()
+    }
+    places = {kind: recording.parquet for kind, recording in inputs.items()}
+    peers = {"triggers": FILES_PER_TRIGGER, "at_once": None}
+    seconds: dict[str, list[float]] = {name: [] for name in ("holdfast", *peers)}
+    baseline.run(query, places, timeout_s=_TIMEOUT_S)
+    found = _run_holdfast(spark, query, inputs)
+    for _ in range(sizes.repeats):
+        found = _run_holdfast(spark, query, inputs)
+        seconds["holdfast"].append(found["seconds"])
+        for name, files in peers.items():
+            theirs = baseline.run(query, places, files_per_trigger=files, timeout_s=_TIMEOUT_S)
+            seconds[name].append(theirs["seconds_with_start"])
+    expected = baseline.digest(query, places, timeout_s=_TIMEOUT_S)["digest"]
+    medians = {name: median(times) for name, times in seconds.items()}
+    return {
+        "tuples": sum(recording.count for recording in inputs.values()),
+        "seconds": seconds,
+        "median_seconds": medians,
+        "ratio": {name: round(medians[name] / medians["holdfast"], 2) for name in peers},
+        "is_identical": found["digest"] == expected,
+    }
+
+
+def _run_holdfast(spark: SparkSession, query: str, inputs: dict[str, Recording]) -> dict[str, Any]:
+    """Seconds from `start` to the last write of the sink's log, and the sink's digest."""
+
+    def source(flow: Dataflow, kind: str) -> Stream:
+        place, unit = inputs[kind].parquet, "ingest" if len(inputs) == 1 else f"{kind}s"
+        return flow.source_files(place, time="date_time", name=f"{kind}s", unit=unit, ends=True)
+
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        started_s = time.time()
+        running = build(query, source).start(spark, checkpointLocation=f"{folder}/run")
+        finish(running, f"Holdfast, {query}", _TIMEOUT_S)
+        seconds = last_written_s(f"{folder}/run", query) - started_s
+        read, given = running.lastProgress["numInputRows"], sum(r.count for r in inputs.values())
+        if read != given:
+            raise BenchFailed(f"Holdfast, {query}: read {read} of {given}")
+        return {"seconds": round(seconds, 3), "digest": digest(running.to_dataframe())}
+
+
+def write(results: dict[str, Any], folder: Path) -> Path:
+    """Write `files.json` and `files.md` into `folder`; the page's path."""
+    return write_page("files", results, render(results), folder)
+
+
+def render(results: dict[str, Any]) -> str:
+    """The page as Markdown."""
+    given = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    rows = []
+    for query, found in results["queries"].items():
+        medians, ratio = found["median_seconds"], found["ratio"]
+        is_met = ratio["triggers"] >= TARGETS[query]
+        rows.append(
+            (
+                query.upper(),
+                f"{found['tuples']:,}",
+                *(f"{medians[name]:.2f}" for name in ("holdfast", "triggers", "at_once")),
+                f"{found['tuples'] / medians['holdfast'] / 1e6:.2f} M",
+                f"{ratio['triggers']:.1f}",
+                f"{ratio['at_once']:.1f}",
+                f"{TARGETS[query]}: {'met' if is_met else 'not met'}",
+                "yes" if found["is_identical"] else "**no**",
+            )
+        )
+    header = (
+        *("query", "tuples", "Holdfast, s", "Structured Streaming, s", "in one batch, s"),
+        *("tuples/s", "times", "times, in one batch", "target", "identical to Spark SQL"),
+    )
+    size = f"{results['sizes']['repeats']} runs each"
+    return f"{_INTRODUCTION}Machine: {given}. {size}.\n\n{table(header, rows)}"
+
+
+def is_wrong(results: dict[str, Any]) -> bool:
+    """Whether some output was another one than Spark SQL's."""
+    return not all(found["is_identical"] for found in results["queries"].values())

@@ -1,0 +1,256 @@
+"""Recovery: SIGKILL of the node that holds 10 MB of state, until its first new output.
+
+The driver kills, follows the sink's log, and takes the time until the first tuple that a later
+incarnation has written. Afterwards the whole log is compared with what arithmetic says it must be,
+tuple by tuple and in order: a count too many or too few, a gap or a repeat would show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.protections import Protection, UpstreamBackup
+from holdfast.api.windows import tumbling
+from holdfast.core.model.ids import NodeId
+from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.shell.storage.paths import stream_path
+from holdfast.shell.storage.stream_log import StreamLogReader
+from holdfast_bench.preloaded import WINDOW, PreloadedBids, expected_counts
+from holdfast_bench.running import finish, median, node_statistic, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.driver.query import Query
+
+STATE_BYTES = 10_000_000
+FEEDER = "ingest"
+VICTIM = "counts[0]"
+_TIMEOUT_S = 60.0
+_SETTLE_S = 0.6
+_END_AHEAD_S = 2.0
+_OPTIONS = {"spark.holdfast.failuresMax": "1000"}
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverySizes:
+    """How often to kill.
+
+    Attributes:
+        runs: Queries, one after the other.
+        kills: SIGKILLs per query.
+        keys: Bidders, each with a count in the victim's state.
+        rate: Tuples per second while it goes on.
+        protection: Of the victim.
+        options: Of the query.
+    """
+
+    runs: int
+    kills: int
+    keys: int = 200_000
+    rate: float = 10_000.0
+    protection: Protection = field(default_factory=UpstreamBackup)
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_precise(self) -> bool:
+        """Whether all output is as if nothing had failed."""
+        return self.protection.guarantee == Guarantee.PRECISE.value
+
+
+class SinkFollower:
+    """Follows a sink's only log and keeps what it says."""
+
+    def __init__(self, path: str) -> None:
+        """The log need not exist yet."""
+        self._reader = StreamLogReader(path)
+        self.incarnation = 0
+        self.next_id = 0
+        self._gap_at: int | None = None
+        self.bidders: list[np.ndarray] = []
+        self.counts: list[np.ndarray] = []
+
+    def poll(self) -> None:
+        """Take what is there."""
+        for logged in self._reader.poll():
+            if logged.first_id != self.next_id and self._gap_at is None:
+                self._gap_at = self.next_id
+            self.next_id = logged.first_id + logged.count
+            self.incarnation = max(self.incarnation, logged.incarnation)
+            self.bidders.append(logged.batch.column("bidder").to_numpy())
+            self.counts.append(logged.batch.column("bids").to_numpy())
+
+    def difference(self, bidders: np.ndarray, counts: np.ndarray) -> str | None:
+        """The first way in which the log is not these tuples in this order; None if it is."""
+        if self._gap_at is not None:
+            return f"ids do not go on after {self._gap_at}"
+        if self.next_id != len(bidders):
+            return f"{self.next_id} tuples, not {len(bidders)}"
+        found = np.concatenate(self.bidders), np.concatenate(self.counts)
+        wrong = np.flatnonzero((found[0] != bidders) | (found[1] != counts))
+        if not len(wrong):
+            return None
+        at = int(wrong[0])
+        return (
+            f"{len(wrong)} tuples differ; tuple {at} is bidder {found[0][at]}, count "
+            f"{found[1][at]}, not {bidders[at]}, {counts[at]}"
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the end has been read."""
+        return self._reader.ended
+
+
+def measure(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
+    """All kills, with detection, restart and replay as the query reports them."""
+    runs = [_run(spark, sizes) for _ in range(sizes.runs)]
+    kills = [kill for run in runs for kill in run["kills"]]
+    parts = ("detected_ms", "restarted_ms", "replayed_ms", "recovered_ms")
+    return {
+        "keys": sizes.keys,
+        "tuples_per_s": sizes.rate,
+        "kills": kills,
+        "first_output_ms": {
+            "median": median(kill["first_output_ms"] for kill in kills),
+            "p99": _p99([kill["first_output_ms"] for kill in kills]),
+            "max": max(kill["first_output_ms"] for kill in kills),
+        },
+        "reported_median_ms": {part: median(kill[part] for kill in kills) for part in parts},
+        "state_bytes_min": min(kill["state_bytes"] for kill in kills),
+        "is_identical": all(run["is_identical"] for run in runs),
+        "runs": [{k: v for k, v in run.items() if k != "kills"} for run in runs],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """A running query that counts bids per bidder; its victim is the node that counts."""
+
+    query: Query
+    sink: SinkFollower
+    source: PreloadedBids
+    sizes: RecoverySizes
+
+    def wait_until_ready(self, what: str) -> None:
+        """Until the node holds its state, goes on, and all its replicas are ready."""
+
+        def is_ready() -> bool:
+            self.sink.poll()
+            victim = self.query.status["nodes"][NodeId(VICTIM)]
+            is_going_on = self.sink.next_id > self.sizes.keys and victim["state"] == "running"
+            if not (is_going_on and all(replica["is_ready"] for replica in victim["replicas"])):
+                return False
+            wanted = STATE_BYTES if self.sizes.is_precise else 0
+            return node_statistic(self.query, VICTIM, "state_bytes") >= wanted
+
+        settled_s = time.monotonic() + _SETTLE_S
+        # The statistics of the victim before must not be taken for those of its replacement.
+        wait_until(
+            self.query,
+            lambda: time.monotonic() > settled_s and is_ready(),
+            f"{STATE_BYTES} bytes of state {what}",
+            _TIMEOUT_S,
+        )
+
+    def end(self) -> dict[str, Any]:
+        """Have the input end; what came out, beside what must."""
+        # Ahead of what the node may have made before it sees the file.
+        total = self.source.due()[0] + int(_END_AHEAD_S * self.sizes.rate)
+        end_path = Path(self.source.end_path)
+        draft = end_path.with_name("end.draft")
+        draft.write_text(str(total))
+        draft.rename(end_path)
+        finish(self.query, "counting", _TIMEOUT_S)
+        while not self.sink.has_ended:
+            self.sink.poll()
+        difference = None
+        if self.sizes.is_precise:
+            difference = self.sink.difference(*expected_counts(self.source, total))
+        return {"tuples": total, "is_identical": difference is None, "difference": difference}
+
+
+@contextlib.contextmanager
+def counting(spark: SparkSession, sizes: RecoverySizes) -> Iterator[Counting]:
+    """The query while it runs.
+
+    This process watches, and the coordinator lives in it: what is there when the query begins is
+    left out of Python's garbage collection, which else stops both for 0.1 s now and then.
+    """
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        origin_us = int((time.time() + 2) * 1e6)
+        source = PreloadedBids(sizes.keys, sizes.rate, origin_us, str(Path(folder) / "end"))
+        flow = Dataflow("recovery")
+        bids = flow.source_generator(source, name="bids", unit=FEEDER)
+        counted = bids.key_by("bidder").window(tumbling(WINDOW))
+        counted.aggregate("count(*) AS bids", name="counts", emit="changes").sink("counts")
+        query = flow.start(
+            spark,
+            checkpointLocation=f"{folder}/run",
+            protection={"counts": sizes.protection},
+            options={**_OPTIONS, **sizes.options},
+        )
+        gc.collect()
+        gc.freeze()
+        try:
+            sink = SinkFollower(stream_path(f"{folder}/run", "counts", 0))
+            yield Counting(query, sink, source, sizes)
+        finally:
+            gc.unfreeze()
+            query.stop()
+
+
+def _run(spark: SparkSession, sizes: RecoverySizes) -> dict[str, Any]:
+    with counting(spark, sizes) as running:
+        kills = [_kill(running, number) for number in range(sizes.kills)]
+        ended = running.end()
+        unplanned = len(running.query.failures) - sizes.kills
+    return {"kills": kills, **ended, "unplanned_failures": unplanned}
+
+
+def _kill(running: Counting, number: int) -> dict[str, Any]:
+    """Kill the victim once it holds its state and goes on; the time to the first later output."""
+    running.wait_until_ready(f"before kill {number + 1}")
+    query, sink = running.query, running.sink
+    state_bytes = node_statistic(query, VICTIM, "state_bytes")
+    sink.poll()
+    before, reported = sink.incarnation, len(_recoveries(query))
+    killed_s = time.monotonic()
+    os.kill(query.pid(VICTIM), signal.SIGKILL)
+
+    def has_new_output() -> bool:
+        sink.poll()
+        return sink.incarnation > before
+
+    wait_until(query, has_new_output, f"recovery: output after kill {number + 1}", _TIMEOUT_S)
+    first_output_ms = round((time.monotonic() - killed_s) * 1000, 1)
+    wait_until(
+        query,
+        lambda: len(_recoveries(query)) > reported,
+        f"recovery: the report of kill {number + 1}",
+        _TIMEOUT_S,
+    )
+    recovery = _recoveries(query)[reported]
+    return {"first_output_ms": first_output_ms, "state_bytes": state_bytes, **recovery}
+
+
+def _p99(times_ms: list[float]) -> float:
+    """The 99th percentile: of fewer than a hundred, the greatest but so many as that leaves out."""
+    return sorted(times_ms)[min(len(times_ms) - 1, int(0.99 * len(times_ms)))]
+
+
+def _recoveries(query: Query) -> list[dict[str, Any]]:
+    """The victim's; on a busy machine others may be taken for dead and replaced, too."""
+    return [recovery for recovery in query.recoveries if recovery["node"] == VICTIM]

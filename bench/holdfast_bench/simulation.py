@@ -1,0 +1,210 @@
+"""A campaign: thousands of seeds in the simulator, real faults on Spark, and the cost by size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.sim.campaign import run_all
+from holdfast.sim.faults import KINDS
+from holdfast.sim.scale import measure_all
+from holdfast.sim.seeds import Outcome, Run
+from holdfast_bench.report import table, write_page
+from holdfast_bench.spine import machine
+from holdfast_chaos.runs import RealOutcome, draw_run, execute_all
+
+_INTRODUCTION = """\
+# Faults, simulated and real
+
+`holdfast bench simulation` made this page. What is simulated, what is checked and what was found
+and mended on the way stands in [testing.md](../testing.md).
+
+"""
+_SAY_EVERY = 500
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignSizes:
+    """How much.
+
+    Attributes:
+        seeds: Simulated runs.
+        real_faults: Real faults, at least.
+        first_seed: The first seed of both.
+    """
+
+    seeds: int
+    real_faults: int
+    first_seed: int
+
+
+FULL = CampaignSizes(20_000, 200, 100_000)
+QUICK = CampaignSizes(400, 6, 100_000)
+
+
+def run(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
+    """All three parts."""
+    return {
+        "machine": machine(),
+        "real": _real(sizes, say),
+        "simulated": _simulated(sizes, say),
+        "scale": [measured.to_json() for measured in measure_all(say)],
+    }
+
+
+def _real(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
+    from holdfast.driver.session import session
+
+    seeds: list[int] = []
+    planned = 0
+    while planned < sizes.real_faults * 1.05:  # Some come when the query has ended.
+        seeds.append(sizes.first_seed + len(seeds))
+        planned += len(draw_run(seeds[-1]).faults)
+
+    def tell(outcome: RealOutcome) -> None:
+        wrong = "; ".join(outcome.violations)
+        say(f"real seed {outcome.run.seed}: {', '.join(outcome.struck)} {wrong}")
+
+    spark = session("holdfast-real-faults")
+    try:
+        return execute_all(spark, seeds, tell).to_json()
+    finally:
+        spark.stop()
+
+
+def _simulated(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
+    done = 0
+
+    def tell(outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        if outcome.invariant is not None:
+            say(f"{outcome.violation}\n  {outcome.run.command()}")
+        if done % _SAY_EVERY == 0:
+            say(f"{done} seeds")
+
+    seeds = range(sizes.first_seed, sizes.first_seed + sizes.seeds)
+    summary = run_all([Run(seed) for seed in seeds], progress=tell)
+    return {"first_seed": sizes.first_seed, **summary.to_json()}
+
+
+def has_violations(results: dict[str, Any]) -> bool:
+    """Whether anything was found."""
+    return bool(results["simulated"]["violations"] or results["real"]["violations"])
+
+
+def write(results: dict[str, Any], folder: Path) -> Path:
+    """Write `simulation.json`, `simulation.md` and the plot into `folder`; the page's path."""
+    page = write_page("simulation", results, render(results), folder)
+    _plot_scale(results["scale"], folder / "simulation-scale.png")
+    return page
+
+
+def render(results: dict[str, Any]) -> str:
+    """The page as Markdown."""
+    given = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    return "".join(
+        [
+            _INTRODUCTION,
+            f"Machine: {given}.\n",
+            _simulated_section(results["simulated"]),
+            _real_section(results["real"]),
+            _scale_section(results["scale"]),
+        ]
+    )
+
+
+def _simulated_section(found: dict[str, Any]) -> str:
+    last = found["first_seed"] + found["runs"]
+    struck = found["faults_injected"]
+    kinds = [(kind, struck.get(kind, 0), meaning) for kind, meaning in KINDS.items()]
+    met = sorted(found["situations_met_in_runs"].items(), key=lambda item: -item[1])
+    return (
+        f"\n## Simulated\n\n{found['runs']:,} seeds ({found['first_seed']:,} to {last - 1:,}): "
+        f"{sum(struck.values()):,} faults in {found['virtual_seconds']:,.0f} virtual seconds, "
+        f"{found['output_tuples']:,} tuples put out, {found['events']:,} events, in "
+        f"{found['real_seconds']:.0f} s. Violations: **{len(found['violations'])}**.\n\n"
+        + table(("fault", "struck", "what happens"), kinds)
+        + f"\nPairs of kinds that met in a run: {found['pairs_of_faults_met']} of "
+        f"{len(KINDS) * (len(KINDS) - 1) // 2}.\n\n"
+        + table(("situation", "runs that met it"), met)
+        + _violations(found["violations"])
+    )
+
+
+def _violations(found: list[dict[str, Any]]) -> str:
+    if not found:
+        return ""
+    rows = [(v["seed"], v["text"], f"`{v.get('command', '')}`") for v in found]
+    return "\n" + table(("seed", "violation", "command"), rows)
+
+
+def _real_section(found: dict[str, Any]) -> str:
+    struck = sorted(found["faults_injected"].items())
+    recovered = found["recovered_ms"]
+    return (
+        f"\n## Real\n\n{found['runs']} runs of NexMark queries on Spark tasks with "
+        f"{found['faults']} faults in {found['real_seconds']:.0f} s; {found['failures_detected']} "
+        f"losses of nodes were detected; from the last sign of life to the first new output it "
+        f"took {recovered['median']} ms (median), {recovered['max']} ms at most, which contains "
+        f"faults that go on: a pause, a cut, another kill. "
+        f"{found['output_tuples']:,} tuples, compared with Spark SQL. Violations: "
+        f"**{len(found['violations'])}**.\n\n"
+        + table(("fault", "struck"), struck)
+        + _violations(found["violations"])
+    )
+
+
+def _scale_section(found: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            m["shape"],
+            m["nodes"],
+            m["edges"],
+            f"{m['events']:,}",
+            f"{m['virtual_per_real']:.3f}",
+            f"{m['us_per_edge'] / 1000:.1f}",
+            f"{m['run_s'] / m['events'] * 1e6:.0f}",
+        )
+        for m in found
+    ]
+    header = (
+        "shape",
+        "nodes",
+        "edges",
+        "events",
+        "virtual s per real s",
+        "real ms per edge and virtual s",
+        "us per event",
+    )
+    return (
+        "\n## Cost by size\n\nOne virtual second of input, 100 tuples a source, no faults, one "
+        "process. `chains`: chains of ten nodes; `exchange`: half of the nodes send to all of the "
+        "other half. No cost grows faster than the edges: per edge there are no more events, and "
+        "no more calls (testing.md), in a large dataflow than in a small one. What time per event "
+        "grows by is memory: a larger run keeps more of it.\n\n"
+        + table(header, rows)
+        + "\n![cost](simulation-scale.png)\n"
+    )
+
+
+def _plot_scale(found: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for shape, marker in (("chains", "o"), ("exchange", "s")):
+        mine = [m for m in found if m["shape"] == shape]
+        speeds = [m["virtual_per_real"] for m in mine]
+        axes.loglog([m["edges"] for m in mine], speeds, marker=marker, label=shape)
+    axes.set_xlabel("edges")
+    axes.set_ylabel("virtual seconds per real second")
+    axes.set_title("Simulated seconds per second, by edges")
+    axes.grid(visible=True, which="both", alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

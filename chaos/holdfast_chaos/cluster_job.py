@@ -1,0 +1,209 @@
+"""The driver of cluster runs: `spark-submit` begins it, and it takes runs from a folder.
+
+A submitted Python program has no standard input, so words are files, each written under another
+name first: `run-<n>.json` asks for a run, `status.json` says what the present one does,
+`result-<n>.json` how it went, and `end` ends the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.api.embedded_store import EmbeddedStore
+from holdfast.api.protections import (
+    ActiveStandby,
+    Checkpointed,
+    PassiveStandby,
+    Protection,
+    UpstreamBackup,
+)
+from holdfast.driver.session import session
+from holdfast.nexmark.run import NexmarkRun
+from holdfast.nexmark.source import counts_of
+from holdfast.shell.processes import die_with_parent
+from holdfast_chaos.standalone import DISK_VARIABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.driver.query import Query
+
+STATUS: Final = "status.json"
+END: Final = "end"
+_INTERVAL_S: Final = 0.1
+_TIMEOUT_S: Final = 300.0
+_OPTIONS: Final = {
+    "spark.holdfast.failuresMax": "1000",
+    "spark.holdfast.launchTimeoutMs": "90000",
+}
+_CHUNKS: Final = EmbeddedStore(copies=2, data_nodes=3, local_directory=f"${DISK_VARIABLE}")
+PROTECTIONS: Final[dict[str, Protection]] = {
+    "embedded": Checkpointed(interval="500 milliseconds", store=_CHUNKS),
+    "folder": Checkpointed(interval="500 milliseconds"),
+    "upstream": UpstreamBackup(),
+    "active": ActiveStandby(strict=True),
+    "passive": PassiveStandby(strict=True),
+}
+"""Of all units. `embedded`: checkpoints in data nodes on the workers' own disks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRun:
+    """One run of a NexMark query.
+
+    Attributes:
+        query: Which.
+        protection: One of `PROTECTIONS`.
+        seconds: For how long there is input.
+        origin_us: When it begins.
+        location: The checkpoint location.
+        emit: For q12.
+        rate: Tuples per second.
+        seed: Of the generator.
+        parallelism: Instances of every unit.
+        verifies: Whether the driver compares the output with Spark SQL's.
+    """
+
+    query: str
+    protection: str
+    seconds: float
+    origin_us: int
+    location: str
+    emit: str = "changes"
+    rate: float = 10_000.0
+    seed: int = 1
+    parallelism: int = 1
+    verifies: bool = False
+
+    def nexmark(self) -> NexmarkRun:
+        """The run; its event time runs ahead of the clock, so that windows close meanwhile."""
+        counts = counts_of(5_000)
+        kinds = {"q1": ("bid",), "q12": ("bid",)}.get(self.query, ("person", "auction"))
+        read = sum(counts[kind] for kind in kinds) / 5_000
+        events = max(50, int(self.rate * self.seconds / read) // 50 * 50)
+        return NexmarkRun(
+            self.query,
+            events,
+            self.rate,
+            self.parallelism,
+            PROTECTIONS[self.protection],
+            self.emit if self.query == "q12" else "final",
+            self.seed,
+            origin_us=self.origin_us,
+            speed=5.0,
+        )
+
+
+def put(path: Path, value: object) -> None:
+    """Write a word as a whole."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
+    draft.write_text(json.dumps(value, default=str))
+    draft.rename(path)
+
+
+def serve(spark: SparkSession, folder: Path) -> None:
+    """Take runs until told to end."""
+    number = 0
+    while True:
+        wanted = folder / f"run-{number}.json"
+        if (folder / END).exists():
+            return
+        if not wanted.exists():
+            put(folder / STATUS, {"run": number, "is_active": False})
+            time.sleep(_INTERVAL_S)  # Its master puts files, and has no other way to call.
+            continue
+        run = ClusterRun(**json.loads(wanted.read_text()))
+        put(folder / f"result-{number}.json", _result(spark, folder, number, run))
+        number += 1
+
+
+def _result(spark: SparkSession, folder: Path, number: int, run: ClusterRun) -> dict[str, Any]:
+    nexmark = run.nexmark()
+    flow, _ = nexmark.flow()
+    result: dict[str, Any] = {"run": asdict(run)}
+    query = None
+    try:
+        query = flow.start(
+            spark,
+            checkpointLocation=run.location,
+            protection=nexmark.protection,
+            parallelism=run.parallelism,
+            options=_OPTIONS,
+        )
+        _follow(query, folder, number)
+        verified = _verified(query) if run.verifies else {}
+    except Exception as error:  # A run that fails is what we look for, whatever it says.
+        return {**result, **_seen(query), "error": f"{type(error).__name__}: {error}"[:4000]}
+    finally:
+        if query is not None:
+            query.stop()
+    return {
+        **result,
+        **_seen(query),
+        "error": None,
+        **verified,
+    }
+
+
+def _verified(query: Query) -> dict[str, Any]:
+    found = query.verify()
+    return {
+        "is_identical": found.is_identical,
+        "lost": found.lost,
+        "doubled": found.doubled,
+        "gaps": found.gaps,
+        "output_tuples": found.actual,
+        "sample": found.sample,
+    }
+
+
+def _seen(query: Query | None) -> dict[str, Any]:
+    if query is None:
+        return {"failures": [], "recoveries": [], "notes": []}
+    notes = query.status["notes"]
+    return {"failures": query.failures, "recoveries": query.recoveries, "notes": notes}
+
+
+def _follow(query: Query, folder: Path, number: int) -> None:
+    """Say what happens until the query ends. Raises what it raises."""
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    while not query.awaitTermination(_INTERVAL_S):
+        status, progress = query.status, query.lastProgress
+        word = {
+            "run": number,
+            "is_active": True,
+            "input_tuples": progress["numInputRows"],
+            "output_tuples": progress["numOutputRows"],
+            "recoveries": len(progress["recoveries"]),
+            "failures": len(progress["failures"]),
+            "checkpoints": len(query.checkpoints),
+            "nodes": {name: node["replicas"] for name, node in status["nodes"].items()},
+            "data_nodes": status["dataNodes"],
+            "notes": status["notes"],
+        }
+        put(folder / STATUS, word)
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"still running after {_TIMEOUT_S:.0f} s: {json.dumps(status)}")
+
+
+def main() -> None:
+    """The entry point: the folder is the only argument."""
+    die_with_parent()  # Spark's JVM has begun this process, and may be killed alone.
+    logging.basicConfig(level=logging.WARNING)
+    spark = session("holdfast-cluster")
+    spark.sparkContext.setLogLevel("INFO")  # Into a file, for whoever wonders afterwards.
+    try:
+        serve(spark, Path(sys.argv[1]))
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

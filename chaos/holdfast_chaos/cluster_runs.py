@@ -1,0 +1,487 @@
+"""Runs on a standalone cluster under faults: executors, workers and the driver killed, cut, healed.
+
+The driver is a program of its own (`cluster_job`). Whoever strikes reads what it says of its nodes,
+finds their processes among the workers', and follows the sink's log, which tells when the first new
+output came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Final
+
+import pyarrow as pa
+
+import holdfast
+from holdfast.errors import HoldfastError
+from holdfast.nexmark.source import now_us
+from holdfast.shell.storage.errors import StorageError
+from holdfast.shell.storage.log_follower import LoggedBatch
+from holdfast.shell.storage.paths import stream_path
+from holdfast.shell.storage.stream_log import StreamLogReader
+from holdfast_chaos import cluster_job
+from holdfast_chaos.cluster_job import END, STATUS, ClusterRun, put
+from holdfast_chaos.standalone import StandaloneCluster, kill_session
+
+FAULTS: Final = {
+    "none": "nothing",
+    "executor": "kill -9 of the executor that holds the stateful node, its sink and a data node",
+    "worker": "kill -9 of the worker whose executor holds that; started again a second later",
+    "two-executors": "kill -9 of that executor and of another one at the same time",
+    "two-workers": "kill -9 of that worker and of another one at the same time",
+    "cut": "that worker cut off from the network for 5 s, and healed",
+    "driver": "kill -9 of the driver, and the same submitted again",
+}
+_VICTIMS: Final = {"q1": "ingest[0]", "q12": "counts[0]", "q3": "join[0]", "q8": "join[0]"}
+_CUT_S: Final = 5.0
+_RESTART_S: Final = 1.0
+_START_S: Final = 240.0
+_TIMEOUT_S: Final = 400.0
+_POLL_S: Final = 0.02
+_WATCH_S: Final = 0.002
+_COMMAND_LINE: Final = str(Path(holdfast.__file__).parent / "cli" / "main.py")
+_AHEAD_S: Final = (3.0, 8.0, 20.0, 60.0)  # Longer if the machine was too busy to be up by then.
+
+
+class RunFailed(HoldfastError):
+    """A run did not come as far as it had to; says what was seen last."""
+
+
+class EndedEarly(RunFailed):
+    """The machine was so busy that all input was there before everybody was up."""
+
+
+@dataclass(slots=True)
+class FaultOutcome:
+    """How a run under one fault went.
+
+    Attributes:
+        fault: Its kind.
+        run: What ran.
+        result: What the driver says of it in the end.
+        first_output_ms: From the fault to the first output of a later incarnation; None: none came,
+            or none was needed.
+        held: What the struck worker held: nodes, secondaries, data nodes.
+        violations: What was not as it must be.
+    """
+
+    fault: str
+    run: ClusterRun
+    result: dict[str, Any] = field(default_factory=dict)
+    first_output_ms: float | None = None
+    held: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, without places on this machine."""
+        run = {key: value for key, value in asdict(self.run).items() if key != "location"}
+        result = {key: value for key, value in self.result.items() if key != "run"}
+        return {
+            "fault": self.fault,
+            "run": run,
+            **result,
+            "first_output_ms": self.first_output_ms,
+            "held": self.held,
+            "violations": self.violations,
+        }
+
+
+class Sink:
+    """Follows the log of a run's only sink, and keeps what it says."""
+
+    def __init__(self, run: ClusterRun) -> None:
+        """The log need not exist yet."""
+        self._path = stream_path(run.location, run.query, 0)
+        self._reader: StreamLogReader | None = None
+        self._batches: list[pa.RecordBatch] = []
+        self.incarnation = 0
+        self.next_id = 0
+        self.gaps = 0
+
+    def poll(self) -> None:
+        """Take what is there."""
+        with contextlib.suppress(StorageError, FileNotFoundError):  # Not there yet.
+            if self._reader is None:
+                self._reader = StreamLogReader(self._path)
+            while batches := self._reader.poll():
+                for logged in batches:
+                    self._take(logged)
+
+    def _take(self, logged: LoggedBatch) -> None:
+        self.gaps += logged.first_id != self.next_id
+        self.next_id = logged.first_id + logged.count
+        self.incarnation = max(self.incarnation, logged.incarnation)
+        self._batches.append(logged.batch)
+
+    def rows(self) -> pa.Table:
+        """All rows, in order."""
+        if not self._batches:
+            return pa.table({})
+        return pa.Table.from_batches(self._batches).combine_chunks()
+
+
+def compare(found: Sink, reference: pa.Table) -> dict[str, Any]:
+    """How a sink's log differs from that of a run without faults, tuple by tuple and in order."""
+    rows = found.rows()
+    is_identical = rows.equals(reference) and not found.gaps
+    lost = doubled = 0
+    if not is_identical:
+        wanted, had = (Counter(map(str, table.to_pylist())) for table in (reference, rows))
+        lost, doubled = (wanted - had).total(), (had - wanted).total()
+    return {
+        "is_identical": is_identical,
+        "lost": lost,
+        "doubled": doubled,
+        "gaps": found.gaps,
+        "output_tuples": rows.num_rows,
+        "sample": "",
+    }
+
+
+class ClusterDriver:
+    """One submitted driver."""
+
+    def __init__(self, cluster: StandaloneCluster, folder: Path) -> None:
+        """Submit it; the folder is its own."""
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._log: IO[bytes] = (folder / "driver.log").open("wb")
+        self._process = cluster.submit(cluster_job.__file__, str(folder), log=self._log)
+        self._runs = 0
+
+    def ask(self, run: ClusterRun) -> int:
+        """Have it run something; its number."""
+        number = self._runs
+        self._runs += 1
+        put(self._folder / f"run-{number}.json", asdict(run))
+        return number
+
+    def status(self) -> dict[str, Any]:
+        """What it said last; empty before the first word."""
+        try:
+            found: dict[str, Any] = json.loads((self._folder / STATUS).read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def result(self, number: int) -> dict[str, Any] | None:
+        """How a run went; None: it goes on."""
+        try:
+            found: dict[str, Any] = json.loads((self._folder / f"result-{number}.json").read_text())
+        except FileNotFoundError:
+            return None
+        return found
+
+    def wait(
+        self,
+        is_so: Callable[[], bool],
+        what: str,
+        timeout_s: float = _TIMEOUT_S,
+        every_s: float = _POLL_S,
+    ) -> None:
+        """Look until something holds. Raises `RunFailed`."""
+        deadline_s = time.monotonic() + timeout_s
+        while not is_so():
+            if self._process.poll() is not None:
+                raise RunFailed(f"{what}: the driver has ended; {self._last_words()}")
+            if time.monotonic() > deadline_s:
+                raise RunFailed(f"{what} did not come in {timeout_s:.0f} s; {self.status()}")
+            time.sleep(every_s)  # The driver tells by a file.
+
+    def wait_until_up(self) -> None:
+        """Until it takes runs."""
+        self.wait(lambda: bool(self.status()), "the driver's start", _START_S)
+
+    def _last_words(self) -> str:
+        said = (self._folder / "driver.log").read_text(errors="replace")[-2000:]
+        printed = self._process.stdout.read()[-2000:] if self._process.stdout else ""
+        return f"{said} {printed}"
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes."""
+        kill_session(self._process)
+        self._close()
+
+    def close(self) -> None:
+        """Have it end."""
+        put(self._folder / END, 0)
+        with contextlib.suppress(Exception):
+            self._process.wait(20)
+        self.kill()
+
+    def _close(self) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._log.close()
+
+
+def _why_it_ended(driver: ClusterDriver, number: int) -> RunFailed | None:
+    """What to raise of a run that has ended before it was struck; None: it goes on."""
+    result = driver.result(number)
+    if result is None:
+        return None
+    if result["error"]:
+        return RunFailed(result["error"])
+    return EndedEarly("the run ended before the fault")
+
+
+class ClusterRuns:
+    """Runs on one cluster, one after the other, each with a fault."""
+
+    def __init__(self, cluster: StandaloneCluster, folder: Path) -> None:
+        """Nothing runs before the first; `folder` is for checkpoint locations and drivers."""
+        self._cluster = cluster
+        self._folder = folder
+        self._driver: ClusterDriver | None = None
+        self._drivers = 0
+        self._locations = 0
+        self._references: dict[tuple[str, str, float, int], pa.Table] = {}
+        self._repairs: list[tuple[float, Callable[[], None]]] = []
+
+    def close(self) -> None:
+        """End the driver."""
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+    def _up(self) -> ClusterDriver:
+        if self._driver is None:
+            self._driver = self._submit()
+            self._driver.wait_until_up()
+            self._cluster.wait_for_executors()
+        return self._driver
+
+    def reference(self, query: str, seconds: float, seed: int) -> FaultOutcome:
+        """A run that nothing happens to, compared with Spark SQL; faulty ones are with it."""
+        return self.execute("none", "upstream", query=query, seconds=seconds, seed=seed)
+
+    def execute(
+        self,
+        fault: str,
+        protection: str,
+        *,
+        query: str = "q12",
+        seconds: float = 10.0,
+        after_s: float = 2.0,
+        seed: int = 1,
+    ) -> FaultOutcome:
+        """Run, strike, check.
+
+        Args:
+            fault: One of `FAULTS`.
+            protection: One of `cluster_job.PROTECTIONS`.
+            query: Of NexMark.
+            seconds: For how long there is input.
+            after_s: When to strike, in seconds of input.
+            seed: Of the generator.
+
+        What comes out is compared with what a run without faults puts out, which is made first,
+        and that with Spark SQL.
+        """
+        key = query, "changes", seconds, seed
+        if fault != "none" and key not in self._references:
+            first = self.reference(query, seconds, seed)
+            if first.violations:
+                return first
+        for ahead_s in _AHEAD_S:
+            driver = self._up()
+            self._locations += 1
+            location = str(self._folder / f"location-{self._locations}")
+            origin_us = now_us() + int(ahead_s * 1e6)
+            run = ClusterRun(
+                query, protection, seconds, origin_us, location, seed=seed, verifies=fault == "none"
+            )
+            outcome = FaultOutcome(fault, run)
+            with contextlib.suppress(EndedEarly):
+                self._execute(driver, outcome, after_s, key)
+                break
+        else:
+            outcome.violations.append("I-LIVE: the input ended before anything could be struck")
+        _judge(outcome)
+        self._mend()
+        return outcome
+
+    def _execute(
+        self,
+        driver: ClusterDriver,
+        outcome: FaultOutcome,
+        after_s: float,
+        key: tuple[str, str, float, int],
+    ) -> None:
+        """Run and strike. Raises `EndedEarly`."""
+        fault, run = outcome.fault, outcome.run
+        try:
+            number = driver.ask(run)
+            if fault != "none":
+                self._wait_until_due(driver, number, run, after_s)
+                driver, number = self._strike(driver, number, outcome)
+            driver.wait(lambda: driver.result(number) is not None, f"the end of {fault}")
+            outcome.result = driver.result(number) or {}
+            sink = Sink(run)
+            sink.poll()
+            if fault == "none":
+                self._references[key] = sink.rows()
+            else:
+                outcome.result |= compare(sink, self._references[key])
+        except EndedEarly:
+            raise
+        except RunFailed as error:
+            outcome.violations.append(f"I-LIVE: {error}")
+            (self._driver or driver).kill()
+            self._driver = None
+
+    def _wait_until_due(
+        self, driver: ClusterDriver, number: int, run: ClusterRun, after_s: float
+    ) -> None:
+        """Until there was so much input, all replicas are ready and a checkpoint is stored."""
+        wanted = int(run.rate * after_s)
+
+        def is_due() -> bool:
+            ended = _why_it_ended(driver, number)
+            if ended is not None:
+                raise ended
+            status = driver.status()
+            if status.get("run") != number or not status.get("is_active"):
+                return False
+            nodes = status["nodes"].values()
+            is_ready = all(r["is_ready"] and r["pid"] for replicas in nodes for r in replicas)
+            is_kept = run.protection not in ("embedded", "folder") or status["checkpoints"] > 1
+            has_data_nodes = run.protection != "embedded" or len(status["data_nodes"]) == 3
+            return is_ready and is_kept and has_data_nodes and status["input_tuples"] >= wanted
+
+        driver.wait(is_due, "the time of the fault")
+
+    # -- faults -----------------------------------------------------------------------------
+
+    def _strike(
+        self, driver: ClusterDriver, number: int, outcome: FaultOutcome
+    ) -> tuple[ClusterDriver, int]:
+        """Do what the fault says and wait for the first new output; who runs it from now on."""
+        cluster, run = self._cluster, outcome.run
+        status, sink = driver.status(), Sink(run)
+        victim = cluster.worker_of(status["nodes"][_VICTIMS[run.query]][0]["pid"])
+        if victim is None:  # Harmless only if it has been told to stop: then the run's end follows.
+            missing = f"the end of a run whose victim is on no worker: {status}"
+            driver.wait(lambda: driver.result(number) is not None, missing)
+            raise _why_it_ended(driver, number) or RunFailed(missing)
+        outcome.held = self._held(victim, status)
+        sink.poll()
+        before, struck_s = sink.incarnation, time.monotonic()
+        if outcome.fault == "driver":
+            driver.kill()
+            driver = self._driver = self._submit()
+            number = driver.ask(run)
+        else:
+            self._strike_workers(outcome.fault, self._struck(outcome.fault, victim, status))
+
+        def has_new_output() -> bool:
+            self._repair()
+            sink.poll()
+            return sink.incarnation > before or driver.result(number) is not None
+
+        driver.wait(has_new_output, "the first new output", every_s=_WATCH_S)
+        if sink.incarnation > before:
+            outcome.first_output_ms = round((time.monotonic() - struck_s) * 1e3, 1)
+        while self._repairs:
+            self._repair()
+            time.sleep(_POLL_S)  # Repairs are due at times of their own.
+        return driver, number
+
+    def _held(self, worker: int, status: dict[str, Any]) -> list[str]:
+        """What a worker's executor holds."""
+        tasks = {f"data node {name}": pid for name, pid in status["data_nodes"].items()}
+        for node, replicas in status["nodes"].items():
+            tasks |= {f"{replica['role']} of {node}": replica["pid"] for replica in replicas}
+        return sorted(name for name, pid in tasks.items() if self._cluster.worker_of(pid) == worker)
+
+    def _struck(self, fault: str, victim: int, status: dict[str, Any]) -> list[int]:
+        """The workers that a fault strikes: the victim's, and of two another one with tasks."""
+        if not fault.startswith("two"):
+            return [victim]
+        busy = [worker for worker in self._cluster.workers if self._held(worker, status)]
+        return [victim, *[worker for worker in busy if worker != victim][:1]]
+
+    def _strike_workers(self, fault: str, workers: list[int]) -> None:
+        now_s = time.monotonic()
+        for worker in workers:
+            if fault in ("executor", "two-executors"):
+                for pid in self._cluster.executors(worker):
+                    os.kill(pid, signal.SIGKILL)
+            elif fault in ("worker", "two-workers"):
+                self._cluster.kill_worker(worker)
+                again = partial(self._cluster.start_worker, worker)
+                self._repairs.append((now_s + _RESTART_S, again))
+            else:
+                self._cluster.hosts.cut(worker)
+                heal = partial(self._cluster.hosts.heal, worker)
+                self._repairs.append((now_s + _CUT_S, heal))
+
+    def _repair(self) -> None:
+        """What a supervisor, or whoever sees to the network, does when it is time."""
+        for repair in [r for r in self._repairs if r[0] <= time.monotonic()]:
+            self._repairs.remove(repair)
+            repair[1]()
+
+    def _mend(self) -> None:
+        """Whatever happened: all workers are there again, and all their executors."""
+        for _, action in self._repairs:
+            action()
+        self._repairs.clear()
+        for worker in self._cluster.workers:
+            self._cluster.wait_for_worker(worker)
+        if self._driver is not None:
+            self._cluster.wait_for_executors()
+
+    def _submit(self) -> ClusterDriver:
+        self._drivers += 1
+        return ClusterDriver(self._cluster, self._folder / f"driver-{self._drivers}")
+
+
+def _judge(outcome: FaultOutcome) -> None:
+    """What must hold, whatever was struck."""
+    result = outcome.result
+    if result.get("error"):
+        outcome.violations.append(f"I-LIVE: {result['error']}")
+    elif result and not result["is_identical"]:
+        lost = f"{result['lost']} lost, {result['doubled']} doubled, {result['gaps']} gaps"
+        outcome.violations.append(f"I-PRECISE: {lost}: {result['sample']}")
+    if result and not result.get("error") and not result["output_tuples"]:
+        outcome.violations.append("I-LIVE: the sink is empty")
+    if outcome.fault not in ("none", "driver") and result and not result.get("failures"):
+        outcome.violations.append("I-COUNT: a worker was struck and no failure was reported")
+
+
+def run_program(
+    cluster: StandaloneCluster, folder: Path, *arguments: str, timeout_s: float = _TIMEOUT_S
+) -> dict[str, Any]:
+    """Submit `holdfast` itself with these arguments; what it says with `--json`.
+
+    Raises:
+        RunFailed: It did not end in time, or said nothing.
+    """
+    folder.mkdir(parents=True)
+    places = ("--json", "--location", str(folder / "location"))
+    with (folder / "driver.log").open("wb") as log:
+        process = cluster.submit(_COMMAND_LINE, *arguments, *places, log=log)
+        try:
+            said, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise RunFailed(f"{' '.join(arguments)} did not end in {timeout_s:.0f} s") from None
+        finally:
+            kill_session(process)
+    lines = said.splitlines()
+    if "{" not in lines:
+        raise RunFailed(f"{' '.join(arguments)}: {said[-2000:]}")
+    found: dict[str, Any] = json.loads("\n".join(lines[lines.index("{") :]))
+    return found

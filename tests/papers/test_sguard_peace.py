@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.coordinator.network_model import NetworkModel, ServerCapacities, ServerName
-from holdfast.core.coordinator.peace import Peace
-from holdfast.core.coordinator.peace_messages import (
+from holdfast.core.machine import Effect, SetTimer
+from holdfast.core.peace.messages import (
     ChunkPlacement,
     ChunkWritten,
     GrantWrite,
@@ -18,10 +17,11 @@ from holdfast.core.coordinator.peace_messages import (
     WriteRequested,
     WriteRequestId,
 )
-from holdfast.core.coordinator.residual_network import NetworkGraph
-from holdfast.core.machine import Effect, SetTimer
-from holdfast.shell.storage import network_file
-from holdfast.shell.storage.network_file import NetworkFileInvalid, read_network_file
+from holdfast.core.peace.network_model import NetworkModel, ServerCapacities, ServerName
+from holdfast.core.peace.peace import Peace
+from holdfast.core.peace.residual_network import NetworkGraph
+from holdfast.shell.stores.chunks import network_file
+from holdfast.shell.stores.chunks.network_file import NetworkFileInvalid, read_network_file
 
 FIGURE_5 = """
 server_default: {send: 1, up: 1, down: 1, receive: 1}

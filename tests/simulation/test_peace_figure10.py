@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.coordinator.network_model import ServerName
+from holdfast.core.peace.network_model import ServerName
 from holdfast.sim import peace as sim
 
 SEEDS = (0, 1, 2)

@@ -419,7 +419,7 @@ def _peace_section(found: list[dict[str, Any]]) -> str:
         "three copies; seconds. `IO`: a checkpoint from its first chunk to its last. A data node's "
         "throughput by streams is the paper's Table 8, links share fairly. Peace drafts each "
         "timestep several times and keeps the fullest, and of equally near servers it takes the "
-        "one with the most room; the paper leaves both to chance (core/coordinator/peace.py). The "
+        "one with the most room; the paper leaves both to chance (core/peace/peace.py). The "
         "paper: single writes about twice as fast, all writes at most about 20 to 36 % later.\n\n"
         + table(header, rows)
         + "\n![peace](sguard-peace.png)\n"

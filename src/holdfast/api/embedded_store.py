@@ -6,11 +6,11 @@ import random
 from dataclasses import dataclass
 
 from holdfast.core.chunks.settings import ChunkSettings
-from holdfast.core.coordinator.network_model import NetworkModel
-from holdfast.core.coordinator.peace import Peace
-from holdfast.core.coordinator.peace_messages import PeaceSettings
+from holdfast.core.peace.messages import PeaceSettings
+from holdfast.core.peace.network_model import NetworkModel
+from holdfast.core.peace.peace import Peace
 from holdfast.errors import OptionError
-from holdfast.shell.storage.network_file import read_network_file
+from holdfast.shell.stores.chunks.network_file import read_network_file
 
 _BOUNDS = {
     "copies": (1, 8),

@@ -39,9 +39,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from holdfast.core.coordinator.network_model import NetworkModel, ServerName
-from holdfast.core.coordinator.peace import Peace
-from holdfast.core.coordinator.peace_messages import (
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.peace.messages import (
     ChunkWritten,
     CopyConstraint,
     FailWrite,
@@ -50,7 +49,8 @@ from holdfast.core.coordinator.peace_messages import (
     WriteRequested,
     WriteRequestId,
 )
-from holdfast.core.errors import InvariantViolation
+from holdfast.core.peace.network_model import NetworkModel, ServerName
+from holdfast.core.peace.peace import Peace
 from holdfast.sim.draw import Draw
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from holdfast.core.chunks import messages as m
 from holdfast.core.chunks.chunk_master import ChunkMaster
 from holdfast.core.chunks.messages import ChunkId, StoredChunk
 from holdfast.core.chunks.settings import ChunkSettings
-from holdfast.core.coordinator.network_model import NetworkModel
-from holdfast.core.coordinator.peace import Peace
-from holdfast.core.coordinator.peace_messages import CopyConstraint, PeaceSettings
 from holdfast.core.machine import Effect, Machine, Stimulus, TimerFired
+from holdfast.core.peace.messages import CopyConstraint, PeaceSettings
+from holdfast.core.peace.network_model import NetworkModel
+from holdfast.core.peace.peace import Peace
 
 SETTINGS = ChunkSettings(copies=2, keep_alive_ms=100, misses=3, recopy_delay_ms=500)
 T = TypeVar("T", bound=m.Message)

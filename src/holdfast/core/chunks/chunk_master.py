@@ -59,11 +59,11 @@ from holdfast.core.chunks.effects import (
 )
 from holdfast.core.chunks.placement import Candidate, LeastLoaded
 from holdfast.core.chunks.replication import Replication
-from holdfast.core.coordinator import peace_messages
-from holdfast.core.coordinator.network_model import ServerName
-from holdfast.core.coordinator.silence import SilenceWatch
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
+from holdfast.core.model.silence import SilenceWatch
+from holdfast.core.peace import messages as peace_messages
+from holdfast.core.peace.network_model import ServerName
 
 if TYPE_CHECKING:
     from holdfast.core.chunks.messages import ChunkId, Replica, StoredChunk

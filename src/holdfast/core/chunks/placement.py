@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.core.coordinator.network_model import ServerName
-from holdfast.core.coordinator.peace_messages import (
+from holdfast.core.peace.messages import (
     ChunkPlacement,
     GrantWrite,
     RefuseWrite,
@@ -19,6 +18,7 @@ from holdfast.core.coordinator.peace_messages import (
     ServerLost,
     WriteRequested,
 )
+from holdfast.core.peace.network_model import ServerName
 
 if TYPE_CHECKING:
     from holdfast.core.machine import Effect, Stimulus

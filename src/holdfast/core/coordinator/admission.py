@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.core.coordinator.network_model import NetworkModel, ServerName
-from holdfast.core.coordinator.peace import Peace
-from holdfast.core.coordinator.peace_messages import (
+from holdfast.core.machine import Effect, SetTimer, TimerFired
+from holdfast.core.model.ids import Incarnation, NodeId
+from holdfast.core.peace.messages import (
     ChunkWritten,
     GrantWrite,
     PeaceSettings,
@@ -23,8 +23,8 @@ from holdfast.core.coordinator.peace_messages import (
     WriteRequestId,
     WriteWithdrawn,
 )
-from holdfast.core.machine import Effect, SetTimer, TimerFired
-from holdfast.core.model.ids import Incarnation, NodeId
+from holdfast.core.peace.network_model import NetworkModel, ServerName
+from holdfast.core.peace.peace import Peace
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,11 +81,11 @@ from holdfast.core.coordinator.events import (
 )
 from holdfast.core.coordinator.idle_floors import IdleFloors
 from holdfast.core.coordinator.instance import Instance, NodeState, Recovery, Replica
-from holdfast.core.coordinator.silence import SilenceWatch
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import NOBODY, Incarnation, NodeId
+from holdfast.core.model.silence import SilenceWatch
 from holdfast.core.recovery.restart_point import RestartPoint
 
 _CHECK_INTERVAL_MS = 20

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.core.coordinator.network_model import ServerName
-from holdfast.core.coordinator.peace_messages import CopyConstraint, PeaceSettings
-from holdfast.core.coordinator.residual_network import Chance, NetworkGraph, ResidualNetwork
+from holdfast.core.peace.messages import CopyConstraint, PeaceSettings
+from holdfast.core.peace.network_model import ServerName
+from holdfast.core.peace.residual_network import Chance, NetworkGraph, ResidualNetwork
 
 _TRIES: Final = 32  # for the first chunk on an empty network, before it counts as unplaceable
 

@@ -1,6 +1,6 @@
 """Silence counts when the one who waits was there to hear. [HA §4]"""
 
-from holdfast.core.coordinator.silence import SilenceWatch
+from holdfast.core.model.silence import SilenceWatch
 
 
 def test_at_a_check_in_time_the_limit_alone_counts() -> None:

@@ -6,9 +6,9 @@ import enum
 from dataclasses import dataclass
 from typing import NewType
 
-from holdfast.core.coordinator.network_model import ServerName
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.machine import Effect, Stimulus
+from holdfast.core.peace.network_model import ServerName
 
 WriteRequestId = NewType("WriteRequestId", str)
 """Names a request to write, uniquely over all writers."""

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.coordinator.network_model import (
+from holdfast.core.errors import InvariantViolation, LocalProtocolError
+from holdfast.core.peace.network_model import (
     Link,
     NetworkModel,
     Server,
     ServerCapacities,
     ServerName,
 )
-from holdfast.core.coordinator.residual_network import NetworkGraph, ResidualNetwork
-from holdfast.core.errors import InvariantViolation, LocalProtocolError
+from holdfast.core.peace.residual_network import NetworkGraph, ResidualNetwork
 
 TWO_RACKS = NetworkModel.of_racks({"one": ["a", "b", "c"], "two": ["d", "e"]})
 

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import yaml
 
-from holdfast.core.coordinator.network_model import NetworkModel
 from holdfast.core.errors import LocalProtocolError
+from holdfast.core.peace.network_model import NetworkModel
 from holdfast.shell.storage.errors import StorageError
 
 _FILE_BYTES_MAX: Final = 16 << 20

@@ -54,9 +54,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast.core.coordinator.chunk_placer import Chain, ChunkPlacer
-from holdfast.core.coordinator.network_model import NetworkModel, ServerName
-from holdfast.core.coordinator.peace_messages import (
+from holdfast.core.errors import InvariantViolation, RemoteProtocolError
+from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
+from holdfast.core.peace.chunk_placer import Chain, ChunkPlacer
+from holdfast.core.peace.messages import (
     ChunkPlacement,
     ChunkWritten,
     FailWrite,
@@ -70,9 +71,8 @@ from holdfast.core.coordinator.peace_messages import (
     WriteRequestId,
     WriteWithdrawn,
 )
-from holdfast.core.coordinator.residual_network import Chance, NetworkGraph, ResidualNetwork
-from holdfast.core.errors import InvariantViolation, RemoteProtocolError
-from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
+from holdfast.core.peace.network_model import NetworkModel, ServerName
+from holdfast.core.peace.residual_network import Chance, NetworkGraph, ResidualNetwork
 
 _TIMER: Final = "timestep"
 

@@ -28,8 +28,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.core.coordinator.network_model import NetworkModel, Server, ServerName
 from holdfast.core.errors import InvariantViolation
+from holdfast.core.peace.network_model import NetworkModel, Server, ServerName
 
 
 class Chance(Protocol):

@@ -18,9 +18,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from holdfast.core.coordinator.network_model import NetworkModel, ServerCapacities, ServerName
-from holdfast.core.coordinator.peace import Peace
-from holdfast.core.coordinator.peace_messages import (
+from holdfast.core.errors import LocalProtocolError, RemoteProtocolError
+from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
+from holdfast.core.peace.messages import (
     ChunkWritten,
     CopyConstraint,
     FailWrite,
@@ -33,8 +33,8 @@ from holdfast.core.coordinator.peace_messages import (
     WriteRequestId,
     WriteWithdrawn,
 )
-from holdfast.core.errors import LocalProtocolError, RemoteProtocolError
-from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
+from holdfast.core.peace.network_model import NetworkModel, ServerCapacities, ServerName
+from holdfast.core.peace.peace import Peace
 
 RACKS = {"one": ["a", "b", "c"], "two": ["d", "e", "f"]}
 ANYWHERE = PeaceSettings(constraints=())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.core.errors import RemoteProtocolError
 from holdfast.core.model.ids import END_US, NO_ID
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
-from holdfast.core.replication.sunion import SUnion
+from holdfast.core.replication.sunion import Release, SUnion
 
 
 def tuples(stream: int, first_id: int, times: list[int]) -> TupleBatch:
@@ -25,6 +25,11 @@ def released(sunion: SUnion, boundary_us: int, ports: int = 1) -> list[list[int]
     return [
         [] if port is None else port.batch.column(0).to_pylist() for port in release.ports[:ports]
     ]
+
+
+def tags(release: Release) -> list[int]:
+    (port,) = release.ports
+    return [] if port is None else port.batch.column(0).to_pylist()
 
 
 def test_sunion_holds_tuples_until_every_stream_passed_their_time() -> None:
@@ -73,3 +78,42 @@ def test_the_order_does_not_depend_on_rounds_or_arrival(
         got += released(sunion, boundary)[0]
     assert got == [stream * 1000 + i for _, stream, i in expected]
     assert not np.any(sunion.oldest_held() != NO_ID)
+
+
+def test_what_is_released_as_tentative_comes_again_with_what_was_late_for_it() -> None:
+    sunion = SUnion([0, 0], 1)
+    sunion.add(0, tuples(0, 0, [1, 5, 9]))
+    sunion.hold_cut()
+    assert tags(sunion.release_tentative(6)) == [0, 1]
+    sunion.add(1, tuples(1, 0, [4, 7]))
+    assert tags(sunion.release_tentative(10)) == [1001, 2]
+    assert sunion.held_tuples == [3, 2]
+    sunion.go_back()
+    assert released(sunion, 10) == [[0, 1000, 1, 1001, 2]]
+    assert sunion.held_tuples == [0, 0]
+
+
+def test_tentative_tuples_are_never_released_as_stable_and_not_once_undone() -> None:
+    sunion = SUnion([0, 0], 1)
+    sunion.add_tentative(0, tuples(0, 0, [1, 5, 9]))
+    sunion.hold_cut()
+    assert tags(sunion.release_tentative(4)) == [0]
+    sunion.undo(0)
+    sunion.add(1, tuples(1, 0, [6]))
+    assert tags(sunion.release_tentative(10)) == [1000]
+    sunion.add_tentative(0, tuples(0, 0, [8, 11]))
+    assert tags(sunion.release_tentative(12)) == [1]
+    sunion.go_back()
+    assert released(sunion, 20) == [[1000]]
+
+
+def test_a_part_of_the_way_is_about_so_many_tuples_and_one_time_at_least() -> None:
+    sunion = SUnion([0, 0], 1)
+    sunion.add(0, tuples(0, 0, [1, 2, 2, 2, 3, 9]))
+    sunion.add(1, tuples(1, 0, [2, 4]))
+    assert sunion.boundary_for(1, 10) == 2
+    assert sunion.boundary_for(4, 10) == 3
+    assert sunion.boundary_for(100, 7) == 7
+    sunion.release(2)
+    assert sunion.boundary_for(1, 10) == 3
+    assert sunion.boundary_for(1, 2) == 2

@@ -31,6 +31,19 @@ class CheckpointId:
     incarnation: Incarnation
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Run:
+    """Names a tentative suffix of a stream. [DPC "Stable state"]
+
+    Attributes:
+        incarnation: Of the node that puts it out.
+        number: Counts the suffixes of that incarnation, from 1 on.
+    """
+
+    incarnation: Incarnation
+    number: int
+
+
 NO_ID: Final = 2**63 - 1
 """Stands for "no tuple": larger than any id."""
 

@@ -11,6 +11,10 @@ A family of protocols has kinds of its own; all of them are values, compared by 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.core.model.ids import Run
 
 
 class StreamNote:
@@ -59,3 +63,25 @@ class CheckpointClocks(StreamNote):
     checkpoints: tuple[int, ...]
     taken: int
     greater: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undo(StreamNote):
+    """All tentative tuples of a run are void; the stable ones in their place follow. [DPC §3.1]
+
+    Attributes:
+        run: Which suffix of the stream.
+    """
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class RecDone(StreamNote):
+    """Everything that a run has stood for has come as stable: its correction is over. [DPC §3.1]
+
+    Attributes:
+        run: Which suffix of the stream.
+    """
+
+    run: Run

@@ -5,6 +5,12 @@ streams have passed a time, the tuples before it are released, sorted by (tuple 
 tuple id). Whatever the timing of arrivals, and however the streams were cut into batches, the
 concatenation of all releases is the same sequence, so replicas and replays see the same input.
 
+Without the streams that are missing, tuples are also released as *tentative*, up to a time that the
+caller decides on (input_delay.py). SUnion holds what is stable of them until they are released as
+stable, too: `hold_cut` begins that, `go_back` returns to where it began. Tuples that come later and
+are older than what has been released as tentative wait for that. Tentative tuples of the streams
+themselves are released as tentative only, and gone with `undo`.
+
 Departure from the paper: buckets have no fixed width. A release covers exactly the time up to
 the slowest boundary: the finest order that is still deterministic, and no delay of its own.
 """
@@ -99,6 +105,10 @@ class SUnion:
         self.held_tuples = [0] * len(self._ports)
         self._released_before = BEGINNING_US
         self._processed_before = [0] * len(self._ports)
+        # While a cut is held: per stream all pieces that have been held since.
+        self._kept: list[list[_Piece]] | None = None
+        self._tentative_before = BEGINNING_US  # Released as tentative.
+        self._tentative: list[list[_Piece]] = [[] for _ in ports]  # What came as tentative.
 
     def resume(self, boundary_us: int, processed_before: Sequence[int]) -> None:
         """Go on where everything older than the boundary has been released.
@@ -130,34 +140,104 @@ class SUnion:
     def _hold(self, stream: int, piece: _Piece | None) -> None:
         if piece is None or len(piece.time_us) == 0:
             return
-        if int(piece.time_us.min()) < self._released_before:
+        oldest_us = int(piece.time_us.min())
+        if oldest_us < self._released_before:
             raise RemoteProtocolError(
                 f"stream {stream}: tuple {piece.low} or later is older than its boundary "
                 f"{self._released_before}"
             )
-        self._held[stream].append(piece)
         self.held_tuples[stream] += len(piece.time_us)
+        fresh: _Piece | None = piece
+        if self._kept is not None:
+            self._kept[stream].append(piece)
+            fresh = self._not_late(piece)
+        if fresh is not None:
+            self._held[stream].append(fresh)
+
+    def _not_late(self, piece: _Piece) -> _Piece | None:
+        """What is not older than tuples that have been released as tentative."""
+        _, fresh = _split(piece, self._tentative_before)
+        return fresh
 
     def release(self, boundary_us: int) -> Release:
         """Everything older than `boundary_us`, which all streams have passed."""
         self._released_before = max(self._released_before, boundary_us)
+        return self._release([self._held], boundary_us)
+
+    def _release(self, sources: list[list[list[_Piece]]], boundary_us: int) -> Release:
+        """Take everything older than a boundary out of lists of pieces per stream."""
         low = np.full(len(self._ports), NO_ID, dtype=np.int64)
         pieces: list[tuple[int, _Piece]] = []
-        for stream, held in enumerate(self._held):
-            ready: list[_Piece] = []
-            rest: list[_Piece] = []
-            for piece in held:
-                taken, left = _split(piece, boundary_us)
-                if taken is not None:
-                    ready.append(taken)
-                if left is not None:
-                    rest.append(left)
-            if ready:
-                self._held[stream] = rest
-                self.held_tuples[stream] = sum(len(piece.time_us) for piece in rest)
-                low[stream] = min(piece.low for piece in ready)
-                pieces.extend((self._ports[stream], piece) for piece in ready)
+        for stream, port in enumerate(self._ports):
+            for source in sources:
+                ready, rest = _split_all(source[stream], boundary_us)
+                if ready:
+                    source[stream] = rest
+                    if self._kept is None:
+                        self.held_tuples[stream] -= sum(len(piece.time_us) for piece in ready)
+                    low[stream] = min(int(low[stream]), *(piece.low for piece in ready))
+                    pieces.extend((port, piece) for piece in ready)
         return _merge(pieces, self._port_count, low)
+
+    # -- without missing streams ----------------------------------------------------------------
+
+    @property
+    def holds_cut(self) -> bool:
+        """Whether `go_back` has something to go back to."""
+        return self._kept is not None
+
+    def hold_cut(self) -> None:
+        """From now on keep what is released, as it is released as tentative."""
+        self._kept = [list(pieces) for pieces in self._held]
+        self._tentative_before = self._released_before
+
+    def add_tentative(self, stream: int, batch: TupleBatch) -> None:
+        """Hold tentative tuples of a stream; what is too late for the present suffix is dropped."""
+        if batch.count == 0:
+            return
+        piece = _Piece(batch.batch, batch.time_us, batch.first_id, None, batch.created_us)
+        fresh = self._not_late(piece) if self.holds_cut else piece
+        if fresh is not None:
+            self._tentative[stream].append(fresh)
+
+    def undo(self, stream: int) -> None:
+        """Forget what came as tentative on a stream and has not been released."""
+        self._tentative[stream] = []
+
+    def release_tentative(self, boundary_us: int) -> Release:
+        """Everything older than `boundary_us` that has not been released, as tentative.
+
+        The oldest ids of the release count stable and tentative tuples alike.
+        """
+        self._tentative_before = max(self._tentative_before, boundary_us)
+        return self._release([self._held, self._tentative], boundary_us)
+
+    def go_back(self) -> None:
+        """Hold again what was held at the cut, and what has come since as stable."""
+        if self._kept is not None:
+            self._held, self._kept = self._kept, None
+            self._tentative_before = BEGINNING_US
+
+    def boundary_for(self, tuples: int, boundary_us: int) -> int:
+        """A boundary up to a given one before which there are about so many tuples per stream.
+
+        For passes of a bearable size: one more tuple time at least, whatever its number of tuples.
+        """
+        wanted_us = boundary_us
+        for pieces in self._held:
+            left = tuples
+            for piece in pieces:
+                if left < len(piece.time_us):
+                    wanted_us = min(wanted_us, int(piece.time_us[left]))
+                    break
+                left -= len(piece.time_us)
+        return min(boundary_us, max(wanted_us, self._oldest_us() + 1))
+
+    def _oldest_us(self) -> int:
+        times = (int(piece.time_us.min()) for pieces in self._held for piece in pieces)
+        return min(times, default=BEGINNING_US)
+
+    # -- looking ----------------------------------------------------------------------------
 
     def oldest_held(self) -> np.ndarray:
         """Per stream the oldest id still held, NO_ID where nothing is. Shape (streams,), int64."""
@@ -165,6 +245,19 @@ class SUnion:
             [min((piece.low for piece in held), default=NO_ID) for held in self._held],
             dtype=np.int64,
         )
+
+
+def _split_all(pieces: list[_Piece], boundary_us: int) -> tuple[list[_Piece], list[_Piece]]:
+    """The rows older than the boundary, and the others, of pieces in id order."""
+    ready: list[_Piece] = []
+    rest: list[_Piece] = []
+    for piece in pieces:
+        taken, left = _split(piece, boundary_us)
+        if taken is not None:
+            ready.append(taken)
+        if left is not None:
+            rest.append(left)
+    return ready, rest
 
 
 def _split(piece: _Piece, boundary_us: int) -> tuple[_Piece | None, _Piece | None]:

@@ -1,0 +1,234 @@
+"""The consistency manager: whether a node's output is stable, tentative or being corrected. [DPC]
+
+Theory of operation. A node is in one of three states [DPC Figure "node states"]; `TRANSITIONS` is
+the whole of it.
+
+- `STABLE`: it processes up to what all streams have promised.
+- `UP_FAILURE`: something has waited for the bound (input_delay.py), or tentative tuples have come.
+  The node has held the cut where it was, and goes on without what is missing. All that it puts out
+  from there on is tentative.
+- `STABILIZATION`: all streams have promised, as stable, what the node has gone to without them. It
+  has gone back to the cut and processes what is stable, up to there. New input waits meanwhile.
+
+The manager is told what comes and what time it is, and says what to do next (`next_step`), one step
+at a time; its owner does it and says so (`did`). It never waits for anything to leave
+STABILIZATION: what is to be processed again has all come. So a failure within a correction begins
+when that is over: the end of the correction is always said before it.
+
+Invariants: a cut is held exactly in UP_FAILURE; what was acted on as stable never moves back but to
+the cut; a correction ends where all that was put out as tentative has been corrected.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.ids import BEGINNING_US, END_US
+
+if TYPE_CHECKING:
+    from holdfast.core.replication.input_delay import InputDelay
+
+
+class Consistency(enum.Enum):
+    """The state of a node."""
+
+    STABLE = "stable"
+    UP_FAILURE = "up_failure"
+    STABILIZATION = "stabilization"
+
+
+class Event(enum.Enum):
+    """What changes it."""
+
+    MISSING = "something has waited for the bound, or tentative tuples have come"
+    HEALED = "all streams have promised, as stable, what was processed without them"
+    CORRECTED = "what is stable has been processed up to there"
+
+
+class Action(enum.Enum):
+    """What the node does when it changes."""
+
+    HOLD_CUT = "hold the cut"
+    GO_BACK = "go back to the cut, say undo"
+    SAY_DONE = "say rec_done"
+
+
+TRANSITIONS: Final[dict[tuple[Consistency, Event], tuple[Consistency, Action]]] = {
+    (Consistency.STABLE, Event.MISSING): (Consistency.UP_FAILURE, Action.HOLD_CUT),
+    (Consistency.UP_FAILURE, Event.HEALED): (Consistency.STABILIZATION, Action.GO_BACK),
+    (Consistency.STABILIZATION, Event.CORRECTED): (Consistency.STABLE, Action.SAY_DONE),
+}
+"""All that may happen; anything else changes nothing."""
+
+_EVENTS: Final = {action: event for (_, event), (_, action) in TRANSITIONS.items()}
+
+
+class Step(NamedTuple):
+    """What to do next.
+
+    Attributes:
+        action: What to do first; None: nothing but a pass.
+        boundary_us: Process what is older, as `is_tentative` says; None: no pass.
+        is_tentative: Whether the pass goes on without what is missing.
+    """
+
+    action: Action | None
+    boundary_us: int | None = None
+    is_tentative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistencyStatistics:
+    """What has happened so far.
+
+    Attributes:
+        state: Of the node.
+        since_ms: When it came into it.
+        missing: Numbers of the input streams that it goes on without.
+        failures: How often it has been in UP_FAILURE.
+        delay_max_ms: The longest that input has waited for other streams.
+        stabilization_ms: How long the last correction took; 0 if there was none.
+    """
+
+    state: Consistency
+    since_ms: int
+    missing: tuple[int, ...]
+    failures: int
+    delay_max_ms: int
+    stabilization_ms: int
+
+
+class ConsistencyManager:
+    """The state of one node. Volatile: all fields; a new incarnation begins as stable."""
+
+    def __init__(self, streams: int, delay: InputDelay) -> None:
+        """Begin as stable, where nothing has come.
+
+        Args:
+            streams: Input streams.
+            delay: Their waiting.
+        """
+        self.delay = delay
+        self.state = Consistency.STABLE
+        self._stable_us = [BEGINNING_US] * streams  # promised as stable, and all before it is there
+        self._tentative_us = [BEGINNING_US] * streams  # the same, tentative tuples included
+        self._acted_us = BEGINNING_US  # by stable passes
+        self._target_us = BEGINNING_US  # by the tentative passes of the last failure
+        self._missing: dict[int, None] = {}
+        self._since_ms = 0
+        self._failures = 0
+        self._stabilization_ms = 0
+
+    def resume(self, boundary_us: int, now_ms: int) -> None:
+        """Everything before this boundary has been processed by another incarnation."""
+        self._acted_us = boundary_us
+        self.delay.reached(boundary_us, now_ms)
+
+    # -- what comes -------------------------------------------------------------------------
+
+    def promised(self, stream: int, boundary_us: int, now_ms: int) -> None:
+        """All of a stream that is older than this has been added, as stable."""
+        self._stable_us[stream] = max(self._stable_us[stream], boundary_us)
+        self._promised(stream, now_ms)
+
+    def promised_tentative(self, stream: int, boundary_us: int, now_ms: int) -> None:
+        """The same of a stream's stable tuples and the tentative ones behind them."""
+        self._tentative_us[stream] = max(self._tentative_us[stream], boundary_us)
+        self._promised(stream, now_ms)
+
+    def _promised(self, stream: int, now_ms: int) -> None:
+        boundary_us = max(self._stable_us[stream], self._tentative_us[stream])
+        self.delay.promised(stream, boundary_us, now_ms)
+
+    def undone(self, stream: int) -> None:
+        """The tentative tuples of a stream are void."""
+        self._tentative_us[stream] = BEGINNING_US
+        self.delay.undone(stream, self._stable_us[stream])
+
+    # -- what to do -------------------------------------------------------------------------
+
+    @property
+    def slowest_us(self) -> int:
+        """What all streams have promised, as stable."""
+        return min(self._stable_us)
+
+    def next_step(self, now_ms: int) -> Step | None:
+        """What to do now; None: wait, see `InputDelay.due_ms`."""
+        if self.state is Consistency.UP_FAILURE:
+            if self.slowest_us >= self._target_us:
+                return Step(Action.GO_BACK)
+            return self._tentative_step(None, self._target_us, now_ms)
+        if self.state is Consistency.STABILIZATION and self._acted_us >= self._target_us:
+            return Step(Action.SAY_DONE)
+        if self.slowest_us > self._acted_us:
+            return Step(None, self.slowest_us)
+        return self._tentative_step(Action.HOLD_CUT, self._acted_us, now_ms)
+
+    def _tentative_step(self, action: Action | None, acted_us: int, now_ms: int) -> Step | None:
+        boundary_us = self.delay.tentative_us(now_ms)
+        if boundary_us <= acted_us:
+            return None
+        return Step(action, boundary_us, is_tentative=True)
+
+    def did(self, step: Step, boundary_us: int | None, now_ms: int) -> None:
+        """The step has been done.
+
+        Args:
+            step: As it was told.
+            boundary_us: What the pass has acted on: a part of the way, if the step's is too far.
+            now_ms: The time.
+
+        Raises:
+            InvariantViolation: It is no step of this state.
+        """
+        if step.action is not None:
+            self._change(step.action, now_ms)
+        if boundary_us is None:
+            return
+        self.delay.reached(boundary_us, now_ms)
+        if step.is_tentative:
+            self._target_us = boundary_us
+            self._missing |= dict.fromkeys(self.delay.went_without(boundary_us))
+        else:
+            self._acted_us = max(self._acted_us, boundary_us)
+
+    def _change(self, action: Action, now_ms: int) -> None:
+        found = TRANSITIONS.get((self.state, _EVENTS[action]))
+        if found is None:
+            raise InvariantViolation(f"a node that is {self.state.value} does not {action.value}")
+        following, _ = found
+        if following is Consistency.STABLE:
+            self._stabilization_ms = now_ms - self._since_ms
+            self._missing = {}
+        if following is Consistency.UP_FAILURE:
+            self._failures += 1
+        self.state, self._since_ms = following, now_ms
+
+    # -- looking ----------------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all streams have ended and everything has been acted on as stable."""
+        return self.state is Consistency.STABLE and self._acted_us == END_US
+
+    def statistics(self) -> ConsistencyStatistics:
+        """Counts now."""
+        return ConsistencyStatistics(
+            state=self.state,
+            since_ms=self._since_ms,
+            missing=tuple(sorted(self._missing)),
+            failures=self._failures,
+            delay_max_ms=self.delay.longest_ms,
+            stabilization_ms=self._stabilization_ms,
+        )
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when boundaries and state do not go together."""
+        self.delay.check_invariants()
+        if self.state is Consistency.UP_FAILURE and self._target_us <= self._acted_us:
+            raise InvariantViolation("in up_failure nothing was processed without missing input")
+        if self.state is Consistency.STABILIZATION and self._target_us > self.slowest_us:
+            raise InvariantViolation("the correction has begun before all it needs was promised")

@@ -58,6 +58,7 @@ class Accumulators:
         value_has_text: Whether accumulators do.
         only_counts: Whether all of them count rows, whatever these hold.
         text_words: Which words of a group's accumulators are references to strings.
+        key_fields: The fields of the keys.
         fields: Output fields: the keys, then the aggregates.
     """
 
@@ -89,6 +90,7 @@ class Accumulators:
         self._plan, self.value_words, self._argument_words = self._lay_out()
         self.only_counts = bool((self._plan[:, 0] == kernels.COUNT_ALL).all())
         self.text_words = [int(self._plan[p, 1]) + 1 for p, a in enumerate(self._each) if a.is_text]
+        self.key_fields = key_fields
         self.fields = [*key_fields, *(pa.field(a.aggregate.name, a.result) for a in self._each)]
 
     def _lay_out(self) -> tuple[np.ndarray, int, int]:
@@ -107,9 +109,15 @@ class Accumulators:
 
     def keys_of(self, batch: pa.RecordBatch, strings: StringPages | None) -> np.ndarray:
         """Key words, int64 (n, k)."""
+        return self.pack_keys([batch.column(key) for key in self._keys], batch.num_rows, strings)
+
+    def pack_keys(
+        self, columns: Sequence[pa.Array], count: int, strings: StringPages | None
+    ) -> np.ndarray:
+        """Key words, int64 (n, k), of `count` rows of key columns; inverse of `key_columns`."""
         if self._keys:
-            return self._packing.pack([batch.column(key) for key in self._keys], strings)
-        return np.zeros((batch.num_rows, 1), dtype=np.int64)
+            return self._packing.pack(columns, strings)
+        return np.zeros((count, 1), dtype=np.int64)
 
     def arguments_of(
         self, columns: Sequence[pa.Array | None], count: int, strings: StringPages | None

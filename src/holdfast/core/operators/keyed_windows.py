@@ -54,8 +54,9 @@ from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.string_pages import StringPages, moved
 from holdfast.core.state.unordered_map import UnorderedMap
 
-_EARLIEST, _LATEST, _TOUCHED, _BEGUN, _KEY_AT = range(5)
-"""Words of a window: times of its tuples, processing time of the newest one; then key words."""
+EARLIEST, LATEST, TOUCHED, BEGUN, KEY_AT = range(5)
+"""Words of a window: times of its tuples, what an operator keeps of its newest one beside (the
+processing time, the generation of the newest footprint), when it began; then key words."""
 _ENTRIES_MAX: Final = 1 << 18
 """Most pairs of row and window that are worked on at once."""
 _NOT_WANTED: Final = 0
@@ -96,7 +97,7 @@ class KeyedWindows(Operator):
         self._kind = windows
         self._manager = manager if manager is not None else PageManager()
         self._groups = Accumulators(name, schema, keys, aggregates)
-        self._values_at = _KEY_AT + self._groups.key_words
+        self._values_at = KEY_AT + self._groups.key_words
         self._keys = UnorderedMap(self._manager, self._groups.key_words, 2)
         self._key_strings = StringPages(self._manager) if self._groups.key_has_text else None
         self._windows = OrderedMap(self._manager, 2, self._values_at + self._groups.value_words)
@@ -167,12 +168,12 @@ class KeyedWindows(Operator):
         entries = entries[numbers[entries[:, at]] >= 0]
         if len(entries) or not self._kind.is_absolute:
             # The checkpoint has them: no tuple is needed.
-            newest = entries[:, 2 + _LATEST] if len(entries) else np.zeros(1, dtype=np.int64)
+            newest = entries[:, 2 + LATEST] if len(entries) else np.zeros(1, dtype=np.int64)
             self._causes.note(newest, low)
         windows, records = np.ascontiguousarray(entries[:, :2]), entries[:, 2:]
         windows[:, at] = numbers[windows[:, at]]
-        records[:, _BEGUN] += self._taken
-        keys = slice(_KEY_AT, self._values_at)
+        records[:, BEGUN] += self._taken
+        keys = slice(KEY_AT, self._values_at)
         records[:, keys] = self._moved_keys(records[:, keys], other)
         if self._strings is not None and other._strings is not None:
             text_at = [self._values_at + word for word in self._groups.text_words]
@@ -209,6 +210,8 @@ class KeyedWindows(Operator):
     ) -> None:
         keys = self._groups.keys_of(batch, self._key_strings)
         entered = self._enter(keys, time_us)
+        if not len(entered.rows):
+            return
         windows, first, place, last = _distinct(entered)
         found, records = self._windows.get(windows)
         at = self._values_at
@@ -216,13 +219,13 @@ class KeyedWindows(Operator):
         arguments, mask = self._groups.arguments_of(columns, batch.num_rows, strings)
         values = self._updated(entered, windows, records[:, at:], arguments, mask)
         members = time_us[entered.rows]
-        records[~found, _EARLIEST] = END_US
-        records[~found, _LATEST] = BEGINNING_US
-        records[~found, _BEGUN] = self._taken + entered.rows[first[~found]]
+        records[~found, EARLIEST] = END_US
+        records[~found, LATEST] = BEGINNING_US
+        records[~found, BEGUN] = self._taken + entered.rows[first[~found]]
         self._taken += batch.num_rows
-        np.minimum.at(records[:, _EARLIEST], place, members)
-        np.maximum.at(records[:, _LATEST], place, members)
-        records[:, _KEY_AT:at] = keys[entered.rows[first]]
+        np.minimum.at(records[:, EARLIEST], place, members)
+        np.maximum.at(records[:, LATEST], place, members)
+        records[:, KEY_AT:at] = keys[entered.rows[first]]
         records[:, at:] = values
         newest = entered.rows[last]
         is_full = self._kind.is_complete(windows, entered.words[newest])
@@ -237,6 +240,18 @@ class KeyedWindows(Operator):
 
     def _enter(self, keys: np.ndarray, time_us: np.ndarray) -> Entered:
         """Number the keys and put the rows into windows."""
+        slots, known, is_first = self._numbered(keys)
+        entered = self._kind.enter(known[:, 0] - 1, known[:, 1], is_first, time_us)
+        if self._kind.closes_by_count or bool(is_first.any()):
+            known[:, 1] = entered.words
+            self._keys.write_values(slots, known)
+        return entered
+
+    def _numbered(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where keys are, what is known of them, int64 (n, 2) with numbers + 1, and which are new.
+
+        What is known of new ones, their numbers included, is for the caller to write.
+        """
         slots = self._keys.upsert_slots(keys)
         known = self._keys.read_values(slots)  # number + 1, word
         is_first = known[:, 0] == 0
@@ -244,11 +259,7 @@ class KeyedWindows(Operator):
             new = np.unique(slots[is_first])  # In order of insertion, as addresses rise.
             numbers = len(self._keys) - len(new) + np.searchsorted(new, slots[is_first])
             known[is_first, 0] = numbers + 1
-        entered = self._kind.enter(known[:, 0] - 1, known[:, 1], is_first, time_us)
-        if self._kind.closes_by_count or bool(is_first.any()):
-            known[:, 1] = entered.words
-            self._keys.write_values(slots, known)
-        return entered
+        return slots, known, is_first
 
     def _updated(
         self,
@@ -299,13 +310,13 @@ class KeyedWindows(Operator):
         the operator says it needs.
         """
         places = self._at_close(windows, records, boundary_us)
-        order = np.lexsort((records[:, _BEGUN], places[:, 1]))
+        order = np.lexsort((records[:, BEGUN], places[:, 1]))
         parts.append((windows[order], records[order], places[order]))
 
     def _newest_begun(self) -> int:
         """When the newest of the windows began that a checkpoint has brought."""
         entries = self._windows.entries()
-        return int(entries[:, 2 + _BEGUN].max()) if len(entries) else -1
+        return int(entries[:, 2 + BEGUN].max()) if len(entries) else -1
 
     def _let_go(self, windows: np.ndarray, records: np.ndarray) -> None:
         """These windows are no longer open."""
@@ -313,7 +324,7 @@ class KeyedWindows(Operator):
     def _at_close(self, windows: np.ndarray, records: np.ndarray, boundary_us: int) -> np.ndarray:
         """Order and tuple time of windows that no row of theirs has closed. int64 (u, 2)."""
         del boundary_us
-        _, ends = self._kind.span(windows, records[:, _EARLIEST], records[:, _LATEST])
+        _, ends = self._kind.span(windows, records[:, EARLIEST], records[:, LATEST])
         return np.stack([np.full(len(windows), AT_CLOSE, dtype=np.int64), ends - 1], axis=1)
 
     def _forget(self) -> None:
@@ -323,7 +334,7 @@ class KeyedWindows(Operator):
         if len(self._windows) == 0:
             self._causes.forget(None)
         elif len(self._causes) >= self._forget_at:
-            self._causes.forget(int(self._windows.entries()[:, 2 + _EARLIEST].min()))
+            self._causes.forget(int(self._windows.entries()[:, 2 + EARLIEST].min()))
             groups = max(8, len(self._windows) // ROWS)  # At least as many rows as it looks at.
             self._forget_at = len(self._causes) + groups
 
@@ -337,8 +348,8 @@ class KeyedWindows(Operator):
         self._windows.put(entries[:, :2], entries[:, 2:])
 
     def _batch(self, windows: np.ndarray, records: np.ndarray) -> pa.RecordBatch:
-        starts, ends = self._kind.span(windows, records[:, _EARLIEST], records[:, _LATEST])
-        keys = np.ascontiguousarray(records[:, _KEY_AT : self._values_at])
+        starts, ends = self._kind.span(windows, records[:, EARLIEST], records[:, LATEST])
+        keys = np.ascontiguousarray(records[:, KEY_AT : self._values_at])
         values = np.ascontiguousarray(records[:, self._values_at :])
         columns = [column_of(starts, None, WINDOW_TIME), column_of(ends, None, WINDOW_TIME)]
         columns += self._groups.key_columns(keys, self._key_strings)
@@ -354,7 +365,7 @@ class KeyedWindows(Operator):
         self._windows.check_invariants()
         self._causes.check_invariants()
         records = self._windows.entries()[:, 2:]
-        if bool((records[:, _EARLIEST] > records[:, _LATEST]).any()):
+        if bool((records[:, EARLIEST] > records[:, LATEST]).any()):
             raise InvariantViolation(f"{self.name}: a window without tuples")
 
     def state_bytes(self) -> int:
@@ -420,7 +431,7 @@ class KeyedWindowsWithTimeout(KeyedWindows, ArbitraryOperator):
     ) -> None:
         clock_us, _ = self._last()
         self._let_go(windows[found], records[found])
-        records[:, _TOUCHED] = clock_us
+        records[:, TOUCHED] = clock_us
         kept = _idle_keys(windows[~is_full], records[~is_full])
         self._idle.put(kept, np.empty((len(kept), 0), dtype=np.int64))
 
@@ -449,7 +460,7 @@ class KeyedWindowsWithTimeout(KeyedWindows, ArbitraryOperator):
 
     def _begin_again(self, records: np.ndarray) -> None:
         """The keys of these windows count from zero."""
-        keys = np.ascontiguousarray(records[:, _KEY_AT : self._values_at])
+        keys = np.ascontiguousarray(records[:, KEY_AT : self._values_at])
         slots = self._keys.lookup_slots(keys)
         known = self._keys.read_values(slots)
         known[:, 1] = 0
@@ -460,7 +471,7 @@ class KeyedWindowsWithTimeout(KeyedWindows, ArbitraryOperator):
         places = super()._at_close(windows, records, boundary_us)
         if self._kind.closes_by_count:
             _, before_us = self._last()
-            places[:, 1] = np.maximum(records[:, _LATEST], before_us)
+            places[:, 1] = np.maximum(records[:, LATEST], before_us)
         return places
 
     def check_invariants(self) -> None:
@@ -482,7 +493,7 @@ class KeyedWindowsWithTimeout(KeyedWindows, ArbitraryOperator):
 
 def _idle_keys(windows: np.ndarray, records: np.ndarray) -> np.ndarray:
     """Processing time of the newest tuple, then the window. int64 (u, 3)."""
-    return np.concatenate([records[:, _TOUCHED : _TOUCHED + 1], windows], axis=1)
+    return np.concatenate([records[:, TOUCHED : TOUCHED + 1], windows], axis=1)
 
 
 def _distinct(entered: Entered) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

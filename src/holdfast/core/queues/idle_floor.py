@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.core.model.ids import BEGINNING_US, END_US, TimeUs
+from holdfast.core.model.ids import BEGINNING_US, END_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Reached:
         is_idle: Whether it has partitions to read, and all of those are idle.
     """
 
-    boundary_us: TimeUs
-    furthest_us: TimeUs
+    boundary_us: int
+    furthest_us: int
     is_idle: bool
 
 

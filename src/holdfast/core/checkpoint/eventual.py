@@ -1,0 +1,199 @@
+"""Which windows to write next, and how much: the control of eventual checkpoints. [CEC
+"Controlling the extent", §III]
+
+Theory of operation. All windows that have their newest footprint in one record are a *generation*.
+Generations are ordered by their cuts (the paper's order by tau2); one is over when none of its
+windows is left, as each has closed or has a newer footprint. T is the cut of the oldest one that is
+not over. Only when the oldest generation is over does T move, so its windows are written first: any
+other footprint would bring nothing. A generation costs as much as it has windows left, so that fast
+windows, which close by themselves, are mostly gone before their turn comes.
+
+Nothing is looked up to know T: records of windows name their generation, and whoever closes or
+writes a window tells its former one. Cost: O(1) per footprint, O(windows) memory.
+
+`RecoveryObjective` says how large the extent may become: the time to read it back, and to replay
+the tuples since T, must stay within what the user names. It says why, when it cannot.
+`Pacer` keeps what is written in the background within its share of a node's time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from holdfast.core.errors import InvariantViolation
+
+AT_ONCE_US: Final = 500
+"""Background work stops after so long, so that no tuple waits a millisecond for it."""
+_WINDOWS_FIRST: Final = 64
+_WINDOWS_MAX: Final = 1 << 14
+_BUDGET_MAX_US: Final = 20_000
+_EAGER: Final = 0.5
+"""From such a part of what is allowed on, windows are written."""
+
+
+@dataclass(slots=True)
+class Generation:
+    """The windows whose newest footprint one record holds.
+
+    Attributes:
+        number: Counts generations; windows' records hold it.
+        cut: Of the record.
+        starts: Per input stream from where to replay.
+        first_id: Of the record in the log.
+        bytes_before: What was written to the log before the record.
+        left: How many of them have neither closed nor a newer footprint.
+        windows: The windows, int64 (n, 2) each, some of which have; the first `done` were taken.
+    """
+
+    number: int
+    cut: int
+    starts: tuple[int, ...]
+    first_id: int
+    bytes_before: int
+    left: int = 0
+    windows: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    done: int = 0
+
+
+class FootprintOrder:
+    """The open windows in the order of their newest footprints. Volatile: all fields."""
+
+    def __init__(self) -> None:
+        """No window is open."""
+        self._generations: deque[Generation] = deque()
+        self._by_number: dict[int, Generation] = {}
+
+    @property
+    def open_windows(self) -> int:
+        """How many windows have a footprint and are open. Cost: O(generations)."""
+        return sum(generation.left for generation in self._generations)
+
+    @property
+    def oldest(self) -> Generation | None:
+        """The generation that T is the cut of; None: no window is open."""
+        while self._generations and not self._generations[0].left:
+            del self._by_number[self._generations.popleft().number]
+        return self._generations[0] if self._generations else None
+
+    def taken(self, generation: Generation, windows: np.ndarray) -> None:
+        """A record holds the newest footprints of these windows, int64 (n, 2)."""
+        if not len(windows):
+            return
+        if self._generations and generation.cut < self._generations[-1].cut:
+            raise InvariantViolation(f"a footprint at {generation.cut}, behind a later one")
+        generation.windows, generation.left = windows, len(windows)
+        self._generations.append(generation)
+        self._by_number[generation.number] = generation
+
+    def gone(self, numbers: np.ndarray) -> None:
+        """Windows of these generations, int64 (n,), have closed or have newer footprints."""
+        each, counts = np.unique(numbers, return_counts=True)
+        for number, count in zip(each.tolist(), counts.tolist(), strict=True):
+            generation = self._by_number[number]
+            generation.left -= count
+            if generation.left < 0:
+                raise InvariantViolation(f"generation {number} has lost more windows than it had")
+
+    def next(self, limit: int, before_cut: int) -> tuple[np.ndarray, int] | None:
+        """Up to so many windows of the oldest generation, and its number; each is given once.
+
+        Some of them may have closed. None: no window has a footprint from before this cut.
+        """
+        oldest = self.oldest
+        if oldest is None or oldest.cut >= before_cut:
+            return None
+        some = oldest.windows[oldest.done : oldest.done + limit]
+        oldest.done += len(some)
+        return some, oldest.number
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentSize:
+    """What recovery would have to do now.
+
+    Attributes:
+        log_bytes: Of the footprint log from T's record on.
+        tuples: Input tuples from T on.
+        footprints: Windows that are open.
+    """
+
+    log_bytes: int
+    tuples: int
+    footprints: int
+
+
+@dataclass(slots=True)
+class RecoveryObjective:
+    """How large an extent may become.
+
+    Attributes:
+        extent_bytes_max: Most bytes of the log.
+        recovery_us: Most time to read the extent and replay; None: no matter.
+        read_bytes_per_s: How fast a log is read and its footprints are loaded.
+        tuple_us: What replaying a tuple costs; learned from the passes.
+    """
+
+    extent_bytes_max: int
+    recovery_us: int | None = None
+    read_bytes_per_s: float = 100e6
+    tuple_us: float = 1.0
+
+    def learn(self, tuple_us: float) -> None:
+        """Passes have cost so much per tuple of late."""
+        self.tuple_us += (tuple_us - self.tuple_us) / 8
+
+    def predicted_us(self, extent: ExtentSize) -> float:
+        """How long recovery would take from such an extent, without finding the failure."""
+        return extent.log_bytes / self.read_bytes_per_s * 1e6 + extent.tuples * self.tuple_us
+
+    def is_due(self, extent: ExtentSize) -> bool:
+        """Whether windows should be written now, so that the bounds are kept."""
+        if extent.log_bytes > _EAGER * self.extent_bytes_max:
+            return True
+        if self.recovery_us is None:
+            return False
+        return self.predicted_us(extent) > _EAGER * self.recovery_us
+
+    def shortfall(self, extent: ExtentSize) -> str | None:
+        """Why the objective is not met, in words; None: it is."""
+        predicted_us = self.predicted_us(extent)
+        if self.recovery_us is None or predicted_us <= self.recovery_us:
+            return None
+        reading_us = extent.log_bytes / self.read_bytes_per_s * 1e6
+        return (
+            f"recovery would take {predicted_us / 1000:.0f} ms, not {self.recovery_us / 1000:.0f}: "
+            f"{reading_us / 1000:.0f} ms to read {extent.log_bytes} bytes of footprints, "
+            f"{(predicted_us - reading_us) / 1000:.0f} ms to replay {extent.tuples} tuples. "
+            "Give footprints a larger share=, run more instances, or allow more time"
+        )
+
+
+class Pacer:
+    """Holds background work to its share of a node's time. Times are told, never looked up."""
+
+    def __init__(self, share: float) -> None:
+        """`share` of the time, 0 to 1."""
+        self._share = share
+        self._budget_us = 0.0
+        self._window_us = float(AT_ONCE_US) / _WINDOWS_FIRST
+
+    def worked(self, took_us: float) -> None:
+        """The node has worked, or waited, for so long."""
+        self._budget_us = min(_BUDGET_MAX_US, self._budget_us + self._share * took_us)
+
+    def wrote(self, windows: int, took_us: float) -> None:
+        """So many windows took so long."""
+        self._budget_us -= took_us
+        if windows:
+            self._window_us += (took_us / windows - self._window_us) / 4
+
+    @property
+    def windows(self) -> int:
+        """How many windows may be written now, so that it takes `AT_ONCE_US` at most; 0: none."""
+        if self._budget_us < AT_ONCE_US:
+            return 0
+        return max(1, min(_WINDOWS_MAX, int(AT_ONCE_US / max(self._window_us, 1e-3))))

@@ -1,0 +1,235 @@
+"""Continuous eventual checkpoints of one node: when footprints are written, and what they allow.
+[CEC §II.B, §III]
+
+Theory of operation. The paper has three paths in one thread:
+
+- *Foreground*: each pass ends with a record of the windows that it has opened (G_open) and closed
+  (R). A pass that has done neither leaves none.
+- *Background*: when the shell has time to spare, the windows with the oldest footprints are written
+  (G_check), in a record of their own between two passes.
+- *Recovery*: the eventual checkpoint that core/recovery/extent.py has found is adopted; the node
+  replays from T in silence.
+
+When the node notes a restart point, the log's last record must be of its present cut, so that a
+`PASS` record is written if need be. The point needs the input from T on, and the log from T's
+record to its own; it is safe once the log is durable up to there, as with sinks. So all that a
+restart point ever leads to is in the log, and in upstream's queues.
+
+Invariants: T never moves back, and lies in the log from `log_needed_from` on; the newest footprint
+of each open window belongs to one generation; the numbers of records never fall, nor do cuts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.checkpoint.eventual import ExtentSize, FootprintOrder, Generation
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.footprints import (
+    FootprintKind,
+    FootprintRecord,
+    PassMark,
+    no_window,
+)
+
+if TYPE_CHECKING:
+    from holdfast.core.checkpoint.eventual import RecoveryObjective
+    from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.operators.footprinted_windows import FootprintedWindows, WindowsOfPass
+    from holdfast.core.recovery.extent import Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node stands between two passes.
+
+    Attributes:
+        cut: In its own order: with one input stream an id, with several the boundary.
+        boundary_us: What it has acted on.
+        starts: Per input stream the oldest tuple that it has not processed.
+        processed_before: Per input stream the id before which all was taken.
+    """
+
+    cut: int
+    boundary_us: int
+    starts: tuple[int, ...]
+    processed_before: tuple[int, ...]
+
+
+class FootprintWriter:
+    """The footprints of one incarnation of a node. Durable: the log. Volatile: all fields."""
+
+    def __init__(
+        self,
+        operator: FootprintedWindows,
+        objective: RecoveryObjective,
+        next_id: int,
+        extent: Extent | None,
+        streams: int,
+    ) -> None:
+        """Go on behind an eventual checkpoint, or begin.
+
+        Args:
+            operator: The unit's only operator with state, without state yet.
+            objective: How large the extent may become.
+            next_id: Of the footprint log's next row.
+            extent: The eventual checkpoint; None: the node begins with its input.
+            streams: How many input streams the node has.
+        """
+        self._operator = operator
+        self._objective = objective
+        self.next_id = next_id
+        self._follows = 0 if extent is None else extent.next_id
+        self._order = FootprintOrder()
+        self._bytes = 0  # written to the log, from the oldest record known on
+        self._number = 0  # of the newest generation
+        self._last: Place | None = None  # where the newest record stands
+        self._last_id = self._follows  # and where it begins in the log
+        if extent is not None:
+            self._adopt(extent, streams)
+
+    def _adopt(self, extent: Extent, streams: int) -> None:
+        """Have the windows of an eventual checkpoint, and their order."""
+        records = extent.records
+        counts = [record.bodies.num_rows for record in records]
+        generations = np.repeat(np.arange(len(records), dtype=np.int64), counts)
+        cuts = np.array([record.mark.cut for record in records], dtype=np.int64)
+        bodies = pa.concat_batches([record.bodies for record in records])
+        windows = self._operator.adopt_footprints(bodies, generations, cuts, streams)
+        ends = np.cumsum(counts).tolist()
+        for number, record in enumerate(records):
+            mark, first = record.mark, ends[number] - counts[number]
+            generation = Generation(number, mark.cut, mark.starts, record.first_id, self._bytes)
+            self._order.taken(generation, windows[first : ends[number]])
+            self._bytes += record.nbytes
+        self._number = len(records)
+        last = extent.last
+        self._last = Place(last.cut, last.boundary_us, last.starts, last.starts)
+        self._last_id = records[-1].first_id
+
+    def end_replay(self) -> None:
+        """The node is at the cut that it goes on from."""
+        self._operator.end_replay()
+
+    # -- the foreground -------------------------------------------------------------------------
+
+    def begin_pass(self) -> None:
+        """The operator is about to be run, not in silence."""
+        self._number += 1
+        self._operator.begin_pass(self._number)
+
+    def end_pass(self, place: Place) -> TupleBatch | None:
+        """What the pass has to say; `place` is behind it. None: nothing has opened or closed."""
+        said = self._operator.end_pass()
+        if not len(said.windows) and not said.closed.num_rows:
+            return None
+        return self._record(said, FootprintKind.G_OPEN, place)
+
+    def mark(self, place: Place) -> TupleBatch | None:
+        """A record without windows, unless the newest one says where the node stands."""
+        if self._last is not None and self._stands_at(place, self._last):
+            return None
+        return self._write(
+            np.array([FootprintKind.PASS], dtype=np.uint8),
+            no_window(self._operator.body_schema),
+            place,
+        )
+
+    @staticmethod
+    def _stands_at(place: Place, last: Place) -> bool:
+        return (place.cut, place.boundary_us, place.starts) == (
+            last.cut,
+            last.boundary_us,
+            last.starts,
+        )
+
+    # -- the background -------------------------------------------------------------------------
+
+    def is_check_due(self, place: Place) -> bool:
+        """Whether writing windows would bring recovery within its bounds."""
+        oldest = self._order.oldest
+        if oldest is None or oldest.cut >= place.cut:
+            return False
+        return self._objective.is_due(self.size(place))
+
+    def check(self, windows_max: int, place: Place) -> TupleBatch | None:
+        """The footprints of up to so many windows whose newest ones are the oldest.
+
+        None: none of those looked at is open any more, or none has processed anything since.
+        """
+        some = self._order.next(windows_max, place.cut)
+        if some is None:
+            return None
+        windows, former = some
+        self._number += 1
+        said = self._operator.footprints(windows, former, self._number)
+        if not len(said.windows):
+            return None
+        return self._record(said, FootprintKind.G_CHECK, place)
+
+    # -- records --------------------------------------------------------------------------------
+
+    def _record(self, said: WindowsOfPass, kind: FootprintKind, place: Place) -> TupleBatch:
+        kinds = np.full(len(said.windows) + said.closed.num_rows, FootprintKind.R, dtype=np.uint8)
+        kinds[: len(said.windows)] = kind
+        self._order.gone(said.former)
+        starts, first_id, written = place.starts, self.next_id, self._bytes
+        generation = Generation(self._number, place.cut, starts, first_id, written)
+        self._order.taken(generation, said.windows)
+        return self._write(kinds, pa.concat_batches([said.bodies, said.closed]), place)
+
+    def _write(self, kinds: np.ndarray, bodies: pa.RecordBatch, place: Place) -> TupleBatch:
+        mark = PassMark(
+            self._operator.open_windows, place.cut, place.boundary_us, place.starts, self._follows
+        )
+        batch = FootprintRecord(self.next_id, mark, kinds, bodies).to_batch()
+        self._last, self._last_id = place, self.next_id
+        self.next_id = self._follows = batch.next_id
+        self._bytes += batch.nbytes
+        return batch
+
+    # -- what is needed --------------------------------------------------------------------------
+
+    @property
+    def ends_at(self) -> int:
+        """The id behind the newest record that counts; a restart point of its place names it."""
+        return self._follows
+
+    def starts(self, place: Place) -> tuple[int, ...]:
+        """T: per input stream from where a replacement would replay, if the log is durable."""
+        oldest = self._order.oldest
+        return place.starts if oldest is None else oldest.starts
+
+    @property
+    def log_needed_from(self) -> int:
+        """The first row of the log that an eventual checkpoint of the newest record needs."""
+        oldest = self._order.oldest
+        return self._last_id if oldest is None else oldest.first_id
+
+    def size(self, place: Place) -> ExtentSize:
+        """What recovery from the present place would have to do."""
+        oldest = self._order.oldest
+        if oldest is None:
+            return ExtentSize(0, 0, 0)
+        tuples = sum(place.processed_before) - sum(oldest.starts)
+        return ExtentSize(self._bytes - oldest.bytes_before, tuples, self._operator.open_windows)
+
+    def predicted_ms(self, place: Place) -> float:
+        """How long reading and replaying would take now."""
+        return self._objective.predicted_us(self.size(place)) / 1000
+
+    def shortfall(self, place: Place) -> str | None:
+        """Why the objective is not met; None: it is."""
+        return self._objective.shortfall(self.size(place))
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` if windows and generations disagree."""
+        if self._order.open_windows != self._operator.open_windows:
+            raise InvariantViolation(
+                f"{self._operator.open_windows} open windows, of which "
+                f"{self._order.open_windows} have footprints"
+            )

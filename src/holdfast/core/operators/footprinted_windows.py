@@ -1,0 +1,318 @@
+"""Windows of keys that leave footprints: they are written one by one, and put together again. [CEC
+§II.B, §III]
+
+Theory of operation. While the node works, the operator says after each pass which windows have
+opened, with their states, and which have closed; between passes the node asks for windows of its
+choice. Each window's record holds the number of the *generation* that its newest footprint belongs
+to (core/checkpoint/eventual.py).
+
+A replacement adopts the newest footprints of all windows that were open at a cut. They are of
+different cuts, so the input from the oldest of these on is replayed, in silence, up to the cut:
+
+1. A window takes the rows behind its own footprint's cut; rows before it are in there.
+2. No window opens. Each window that was open at the cut has been adopted, and what another one held
+   has been put out. 1. A window of three tuples closes, and the next one of the key opens. 2. The
+   replay begins before that. 3. Taken as new, the closed window would be put out once more.
+3. A key's count of tuples goes on from the oldest footprint of its windows. From a newer one, rows
+   in between would be counted twice. A key without open windows counts from zero: its last window
+   took all its tuples, and nothing of the next one has come.
+
+Rows are told apart by their places in the node's order, as cuts are: with one input stream by id,
+with several by tuple time, which is what SUnion orders by.
+
+Windows that begin with a key's first tuple cannot be restored so: the key's first time outlives its
+windows. Those with a timeout close by the clock. Planning refuses both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.ids import NO_ID
+from holdfast.core.operators.base import Output, Rows, chosen
+from holdfast.core.operators.keyed_windows import (
+    BEGUN,
+    EARLIEST,
+    KEY_AT,
+    LATEST,
+    TOUCHED,
+    KeyedWindows,
+    Parts,
+)
+from holdfast.core.operators.window_kinds import Entered
+
+if TYPE_CHECKING:
+    from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
+    from holdfast.core.operators.base import Evaluator
+    from holdfast.core.operators.window_kinds import WindowKind
+    from holdfast.core.state.page_manager import PageManager
+
+_NO_WINDOWS: Final = np.zeros((0, 2), dtype=np.int64)
+_NOT_FOUND: Final = NO_ID
+"""The floor of a key of which no window was open: no row moves its count."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsOfPass:
+    """What a pass, or a look at some windows, has to say of them.
+
+    Attributes:
+        windows: int64 (n, 2), those that are open and have a new footprint.
+        bodies: Their footprints.
+        closed: The bodies of windows that have closed; only their keys and numbers count.
+        former: int64, the generations of the windows that closed or have a newer footprint.
+    """
+
+    windows: np.ndarray
+    bodies: pa.RecordBatch
+    closed: pa.RecordBatch
+    former: np.ndarray
+
+
+class FootprintedWindows(KeyedWindows):
+    """Aggregates per key and window, whose windows can be written one by one.
+
+    Volatile: what of the present pass is not said yet, and, while it replays, where rows count
+    from.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        aggregates: Sequence[Aggregate | tuple[AggregateFunction, Evaluator | None, str]],
+        *,
+        windows: WindowKind,
+        manager: PageManager | None = None,
+    ) -> None:
+        """As `KeyedWindows`."""
+        super().__init__(name, schema, keys, aggregates, windows=windows, manager=manager)
+        self._state_at = [EARLIEST, LATEST, BEGUN]
+        self._state_at += range(self._values_at, self._values_at + self._groups.value_words)
+        self._text_at = [self._values_at + word for word in self._groups.text_words]
+        self.body_schema = self._schema_of_bodies()
+        self._generation = 0
+        self._opened: list[np.ndarray] = []
+        self._closed: list[tuple[np.ndarray, np.ndarray]] = []
+        self._floors: np.ndarray | None = None  # while it replays, by key: rows from here on count
+        self._cuts = np.zeros(0, dtype=np.int64)  # of generations that were adopted
+        self._low = np.zeros(1, dtype=np.int64)
+        self._places = np.zeros(0, dtype=np.int64)  # of the rows that are being entered
+
+    def _schema_of_bodies(self) -> pa.Schema:
+        fields = [pa.field("window", pa.int64())]
+        keys = self._groups.key_fields
+        fields += [pa.field(f"key.{i}", field.type) for i, field in enumerate(keys)]
+        fields += [pa.field("key_word", pa.int64())]
+        fields += [pa.field(f"state.{i}", pa.int64()) for i in range(len(self._state_at))]
+        fields += [pa.field(f"text.{i}", pa.large_binary()) for i in range(len(self._text_at))]
+        return pa.schema(fields)
+
+    @property
+    def open_windows(self) -> int:
+        """How many windows are open: N."""
+        return len(self._windows)
+
+    # -- while the node works -----------------------------------------------------------------
+
+    def begin_pass(self, generation: int) -> None:
+        """What opens from now on belongs to a generation."""
+        self._generation = generation
+        self._opened, self._closed = [], []
+
+    def end_pass(self) -> WindowsOfPass:
+        """What the pass has opened and closed; windows that it has both opened and closed left no
+        trace.
+        """
+        opened = np.concatenate([_NO_WINDOWS, *self._opened])
+        found, records = self._windows.get(opened)
+        opened, records = opened[found], records[found]
+        windows = np.concatenate([_NO_WINDOWS, *(w for w, _ in self._closed)])
+        closed = np.concatenate([records[:0], *(r for _, r in self._closed)])
+        were_open = closed[:, TOUCHED] != self._generation
+        windows, closed = windows[were_open], closed[were_open]
+        self._opened, self._closed = [], []
+        return WindowsOfPass(
+            opened, self._bodies(opened, records), self._bodies(windows, closed), closed[:, TOUCHED]
+        )
+
+    def footprints(self, windows: np.ndarray, former: int, generation: int) -> WindowsOfPass:
+        """The footprints, now, of those of the windows that are open and of a generation.
+
+        Args:
+            windows: int64 (n, 2), as `WindowsOfPass` had them.
+            former: The generation that their newest footprints are of.
+            generation: The one that they are of from now on.
+        """
+        self._generation = generation
+        found, records = self._windows.get(windows)
+        mine = found & (records[:, TOUCHED] == former)
+        windows, records = windows[mine], records[mine]
+        numbers = records[:, TOUCHED].copy()
+        records[:, TOUCHED] = generation
+        self._windows.put(windows, records)
+        bodies = self._bodies(windows, records)
+        return WindowsOfPass(windows, bodies, bodies.slice(0, 0), numbers)
+
+    def _touch(
+        self, windows: np.ndarray, records: np.ndarray, found: np.ndarray, is_full: np.ndarray
+    ) -> None:
+        records[~found, TOUCHED] = self._generation
+        if not bool(found.all()):
+            self._opened.append(windows[~found & ~is_full])
+        if bool(is_full.any()):
+            self._closed.append((windows[is_full], records[is_full]))
+
+    def _let_go(self, windows: np.ndarray, records: np.ndarray) -> None:
+        self._closed.append((windows, records))
+
+    def _bodies(self, windows: np.ndarray, records: np.ndarray) -> pa.RecordBatch:
+        """Windows in the columns of footprints."""
+        keys = np.ascontiguousarray(records[:, KEY_AT : self._values_at])
+        numbers = np.ascontiguousarray(windows[:, 1 - self._kind.number_at])
+        columns = [pa.array(numbers), *self._groups.key_columns(keys, self._key_strings)]
+        columns.append(pa.array(self._words_of(keys)))
+        columns += [pa.array(np.ascontiguousarray(records[:, at])) for at in self._state_at]
+        for at in self._text_at:
+            assert self._strings is not None
+            references = np.ascontiguousarray(records[:, at])
+            columns.append(self._strings.pages.gather(references, pa.large_binary()))
+        return pa.RecordBatch.from_arrays(columns, schema=self.body_schema)
+
+    def _words_of(self, keys: np.ndarray) -> np.ndarray:
+        """How many rows of these keys have come, where that tells their windows. int64 (n,)."""
+        if not self._kind.closes_by_count:
+            return np.zeros(len(keys), dtype=np.int64)
+        known = self._keys.read_values(self._keys.lookup_slots(keys))
+        return np.ascontiguousarray(known[:, 1])
+
+    # -- taking the place of another ------------------------------------------------------------
+
+    def adopt_footprints(
+        self, bodies: pa.RecordBatch, generations: np.ndarray, cuts: np.ndarray, streams: int
+    ) -> np.ndarray:
+        """Have the windows of an eventual checkpoint; then replay until `end_replay`.
+
+        Args:
+            bodies: The newest footprint of every open window; this operator is empty.
+            generations: int64 (n,), of each, counted from 0.
+            cuts: int64, of each generation, never falling.
+            streams: How many input streams the node has.
+
+        Returns:
+            The windows, int64 (n, 2).
+        """
+        n, at = bodies.num_rows, 1 + len(self._groups.key_fields)
+        keys = self._groups.pack_keys(bodies.columns[1:at], n, self._key_strings)
+        words = bodies.column(at).to_numpy()
+        numbers = self._adopt_key_words(keys, words, cuts[generations])
+        windows = np.empty((n, 2), dtype=np.int64)
+        windows[:, self._kind.number_at] = numbers
+        windows[:, 1 - self._kind.number_at] = bodies.column(0).to_numpy()
+        records = np.zeros((n, self._windows.value_words), dtype=np.int64)
+        records[:, KEY_AT : self._values_at] = keys
+        for position, word in enumerate(self._state_at):
+            records[:, word] = bodies.column(at + 1 + position).to_numpy()
+        for position, word in enumerate(self._text_at):
+            assert self._strings is not None
+            text = bodies.column(at + 1 + len(self._state_at) + position)
+            records[:, word] = self._strings.pages.intern(text)
+        records[:, TOUCHED] = generations
+        self._windows.put(windows, records)
+        if n:
+            # No tuple is needed again for what they hold.
+            self._causes.note(records[:, LATEST], np.full(streams, NO_ID, dtype=np.int64))
+            self._taken = int(records[:, BEGUN].max()) + 1
+        self._cuts, self._generation = cuts, len(cuts)
+        return windows
+
+    def _adopt_key_words(self, keys: np.ndarray, words: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+        """Keys as their oldest footprints have them; their numbers, int64 (n,)."""
+        newest_first = np.argsort(-cuts, kind="stable")
+        slots, known, _ = self._numbered(keys)
+        known[:, 1] = words
+        self._keys.write_values(slots[newest_first], known[newest_first])
+        numbers = known[:, 0] - 1
+        self._floors = np.full(len(self._keys), _NOT_FOUND, dtype=np.int64)
+        np.minimum.at(self._floors, numbers, cuts)
+        return numbers
+
+    def end_replay(self) -> None:
+        """All up to the cut has been replayed: from now on windows open again."""
+        self._floors = None
+        self._cuts = self._cuts[:0]
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether it has adopted footprints, and takes the rows behind them."""
+        return self._floors is not None
+
+    def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
+        """As `KeyedWindows`; while it replays, it puts nothing out.
+
+        Raises:
+            ArithmeticOverflow: A sum does not fit its type.
+            InvariantViolation: It has replayed, and a window closes that was open at the cut.
+            StateLimitExceeded: The pages are used up.
+        """
+        if self._floors is None:
+            return super().process(inputs, low, boundary_us)
+        self._low = low
+        before = len(self._windows)
+        output = super().process([self._replayed(rows) for rows in inputs], low, boundary_us)
+        if len(self._windows) != before:
+            raise InvariantViolation(f"{self.name}: replaying has opened or closed a window")
+        return output
+
+    def _replayed(self, rows: Rows | None) -> Rows | None:
+        """The rows of keys whose windows were open, from the oldest footprints on."""
+        if rows is None or not len(rows.time_us) or self._floors is None:
+            return None
+        slots = self._keys.lookup_slots(self._groups.keys_of(rows.batch, self._key_strings))
+        floors = np.full(len(slots), _NOT_FOUND, dtype=np.int64)
+        known = slots >= 0
+        floors[known] = self._floors[self._keys.read_values(slots[known])[:, 0] - 1]
+        counts = self._places_of(rows.time_us, rows.order) >= floors
+        return chosen(rows, np.flatnonzero(counts))
+
+    def _places_of(self, time_us: np.ndarray, order: np.ndarray) -> np.ndarray:
+        """Where rows stand in the node's order, as cuts count it. int64 (n,)."""
+        places: np.ndarray = self._low[0] + order if len(self._low) == 1 else time_us
+        return places
+
+    def _take_some(
+        self,
+        batch: pa.RecordBatch,
+        columns: Sequence[pa.Array | None],
+        time_us: np.ndarray,
+        order: np.ndarray,
+        parts: Parts,
+    ) -> None:
+        if self._floors is not None:
+            self._places = self._places_of(time_us, order)
+        super()._take_some(batch, columns, time_us, order, parts)
+
+    def _enter(self, keys: np.ndarray, time_us: np.ndarray) -> Entered:
+        """While it replays, only the windows that were open, behind their own cuts."""
+        entered = super()._enter(keys, time_us)
+        if self._floors is None:
+            return entered
+        found, records = self._windows.get(entered.windows)
+        cuts = np.full(len(found), _NOT_FOUND, dtype=np.int64)
+        cuts[found] = self._cuts[records[found, TOUCHED]]
+        counts = self._places[entered.rows] >= cuts
+        return Entered(entered.words, entered.rows[counts], entered.windows[counts])
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` if a structure or a generation makes no sense."""
+        super().check_invariants()
+        entries = self._windows.entries()
+        if bool((entries[:, 2 + TOUCHED] > self._generation).any()):
+            raise InvariantViolation(f"{self.name}: a window's footprint is of no generation")

@@ -1,0 +1,111 @@
+"""Which windows are written next, how much, and when."""
+
+import numpy as np
+import pytest
+
+from holdfast.core.checkpoint.eventual import (
+    AT_ONCE_US,
+    ExtentSize,
+    FootprintOrder,
+    Generation,
+    Pacer,
+    RecoveryObjective,
+)
+from holdfast.core.errors import InvariantViolation
+
+
+def windows(*numbers: int) -> np.ndarray:
+    return np.array([[n, 0] for n in numbers], dtype=np.int64).reshape(-1, 2)
+
+
+def generation(number: int, cut: int) -> Generation:
+    return Generation(number, cut, (cut,), first_id=10 * number, bytes_before=100 * number)
+
+
+def test_t_moves_only_when_the_oldest_generation_is_over():
+    order = FootprintOrder()
+    order.taken(generation(0, 5), windows(1, 2))
+    order.taken(generation(1, 9), windows(3))
+    order.gone(np.array([0]))
+    assert order.oldest is not None
+    assert order.oldest.cut == 5
+    order.gone(np.array([0]))
+    assert order.oldest.cut == 9
+    assert order.open_windows == 1
+
+
+def test_the_oldest_windows_are_written_first_and_each_once():
+    order = FootprintOrder()
+    order.taken(generation(0, 5), windows(1, 2, 3))
+    order.taken(generation(1, 9), windows(4))
+    some, number = order.next(2, before_cut=20)
+    assert (some[:, 0].tolist(), number) == ([1, 2], 0)
+    order.gone(np.array([0, 0]))
+    order.taken(generation(2, 20), some)
+    assert order.next(2, before_cut=20)[0][:, 0].tolist() == [3]
+    order.gone(np.array([0]))
+    assert order.next(2, before_cut=20)[0][:, 0].tolist() == [4]
+    order.gone(np.array([1]))
+    assert order.next(2, before_cut=20) is None  # All are of the present cut.
+
+
+def test_a_window_cannot_go_twice():
+    order = FootprintOrder()
+    order.taken(generation(0, 5), windows(1))
+    with pytest.raises(InvariantViolation):
+        order.gone(np.array([0, 0]))
+
+
+def test_windows_are_written_before_recovery_would_take_too_long():
+    objective = RecoveryObjective(1 << 30, recovery_us=100_000, read_bytes_per_s=1e6, tuple_us=2)
+    assert not objective.is_due(ExtentSize(10_000, 10_000, 5))  # 10 ms and 20 ms
+    assert objective.is_due(ExtentSize(40_000, 10_000, 5))
+    assert objective.is_due(ExtentSize(0, 30_000, 5))
+    assert objective.shortfall(ExtentSize(40_000, 10_000, 5)) is None
+
+
+def test_the_bound_of_the_extent_counts_without_an_objective():
+    objective = RecoveryObjective(1000)
+    assert not objective.is_due(ExtentSize(400, 10**9, 5))
+    assert objective.is_due(ExtentSize(600, 0, 5))
+    assert objective.shortfall(ExtentSize(10**9, 10**9, 5)) is None
+
+
+def test_what_cannot_be_met_is_said_with_the_reason_and_a_cure():
+    objective = RecoveryObjective(1 << 30, recovery_us=100_000, read_bytes_per_s=1e6, tuple_us=2)
+    said = objective.shortfall(ExtentSize(50_000, 50_000, 5))
+    assert said is not None
+    assert "150 ms, not 100" in said
+    assert "50000 tuples" in said
+    assert "share=" in said
+
+
+def test_the_cost_of_a_tuple_is_learned_from_the_passes():
+    objective = RecoveryObjective(1 << 30, recovery_us=100_000, tuple_us=1)
+    for _ in range(100):
+        objective.learn(5.0)
+    assert objective.predicted_us(ExtentSize(0, 1000, 1)) == pytest.approx(5000, rel=0.01)
+
+
+def test_background_work_keeps_to_its_share_of_the_time():
+    pacer, written_us, worked_us = Pacer(0.02), 0.0, 0.0
+    for _ in range(100_000):
+        pacer.worked(100)
+        worked_us += 100
+        if some := pacer.windows:
+            took_us = 3.0 * some
+            assert took_us < 2 * AT_ONCE_US or written_us < 5000  # It learns what a window takes.
+            pacer.wrote(some, took_us)
+            pacer.worked(took_us)
+            written_us += took_us
+    assert 0.018 < written_us / (written_us + worked_us) < 0.021
+
+
+def test_after_an_hour_of_leisure_it_does_not_take_a_minute():
+    pacer = Pacer(0.05)
+    pacer.worked(3600e6)
+    written_us = 0.0
+    while some := pacer.windows:
+        pacer.wrote(some, float(AT_ONCE_US))
+        written_us += AT_ONCE_US
+    assert written_us < 25_000

@@ -1,0 +1,355 @@
+"""Eventual checkpoints against a run without a crash: any passes, any footprints, any record."""
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.core.checkpoint.eventual import RecoveryObjective
+from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
+from holdfast.core.model.footprints import FootprintsDamaged
+from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.model.tuples import TupleBatch
+from holdfast.core.operators.base import Rows
+from holdfast.core.operators.footprinted_windows import FootprintedWindows
+from holdfast.core.operators.keyed_windows import KeyedWindows
+from holdfast.core.operators.window_kinds import CountWindows, TimeWindows, WindowKind
+from holdfast.core.recovery.extent import Extent, ExtentSearch
+from holdfast.core.state.page_manager import PageManager
+from holdfast.core.wire import log_records
+from holdfast.core.wire.log_records import LogRecord, RecordKind
+
+SCHEMA = pa.schema([("k", pa.string()), ("f", pa.float64()), ("x", pa.int64()), ("s", pa.string())])
+KEYS = ("k", "f")
+NEVER = RecoveryObjective(1 << 40)
+ALWAYS = RecoveryObjective(0)
+
+KINDS: dict[str, WindowKind] = {
+    "count 1": CountWindows(1, 1),
+    "count 3": CountWindows(3, 3),
+    "count 4 every 2": CountWindows(4, 2),
+    "count 5 every 1": CountWindows(5, 1),
+    "tumbling": TimeWindows(10, 10, is_epoch=True),
+    "sliding": TimeWindows(10, 4, is_epoch=True),
+}
+
+
+@dataclass
+class Column:
+    name: str
+
+    @property
+    def type(self) -> pa.DataType:
+        return SCHEMA.field(self.name).type
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        return batch.column(self.name)
+
+
+AGGREGATES = [
+    ("count", None, "n"),
+    ("sum", Column("x"), "sum"),
+    ("avg", Column("f"), "avg"),
+    ("min", Column("s"), "least"),
+]
+
+
+@dataclass
+class Input:
+    """Rows in the node's order; with one stream by id, with two by time."""
+
+    rows: list[tuple[int, int, dict[str, object]]]  # stream, time, values
+    streams: int
+    taken: int = 0
+
+    def before(self, taken: int) -> tuple[int, ...]:
+        """Per stream the id of the first row that is not among so many."""
+        return tuple(sum(r[0] == s for r in self.rows[:taken]) for s in range(self.streams))
+
+    def until(self, taken: int) -> int:
+        """An end of a pass near there: with several streams all rows of a time go together."""
+        while 0 < taken < len(self.rows) and self.streams > 1:
+            if self.rows[taken][1] > self.rows[taken - 1][1]:
+                break
+            taken += 1
+        return taken
+
+    def place(self, taken: int) -> Place:
+        """Where a node stands behind so many rows."""
+        boundary_us = BEGINNING_US
+        if taken:
+            boundary_us = self.rows[taken - 1][1] + (self.streams > 1)
+        if taken == len(self.rows):
+            boundary_us = END_US
+        cut = taken if self.streams == 1 else boundary_us
+        return Place(cut, boundary_us, self.before(taken), self.before(taken))
+
+    def take(self, first: int, end: int) -> tuple[Rows | None, np.ndarray]:
+        """Rows as a pass is given them."""
+        low = np.array(self.before(first), dtype=np.int64)
+        if first == end:
+            return None, low
+        columns = {f: [r[2][f] for r in self.rows[first:end]] for f in SCHEMA.names}
+        times = np.array([r[1] for r in self.rows[first:end]], dtype=np.int64)
+        batch = pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+        return Rows(batch, times, np.arange(end - first, dtype=np.int64), 0), low
+
+
+def drawn(rng: random.Random, streams: int) -> Input:
+    time_us, rows = 1000, []
+    for _ in range(rng.randint(20, 90)):
+        time_us += rng.choice([0, 0, 1, 2, 5])
+        values = {
+            "k": rng.choice(["a", "b", "", None]),
+            "f": rng.choice([0.0, -0.0, float("nan"), 1.5, None]),
+            "x": rng.randint(-5, 5),
+            "s": rng.choice(["p", "qq", None, "a longer string than the others"]),
+        }
+        rows.append((rng.randrange(streams), time_us, values))
+    return Input(rows, streams)
+
+
+def rows_of(output) -> list[tuple]:
+    found: list[tuple] = []
+    for piece in output.pieces:
+        columns = [c.to_pylist() for c in piece.batch.columns]
+        found += zip(piece.time_us.tolist(), *columns, strict=True)
+    return [tuple(map(str, row)) for row in found]
+
+
+@dataclass
+class Log:
+    """All rows that were ever appended, durable or not counted any more."""
+
+    batches: list[TupleBatch] = field(default_factory=list)
+
+    @property
+    def next_id(self) -> int:
+        return self.batches[-1].next_id if self.batches else 0
+
+    def extent(self, ends_at: int, streams: int, needed_from: int = 0) -> Extent:
+        search = ExtentSearch(ends_at, streams)
+        for batch in reversed(self.batches):
+            if batch.first_id >= needed_from:
+                search.add(batch)
+        return search.extent()
+
+
+@dataclass
+class Point:
+    """A restart point: a record, what had been put out, and what it needs."""
+
+    taken: int
+    put_out: int
+    ends_at: int
+    log_needed_from: int
+    starts: tuple[int, ...]
+
+
+class Life:
+    """One incarnation: an operator with its footprints, over the passes that chance makes."""
+
+    def __init__(self, kind: WindowKind, given: Input, log: Log, point: Point | None, objective):
+        self.given, self.log = given, log
+        self.operator = FootprintedWindows(
+            "w", SCHEMA, KEYS, AGGREGATES, windows=kind, manager=PageManager(512)
+        )
+        extent = None
+        if point is not None:
+            extent = log.extent(point.ends_at, given.streams, point.log_needed_from)
+            assert extent.starts == point.starts
+        self.footprints = FootprintWriter(
+            self.operator, objective, log.next_id, extent, given.streams
+        )
+        self.taken = 0 if point is None else point.taken
+        self.put_out: list[tuple] = []
+        self.skipped = 0 if point is None else point.put_out
+        self.points: list[Point] = []
+        self.footprints.check_invariants()
+
+    def replay(self, rng: random.Random, point: Point) -> None:
+        """In silence, from T up to the cut."""
+        at = sum(point.starts)
+        while at < point.taken:
+            end = min(point.taken, self.given.until(min(point.taken, at + rng.randint(1, 9))))
+            rows, low = self.given.take(at, end)
+            boundary_us = self.given.place(end).boundary_us
+            assert not self.operator.process([rows], low, boundary_us).pieces
+            at = end
+        last = self.given.place(point.taken).boundary_us
+        assert not self.operator.process([None], low_of(self.given), last).pieces
+        self.footprints.end_replay()
+        self.check()
+
+    def run(self, rng: random.Random, end: int, checks: int) -> None:
+        """Passes up to a row, some windows written between them."""
+        while self.taken < end:
+            until = self.given.until(min(end, self.taken + rng.randint(1, 7)))
+            self.one_pass(until, self.given.place(until))
+            for _ in range(rng.choice([0, 0, 1, 2]) if checks else 0):
+                self.check_some(rng.randint(1, 3))
+            if rng.random() < 0.4:
+                self.note()
+
+    def one_pass(self, until: int, place: Place) -> None:
+        rows, low = self.given.take(self.taken, until)
+        self.footprints.begin_pass()
+        self.put_out += rows_of(self.operator.process([rows], low, place.boundary_us))
+        self.append(self.footprints.end_pass(place))
+        self.taken = until
+        self.check()
+
+    def check_some(self, windows: int) -> None:
+        place = self.given.place(self.taken)
+        if self.footprints.is_check_due(place):
+            self.append(self.footprints.check(windows, place))
+            self.check()
+
+    def note(self) -> None:
+        place = self.given.place(self.taken)
+        self.append(self.footprints.mark(place))
+        footprints = self.footprints
+        self.points.append(
+            Point(
+                self.taken,
+                self.skipped + len(self.put_out),
+                footprints.ends_at,
+                footprints.log_needed_from,
+                footprints.starts(place),
+            )
+        )
+
+    def append(self, batch: TupleBatch | None) -> None:
+        if batch is not None:
+            assert batch.first_id == self.log.next_id
+            self.log.batches.append(through_the_codec(batch))
+
+    def check(self) -> None:
+        self.operator.check_invariants()
+        self.footprints.check_invariants()
+
+
+def through_the_codec(batch: TupleBatch) -> TupleBatch:
+    """As it is read back from a file."""
+    parts = log_records.encode_record(RecordKind.DATA, 0, 1, batch.first_id, 0, 0, batch.batch)
+    data = memoryview(b"".join(bytes(part) for part in parts))
+    found = log_records.decode_record(data, batch.batch.schema)
+    assert isinstance(found, LogRecord)
+    assert found.batch is not None
+    return TupleBatch(found.first_id, found.batch, 0)
+
+
+def low_of(given: Input) -> np.ndarray:
+    return np.zeros(given.streams, dtype=np.int64)
+
+
+def uninterrupted(kind: WindowKind, given: Input) -> list[tuple]:
+    operator = KeyedWindows("w", SCHEMA, KEYS, AGGREGATES, windows=kind)
+    rows, low = given.take(0, len(given.rows))
+    boundary_us = given.rows[-1][1] + (given.streams > 1)
+    first = rows_of(operator.process([rows], low, boundary_us))
+    return first + rows_of(operator.process([None], low, END_US))
+
+
+def survive(kind: WindowKind, seed: int, streams: int, lives: int) -> list[tuple]:
+    """What was put out in the end, by lives of which each goes on from a point of one before."""
+    rng = random.Random(seed)
+    given, log = drawn(rng, streams), Log()
+    objective = rng.choice([ALWAYS, ALWAYS, NEVER])
+    result: list[tuple] = []
+    points: list[Point] = []
+    for number in range(lives):
+        point = rng.choice(points[-3:]) if points else None
+        life = Life(kind, given, log, point, objective)
+        if point is not None:
+            life.replay(rng, point)
+            points = points[: points.index(point) + 1]
+        is_last = number == lives - 1
+        end = len(given.rows) if is_last else rng.randint(life.taken, len(given.rows) - 1)
+        life.run(rng, given.until(end), checks=True)
+        base = life.skipped
+        for offset, row in enumerate(life.put_out):
+            if base + offset < len(result):
+                assert result[base + offset] == row, "another result under an id"
+            else:
+                assert base + offset == len(result)
+                result.append(row)
+        points += life.points
+        if life.log.batches and rng.random() < 0.3:  # A torn end: what no point rests on.
+            kept = max((p.ends_at for p in points), default=0)
+            if log.batches[-1].first_id >= kept:
+                log.batches.pop()
+    return result
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_crashes_leave_the_results_of_none(kind: str, streams: int):
+    for seed in range(30):
+        given = drawn(random.Random(seed), streams)
+        lives = 1 + seed % 4
+        assert survive(KINDS[kind], seed, streams, lives) == uninterrupted(KINDS[kind], given), seed
+
+
+def test_from_every_record_on_the_state_is_that_of_its_pass():
+    for kind in KINDS.values():
+        given, log = drawn(random.Random(7), 1), Log()
+        life = Life(kind, given, log, None, ALWAYS)
+        rng = random.Random(8)
+        states: list[tuple[Point, list]] = []
+        while life.taken < len(given.rows) - 8:
+            life.run(rng, life.taken + 4, checks=True)
+            life.note()
+            states.append((life.points[-1], sorted_rows(life.operator)))
+        for point, state in states:
+            other = Life(kind, given, Log(list(log.batches)), point, ALWAYS)
+            other.replay(rng, point)
+            assert sorted_rows(other.operator) == state
+
+
+def sorted_rows(operator: KeyedWindows) -> list[tuple]:
+    table = operator.state_rows()
+    return sorted(tuple(map(str, row.values())) for row in table.to_pylist())
+
+
+def extents() -> tuple[Log, Point]:
+    given, log = drawn(random.Random(5), 1), Log()
+    life = Life(KINDS["count 4 every 2"], given, log, None, ALWAYS)
+    life.run(random.Random(6), len(given.rows) - 10, checks=True)
+    life.note()
+    return log, life.points[-1]
+
+
+def test_a_record_that_is_missing_is_noticed():
+    log, point = extents()
+    needed = [b for b in log.batches if b.first_id >= point.log_needed_from]
+    assert len(needed) > 3
+    for missing in needed[:-1]:
+        rest = Log([b for b in log.batches if b is not missing])
+        with pytest.raises(FootprintsDamaged):
+            rest.extent(point.ends_at, 1, point.log_needed_from)
+
+
+def test_a_log_cut_behind_t_is_noticed():
+    log, point = extents()
+    cut = Log([b for b in log.batches if b.first_id > point.log_needed_from])
+    with pytest.raises(FootprintsDamaged, match="open windows"):
+        cut.extent(point.ends_at, 1)
+
+
+def test_the_log_needs_not_one_record_more_than_the_search_reads():
+    log, point = extents()
+    extent = log.extent(point.ends_at, 1)
+    assert extent.records[0].first_id == point.log_needed_from
+    assert extent.starts == point.starts
+
+
+def test_a_record_that_names_a_window_twice_is_refused():
+    log, _ = extents()
+    first = log.batches[0]
+    bad = TupleBatch(first.first_id, pa.concat_batches([first.batch, first.batch]), 0)
+    search = ExtentSearch(bad.next_id, 1)
+    with pytest.raises(FootprintsDamaged, match="two things"):
+        search.add(bad)

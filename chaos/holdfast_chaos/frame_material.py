@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from holdfast.core.chunks import messages as m
+from holdfast.core.coordinator import events as c
+from holdfast.core.coordinator.reports import GapReported
 from holdfast.core.haunit import events
 from holdfast.core.model.ids import END_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
-from holdfast.core.wire import chunk_words, frames
+from holdfast.core.wire import chunk_words, frames, node_words
 from holdfast_chaos.attacks import Target, draw_bytes
 
 if TYPE_CHECKING:
@@ -84,44 +86,36 @@ class _Words:
 
     def genuine(self, draw: Draw) -> list[bytes]:
         node = draw.one_of(self._cluster._spec.plans).node
+        return [node_words.encode(draw.one_of(self._words_of(node)))]
+
+    def _words_of(self, node: NodeId) -> list[node_words.FromNode]:
+        """All kinds that would change something, as the node's primary would say them."""
         instance = self._cluster.instance(node)
-        primary = instance.primary
-        pid = self._cluster.reports[node].pid
-        point = instance.point
-        kinds: list[dict[str, Any]] = [
-            {"kind": "finished"},
-            {"kind": "failed", "reason": "made up", "is_fatal": True},
-            {"kind": "promoted"},
-            {"kind": "caught-up", "replayed_tuples": 7},
-            {
-                "kind": "alive",
-                "peers": {},
-                "secondaries": {},
-                "has_joined": True,
-                "waits": [],
-                "reached": {},
-            },
-            {"kind": "gap", "stream": "x", "from_id": 1, "to_id": 2},
-            {
-                "kind": "hello",
-                "launch": primary.launch,
-                "endpoint": primary.endpoint,
-                "pid": pid,
-                "host": "elsewhere",
-            },
+        primary, pid = instance.primary, self._cluster.reports[node].pid
+        own, task = primary.incarnation, primary.task or f"{node}|{primary.launch}|{pid}|1"
+        found: list[node_words.FromNode] = [
+            c.NodeFinished(node, own),
+            c.NodeFailed(node, own, "made up", is_fatal=True),
+            c.NodePromoted(node, own),
+            c.NodeCaughtUp(node, own, 7),
+            c.KeepAliveReceived(node, own, {}, has_joined=True),
+            GapReported(node, own, StreamId("x"), 1, 2),
+            c.HelloReceived(node, primary.launch, task, primary.endpoint, "elsewhere"),
         ]
-        if point is not None:
-            kinds.append({"kind": "point", "point": point.to_json()})
-        word = {"node": node, "incarnation": primary.incarnation, **draw.one_of(kinds)}
-        return [json.dumps(word).encode()]
+        if instance.point is not None:
+            found.append(c.RestartPointReceived(node, own, instance.point))
+        return found
 
     def made_up(self, draw: Draw) -> list[bytes]:
-        word = json.loads(self.genuine(draw)[0])
-        if "launch" in word:
-            word["launch"] += draw.number(1, 3)
+        node = draw.one_of(self._cluster._spec.plans).node
+        word = draw.one_of(self._words_of(node))
+        if isinstance(word, c.HelloReceived):
+            word = replace(word, launch=word.launch + draw.number(1, 3))
         else:
-            word["kind"] = draw.one_of(("write-wanted", "write-ended", "first-output", "finished"))
-        return [json.dumps(word).encode()]
+            own = (node, word.incarnation)
+            short: list[node_words.FromNode] = [c.WriteWanted(*own), c.WriteEnded(*own)]
+            word = draw.one_of([*short, c.FirstOutput(*own), c.NodeFinished(*own)])
+        return [node_words.encode(word)]
 
 
 class _Frames:

@@ -155,7 +155,7 @@ def test_every_cut_and_every_order_of_parts_is_refused(frame: list[bytes]) -> No
 
 @settings(max_examples=400)
 @given(
-    st.sampled_from(sorted(chunk_words._KINDS)),
+    st.sampled_from(sorted(kind.__name__ for kind in chunk_words.WORDS)),
     st.lists(JSON, max_size=9),
 )
 def test_the_chunk_stores_words_with_any_fields(kind: str, values: list[object]) -> None:

@@ -55,6 +55,7 @@ STANDARD = {
     "math",
     "mmap",  # Anonymous memory, of which pages are made; nothing is read or written by it.
     "struct",
+    "types",
     "typing",
     "__future__",
     "hashlib",

@@ -1,134 +1,158 @@
 """Words between nodes and the coordinator: what is one, and who may say it."""
 
 import json
-from typing import Any
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.coordinator import coordinator, reports
+from holdfast.core.coordinator import events as c
+from holdfast.core.coordinator.admission import AdmitWrite
+from holdfast.core.haunit import told
+from holdfast.core.haunit.events import RestartPointStored, WriteAdmitted
+from holdfast.core.haunit.plan import Assignment
+from holdfast.core.machine import Stimulus
+from holdfast.core.model.ids import BEGINNING_US, CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.queues.idle_floor import Reached
+from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
+from holdfast.core.wire import node_words as words
 from holdfast.core.wire.frames import CorruptFrame
-from holdfast.core.wire.node_words import (
-    TO_COORDINATOR,
-    TO_NODE,
-    Task,
-    decode_from_coordinator,
-    decode_from_node,
-    task_of,
-)
+from holdfast.core.wire.node_words import Task, decode_from_coordinator, decode_from_node, task_of
+from holdfast.shell.spark import task as task_module
 
 TASK = Task("counts[0]|3|4711|99", "counts[0]", 3, 4711)
-POINT = RestartPoint(3, {"a": 1}, {"a": 2}, 77, {"b": 14}).to_json()
-FULL: dict[str, dict[str, Any]] = {
-    "hello": {"launch": 3, "former": "", "endpoint": "ipc:///x", "pid": 4711, "host": "h"},
-    "alive": {
-        "peers": {"bids[0]": 2},
-        "secondaries": {},
-        "has_joined": False,
-        "waits": ["for a broker"],
-        "reached": {"bids[0]": {"boundary_us": -(2**63), "furthest_us": 5, "is_idle": True}},
-        "statistics": {"input_tuples": 5},
-        "latency": {"1000": 7},
-        "latency_max_us": 9,
-        "late_rows": {"rows[0]": 4},
-        "refused": {"frames": 1, "handshakes": 2},
-        "processed": {"bids[0]": 5},
-        "next_ids": {"counts": 3},
-        "source_rows": {"bids[0]": None},
-        "boundaries": {"bids[0]": -(2**63)},
-        "slowest": {"bids[0]": ""},
-        "held_up": {"bids[0]": False},
-    },
-    "point": {"point": POINT},
-    "checkpoint": {
-        "checkpoint": 1,
-        "failure": None,
-        "prepared_us": 5,
-        "written_bytes": 6,
-        "state_bytes": 7,
-        "duration_ms": 8,
-    },
-    "damage": {"checkpoint": 1, "reason": "r"},
-    "gap": {"stream": "s", "from_id": 1, "to_id": 2},
-    "caught-up": {"replayed_tuples": 1},
-    "failed": {"reason": "r", "is_fatal": True},
-}
-PEER = {"peer": "bids[0]", "incarnation": 1, "endpoint": "ipc:///y", "secondary": 0}
-DOWN: dict[str, dict[str, Any]] = {
-    "assign": {
-        "epoch": 1,
-        "incarnation": 2,
-        "point": None,
-        "is_secondary": False,
-        "peers": [PEER],
-    },
-    "peer": PEER,
-    "promote": {"incarnation": 3, "point": POINT},
-    "stored": {"sequence": 4},
-    "floor": {"stream": "bids[0]", "floor_us": -1},
-}
+COUNTS, BIDS, STREAM = NodeId("counts[0]"), NodeId("bids[0]"), StreamId("bids[0]")
+I7 = Incarnation(7)
+CHECKPOINT = CheckpointRef(CheckpointId(2, I7), 2**64 - 1, (CheckpointId(1, I7),))
+POINT = RestartPoint(3, {"a": 1}, {"a": 2}, BEGINNING_US, {"b": 14}, CHECKPOINT)
+FROM_NODE: list[words.FromNode] = [
+    c.HelloReceived(COUNTS, 3, TASK.name, "ipc:///x", "h", "its process was ended by SIGKILL"),
+    c.KeepAliveReceived(
+        COUNTS,
+        I7,
+        {BIDS: Incarnation(2)},
+        {},
+        has_joined=False,
+        reached={STREAM: Reached(BEGINNING_US, 5, is_idle=True)},
+        waits=("for a broker",),
+    ),
+    c.RestartPointReceived(COUNTS, I7, replace(POINT, older=(POINT,))),
+    c.WriteWanted(COUNTS, I7),
+    c.WriteEnded(COUNTS, I7),
+    c.NodePromoted(COUNTS, I7),
+    c.NodeCaughtUp(COUNTS, I7, 1),
+    c.FirstOutput(COUNTS, I7),
+    c.NodeFinished(COUNTS, I7),
+    c.NodeFailed(COUNTS, I7, "r", is_fatal=True),
+    reports.StatisticsReported(
+        COUNTS,
+        I7,
+        {"input_tuples": 5, "tuple_cost_us": 0.5},
+        latency={1000: 7},
+        latency_max_us=9,
+        late_rows={"rows[0]": 4},
+        refused={"frames": 1, "handshakes": 2},
+        processed={"bids[0]": 5},
+        next_ids={"counts": 3},
+        sources={
+            STREAM: reports.SourceReported(None, "", False, BEGINNING_US, is_idle=True),
+            StreamId("b"): reports.SourceReported(3, "partition 1", True, None, is_idle=False),
+        },
+    ),
+    reports.CheckpointReported(COUNTS, I7, 1, None, 5, 6, 7, 8),
+    reports.CheckpointReported(COUNTS, I7, 1, "no store", 5, 6, 7, 8),
+    reports.DamageReported(COUNTS, I7, 1, "r"),
+    reports.GapReported(COUNTS, I7, STREAM, 1, 2),
+]
+PEER = told.PeerTold(BIDS, Incarnation(1), "ipc:///y", Incarnation(0))
+TO_NODE: list[words.ToNode] = [
+    told.AssignmentReceived(1, I7, None, False, (PEER,)),
+    told.AssignmentReceived(1, I7, POINT, True, ()),
+    PEER,
+    told.PromotionReceived(I7, POINT),
+    told.FloorTold(STREAM, -1),
+    told.LeaseRenewed(),
+    told.Fenced(),
+    told.StopReceived(),
+    told.KillReceived(),
+    RestartPointStored(4),
+    WriteAdmitted(),
+]
+ALL: list[words.Word] = [*FROM_NODE, *TO_NODE]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
 
 
-def up(kind: str, **changed: Any) -> bytes:
-    word = {"kind": kind, "node": "counts[0]", "incarnation": 7, **FULL.get(kind, {}), **changed}
-    return json.dumps(word).encode()
+def decoded(word: object, text: bytes) -> object:
+    """By the receiver that the word is for."""
+    if isinstance(word, words.FROM_NODE):
+        return decode_from_node([text], TASK)
+    return decode_from_coordinator([text])
 
 
-def test_every_word_of_a_node_is_taken() -> None:
-    for kind in TO_COORDINATOR:
-        word = decode_from_node([up(kind)], TASK)
-        assert isinstance(word, dict), (kind, word)
+@pytest.mark.parametrize("word", ALL, ids=lambda word: type(word).__name__)
+def test_every_word_comes_out_as_it_went_in(word: words.Word) -> None:
+    assert decoded(word, words.encode(word)) == word
 
 
-def test_every_word_of_the_coordinator_is_taken() -> None:
-    for kind in TO_NODE:
-        word = {"kind": kind, **DOWN.get(kind, {})}
-        assert decode_from_coordinator([json.dumps(word).encode()]) == word
+def test_these_are_all_the_words() -> None:
+    assert {type(word) for word in FROM_NODE} == set(words.FROM_NODE)
+    assert {type(word) for word in TO_NODE} == set(words.TO_NODE)
 
 
-@pytest.mark.parametrize("wrong", [None, -1, 1.5, "x", [], {}, True, 2**63, [1], {"a": "b"}])
-def test_a_field_of_another_type_is_refused(wrong: object) -> None:
-    fits: list[tuple[str, str]] = []
-    for kinds, full in ((TO_COORDINATOR, FULL), (TO_NODE, DOWN)):
-        for kind, fields in kinds.items():
-            for name, is_fit in fields.items():
-                word = {"kind": kind, "node": "counts[0]", "incarnation": 7, **full[kind]}
-                word[name] = wrong
-                data = [json.dumps(word).encode()]
-                got = (
-                    decode_from_node(data, TASK)
-                    if kinds is TO_COORDINATOR
-                    else decode_from_coordinator(data)
-                )
-                if isinstance(got, dict):
-                    fits.append((kind, name))
-                    assert is_fit(wrong)
-    assert len(fits) < 17
+def test_both_ends_have_a_branch_for_every_word() -> None:
+    assert set(task_module._LISTENERS) == set(words.TO_NODE)
+    for kind in words.FROM_NODE:
+        assert issubclass(kind, reports.Report) != (kind in coordinator._HANDLERS)
+        assert issubclass(kind, reports.Report) != issubclass(kind, Stimulus)
 
 
-def test_a_missing_field_is_refused() -> None:
-    for kind, fields in TO_COORDINATOR.items():
-        for name in fields:
-            word = {"kind": kind, "node": "counts[0]", "incarnation": 7, **FULL[kind]}
-            del word[name]
-            assert isinstance(decode_from_node([json.dumps(word).encode()], TASK), CorruptFrame)
+def test_a_word_of_the_other_direction_is_refused_by_name() -> None:
+    for word in FROM_NODE:
+        got = decode_from_coordinator([words.encode(word)])
+        assert got == CorruptFrame(f"unknown kind {type(word).__name__!r}")
+    for word in TO_NODE:
+        assert isinstance(decode_from_node([words.encode(word)], TASK), CorruptFrame)
+
+
+@pytest.mark.parametrize("wrong", [None, -1, 1.5, [], {}, True, 2**63, [1], {"a": "b"}])
+@pytest.mark.parametrize("word", ALL, ids=lambda word: type(word).__name__)
+def test_a_field_of_another_type_is_refused_by_name(word: words.Word, wrong: object) -> None:
+    values = json.loads(words.encode(word))
+    for place, field in enumerate(fields(word), 1):
+        changed = json.dumps([*values[:place], wrong, *values[place + 1 :]]).encode()
+        got = decoded(word, changed)
+        if isinstance(got, CorruptFrame):
+            assert "in another" in got.reason or field.name in got.reason
+        else:
+            assert json.loads(words.encode(got))[place] == wrong  # It is of the declared type.
+            assert repr(wrong) in ("None", "{}", "[]", "True", "-1", "{'a': 'b'}"), field
+            assert wrong != -1 or field.name == "floor_us"
+            assert wrong != {"a": "b"} or field.name == "statistics"
+            assert wrong is not True or field.name.startswith(("is_", "has_"))
+
+
+@pytest.mark.parametrize("word", ALL, ids=lambda word: type(word).__name__)
+def test_a_missing_and_a_further_field_are_refused(word: words.Word) -> None:
+    values = json.loads(words.encode(word))
+    for changed in (values[:-1], [*values, 1]):
+        assert isinstance(decoded(word, json.dumps(changed).encode()), CorruptFrame)
 
 
 def test_a_word_in_anothers_name_is_refused() -> None:
-    assert isinstance(decode_from_node([up("finished", node="bids[0]")], TASK), CorruptFrame)
-    assert isinstance(decode_from_node([up("hello", pid=1)], TASK), CorruptFrame)
-    assert isinstance(decode_from_node([up("hello", launch=4)], TASK), CorruptFrame)
-    assert isinstance(decode_from_node([up("finished")], None), CorruptFrame)
-
-
-def test_some_statistics_without_the_others_are_refused() -> None:
-    said = ("peers", "secondaries", "has_joined", "waits", "reached")
-    bare = {key: FULL["alive"][key] for key in said}
-    word = {"kind": "alive", "node": "counts[0]", "incarnation": 7, **bare}
-    assert decode_from_node([json.dumps(word).encode()], TASK) == word
-    word["late_rows"] = {}
-    assert isinstance(decode_from_node([json.dumps(word).encode()], TASK), CorruptFrame)
+    hello = c.HelloReceived(COUNTS, 3, TASK.name, "ipc:///x")
+    for word, task in (
+        (c.NodeFinished(BIDS, I7), TASK),
+        (replace(hello, task="counts[0]|3|1|99"), TASK),
+        (replace(hello, launch=4), TASK),
+        (hello, None),
+    ):
+        assert isinstance(decode_from_node([words.encode(word)], task), CorruptFrame)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +179,24 @@ def test_both_threads_of_a_task_are_the_task() -> None:
     assert task_of(TASK.name.encode() + b"|alive") == TASK
 
 
+def test_effects_of_the_coordinator_are_words_for_nodes() -> None:
+    peer = c.TellPeer(COUNTS, "t", BIDS, Incarnation(1), "ipc:///y", Incarnation(0))
+    assignment = Assignment(1, I7, POINT, {}, is_secondary=True)
+    expected: list[tuple[words.Telling, words.ToNode]] = [
+        (peer, PEER),
+        (
+            c.SendAssignment(COUNTS, "t", assignment, (peer,)),
+            told.AssignmentReceived(1, I7, POINT, True, (PEER,)),
+        ),
+        (c.SendPromotion(COUNTS, "t", I7, POINT), told.PromotionReceived(I7, POINT)),
+        (c.TellPointStored(COUNTS, "t", I7, 4), RestartPointStored(4)),
+        (c.TellFloor(COUNTS, "t", I7, STREAM, -1), told.FloorTold(STREAM, -1)),
+        (AdmitWrite(COUNTS, I7), WriteAdmitted()),
+    ]
+    for effect, word in expected:
+        assert words.word_of(effect) == word
+
+
 @settings(max_examples=500)
 @given(st.lists(st.binary(max_size=100), max_size=3))
 def test_any_bytes_are_safe(parts: list[bytes]) -> None:
@@ -162,19 +204,28 @@ def test_any_bytes_are_safe(parts: list[bytes]) -> None:
     assert isinstance(decode_from_coordinator(parts), CorruptFrame)
 
 
+@settings(max_examples=500)
+@given(st.sampled_from([kind.__name__ for kind in (*words.FROM_NODE, *words.TO_NODE)]), st.data())
+def test_any_fields_are_safe(kind: str, data: st.DataObject) -> None:
+    text = json.dumps([kind, *data.draw(st.lists(JSON, max_size=9))]).encode()
+    assert isinstance(decode_from_node([text], TASK), (*words.FROM_NODE, CorruptFrame))
+    assert isinstance(decode_from_coordinator([text]), (*words.TO_NODE, CorruptFrame))
+
+
 def test_nested_and_huge_json_is_safe() -> None:
-    for text in (b"[" * 200_000, b'{"kind":' * 50_000, b'{"kind":1' + b"0" * 5_000 + b"}", b"NaN"):
+    for text in (b"[" * 200_000, b'["a",' * 50_000, b'["a",1' + b"0" * 5_000 + b"]", b"NaN"):
         assert isinstance(decode_from_node([text], TASK), CorruptFrame)
         assert isinstance(decode_from_coordinator([text]), CorruptFrame)
-    deep = b'{"kind":"point","node":"counts[0]","incarnation":1,"point":%s}'
+    deep = b'["RestartPointReceived","counts[0]",1,%s]'
     for inner in (b'{"sequence":1,"boundary_us":1,"older":[' * 900 + b"]}" * 900, b"3", b"[]"):
         assert isinstance(decode_from_node([deep % inner], TASK), CorruptFrame)
 
 
 @settings(max_examples=300)
-@given(st.sampled_from(sorted(TO_COORDINATOR)), st.data())
-def test_a_flipped_bit_gives_a_word_or_a_refusal(kind: str, data: st.DataObject) -> None:
-    text = bytearray(up(kind))
+@given(st.sampled_from(ALL), st.data())
+def test_a_flipped_bit_gives_a_word_or_a_refusal(word: words.Word, data: st.DataObject) -> None:
+    text = bytearray(words.encode(word))
     place = data.draw(st.integers(0, len(text) * 8 - 1))
     text[place // 8] ^= 1 << place % 8
-    assert isinstance(decode_from_node([bytes(text)], TASK), dict | CorruptFrame)
+    got = decoded(word, bytes(text))
+    assert isinstance(got, (*words.FROM_NODE, *words.TO_NODE, CorruptFrame))

@@ -1,4 +1,8 @@
-"""The stimuli and effects of the coordinator."""
+"""The stimuli and effects of the coordinator.
+
+Words of nodes are stimuli as they come from the wire, beside those for people (reports.py); what
+nodes are told in words is in haunit/told.py. See wire/node_words.py.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.machine import Effect, Stimulus
-from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId, TimeUs
+from holdfast.core.queues.idle_floor import Reached
+from holdfast.core.recovery.restart_point import RestartPoint
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment
-    from holdfast.core.queues.idle_floor import Reached
-    from holdfast.core.recovery.restart_point import RestartPoint
 
 # -- stimuli --------------------------------------------------------------------------------
 
@@ -61,6 +65,7 @@ class KeepAliveReceived(Stimulus):
         secondaries: The same of their secondaries, and of its own.
         has_joined: Whether it is a secondary that all its producers serve.
         reached: How far its sources are, of those that may be idle.
+        waits: What it waits for, as people should read it.
     """
 
     node: NodeId
@@ -69,6 +74,7 @@ class KeepAliveReceived(Stimulus):
     secondaries: dict[NodeId, Incarnation] = field(default_factory=dict)
     has_joined: bool = False
     reached: dict[StreamId, Reached] = field(default_factory=dict)
+    waits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +271,7 @@ class TellFloor(Effect):
     task: str
     incarnation: Incarnation
     stream: StreamId
-    floor_us: int
+    floor_us: TimeUs
 
 
 @dataclass(frozen=True, slots=True)

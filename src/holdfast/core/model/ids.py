@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NewType
+from typing import Annotated, Final, NewType
 
 StreamId = NewType("StreamId", str)
 """A sequence of tuples from one producer to one consumer, e.g. `bids:ingest[0]>counts[1].0`."""
@@ -43,6 +43,9 @@ class Run:
     incarnation: Incarnation
     number: int
 
+
+TimeUs = Annotated[int, "64 bits, signed"]
+"""Microseconds since 1970, or one of the two below; other `int`s in messages are counts."""
 
 NO_ID: Final = 2**63 - 1
 """Stands for "no tuple": larger than any id."""

@@ -24,6 +24,22 @@ class StreamNote:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedNote:
+    """A note at its place in a stream.
+
+    Attributes:
+        number: Counts the notes of the stream from 0 on, without a gap.
+        before_id: It stands before the tuple with this id, behind the one before that; behind all
+            notes with lower numbers, whose ids are lower or the same.
+        note: What is said.
+    """
+
+    number: int
+    before_id: int
+    note: StreamNote
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointMarker(StreamNote):
     """What stands before it belongs to the checkpoints of a round, what follows does not.
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.model.ids import BEGINNING_US, END_US, TimeUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Reached:
         is_idle: Whether it has partitions to read, and all of those are idle.
     """
 
-    boundary_us: int
-    furthest_us: int
+    boundary_us: TimeUs
+    furthest_us: TimeUs
     is_idle: bool
 
 

@@ -20,6 +20,10 @@ Beyond `memory_limit_bytes` the oldest batches that have been sent are spilled: 
 them in `take_spill`, the shell writes them to a stream log, and `spilled` ranges remain readable
 through `missing_for_send`, which names the ids to be read back before sending can go on.
 
+Between the tuples stand notes (stream_notes.py): `put_note` places one before `next_id`. A cursor
+gives with every batch the notes that stand in it or behind it, from `next_note` on, and otherwise
+those that stand before `next_to_send`. They need no credit and are not spilled.
+
 Batches shrink with the load: an idle node sends tuples one by one. What has been sent and is kept
 is therefore merged, at acknowledgements, so that replay costs by the tuple and not by the batch.
 
@@ -34,8 +38,10 @@ from collections import deque
 from dataclasses import dataclass
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
-from holdfast.core.model.ids import BEGINNING_US, StreamId
+from holdfast.core.model.ids import BEGINNING_US, NO_ID, StreamId
+from holdfast.core.model.notes import PlacedNote, StreamNote
 from holdfast.core.model.tuples import PART_BYTES, TupleBatch, merged
+from holdfast.core.queues.stream_notes import KeptNotes
 
 _MERGED_TUPLES = 1 << 14
 _MERGED_BATCHES_MIN = 16
@@ -70,7 +76,13 @@ class OutputQueue:
     """
 
     def __init__(
-        self, stream: StreamId, *, first_id: int, retain: bool, memory_limit_bytes: int
+        self,
+        stream: StreamId,
+        *,
+        first_id: int,
+        retain: bool,
+        memory_limit_bytes: int,
+        first_note: int = 0,
     ) -> None:
         """Start an empty queue whose first tuple will be `first_id`.
 
@@ -79,6 +91,7 @@ class OutputQueue:
             first_id: Id of the first tuple to be appended.
             retain: False drops tuples as soon as they are sent (no protection).
             memory_limit_bytes: Beyond this, sent batches are spilled.
+            first_note: Number of the first note to be put.
         """
         self.stream = stream
         self.retains = retain
@@ -90,7 +103,9 @@ class OutputQueue:
         self.memory_first = first_id  # ids in [trimmed_before, memory_first) are spilled
         self.needed_from = first_id
         self.boundary_us = BEGINNING_US
+        self.notes = KeptNotes(stream, first_note)
         self.gate: int | None = None  # ids from here on must not be sent yet; None: all may be
+        self.note_gate = NO_ID  # notes from this number on must not be sent yet
         self.primary = Cursor(self, first_id)
         self.cursors: list[Cursor] = [self.primary]  # of all replicas, the primary's first
 
@@ -101,9 +116,19 @@ class OutputQueue:
             first_id=first_id,
             retain=self.retains,
             memory_limit_bytes=self._memory_limit_bytes,
+            first_note=self.notes.next_number,
         )
-        queue.gate = None if self.gate is None else first_id
+        if self.gate is not None:
+            queue.shut()
         return queue
+
+    def shut(self) -> None:
+        """What is appended or put from now on must not be sent before `open_to` allows it."""
+        self.open_to(self.next_id, self.notes.next_number)
+
+    def open_to(self, next_id: int, next_note: int) -> None:
+        """Tuples before this id, and notes before this number, may be sent."""
+        self.gate, self.note_gate = next_id, next_note
 
     # -- producing --------------------------------------------------------------------------
 
@@ -118,14 +143,21 @@ class OutputQueue:
         self.next_id = batch.next_id
         self.boundary_us = max(self.boundary_us, batch.boundary_us)
 
+    def put_note(self, note: StreamNote) -> None:
+        """A note stands here: behind what has been appended, before what will be."""
+        self.notes.put(note, self.next_id)
+
     def promise(self, boundary_us: int) -> None:
         """Nothing older than `boundary_us` will be appended from now on."""
         self.boundary_us = max(self.boundary_us, boundary_us)
 
     @property
     def unsent_tuples(self) -> int:
-        """How many tuples wait for credit or for a subscriber."""
-        return self.next_id - max(self.primary.next_to_send, self.trimmed_before)
+        """How many tuples wait for credit or for a subscriber; notes that do count like tuples."""
+        unsent = self.next_id - max(self.primary.next_to_send, self.trimmed_before)
+        if self.notes:
+            unsent += self.notes.next_number - max(self.primary.next_note, self.notes.first_number)
+        return unsent
 
     # -- the receiver's other replicas --------------------------------------------------------
 
@@ -186,6 +218,7 @@ class OutputQueue:
             self.memory_first = dropped.next_id
         if before > self.trimmed_before:
             self.trimmed_before = before
+            self.notes.trim(before)
         if self.memory_first < self.trimmed_before and not (
             self._batches and self._batches[0].first_id < self.trimmed_before
         ):
@@ -239,6 +272,7 @@ class OutputQueue:
             expected = batch.next_id
         if expected is not None and expected != self.next_id:
             raise InvariantViolation(f"{self.stream}: queue ends at {expected}")
+        self.notes.check_invariants()
 
     def statistics(self) -> OutputQueueStatistics:
         """Positions and sizes now."""
@@ -263,15 +297,20 @@ class Cursor:
         self.needed_from = first_id
         self.received_before = first_id
         self.next_to_send = first_id  # all before it have been sent to the present subscriber
+        self.next_note = queue.notes.first_number  # the same of notes
         self.is_subscribed = False
         self._credit_until = first_id
         self._boundary_sent_us = BEGINNING_US
 
-    def subscribe(self, from_id: int) -> None:
+    def subscribe(self, from_id: int, from_note: int = NO_ID) -> None:
         """The receiver wants everything from `from_id` on.
 
+        Args:
+            from_id: The first tuple wanted.
+            from_note: The first note wanted; `NO_ID`: all that stand before `from_id` or later.
+
         Raises:
-            RemoteProtocolError: `from_id` has been trimmed, so that it cannot be served.
+            RemoteProtocolError: It has been trimmed, so that it cannot be served.
         """
         queue = self._queue
         if from_id < queue.trimmed_before:
@@ -279,8 +318,14 @@ class Cursor:
                 f"{queue.stream}: asked for {from_id}, but everything before "
                 f"{queue.trimmed_before} was acknowledged and trimmed"
             )
+        if from_note < queue.notes.first_number:
+            raise RemoteProtocolError(
+                f"{queue.stream}: asked for note {from_note}, but all notes before "
+                f"{queue.notes.first_number} were trimmed"
+            )
         self.is_subscribed = True
         self.next_to_send = from_id
+        self.next_note = queue.notes.number_at(from_id) if from_note == NO_ID else from_note
         self._boundary_sent_us = BEGINNING_US
 
     def unsubscribe(self) -> None:
@@ -321,6 +366,25 @@ class Cursor:
             queue.trim(self.next_to_send)
         return taken
 
+    def take_notes(self) -> tuple[PlacedNote, ...]:
+        """The notes to send now: those that stand before, or right behind, what has been sent."""
+        notes = self._queue.notes
+        if not self.is_subscribed or self.next_note >= notes.next_number:
+            return ()
+        return self._take_notes_to(self.next_to_send)
+
+    def take_notes_in(self, batch: TupleBatch) -> tuple[PlacedNote, ...]:
+        """The notes to send with a batch: those that stand in it or right behind it."""
+        if self.next_note >= self._queue.notes.next_number:
+            return ()
+        return self._take_notes_to(batch.next_id)
+
+    def _take_notes_to(self, to_id: int) -> tuple[PlacedNote, ...]:
+        queue = self._queue
+        found = queue.notes.between(self.next_note, queue.note_gate, to_id)
+        self.next_note += len(found)
+        return found
+
     def missing_for_send(self) -> tuple[int, int] | None:
         """The range [from, to) of spilled ids to be read back before sending can go on."""
         queue = self._queue
@@ -336,10 +400,12 @@ class Cursor:
     def take_boundary(self) -> int | None:
         """The boundary to tell the receiver now, or None if it knows it already.
 
-        A boundary is told only when all tuples before it have been sent.
+        A boundary is told only when all tuples and notes before it have been sent.
         """
         queue = self._queue
         if not self.is_subscribed or self.next_to_send < queue.next_id:
+            return None
+        if self.next_note < queue.notes.next_number:
             return None
         if queue.boundary_us <= self._boundary_sent_us:
             return None

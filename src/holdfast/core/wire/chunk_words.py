@@ -1,23 +1,21 @@
 """The chunk store's messages as bytes: words are JSON, pieces have a fixed header.
 
-Every class of message is taken apart by its fields, so that what comes in is checked against the
-declared types before anything is made of it. Decoding never raises: what is no message gives
-`CorruptFrame`. Byte by byte in docs/protocols/chunk_store.md.
+A word is its class's name and its fields, in order (typed_records.py). Decoding never raises: what
+is no message gives `CorruptFrame`. Byte by byte in docs/protocols/chunk_store.md.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from dataclasses import fields, is_dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Final
 
 import xxhash
 
 from holdfast.core.chunks import messages as m
 from holdfast.core.chunks.settings import PIECE_BYTES_MAX
 from holdfast.core.wire.frames import CorruptFrame
+from holdfast.core.wire.typed_records import RecordCodec, Unfit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +76,7 @@ _HEADER: Final = struct.Struct("<HBBxxxxQQQQIIIxxxxQ")
 def encode(message: m.Message) -> list[bytes]:
     """The parts of a message."""
     if isinstance(message, m.Piece):
-        chain = json.dumps([_plain(replica) for replica in message.chain]).encode()
+        chain = json.dumps([_CODEC.values(replica) for replica in message.chain]).encode()
         numbers = (message.write, message.incarnation, message.index, message.count)
         header = _header(_PIECE, message, numbers, chain)
         return [header, chain, message.data]
@@ -86,7 +84,7 @@ def encode(message: m.Message) -> list[bytes]:
         numbers = (message.request, 0, message.index, 0)
         header = _header(_ANSWER, message, numbers, message.table)
         return [header, message.table, message.data]
-    return [json.dumps([type(message).__name__, *_values(message)]).encode()]
+    return [_CODEC.encode(message)]
 
 
 def decode(
@@ -107,73 +105,37 @@ def decode(
 # -- words ----------------------------------------------------------------------------------
 
 
-def _plain(value: object) -> object:
-    """A field's value as JSON takes it."""
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return _values(value) if is_dataclass(value) else value
-
-
-def _values(record: Any) -> list[object]:
-    return [_plain(getattr(record, field.name)) for field in fields(record)]
-
-
-class _Unfit(ValueError):
-    """A value is not of the declared type."""
-
-
 def _decode_word(text: bytes) -> m.Message | CorruptFrame:
-    try:
-        values = json.loads(text)
-        if not isinstance(values, list) or not values or not isinstance(values[0], str):
-            return CorruptFrame("no list that begins with a kind")
-        kind = _KINDS.get(values[0])
-        if kind is None:
-            return CorruptFrame(f"unknown kind {values[0][:100]!r}")
-        made = _record(kind, values[1:])
-    except (ValueError, RecursionError) as error:
-        return CorruptFrame(str(error)[:200])
-    return made if isinstance(made, m.Message) else CorruptFrame("no message")
+    made = _CODEC.decode(text)
+    if isinstance(made, m.Message | CorruptFrame):
+        return made
+    return CorruptFrame("no message")
 
 
-@cache
-def _types(kind: type) -> tuple[Any, ...]:
-    hints = get_type_hints(kind)
-    return tuple(hints[field.name] for field in fields(kind))
+def _chunk_name(value: object) -> object:
+    if not isinstance(value, str) or m.parse_chunk_id(value) is None:
+        raise Unfit("no name of a chunk")
+    return value
 
 
-def _record(kind: type, values: object) -> object:
-    types = _types(kind)
-    if not isinstance(values, list) or len(values) != len(types):
-        raise _Unfit(f"{kind.__name__} has {len(types)} fields")
-    return kind(*(_value(wanted, value) for wanted, value in zip(types, values, strict=True)))
+def _number(value: object) -> object:
+    if type(value) is not int or not 0 <= value < _NUMBER_MAX:
+        raise Unfit("no number")
+    return value
 
 
-def _value(wanted: Any, value: object) -> object:
-    if wanted is m.ChunkId:
-        if not isinstance(value, str) or m.parse_chunk_id(value) is None:
-            raise _Unfit("no name of a chunk")
-        return value
-    if wanted is int:
-        if type(value) is not int or not 0 <= value < _NUMBER_MAX:
-            raise _Unfit("no number")
-        return value
-    if wanted is str:
-        if not isinstance(value, str) or len(value) > _TEXT_MAX:
-            raise _Unfit("no text, or a long one")
-        return value
-    if get_origin(wanted) is tuple:
-        if not isinstance(value, list):
-            raise _Unfit("no list")
-        return tuple(_value(get_args(wanted)[0], each) for each in value)
-    return _record(wanted, value)
+def _text(value: object) -> object:
+    if not isinstance(value, str) or len(value) > _TEXT_MAX:
+        raise Unfit("no text, or a long one")
+    return value
 
 
-_KINDS: Final[dict[str, type[m.Message]]] = {
-    kind.__name__: kind
+WORDS: Final = tuple(
+    kind
     for kind in (*TO_MASTER, *TO_DATA_NODE, *TO_CLIENT, *UP_THE_CHAIN, *TO_READER, *DOWN_THE_CHAIN)
     if kind not in (m.Piece, m.PieceAnswered)
-}
+)
+_CODEC: Final = RecordCodec(WORDS, {m.ChunkId: _chunk_name, int: _number, str: _text})
 
 
 # -- pieces ---------------------------------------------------------------------------------
@@ -225,7 +187,7 @@ def _decode_chain(text: bytes) -> tuple[m.Replica, ...] | CorruptFrame:
         values = json.loads(text)
         if not isinstance(values, list):
             return CorruptFrame("no chain")
-        chain = [_record(m.Replica, value) for value in values]
+        chain = [_CODEC.record(m.Replica, value) for value in values]
     except (ValueError, RecursionError) as error:
         return CorruptFrame(str(error)[:200])
     return tuple(each for each in chain if isinstance(each, m.Replica))

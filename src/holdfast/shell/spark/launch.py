@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import queue
@@ -11,8 +10,8 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -23,13 +22,29 @@ from holdfast.core.coordinator.coordinator import Coordinator, CoordinatorLimits
 from holdfast.core.coordinator.held_up import HeldUp, SourcePromise, held_up, meetings
 from holdfast.core.coordinator.host_choice import Executor
 from holdfast.core.coordinator.instance import Instance, NodeState, Replica
+from holdfast.core.coordinator.reports import (
+    CheckpointReported,
+    DamageReported,
+    GapReported,
+    SourceReported,
+    StatisticsReported,
+)
+from holdfast.core.haunit import told
 from holdfast.core.haunit.plan import NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
-from holdfast.core.model.ids import Incarnation, NodeId, StreamId
-from holdfast.core.queues.idle_floor import Reached
+from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire.frames import CorruptFrame
-from holdfast.core.wire.node_words import WORD_BYTES_MAX, Task, decode_from_node, task_of
+from holdfast.core.wire.node_words import (
+    WORD_BYTES_MAX,
+    FromNode,
+    Task,
+    ToNode,
+    decode_from_node,
+    encode,
+    task_of,
+    word_of,
+)
 from holdfast.shell.kafka.sink import KafkaSinkSpec
 from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.catch_up import CatchUpWatch, CaughtUp
@@ -63,14 +78,27 @@ class NodeReport:
     statistics: dict[str, Any] = field(default_factory=dict)
     latency: dict[int, int] = field(default_factory=dict)
     latency_max_us: int = 0
-    late_rows: dict[str, int] = field(default_factory=dict)  # of each source, from its beginning
+    late_rows: dict[str, int] = field(default_factory=dict)  # from its beginning
     refused: dict[str, int] = field(default_factory=dict)
-    waits: list[str] = field(default_factory=list)
+    waits: tuple[str, ...] = ()
     processed: dict[str, int] = field(default_factory=dict)  # per input stream, exclusive
     next_ids: dict[str, int] = field(default_factory=dict)  # per output stream
     source_rows: dict[str, int | None] = field(default_factory=dict)  # read of each source's log
     promises: dict[StreamId, SourcePromise] = field(default_factory=dict)  # of its sources
     reports: int = 0  # how often its task has said all this
+
+    def hear(self, said: StatisticsReported, now_ms: int) -> None:
+        """The node's task has said what it has done so far."""
+        self.statistics = said.statistics
+        self.latency = said.latency
+        self.latency_max_us = said.latency_max_us
+        self.late_rows = said.late_rows
+        self.refused = said.refused
+        self.processed = said.processed
+        self.next_ids = said.next_ids
+        self.source_rows = {str(stream): each.rows_read for stream, each in said.sources.items()}
+        self.promises = _promises(said.sources, self.promises, now_ms)
+        self.reports += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +283,7 @@ class Cluster:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(task.split("|")[2]), signal.SIGKILL)
         else:
-            self._do(lambda: self._say(task.encode(), {"kind": "die"}))
+            self._do(lambda: self._say(task.encode(), told.KillReceived()))
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -265,7 +293,7 @@ class Cluster:
             while not (self._is_stopping.is_set() or self._is_over):
                 self._turn()
             self._is_stopping.set()
-            self._say_to_all({"kind": "stop"})
+            self._say_to_all(told.StopReceived())
             self._collect_last_words()
             self._jobs.end()
         except Exception as error:  # Whatever it is, the query has failed and must say why.
@@ -333,7 +361,7 @@ class Cluster:
                     self._refused_words += 1
                     continue
                 self._note(task.name, word)
-                if "statistics" in word:
+                if isinstance(word, StatisticsReported):
                     waiting.discard(task.name)
 
     def _step(self, stimulus: Stimulus) -> None:
@@ -357,22 +385,22 @@ class Cluster:
         if task is None or isinstance(word, CorruptFrame) or not self._on_word(task, word):
             self._refused_words += 1
 
-    def _on_word(self, task: Task, word: dict[str, Any]) -> bool:
+    def _on_word(self, task: Task, word: FromNode) -> bool:
         """Whether the task may say so."""
-        node = NodeId(task.node)
+        node = word.node
         if node not in self._plans:
             return False
-        if word["kind"] == "hello":
-            self._on_hello(node, task, word)
+        if isinstance(word, c.HelloReceived):
+            self._on_hello(task, word)
             return True
         if task.name not in self._reports_of:
             return False  # Nodes say hello before anything else.
-        incarnation = Incarnation(word["incarnation"])
+        incarnation = word.incarnation
         identity = task.name.encode()  # Only the node's loop listens.
         if not self._machine.is_current(node, incarnation):
             if self._machine.is_outgoing(node, task.name):
                 return True
-            self._say(identity, {"kind": "fenced"})
+            self._say(identity, told.Fenced())
             self._step(c.ZombieHeard(node, incarnation))
             return True
         replica = self._machine.instance(node).of_incarnation(incarnation)
@@ -381,26 +409,24 @@ class Cluster:
         self._answer(identity)
         self._note(task.name, word)
         self._executors.heard(self._host_of(task.name))
-        stimulus = _stimulus(word, node, incarnation)
-        if stimulus is not None:
-            self._step(stimulus)
+        if isinstance(word, Stimulus):
+            self._step(word)
         return True
 
-    def _on_hello(self, node: NodeId, task: Task, word: dict[str, Any]) -> None:
-        host = word["host"]
+    def _on_hello(self, task: Task, hello: c.HelloReceived) -> None:
+        node, host = hello.node, hello.host
         self._executors.heard(host)
         launch = self._launch_for(node, task.launch)
         if launch is None:
-            self._say(task.name.encode(), {"kind": "fenced"})
+            self._say(task.name.encode(), told.Fenced())
             return
         self._reports_of.setdefault(task.name, NodeReport(task.pid, host))
         self._wished.pop((node, task.launch), None)
         if not self._is_local:
-            address = word["endpoint"].removeprefix("tcp://").rpartition(":")[0]
+            address = hello.endpoint.removeprefix("tcp://").rpartition(":")[0]
             self._executors.learned(address, host)
-        endpoint, machine = self.route(word["endpoint"]), "" if self._is_local else host
-        former = word["former"]
-        self._step(c.HelloReceived(node, launch, task.name, endpoint, machine, former))
+        endpoint, machine = self.route(hello.endpoint), "" if self._is_local else host
+        self._step(replace(hello, launch=launch, endpoint=endpoint, host=machine))
         self._show_primary(node)
 
     def _launch_for(self, node: NodeId, number: int) -> int | None:
@@ -428,32 +454,26 @@ class Cluster:
         now_s = time.monotonic()
         if now_s - self._answered_s.get(identity, 0.0) > _ANSWER_INTERVAL_S:
             self._answered_s[identity] = now_s
-            self._say(identity, {"kind": "lease"})
+            self._say(identity, told.LeaseRenewed())
 
-    def _note(self, task: str, word: dict[str, Any]) -> None:
+    def _note(self, task: str, word: FromNode) -> None:
+        """Keep what people may want to know."""
+        note = _NOTED.get(type(word))
+        if note is not None:
+            note(self, task, word)
+
+    def _note_keep_alive(self, task: str, alive: c.KeepAliveReceived) -> None:
         report = self._reports_of.get(task)
-        if word["kind"] in ("checkpoint", "damage"):
-            self._note_checkpoint(word)
-        elif word["kind"] == "gap":
-            lost = {key: word[key] for key in ("node", "stream", "from_id", "to_id")}
-            self.gaps.append({**lost, "at_s": round(time.time() - self.started_s, 3)})
-        elif word["kind"] == "alive" and report is not None:
-            report.waits = word["waits"]
-        if report is None or "statistics" not in word:
+        if report is not None:
+            report.waits = alive.waits
+
+    def _note_statistics(self, task: str, said: StatisticsReported) -> None:
+        report = self._reports_of.get(task)
+        if report is None:
             return
-        report.statistics = word["statistics"]
-        report.latency = {int(bucket): count for bucket, count in word["latency"].items()}
-        report.latency_max_us = word["latency_max_us"]
-        report.late_rows = word["late_rows"]
-        report.refused = word["refused"]
-        report.processed = word["processed"]
-        report.next_ids = word["next_ids"]
-        report.source_rows = word["source_rows"]
-        report.promises = _promises(word, report.promises)
-        report.reports += 1
-        node = NodeId(word["node"])
-        if self.reports[node] is report:
-            for caught_up in self._catch_up.heard(node, report.latency, time.monotonic()):
+        report.hear(said, _now_ms())
+        if self.reports[said.node] is report:
+            for caught_up in self._catch_up.heard(said.node, report.latency, time.monotonic()):
                 self._note_caught_up(caught_up)
 
     def _note_caught_up(self, caught_up: CaughtUp) -> None:
@@ -463,23 +483,33 @@ class Cluster:
                 recovery["caught_up_ms"] = caught_up.caught_up_ms
                 return
 
-    def _note_checkpoint(self, word: dict[str, Any]) -> None:
-        """What a node says of its checkpoints, for progress reports and logs."""
-        said = {key: value for key, value in word.items() if key not in ("kind", "incarnation")}
-        said["at_s"] = round(time.time() - self.started_s, 3)
-        said["at_unix_s"] = round(time.time(), 3)
-        if word["kind"] == "damage":
-            self.damages.append(said)
-            _LOG.warning("checkpoint passed over: %s", said)
-            return
-        self.checkpoints.append(said)
-        if said["failure"] is not None:
-            _LOG.warning("no checkpoint this time: %s", said)
+    def _note_checkpoint(self, _: str, said: CheckpointReported) -> None:
+        shown = self._shown(said)
+        self.checkpoints.append(shown)
+        if said.failure is not None:
+            _LOG.warning("no checkpoint this time: %s", shown)
 
-    def _say(self, identity: bytes, word: dict[str, Any]) -> None:
-        self._router.send_multipart([identity, json.dumps(word).encode()])
+    def _note_damage(self, _: str, said: DamageReported) -> None:
+        self.damages.append(self._shown(said))
+        _LOG.warning("checkpoint passed over: %s", self.damages[-1])
 
-    def _say_to_all(self, word: dict[str, Any]) -> None:
+    def _note_gap(self, _: str, said: GapReported) -> None:
+        shown = self._shown(said)
+        del shown["at_unix_s"]
+        self.gaps.append(shown)
+
+    def _shown(self, said: CheckpointReported | DamageReported | GapReported) -> dict[str, Any]:
+        """A report as progress reports and logs show it, with the time."""
+        names = [each.name for each in fields(said) if each.name != "incarnation"]
+        return {name: getattr(said, name) for name in names} | {
+            "at_s": round(time.time() - self.started_s, 3),
+            "at_unix_s": round(time.time(), 3),
+        }
+
+    def _say(self, identity: bytes, word: ToNode) -> None:
+        self._router.send_multipart([identity, encode(word)])
+
+    def _say_to_all(self, word: ToNode) -> None:
         for plan in self._spec.plans:
             for replica in self._machine.instance(plan.node).replicas():
                 if replica.task is not None:
@@ -498,28 +528,18 @@ class Cluster:
             case c.WriteJournal():
                 self._unwritten.append(effect)
             case c.SendAssignment():
-                self._send_assignment(effect)
-            case c.TellFloor():
-                floor = {"kind": "floor", "stream": effect.stream, "floor_us": effect.floor_us}
-                self._say(effect.task.encode(), floor)
-            case c.TellPeer():
-                self._say(effect.task.encode(), {"kind": "peer", **_peer(effect)})
+                point = effect.assignment.restart_point
+                self.begun.setdefault(effect.node, point or RestartPoint())
+                self._say(effect.task.encode(), word_of(effect))
+            case c.TellFloor() | c.TellPeer() | c.TellPointStored():
+                self._say(effect.task.encode(), word_of(effect))
             case c.SendPromotion():
-                point = effect.restart_point
-                word = {
-                    "kind": "promote",
-                    "incarnation": effect.incarnation,
-                    "point": None if point is None else point.to_json(),
-                }
-                self._say(effect.task.encode(), word)
+                self._say(effect.task.encode(), word_of(effect))
                 self._show_primary(effect.node)
-            case c.TellPointStored():
-                word = {"kind": "stored", "sequence": effect.sequence}
-                self._say(effect.task.encode(), word)
             case AdmitWrite():
                 task = self._machine.instance(effect.node).primary.task
                 if task is not None:
-                    self._say(task.encode(), {"kind": "write"})
+                    self._say(task.encode(), word_of(effect))
             case c.ReportFailure():
                 if effect.silent_ms > self._spec.limits.keep_alive_ms * self._spec.limits.misses:
                     self._executors.silent(effect.host)
@@ -562,19 +582,6 @@ class Cluster:
                 "was_promoted": recovery.was_promoted,
             }
         )
-
-    def _send_assignment(self, effect: c.SendAssignment) -> None:
-        point = effect.assignment.restart_point
-        self.begun.setdefault(effect.node, point or RestartPoint())
-        word = {
-            "kind": "assign",
-            "epoch": effect.assignment.epoch,
-            "incarnation": effect.assignment.incarnation,
-            "point": None if point is None else point.to_json(),
-            "is_secondary": effect.assignment.is_secondary,
-            "peers": [_peer(told) for told in effect.peers],
-        }
-        self._say(effect.task.encode(), word)
 
     def _end_task(self, node: NodeId, task: str) -> None:
         """End a fenced process on this host; elsewhere it ends itself when told or by its lease."""
@@ -625,69 +632,36 @@ class Cluster:
             self._post(ended)
 
 
-def _stimulus(word: dict[str, Any], node: NodeId, incarnation: Incarnation) -> Stimulus | None:
-    """What a word of a node means to the coordinator; None: it is for people only."""
-    match word["kind"]:
-        case "checkpoint" | "damage" | "gap":
-            return None
-        case "point":
-            point = RestartPoint.from_json(word["point"])
-            return c.RestartPointReceived(node, incarnation, point)
-        case "write-wanted":
-            return c.WriteWanted(node, incarnation)
-        case "write-ended":
-            return c.WriteEnded(node, incarnation)
-        case "promoted":
-            return c.NodePromoted(node, incarnation)
-        case "caught-up":
-            return c.NodeCaughtUp(node, incarnation, word["replayed_tuples"])
-        case "first-output":
-            return c.FirstOutput(node, incarnation)
-        case "finished":
-            return c.NodeFinished(node, incarnation)
-        case "failed":
-            return c.NodeFailed(node, incarnation, word["reason"], word["is_fatal"])
-        case _:
-            peers = {NodeId(k): Incarnation(v) for k, v in word["peers"].items()}
-            secondaries = {NodeId(k): Incarnation(v) for k, v in word["secondaries"].items()}
-            has_joined = word["has_joined"]
-            reached = {StreamId(s): _reached(each) for s, each in word["reached"].items()}
-            return c.KeepAliveReceived(node, incarnation, peers, secondaries, has_joined, reached)
-
-
 def _promises(
-    word: dict[str, Any], former: dict[StreamId, SourcePromise]
+    sources: Mapping[StreamId, SourceReported],
+    former: Mapping[StreamId, SourcePromise],
+    now_ms: int,
 ) -> dict[StreamId, SourcePromise]:
     """What a node's sources have promised, and since when."""
-    now_ms = _now_ms()
     promises: dict[StreamId, SourcePromise] = {}
-    for name, boundary_us in word["boundaries"].items():
-        stream = StreamId(name)
+    for stream, said in sources.items():
+        if said.boundary_us is None:
+            continue
         known = former.get(stream)
-        is_same = known is not None and known.boundary_us == boundary_us
+        is_same = known is not None and known.boundary_us == said.boundary_us
         promises[stream] = SourcePromise(
-            boundary_us,
+            said.boundary_us,
             known.since_ms if known is not None and is_same else now_ms,
-            word["reached"].get(name, {}).get("is_idle", False),
-            word["held_up"].get(name, False),
-            word["slowest"].get(name, ""),
+            said.is_idle,
+            said.is_held_up,
+            said.slowest,
         )
     return promises
 
 
-def _reached(said: dict[str, Any]) -> Reached:
-    return Reached(said["boundary_us"], said["furthest_us"], said["is_idle"])
-
-
-def _peer(told: c.TellPeer) -> dict[str, Any]:
-    """What a node is told of a neighbour, as a word."""
-    return {
-        "peer": told.peer,
-        "incarnation": told.incarnation,
-        "endpoint": told.endpoint,
-        "secondary": told.secondary,
-    }
-
-
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+_NOTED: dict[type[Any], Callable[[Cluster, str, Any], None]] = {
+    c.KeepAliveReceived: Cluster._note_keep_alive,
+    StatisticsReported: Cluster._note_statistics,
+    CheckpointReported: Cluster._note_checkpoint,
+    DamageReported: Cluster._note_damage,
+    GapReported: Cluster._note_gap,
+}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib
-import json
 import os
 import random
 import signal
@@ -19,14 +18,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import zmq
 
+from holdfast.core.coordinator import events as c
+from holdfast.core.coordinator import reports
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.haunit import events
+from holdfast.core.haunit import events, told
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.haunit.restoration import (
@@ -42,12 +43,19 @@ from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.core.queues.idle_floor import Reached
 from holdfast.core.recovery.guarantee import StreamRebased
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import frames, messages
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.gate import Gate
-from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, decode_from_coordinator
+from holdfast.core.wire.node_words import (
+    KEEP_ALIVE_SUFFIX,
+    FromNode,
+    ToNode,
+    decode_from_coordinator,
+    encode,
+)
 from holdfast.shell.io_service import IOService
 from holdfast.shell.kafka.sink import KafkaSinkSpec, KafkaSinkWriter, SinkOpening, Waits
 from holdfast.shell.processes import begin_session, die_with_parent, keep_freed_memory
@@ -226,7 +234,7 @@ class NodeTask:
         self._closing = threading.Event()  # for what waits for a broker
         self._sink_waits = Waits()
         self._opening: SinkOpening | None = None
-        self._word_waiting: dict[str, Any] | None = None  # until the sinks are open
+        self._word_waiting: ToNode | None = None  # until the sinks are open
         self._round_reader: RoundLogReader | None = None  # of a secondary
         self._tails: dict[StreamId, StreamLogReader] = {}  # of the sinks of a secondary
         self._spills: dict[StreamId, LogWriter] = {}
@@ -292,17 +300,8 @@ class NodeTask:
             keeping_alive.join()
 
     def _hello(self) -> None:
-        self._say(
-            {
-                "kind": "hello",
-                "node": self._name,
-                "launch": self._spec.launch,
-                "former": self._former,
-                "endpoint": self._endpoint,
-                "pid": os.getpid(),
-                "host": self._host,
-            }
-        )
+        names = (self._name, self._spec.launch, self._task_id)
+        self._say(c.HelloReceived(*names, self._endpoint, self._host, self._former))
 
     def _hello_again(self) -> None:
         """Until the assignment comes: the word may have been lost."""
@@ -435,51 +434,45 @@ class NodeTask:
 
     # -- the coordinator --------------------------------------------------------------------
 
-    def _say(self, word: dict[str, Any]) -> int:
+    def _say(self, word: FromNode) -> int:
         """Returns its size in bytes."""
-        text = json.dumps(word, separators=(",", ":")).encode()
+        text = encode(word)
         self._coordinator.send(text)
         return len(text)
 
-    def _tell(self, kind: str, **more: Any) -> int:
-        header = {"kind": kind, "node": self._name, "incarnation": self._incarnation}
-        return self._say(header | more)
+    def _tell(self, kind: Callable[..., FromNode], *said: Any, **more: Any) -> int:
+        """A word of this class, as this incarnation."""
+        return self._say(kind(self._name, self._incarnation, *said, **more))
 
-    def _on_word(self, word: dict[str, Any]) -> None:
+    def _on_word(self, word: ToNode) -> None:
         self._coordinator_heard_s = time.monotonic()
-        kind = word["kind"]
-        if kind == "stop":
-            self._report(_now_ms(), is_last=True)
-            raise NodeEnded("told to stop")
-        if kind == "fenced":
-            raise NodeEnded("a later incarnation has taken over")
-        if kind == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if kind == "assign":
-            self._begin(word)
-        elif kind == "peer":
-            self._meet(word)
-        elif kind == "promote":
-            self._promote(word)
-        elif kind == "write":
-            self._pending.append(events.WriteAdmitted())
-        elif kind == "stored":
-            self._pending.append(events.RestartPointStored(word["sequence"]))
-        elif kind == "floor":
-            tell = getattr(self._sources.get(word["stream"]), "tell_floor", None)
-            if tell is not None:
-                tell(word["floor_us"])
+        _LISTENERS[type(word)](self, word)
 
-    def _begin(self, word: dict[str, Any]) -> None:
+    def _hand_on(self, word: events.WriteAdmitted | events.RestartPointStored) -> None:
+        self._pending.append(word)
+
+    def _stop(self, _: told.StopReceived) -> None:
+        self._report(_now_ms(), is_last=True)
+        raise NodeEnded("told to stop")
+
+    def _end_fenced(self, _: told.Fenced) -> None:
+        raise NodeEnded("a later incarnation has taken over")
+
+    def _tell_floor(self, word: told.FloorTold) -> None:
+        tell = getattr(self._sources.get(word.stream), "tell_floor", None)
+        if tell is not None:
+            tell(word.floor_us)
+
+    def _begin(self, word: told.AssignmentReceived) -> None:
         """The assignment is here: open sinks, bring up the state, meet the neighbours."""
         self._came_up()
-        self._epoch = word["epoch"]
-        incarnation = self._incarnation = self._born = Incarnation(word["incarnation"])
+        self._epoch = word.epoch
+        incarnation = self._incarnation = self._born = word.incarnation
         self._alive_word = self._alive(None)  # Opening logs elsewhere may take a while.
-        is_secondary = word["is_secondary"]
+        is_secondary = word.is_secondary
         if not is_secondary and self._must_wait(word):
             return
-        point = None if word["point"] is None else RestartPoint.from_json(word["point"])
+        point = word.restart_point
         next_ids = {} if is_secondary else self._open_sinks(incarnation, point)
         for stream, source in self._spec.sources.items():
             reader = self._sources[stream] = source.open()
@@ -490,7 +483,7 @@ class NodeTask:
         self._assignment = Assignment(
             self._epoch, incarnation, point, next_ids, is_secondary, rounds
         )
-        for peer in word["peers"]:
+        for peer in word.peers:
             self._meet(peer)
         checkpoints, limits = self._spec.plan.checkpoints, self._spec.plan.limits
         if checkpoints is not None and self._spec.store is not None:
@@ -511,13 +504,12 @@ class NodeTask:
         )
         self._restore(self._restoration.start())
 
-    def _must_wait(self, word: dict[str, Any]) -> bool:
+    def _must_wait(self, word: told.AssignmentReceived | told.PromotionReceived) -> bool:
         """Whether sinks have to be opened first that may have to wait for a broker."""
         specs = [s for s in self._spec.kafka_sinks if StreamId(s.stream) not in self._sinks]
         if specs and self._opening is None:
-            incarnation = Incarnation(word["incarnation"])
             self._word_waiting = word
-            self._opening = SinkOpening(specs, incarnation, self._closing, self._sink_waits)
+            self._opening = SinkOpening(specs, word.incarnation, self._closing, self._sink_waits)
         return bool(specs)
 
     def _go_on_when_open(self, opening: SinkOpening) -> None:
@@ -588,7 +580,7 @@ class NodeTask:
         first_id = first_to_read(point, stream)
         return read_rounds(self._spec.round_place, first_id, next_ids[stream])
 
-    def _promote(self, word: dict[str, Any]) -> None:
+    def _promote(self, word: told.PromotionReceived) -> None:
         """The primary is gone: open the sinks, and take over."""
         machine = self._node or self._standby
         is_told = any(isinstance(waiting, events.Promoted) for waiting in self._pending)
@@ -596,8 +588,7 @@ class NodeTask:
             return
         if self._must_wait(word):
             return
-        incarnation = Incarnation(word["incarnation"])
-        point = None if word["point"] is None else RestartPoint.from_json(word["point"])
+        incarnation, point = word.incarnation, word.restart_point
         next_ids = self._open_sinks(incarnation, point)
         self._require_rounds_held()
         self._lead_sources(incarnation)
@@ -627,7 +618,7 @@ class NodeTask:
             if isinstance(effect, BeginFrom):
                 self._make_node(effect.state)
             elif isinstance(effect, ReportDamage):
-                self._tell("damage", checkpoint=effect.checkpoint.sequence, reason=effect.reason)
+                self._tell(reports.DamageReported, effect.checkpoint.sequence, effect.reason)
             elif isinstance(effect, LoadCheckpoint) and self._io is not None:
                 limits = self._spec.plan.limits
                 self._io.load(effect.ref, self._output_schemas, limits.state_bytes)
@@ -641,10 +632,10 @@ class NodeTask:
         self._keep_alive_due_ms = 0
         self._perform(node.start(_now_ms()))
 
-    def _meet(self, word: dict[str, Any]) -> None:
+    def _meet(self, word: told.PeerTold) -> None:
         """A neighbour has (other) replicas: connect to its primary if that produces for us."""
-        peer, endpoint = NodeId(word["peer"]), word["endpoint"]
-        incarnation, secondary = Incarnation(word["incarnation"]), Incarnation(word["secondary"])
+        peer, endpoint = word.peer, word.endpoint
+        incarnation, secondary = word.incarnation, word.secondary
         learned = events.PeerIncarnationLearned(peer, incarnation, secondary)
         known = self._peers.get(peer)
         if known == (learned, endpoint):
@@ -687,23 +678,30 @@ class NodeTask:
         channel.close(linger=0)
 
     def _alive(self, node: Node | StandbyReplica | None) -> bytes:
-        word = {"kind": "alive", "node": self._name, "incarnation": self._incarnation}
-        said = {"waits": self._waits(), "reached": self._reached()}
-        return json.dumps({**word, **_known(node), **said}).encode()
+        alive = c.KeepAliveReceived(
+            self._name,
+            self._incarnation,
+            {} if node is None else node.known_peers(),
+            {} if node is None else node.known_secondaries(),
+            node is not None and node.has_joined,
+            self._reached(),
+            self._waits(),
+        )
+        return encode(alive)
 
-    def _reached(self) -> dict[StreamId, dict[str, Any]]:
+    def _reached(self) -> dict[StreamId, Reached]:
         """How far its sources are, of those that may be idle."""
         known = ((s, getattr(source, "reached", None)) for s, source in self._sources.items())
-        return {stream: asdict(reached) for stream, reached in known if reached is not None}
+        return {stream: reached for stream, reached in known if reached is not None}
 
-    def _waits(self) -> list[str]:
+    def _waits(self) -> tuple[str, ...]:
         """What the node waits for, and what is odd about its sources, for people."""
         sources = self._sources.values()
         waiting = [getattr(source, "trouble", "") for source in sources]
         waiting += [getattr(source, "warning", "") for source in sources]
         store = self._io.trouble if self._io is not None else ""
         restoring = store and f"{self._name} is being restored: {store}"
-        return [text for text in (*waiting, self._sink_waits.trouble, restoring) if text]
+        return tuple(text for text in (*waiting, self._sink_waits.trouble, restoring) if text)
 
     def _report(self, now_ms: int, *, is_last: bool = False) -> None:
         """Say what the keep-alive thread repeats, and now and then the statistics."""
@@ -728,12 +726,9 @@ class NodeTask:
             measured = self._meter.measured(self._node, statistics, now_ms) if self._node else {}
             counted = {name: getattr(statistics, name) for name in statistics.__slots__}
             statistics = counted | measured | self._traffic.counted()
+        positions = node.positions() if isinstance(node, Node) else {}
         self._tell(
-            "alive",
-            **_known(node),
-            waits=self._waits(),
-            reached=self._reached(),
-            is_secondary=node.is_secondary,
+            reports.StatisticsReported,
             statistics=statistics,
             latency=self._latency.counts,
             latency_max_us=self._latency.max_us,
@@ -742,15 +737,25 @@ class NodeTask:
                 "frames": self._refused_frames,
                 "handshakes": self._channels.refused_handshakes,
             },
-            **(node.positions() if isinstance(node, Node) else {"processed": {}, "next_ids": {}}),
-            source_rows={
-                stream: getattr(reader, "rows_read", None)
-                for stream, reader in self._sources.items()
-            },
-            boundaries=node.source_boundaries() if isinstance(node, Node) else {},
-            slowest={s: getattr(reader, "slowest", "") for s, reader in self._sources.items()},
-            held_up={s: getattr(r, "is_held_up", False) for s, r in self._sources.items()},
+            sources=self._sources_reported(node),
+            **positions,
         )
+
+    def _sources_reported(
+        self, node: Node | StandbyReplica
+    ) -> dict[StreamId, reports.SourceReported]:
+        promised = node.source_boundaries() if isinstance(node, Node) else {}
+        reached = self._reached()
+        return {
+            stream: reports.SourceReported(
+                getattr(reader, "rows_read", None),
+                getattr(reader, "slowest", ""),
+                getattr(reader, "is_held_up", False),
+                promised.get(stream),
+                stream in reached and reached[stream].is_idle,
+            )
+            for stream, reader in self._sources.items()
+        }
 
     def _report_error(self, error: Exception) -> None:
 
@@ -758,7 +763,7 @@ class NodeTask:
             error = storage_error(error, self._spec.spill_path)
         reason = f"{type(error).__name__}: {error}"
         is_fatal = not isinstance(error, _RECOVERABLE)
-        self._tell("failed", reason=reason[:4000], is_fatal=is_fatal)
+        self._tell(c.NodeFailed, reason[:4000], is_fatal)
         time.sleep(0.05)  # Let the word leave before the sockets close.
 
     # -- effects ----------------------------------------------------------------------------
@@ -899,17 +904,17 @@ class NodeTask:
             log.trim(effect.before)
 
     def _store_point(self, effect: events.StoreRestartPoint) -> None:
-        self._traffic.point_bytes += self._tell("point", point=effect.point.to_json())
+        self._traffic.point_bytes += self._tell(c.RestartPointReceived, effect.point)
 
     def _write_checkpoint(self, effect: events.WriteCheckpoint) -> None:
         if self._io is not None:
             self._io.write(effect.prepared)
 
     def _ask_to_write(self, _: events.AskToWrite) -> None:
-        self._tell("write-wanted")
+        self._tell(c.WriteWanted)
 
     def _leave_writers(self, _: events.LeaveWriters) -> None:
-        self._tell("write-ended")
+        self._tell(c.WriteEnded)
 
     def _cancel_checkpoint(self, effect: events.CancelCheckpoint) -> None:
         if self._io is not None:
@@ -921,7 +926,7 @@ class NodeTask:
 
     def _report_checkpoint(self, effect: events.ReportCheckpoint) -> None:
         self._tell(
-            "checkpoint",
+            reports.CheckpointReported,
             checkpoint=effect.checkpoint.sequence,
             failure=effect.failure,
             prepared_us=self._prepared_us.pop(effect.checkpoint, 0),
@@ -934,20 +939,20 @@ class NodeTask:
         if self._node is not None:
             self._incarnation = self._node.incarnation
             self._alive_word = self._alive(self._node)
-            self._tell("promoted")
+            self._tell(c.NodePromoted)
 
     def _gap(self, effect: events.ReportGap) -> None:
-        self._tell("gap", stream=effect.stream, from_id=effect.from_id, to_id=effect.to_id)
+        self._tell(reports.GapReported, effect.stream, effect.from_id, effect.to_id)
 
     def _caught_up(self, effect: events.ReportCaughtUp) -> None:
-        self._tell("caught-up", replayed_tuples=effect.replayed_tuples)
+        self._tell(c.NodeCaughtUp, effect.replayed_tuples)
 
     def _first_output(self, effect: events.ReportFirstOutput) -> None:
-        self._tell("first-output")
+        self._tell(c.FirstOutput)
 
     def _finished(self, effect: events.ReportFinished) -> None:
         self._report(_now_ms(), is_last=True)  # Whoever hears of the end knows all that was done.
-        self._tell("finished")
+        self._tell(c.NodeFinished)
 
     def close(self) -> None:
         """Release everything; the process may serve another task afterwards."""
@@ -964,17 +969,6 @@ class NodeTask:
         self._waker.close()
         if self._folder is not None:
             self._folder.close()
-
-
-def _known(node: Node | StandbyReplica | None) -> dict[str, Any]:
-    """What a keep-alive says of other nodes."""
-    if node is None:
-        return {"peers": {}, "secondaries": {}, "has_joined": False}
-    return {
-        "peers": node.known_peers(),
-        "secondaries": node.known_secondaries(),
-        "has_joined": node.has_joined,
-    }
 
 
 def _require_whole(place: str, end: int, stream: str, point: RestartPoint | None) -> None:
@@ -1030,4 +1024,17 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.CancelCheckpoint: NodeTask._cancel_checkpoint,
     events.ForgetCheckpoints: NodeTask._forget_checkpoints,
     events.ReportCheckpoint: NodeTask._report_checkpoint,
+}
+
+_LISTENERS: dict[type[Stimulus], Any] = {
+    told.AssignmentReceived: NodeTask._begin,
+    told.PeerTold: NodeTask._meet,
+    told.PromotionReceived: NodeTask._promote,
+    told.FloorTold: NodeTask._tell_floor,
+    told.LeaseRenewed: lambda task, _: None,  # Every word renews it.
+    told.Fenced: NodeTask._end_fenced,
+    told.StopReceived: NodeTask._stop,
+    told.KillReceived: lambda task, _: os.kill(os.getpid(), signal.SIGKILL),
+    events.RestartPointStored: NodeTask._hand_on,
+    events.WriteAdmitted: NodeTask._hand_on,
 }

@@ -1,0 +1,90 @@
+"""What the coordinator tells a node's process, as it comes from the wire.
+
+`WriteAdmitted` and `RestartPointStored` of events.py are words too, which go to the node's machine
+as they are. See wire/node_words.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.machine import Stimulus
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId, TimeUs
+from holdfast.core.recovery.restart_point import RestartPoint
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTold(Stimulus):
+    """Which replicas of a neighbour, or of the node itself, count from now on.
+
+    Attributes:
+        peer: The neighbour.
+        incarnation: Of its primary.
+        endpoint: Where its primary is.
+        secondary: Of its secondary; 0: it has none.
+    """
+
+    peer: NodeId
+    incarnation: Incarnation
+    endpoint: str
+    secondary: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentReceived(Stimulus):
+    """The process is to run the node.
+
+    Attributes:
+        epoch: Counts the coordinator's own lives.
+        incarnation: As which.
+        restart_point: From where to go on; None: from the very beginning.
+        is_secondary: Whether it follows the primary until it is promoted.
+        peers: Those of its neighbours that are at work.
+    """
+
+    epoch: int
+    incarnation: Incarnation
+    restart_point: RestartPoint | None
+    is_secondary: bool
+    peers: tuple[PeerTold, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionReceived(Stimulus):
+    """The secondary is to be the primary.
+
+    Attributes:
+        incarnation: As which it counts from now on.
+        restart_point: The newest one stored, by the former primary.
+    """
+
+    incarnation: Incarnation
+    restart_point: RestartPoint | None
+
+
+@dataclass(frozen=True, slots=True)
+class FloorTold(Stimulus):
+    """What an idle source may promise; see queues/idle_floor.py."""
+
+    stream: StreamId
+    floor_us: TimeUs
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewed(Stimulus):
+    """The coordinator has heard the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced(Stimulus):
+    """A later incarnation counts: the process is to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopReceived(Stimulus):
+    """The query ends: the process is to say its last words, and to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillReceived(Stimulus):
+    """The process is to send itself SIGKILL: the user wants to see it killed."""

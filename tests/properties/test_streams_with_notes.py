@@ -1,0 +1,237 @@
+"""Both ends of a stream against a list of what was put into it, over a channel that loses frames.
+
+Whatever is lost, sent twice, spilled, trimmed, or asked for again, the receiver takes exactly what
+the producer appended and put, in that order, from where it began.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.model.ids import NO_ID, StreamId
+from holdfast.core.model.notes import CheckpointMarker, PlacedNote
+from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch, between
+from holdfast.core.queues.input_queue import InputQueue
+from holdfast.core.queues.output_queue import OutputQueue
+
+STREAM = StreamId("a[0]>b[0]")
+Item = int | CheckpointMarker
+"""A tuple's id, or a note."""
+
+
+def tuples(first_id: int, count: int) -> TupleBatch:
+    ids = np.arange(first_id, first_id + count, dtype=np.int64)
+    batch = pa.RecordBatch.from_arrays([pa.array(ids), pa.array(ids)], names=["v", TIME_COLUMN])
+    return TupleBatch(first_id, batch, first_id + count)
+
+
+@dataclass
+class Frame:
+    """What crosses the channel: tuples or none, what was sent before, and notes."""
+
+    batch: TupleBatch | None
+    sent_before: int
+    notes_before: int
+    notes: tuple[PlacedNote, ...]
+
+
+@dataclass
+class Stream:
+    """A producer, a channel, a receiver that may fail and begin again, and the list."""
+
+    output: OutputQueue = field(
+        default_factory=lambda: OutputQueue(STREAM, first_id=0, retain=True, memory_limit_bytes=600)
+    )
+    inputs: InputQueue = field(default_factory=lambda: InputQueue(STREAM, next_id=0, max_tuples=50))
+    channel: deque[Frame] = field(default_factory=deque)
+    spilled: list[TupleBatch] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    taken: list[Item] = field(default_factory=list)
+    point: tuple[int, int, int] = (0, 0, 0)  # where a replacement begins: id, note, items taken
+
+    def append(self, count: int) -> None:
+        batch = tuples(self.output.next_id, count)
+        self.items += range(batch.first_id, batch.next_id)
+        self.output.append(batch)
+
+    def put(self, count: int) -> None:
+        for _ in range(count):
+            note = CheckpointMarker(len(self.items))
+            self.items.append(note)
+            self.output.put_note(note)
+
+    def send(self) -> None:
+        cursor = self.output.primary
+        while (missing := cursor.missing_for_send()) is not None:
+            for batch in between(self.spilled, *missing):
+                self._send_batch(batch)
+                cursor.resent(batch.next_id)
+        for batch in cursor.take_sendable():
+            self._send_batch(batch)
+        before = cursor.next_note
+        if notes := cursor.take_notes():
+            self.channel.append(Frame(None, cursor.next_to_send, before, notes))
+        self.spilled += self.output.take_spill()
+
+    def _send_batch(self, batch: TupleBatch) -> None:
+        before = self.output.primary.next_note
+        notes = self.output.primary.take_notes_in(batch)
+        self.channel.append(Frame(batch, batch.first_id, before, notes))
+
+    def keep_alive(self) -> None:
+        cursor = self.output.primary
+        self.channel.append(Frame(None, cursor.next_to_send, cursor.next_note, ()))
+
+    def deliver(self) -> None:
+        if not self.channel:
+            return
+        frame = self.channel.popleft()
+        if frame.batch is not None:
+            has_come = self.inputs.receive(frame.batch, frame.notes_before, frame.notes)
+        else:
+            place = (frame.sent_before, frame.notes_before)
+            has_come = self.inputs.receive_notes(*place, frame.notes)
+        if not has_come:
+            self.subscribe()
+
+    def subscribe(self) -> None:
+        inputs = self.inputs
+        self.output.primary.subscribe(inputs.next_id, inputs.notes.next_number)
+        self.output.primary.reset_credit(inputs.refresh_credit())
+
+    def take(self, max_tuples: int) -> None:
+        while (note := self.inputs.take_note()) is not None:
+            assert isinstance(note.note, CheckpointMarker)
+            self.taken.append(note.note)
+        for batch in self.inputs.take(max_tuples):
+            self.taken += batch.batch.column(0).to_pylist()
+        self.output.primary.grant(self.inputs.refresh_credit())
+
+    def cut(self) -> None:
+        """A restart point; what comes before it is needed no more."""
+        inputs = self.inputs
+        place = (inputs.taken_before, inputs.notes.taken_before)
+        self.point = (*place, len(self.taken))
+        self.output.primary.acknowledge(inputs.next_id, place[0])
+        inputs.notes.let_go(place[0])
+
+    def fail(self) -> None:
+        """The receiver is gone; another one begins at the point."""
+        next_id, next_note, count = self.point
+        del self.taken[count:]
+        self.inputs = InputQueue(STREAM, next_id=next_id, max_tuples=50, next_note=next_note)
+        self.channel.clear()
+        self.output.primary.unsubscribe()
+        self.subscribe()
+
+    def check(self) -> None:
+        self.output.check_invariants()
+        self.inputs.check_invariants()
+        assert self.taken == self.items[: len(self.taken)]
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("aaanndddddtttlrukcfs"), st.integers(1, 12)), max_size=80
+)
+
+
+@settings(max_examples=400)
+@given(STEPS)
+def test_the_receiver_takes_what_was_put_in_exactly_in_that_order(
+    steps: list[tuple[str, int]],
+) -> None:
+    stream = Stream()
+    stream.subscribe()
+    for kind, number in steps:
+        if kind == "a":
+            stream.append(number)
+            stream.send()
+        elif kind == "n":
+            stream.put(1 + number // 6)
+            stream.send()
+        elif kind == "d":
+            stream.deliver()
+        elif kind == "t":
+            stream.take(number)
+        elif kind == "l" and stream.channel:  # Lost on the way.
+            del stream.channel[number % len(stream.channel)]
+        elif kind == "r" and stream.channel:  # Comes twice, and late.
+            stream.channel.append(stream.channel[number % len(stream.channel)])
+        elif kind == "u":
+            stream.subscribe()
+        elif kind == "k":
+            stream.keep_alive()
+        elif kind == "c":
+            stream.cut()
+        elif kind == "f":
+            stream.fail()
+        else:
+            stream.send()
+        stream.check()
+    for _ in range(20 * (len(stream.items) + 2)):
+        if stream.taken == stream.items:
+            break
+        stream.send()
+        stream.keep_alive()
+        while stream.channel:
+            stream.deliver()
+        stream.take(5)
+        stream.check()
+    assert stream.taken == stream.items
+
+
+@settings(max_examples=200)
+@given(STEPS, st.integers(0, 40))
+def test_nothing_is_taken_from_where_the_receiver_stops(
+    steps: list[tuple[str, int]], stop_before: int
+) -> None:
+    stream = Stream()
+    stream.subscribe()
+    stream.inputs.stop_at(stop_before)
+    for kind, number in steps:
+        if kind == "n":
+            stream.put(1)
+        elif kind != "f":
+            stream.append(number)
+        stream.send()
+        while stream.channel:
+            stream.deliver()
+        stream.take(number)
+        stream.check()
+    while stream.inputs.has_work:
+        stream.take(7)
+        stream.check()
+    assert all(item < stop_before for item in stream.taken if isinstance(item, int))
+    assert stream.inputs.taken_before == min(stop_before, stream.inputs.next_id)
+    stream.inputs.go_on()
+    for _ in range(len(stream.items) + 2):
+        stream.send()
+        while stream.channel:
+            stream.deliver()
+        stream.take(50)
+    assert stream.taken == stream.items
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 30), st.integers(0, 12))
+def test_a_subscriber_that_names_no_note_is_sent_all_from_its_tuple_on(
+    counts: list[int], from_id: int, number: int
+) -> None:
+    stream = Stream()
+    for count in counts:
+        if count:
+            stream.append(count)
+        stream.put(1)
+    from_id = min(from_id, stream.output.next_id)
+    cursor = stream.output.primary
+    cursor.subscribe(from_id, NO_ID)
+    standing = [n.number for n in stream.output.notes.all() if n.before_id >= from_id]
+    assert cursor.next_note == (standing[0] if standing else stream.output.notes.next_number)
+    kept = stream.output.notes.between(number, NO_ID, from_id)
+    assert [n.number for n in kept] == [
+        n.number for n in stream.output.notes.all() if n.number >= number and n.before_id <= from_id
+    ]

@@ -13,7 +13,7 @@ from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.outputs.edge import OutputEdge
-from holdfast.core.haunit.restoration import Restoration
+from holdfast.core.haunit.restoration import CheckpointRestoration
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.state.kernels import CLEAN, DIRTY, FROZEN
 from holdfast.core.state.page_manager import PageManager
@@ -136,7 +136,7 @@ def _resume_one_too_late(original: Any) -> Any:
 
 
 def _begin_anew(original: Any) -> Any:
-    def step(self: Restoration, stimulus: Any, now_ms: int) -> Any:
+    def step(self: CheckpointRestoration, stimulus: Any, now_ms: int) -> Any:
         self._candidates[1:] = [replace(c, checkpoint=None) for c in self._candidates[1:]]
         return original(self, stimulus, now_ms)
 
@@ -181,7 +181,10 @@ CHECKPOINT_MUTANTS: dict[str, Mutant] = {
     ),
     "resumes one tuple too late": Mutant(HAInput, "__init__", _resume_one_too_late),
     "begins anew instead of falling back": Mutant(
-        Restoration, "step", _begin_anew, ("store-rot", "lost-object", "kill", "driver-crash")
+        CheckpointRestoration,
+        "step",
+        _begin_anew,
+        ("store-rot", "lost-object", "kill", "driver-crash"),
     ),
     "stores before sinks are synced": Mutant(HAOutput, "let_go", _store_before_sinks_are_synced),
 }

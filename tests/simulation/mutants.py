@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from holdfast.core.coordinator import coordinator as coordinator_module
 from holdfast.core.haunit import events
+from holdfast.core.haunit import life as life_module
 from holdfast.core.haunit import node as node_module
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_output import HAOutput
@@ -83,6 +84,7 @@ class Mutant:
             stack.enter_context(patch.object(self.owner, self.method, mutated))
             for table in (
                 node_module._HANDLERS,
+                life_module._HANDLERS,
                 coordinator_module._HANDLERS,
                 process_module._PERFORMERS,
             ):

@@ -6,6 +6,7 @@ import signal
 import pytest
 from checkpoint_mutants import CHECKPOINT_MUTANTS
 from lateness_mutants import LATENESS_MUTANTS
+from life_mutants import LIFE_MUTANTS
 from mutants import MUTANTS
 from standby_mutants import STANDBY_MUTANTS
 
@@ -13,7 +14,7 @@ from holdfast.sim.seeds import simulate
 
 SEEDS = 200
 RUN_S = 60
-ALL = MUTANTS | CHECKPOINT_MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS
+ALL = MUTANTS | CHECKPOINT_MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS | LIFE_MUTANTS
 BY_ITS_NAME = {
     "samples a row twice": {"I-SUM"},
     "leaves a row out of windows of the clock": {"I-SUM"},
@@ -46,7 +47,7 @@ BY_ITS_NAME = {
 """Invariants that must be the one found, where only they make sense."""
 
 
-@pytest.mark.parametrize("name", [*MUTANTS, *STANDBY_MUTANTS, *LATENESS_MUTANTS])
+@pytest.mark.parametrize("name", [*MUTANTS, *STANDBY_MUTANTS, *LATENESS_MUTANTS, *LIFE_MUTANTS])
 def test_a_deliberate_bug_is_found(name: str) -> None:
     invariant = _found(name)
     assert invariant is not None, f"nobody noticed in {SEEDS} runs"

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.haunit import events
-from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Standby
+from holdfast.core.haunit.told import PromotionReceived
 from holdfast.core.model.ids import NodeId
 from holdfast.sim.driver import Life
 from holdfast.sim.network import Network
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.core.haunit.plan import NodePlan
-    from holdfast.core.haunit.standby_replica import StandbyReplica
     from holdfast.core.machine import Effect, Stimulus
-    from holdfast.core.model.ids import Incarnation, StreamId
-    from holdfast.core.recovery.restart_point import RestartPoint
+    from holdfast.core.model.ids import StreamId
     from holdfast.core.wire.messages import NodeMessage
     from holdfast.sim.network import Endpoint, NetworkProfile
     from holdfast.sim.scheduler import Scheduler
@@ -306,13 +304,17 @@ class ExperimentProcess(Process):
         self._busy_until_us = 0
         self.reached_us = -(2**62)
 
-    def promote(self, incarnation: Incarnation, point: RestartPoint | None) -> None:
+    def take(self, stimulus: Stimulus) -> None:
         """A passive secondary's inputs take r to be redirected."""
-        if self.plan.standby is not Standby.PASSIVE:
-            super().promote(incarnation, point)
-            return
-        take_over = super().promote
-        self._scheduler.after(_IS_PROMOTED_US, lambda: take_over(incarnation, point))
+        take = super().take
+        if isinstance(stimulus, PromotionReceived) and self.plan.standby is Standby.PASSIVE:
+            self._scheduler.after(_IS_PROMOTED_US, lambda: take(stimulus))
+        else:
+            take(stimulus)
+
+    def _opening_us(self) -> int:
+        """HA's processes have no logs to look at."""
+        return 0
 
     def _turn_soon(self, delay_us: int | None = None) -> None:
         super()._turn_soon(_TURN_US if delay_us is None else delay_us)
@@ -325,14 +327,15 @@ class ExperimentProcess(Process):
             return
         super()._turn()
 
-    def _step(self, machine: Node | StandbyReplica, stimulus: Stimulus) -> None:
+    def _step(self, stimulus: Stimulus) -> None:
         """Rounds take time; what comes of them is there afterwards, if the process still is."""
         is_round = isinstance(stimulus, events.Proceed) and self.node == QUERY
-        if not is_round or not isinstance(machine, Node):
-            super()._step(machine, stimulus)
+        machine = self.machine
+        if not is_round or machine is None:
+            super()._step(stimulus)
             return
         before = machine.input_tuples
-        effects = self._world.stepped(self, machine, stimulus, self._now_ms())
+        effects = self._world.stepped(self, stimulus, self._now_ms())
         cost_us = round(
             self._experiment.cost_us(before, machine.input_tuples, is_replacement=self.launch > 1)
         )

@@ -15,12 +15,12 @@ from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.haunit.events import (
-    PeerIncarnationLearned,
     RestartPointStored,
     WriteAdmitted,
 )
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
+from holdfast.core.wire.node_words import word_of
 from holdfast.sim.disk import Superseded
 from holdfast.sim.network import Endpoint
 from holdfast.sim.process import Process
@@ -28,7 +28,6 @@ from holdfast.sim.process import Process
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.core.haunit.plan import Assignment
     from holdfast.sim.world import World
 
 DRIVER = 0
@@ -259,30 +258,20 @@ class Life:
 
     def _assign(self, effect: c.SendAssignment) -> None:
         process = self.processes[effect.task]
-        assignment: Assignment = effect.assignment
-
-        def assign() -> None:
-            process.assign(assignment)
-            for told in effect.peers:
-                self._meet(process, told)
-
-        self._tell(process, assign)
+        self._tell(process, lambda: process.take(word_of(effect)))
         self._passed("assignment sent", process)
-
-    def _meet(self, process: Process, told: c.TellPeer) -> None:
-        endpoint = self._world.processes[told.endpoint].endpoint
-        learned = PeerIncarnationLearned(told.peer, told.incarnation, told.secondary)
-        process.meet(learned, endpoint)
 
     def _tell_peer(self, effect: c.TellPeer) -> None:
         target = self.processes[effect.task]
-        self._tell(target, lambda: self._meet(target, effect))
+        told = word_of(effect)
+        self._world.remember_word(target, told)
+        self._tell(target, lambda: target.take(told))
         self._passed("neighbour told", target)
 
     def _promote(self, effect: c.SendPromotion) -> None:
         target = self.processes[effect.task]
         self._world.count("secondary promoted")
-        self._tell(target, lambda: target.promote(effect.incarnation, effect.restart_point))
+        self._tell(target, lambda: target.take(word_of(effect)))
         self._passed("promotion sent", target)
 
     def _process_of(self, node: NodeId, incarnation: Incarnation) -> Process | None:

@@ -62,6 +62,7 @@ _STORE_KINDS: Final = ("lost-object", "store-rot")
 _STEPS: Final = (*NODE_STEPS, *COORDINATOR_STEPS)
 _RECOVERY_STEPS: Final = (
     "assigned",
+    "sinks opened",
     "subscription sent",
     "batch received",
     "round due",

@@ -1,4 +1,4 @@
-"""A node's process: the simulated shell around one real `Node`.
+"""A node's process: the simulated shell around one real `NodeLife`.
 
 It performs effects as shell/spark/task.py does, over simulated links and disks, and decides nothing
 either. A process may die, be paused, be slow, and outlive its own replacement as a zombie.
@@ -7,32 +7,44 @@ either. A process may die, be paused, be slow, and outlive its own replacement a
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from holdfast.core.coordinator import events as c
 from holdfast.core.haunit import events
+from holdfast.core.haunit.life import RECOVERABLE, NodeLife
+from holdfast.core.haunit.life_events import (
+    BeginIncarnation,
+    Connect,
+    Disconnect,
+    Fail,
+    OpenedSink,
+    OpeningFailed,
+    OpenSinks,
+    OpenSources,
+    OpenStore,
+    ReadRecordedRounds,
+    RecordedRoundsRead,
+    SinksOpened,
+    SourcesOpened,
+    StoreOpened,
+)
 from holdfast.core.haunit.node import Node
-from holdfast.core.haunit.plan import Assignment, Standby
+from holdfast.core.haunit.plan import Standby
 from holdfast.core.haunit.restoration import (
-    BeginFrom,
     CheckpointLoaded,
-    CheckpointsLost,
     CheckpointUnreadable,
     LoadCheckpoint,
     ReportDamage,
-    Restoration,
-    RestoredState,
 )
-from holdfast.core.haunit.rounds import Round, first_to_read, rounds_of
+from holdfast.core.haunit.rounds import Round, RoundsLost, rounds_of
 from holdfast.core.haunit.standby_replica import StandbyReplica
+from holdfast.core.haunit.told import AssignmentReceived, PromotionReceived
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, between, with_time
 from holdfast.core.recovery.guarantee import StreamRebased
-from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.wire import frames, messages
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.sim.disk import Damage, SimulatedLog, Superseded
@@ -41,6 +53,8 @@ from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.store import CheckpointWriting, Unreadable, load_checkpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.sim.driver import Life
     from holdfast.sim.workload.source import SimulatedReader
     from holdfast.sim.world import World
@@ -54,13 +68,17 @@ _STORE_RETRY_US = 50_000
 _STORE_ATTEMPTS = 5
 
 _STEPS: dict[type[Stimulus], str] = {
+    AssignmentReceived: "assigned",
+    SinksOpened: "sinks opened",
+    CheckpointLoaded: "checkpoint loaded",
+    CheckpointUnreadable: "checkpoint loaded",
+    PromotionReceived: "promotion due",
     events.BatchReceived: "batch received",
     events.SubscribeReceived: "subscription received",
     events.AckReceived: "acknowledgement received",
     events.PositionsReceived: "positions received",
     events.DeltaReceived: "delta received",
     events.DeltaAckReceived: "delta acknowledged",
-    events.Promoted: "promotion due",
     events.SinkSynced: "sink synced",
     events.RestartPointStored: "restart point stored",
     events.SpillRead: "spill read",
@@ -90,7 +108,10 @@ _EFFECT_STEPS: dict[type[Effect], str] = {
 }
 """Steps passed after an effect is performed."""
 
-NODE_STEPS = (*_STEPS.values(), *_EFFECT_STEPS.values(), "assigned", "checkpoint loaded")
+NODE_STEPS = tuple(dict.fromkeys((*_STEPS.values(), *_EFFECT_STEPS.values())))
+
+_MAY_PASS = (*RECOVERABLE, Superseded)
+"""Failures that a replacement may not meet again."""
 
 
 class Process:
@@ -107,15 +128,11 @@ class Process:
         self.endpoint = Endpoint(
             f"{node}|{launch}|{number}", world.scheduler.uniform("spark/place", 1, world.machines)
         )
-        self.machine: Node | None = None
-        self.standby: StandbyReplica | None = None  # a passive secondary, until it is promoted
-        self.incarnation = Incarnation(0)  # 0 before the assignment
-        self.born = Incarnation(0)  # as which it began; a promotion changes the other one
-        self.epoch = 0
+        self.core = NodeLife(self.plan)
         self.inbox: deque[Stimulus] = deque()
         self.is_dead = False
         self.paused_until_us = 0
-        self.peers: dict[NodeId, tuple[events.PeerIncarnationLearned, Endpoint]] = {}
+        self.channels: dict[NodeId, Endpoint] = {}  # to producers, and to this node's primary
         self.spills: dict[StreamId, SimulatedLog] = {}
         self._timers: dict[str, int] = {}
         self._is_turn_due = False
@@ -133,6 +150,24 @@ class Process:
         self._stirring: set[StreamId] = set()  # sources that will say that there may be more
         self._storing: dict[StreamId, deque[int]] = {}  # by sink, up to where parts are wanted
         self._writing: CheckpointId | None = None  # the checkpoint being written
+        self._at_once: deque[Stimulus] = deque()  # answers for which nobody has to wait
+
+    @property
+    def machine(self) -> Node | None:
+        """The node, if it has its state by now."""
+        machine = self.core.machine
+        return machine if isinstance(machine, Node) else None
+
+    @property
+    def standby(self) -> StandbyReplica | None:
+        """The passive secondary, until it is promoted."""
+        machine = self.core.machine
+        return machine if isinstance(machine, StandbyReplica) else None
+
+    @property
+    def incarnation(self) -> Incarnation:
+        """As which it speaks; 0 before the assignment."""
+        return self.core.incarnation
 
     def _now_ms(self) -> int:
         return self._world.clocks[self.endpoint.machine].now_ms()
@@ -147,138 +182,107 @@ class Process:
             self.life.receive_hello(self)
         self._scheduler.after(_HELLO_AGAIN_US, self.hello)
 
-    def assign(self, given: Assignment) -> None:
-        """The driver's word has arrived: open the sinks and make the machine."""
-        if self.is_dead or self.incarnation:
-            return
-        if self._dies_at("assigned"):
-            return
-        next_ids: dict[StreamId, int] = {}
-        rounds: tuple[Round, ...] = ()
-        if not given.is_secondary:
-            opened = self._open_logs(given.incarnation, given.restart_point)
-            if opened is None:
-                return
-            next_ids, rounds = opened
-        self.epoch = given.epoch
-        self.incarnation = self.born = given.incarnation
-        assignment = replace(given, sink_next_ids=next_ids, rounds=rounds)
+    def _begin(self, effect: BeginIncarnation) -> None:
+        given = effect.assignment
         self._scheduler.note(f"{self.endpoint.name} is incarnation {given.incarnation}")
-        self._world.assigned(self, assignment)
-        if given.is_secondary and self.plan.standby is Standby.PASSIVE:
-            self.standby = StandbyReplica(self.plan, given)
-            self._perform(self.standby.start(self._now_ms()))
-            self._keep_alive()
-            return
-        point, limits = given.restart_point, self.plan.limits
-        if point is None or self.plan.checkpoints is None:
-            self._begin(assignment, None)
-        else:
-            found = self._world.store.found(self.node)
-            machine = Restoration(point, limits.page_bytes, limits.state_bytes, found)
-            self._restore(machine, machine.start(), assignment)
+        self._world.assigned(self, given)
         self._keep_alive()
 
-    def _open_logs(
-        self, incarnation: Incarnation, point: RestartPoint | None
-    ) -> tuple[dict[StreamId, int], tuple[Round, ...]] | None:
-        """What the sinks' logs hold, and the rounds, if it has any, from where the oldest candidate
-        begins. None: a log cannot be opened or read, and the process has failed.
-        """
+    def _open_sinks(self, effect: OpenSinks) -> None:
+        """Where logs end is looked up on disk; without any there is nothing to wait for."""
+
+        def opened() -> None:
+            if self._waits(opened):
+                return
+            try:
+                sinks = {
+                    StreamId(log.stream): OpenedSink(
+                        log.open(effect.incarnation, self.endpoint.machine), log.stream
+                    )
+                    for log in self.sinks()
+                }
+            except (Damage, Superseded) as error:
+                self.take(OpeningFailed(effect.request_id, error))
+            else:
+                self.take(SinksOpened(effect.request_id, sinks))
+
+        if self.sinks():
+            self._scheduler.after(self._opening_us(), opened)
+        else:
+            self._at_once.append(SinksOpened(effect.request_id, {}))
+
+    def _opening_us(self) -> int:
+        disk_us = self._scheduler.uniform("disk/open", 100, self._world.disk_us)
+        return disk_us * self._world.disk_slowness(self.endpoint.machine)
+
+    def _waits(self, action: Callable[[], None]) -> bool:
+        """Whether an action is not for now: it comes when the process wakes up, or never."""
+        paused_us = self.paused_until_us - self._scheduler.now_us
+        if paused_us > 0 and not self.is_dead:
+            self._scheduler.after(paused_us, action)
+        return self.is_dead or paused_us > 0
+
+    def _open_sources(self, effect: OpenSources) -> None:
+        self._at_once.append(SourcesOpened(effect.request_id))
+
+    def _read_recorded(self, effect: ReadRecordedRounds) -> None:
         try:
-            next_ids = {
-                StreamId(log.stream): log.open(incarnation, self.endpoint.machine)
-                for log in self.sinks()
-            }
-            stream = self.plan.round_stream
-            if not self.plan.keeps_rounds:
-                return next_ids, ()
-            return next_ids, self._read_log(stream, first_to_read(point, stream))
-        except (Damage, Superseded) as reason:
-            self._fail(str(reason), is_fatal=True, incarnation=self.incarnation or incarnation)
-            return None
+            rounds = self._read_log(self.plan.round_stream, effect.first)
+        except Damage as damage:
+            self._at_once.append(OpeningFailed(effect.request_id, damage))
+        else:
+            logged = tuple(r for r in rounds if r.number < effect.before)
+            self._at_once.append(RecordedRoundsRead(effect.request_id, logged))
 
     def _read_log(self, stream: StreamId, first: int) -> tuple[Round, ...]:
         batches = self._world.sinks[stream].read()
         return rounds_of(between(batches, first, batches[-1].next_id if batches else first))
 
-    def promote(self, incarnation: Incarnation, point: RestartPoint | None) -> None:
-        """The driver's word has arrived: open the sinks, and take over."""
-        machine = self.machine or self.standby
-        if self.is_dead or machine is None or not machine.is_secondary:
-            return
-        if any(isinstance(waiting, events.Promoted) for waiting in self.inbox):
-            return
-        self._world.promoted(self, incarnation)
-        opened = self._open_logs(incarnation, point)
-        if opened is None:
-            return
-        next_ids, rounds = opened
-        if isinstance(machine, Node):
-            if machine.may_follow(next_ids):
-                self.take(events.Promoted(incarnation, point, next_ids, rounds))
-            else:
-                self._world.count("secondary ahead of the log")
-                self._fail("a round is lost", is_fatal=False, incarnation=incarnation)
-            return
-        restored = machine.restored(point or RestartPoint(), next_ids)
-        self._world.count("image taken over" if restored else "image of no use")
-        self.standby = None
-        self.incarnation = incarnation
-        self.inbox.clear()
-        for learned, _ in self.peers.values():
-            if learned.node != self.node:
-                self.inbox.append(learned)
-        self._begin(Assignment(self.epoch, incarnation, point, next_ids, rounds=rounds), restored)
-        self.life.receive(self, c.NodePromoted(self.node, incarnation), incarnation)
+    def _open_store(self, effect: OpenStore) -> None:
+        found = self._world.store.found(self.node)
+        self._at_once.append(StoreOpened(effect.request_id, found))
 
-    def _restore(self, machine: Restoration, effects: list[Effect], assignment: Assignment) -> None:
-        """Perform the effects of a restoration."""
-        for effect in effects:
-            if isinstance(effect, BeginFrom):
-                self._begin(assignment, effect.state)
-            elif isinstance(effect, ReportDamage):
-                self._scheduler.note(f"{effect.checkpoint} is damaged: {effect.reason}")
-                self._world.count("damaged checkpoint passed over")
-            elif isinstance(effect, LoadCheckpoint):
-                self._load(machine, effect.ref, assignment)
-
-    def _load(self, machine: Restoration, ref: CheckpointRef, assignment: Assignment) -> None:
+    def _load(self, effect: LoadCheckpoint) -> None:
         def loaded() -> None:
-            if self.is_dead:
+            if self._waits(loaded):
                 return
-            paused_us = self.paused_until_us - self._scheduler.now_us
-            if paused_us > 0 or self._world.is_store_away():
-                self._scheduler.after(max(paused_us, _STORE_RETRY_US), loaded)
-                return
-            if self._dies_at("checkpoint loaded"):
+            if self._world.is_store_away():
+                self._scheduler.after(_STORE_RETRY_US, loaded)
                 return
             limits = self.plan.limits
-            answer: Stimulus
             try:
                 found = load_checkpoint(
-                    self._world.store, self.node, ref, self._output_schemas, limits.state_bytes
+                    self._world.store,
+                    self.node,
+                    effect.ref,
+                    self._output_schemas,
+                    limits.state_bytes,
                 )
-                answer = CheckpointLoaded(found)
-                self._world.count("checkpoint loaded")
             except Unreadable as reason:
-                answer = CheckpointUnreadable(str(reason))
-            try:
-                effects = machine.step(answer, self._now_ms())
-            except CheckpointsLost as lost:
-                self._fail(str(lost), is_fatal=True, incarnation=self.incarnation)
-                return
-            self._restore(machine, effects, assignment)
+                self.take(CheckpointUnreadable(str(reason)))
+            else:
+                self._world.count("checkpoint loaded")
+                self.take(CheckpointLoaded(found))
 
         self._scheduler.after(self._store_us(), loaded)
 
-    def _begin(self, assignment: Assignment, restored: RestoredState | None) -> None:
-        """Make the machine; what has arrived so far is waiting for it."""
-        if restored is not None and self.plan.checkpoints is not None:
-            self._world.restored(self, restored)
-        self.machine = Node(self.plan, assignment, self._now_ms(), restored)
-        self._perform(self.machine.start(self._now_ms()))
-        self._turn_soon()
+    def _damage(self, effect: ReportDamage) -> None:
+        self._scheduler.note(f"{effect.checkpoint} is damaged: {effect.reason}")
+        self._world.count("damaged checkpoint passed over")
+
+    def _connect(self, effect: Connect) -> None:
+        self.channels[effect.peer] = self._world.processes[effect.endpoint].endpoint
+
+    def _disconnect(self, effect: Disconnect) -> None:
+        self.channels.pop(effect.peer, None)
+
+    def _die_of(self, effect: Fail) -> None:
+        error = effect.error
+        if isinstance(error, RoundsLost):
+            self._world.count("secondary ahead of the log")
+        elif isinstance(error, StreamRebased):
+            self._world.count("started once more for a rebased stream")
+        self._fail(str(error), is_fatal=not isinstance(error, _MAY_PASS))
 
     def _dies_at(self, step: str) -> bool:
         """Pass a named step; whether that was the end."""
@@ -302,13 +306,6 @@ class Process:
         """Whether it works, and not as a secondary."""
         return self.machine is not None and not self.machine.is_secondary
 
-    def meet(self, learned: events.PeerIncarnationLearned, endpoint: Endpoint) -> None:
-        """A neighbour has these replicas now, and its primary is there."""
-        if not self.incarnation or self.peers.get(learned.node) == (learned, endpoint):
-            return
-        self.peers[learned.node] = (learned, endpoint)
-        self.take(learned)
-
     def take(self, stimulus: Stimulus) -> None:
         """Put a stimulus into the inbox."""
         if not self.is_dead:
@@ -322,28 +319,25 @@ class Process:
         self.is_dead = True
         self.inbox.clear()
 
-    def _fail(self, reason: str, *, is_fatal: bool, incarnation: Incarnation) -> None:
+    def _fail(self, reason: str, *, is_fatal: bool) -> None:
         """As a task that raises: say why, then die; Spark notices."""
         self._scheduler.note(f"{self.endpoint.name} fails: {reason}")
-        failed = c.NodeFailed(self.node, incarnation, reason, is_fatal)
-        self.life.receive(self, failed, incarnation)
+        failed = c.NodeFailed(self.node, self.incarnation, reason, is_fatal)
+        self.life.receive(self, failed, self.incarnation)
         self.die()
         self.life.process_died(self, reason)
 
     def _keep_alive(self) -> None:
-        machine = self.machine or self.standby
         if self.is_dead or self.life.is_over:
             return
         if self._scheduler.now_us >= self.paused_until_us:
-            alive = c.KeepAliveReceived(self.node, self.incarnation, {})
-            if machine is not None:
-                alive = c.KeepAliveReceived(
-                    self.node,
-                    self.incarnation,
-                    machine.known_peers(),
-                    machine.known_secondaries(),
-                    machine.has_joined,
-                )
+            alive = c.KeepAliveReceived(
+                self.node,
+                self.incarnation,
+                self.core.known_peers(),
+                self.core.known_secondaries(),
+                self.core.has_joined,
+            )
             self.life.receive(self, alive, self.incarnation)
         self._scheduler.after(_KEEP_ALIVE_US, self._keep_alive)
 
@@ -364,36 +358,23 @@ class Process:
         if paused_us > 0:
             self._turn_soon(paused_us)
             return
-        machine = self.machine or self.standby
-        if machine is None:
-            return
         for _ in range(min(_MESSAGES_PER_TURN, len(self.inbox))):
             if self.inbox:
-                self._step(machine, self.inbox.popleft())
-        if not self.is_dead and machine.has_work:
+                self._step(self.inbox.popleft())
+        if not self.is_dead and self.core.has_work:
             seed = self._scheduler.uniform("node/seed", 0, 1 << 62)
             clock_us = 1_700_000_000_000_000 + 1_000 * self._now_ms()
-            self._step(machine, events.Proceed(clock_us, seed))
-        if not self.is_dead and (self.inbox or machine.has_work):
+            self._step(events.Proceed(clock_us, seed))
+        if not self.is_dead and (self.inbox or self.core.has_work):
             self._turn_soon()
 
-    def _step(self, machine: Node | StandbyReplica, stimulus: Stimulus) -> None:
+    def _step(self, stimulus: Stimulus) -> None:
         if type(stimulus) in _STEPS and self._dies_at(_STEPS[type(stimulus)]):
             return
-        name = type(stimulus).__name__
-        self._scheduler.note(f"{self.endpoint.name} {name}")
-        if isinstance(machine, Node):
-            try:
-                effects = self._world.stepped(self, machine, stimulus, self._now_ms())
-            except StreamRebased as rebased:
-                self._world.count("started once more for a rebased stream")
-                self._fail(str(rebased), is_fatal=False, incarnation=self.incarnation)
-                return
-        else:
-            effects = machine.step(stimulus, self._now_ms())
-            machine.check_invariants()
-            self._world.followed(self, stimulus, effects)
-        self._perform(effects)
+        self._scheduler.note(f"{self.endpoint.name} {type(stimulus).__name__}")
+        self._perform(self._world.stepped(self, stimulus, self._now_ms()))
+        while self._at_once and not self.is_dead:
+            self._step(self._at_once.popleft())
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -403,7 +384,7 @@ class Process:
             try:
                 _PERFORMERS[type(effect)](self, effect)
             except Damage as damage:
-                self._fail(str(damage), is_fatal=False, incarnation=self.incarnation)
+                self._fail(str(damage), is_fatal=False)
                 return
             if type(effect) in _EFFECT_STEPS:
                 self._world.passed(_EFFECT_STEPS[type(effect)], self)
@@ -419,7 +400,7 @@ class Process:
     def _is_disk_full(self) -> bool:
         if not self._world.is_disk_full(self.endpoint.machine):
             return False
-        self._fail("no space left on device", is_fatal=True, incarnation=self.incarnation)
+        self._fail("no space left on device", is_fatal=True)
         return True
 
     # -- checkpoints ------------------------------------------------------------------------
@@ -479,8 +460,8 @@ class Process:
         receiver = self._world.processes.get(target.name)
         if receiver is None:
             return
-        self._world.remember_frame(receiver.node, self.epoch, stimulus)
-        epoch, sender = self.epoch, self.endpoint
+        epoch, sender = self.core.epoch, self.endpoint
+        self._world.remember_frame(receiver.node, epoch, stimulus)
 
         def deliver(is_torn: bool) -> None:
             receiver.receive(stimulus, epoch, sender, is_torn=is_torn)
@@ -491,7 +472,7 @@ class Process:
         self, stimulus: messages.NodeMessage, epoch: int, sender: Endpoint, *, is_torn: bool
     ) -> None:
         """A frame arrives; what `frames.decode` refuses has no effect."""
-        if self.is_dead or (self.machine is None and self.standby is None):
+        if self.is_dead or not self.incarnation:
             return
         if is_torn or self._world.uses_codec:
             decoded = self._decoded(stimulus, epoch, is_torn=is_torn)
@@ -499,7 +480,7 @@ class Process:
                 self._world.count("corrupt frame refused")
                 return
             stimulus = decoded
-        elif epoch != self.epoch:
+        elif epoch != self.core.epoch:
             return
         if isinstance(stimulus, events.SubscribeReceived):
             self._subscriber[(stimulus.stream, stimulus.sender)] = sender
@@ -513,7 +494,7 @@ class Process:
         if is_torn:
             last = parts[-1]
             parts[-1] = last[: self._scheduler.uniform("net/torn", 0, len(last) - 1)]
-        return frames.decode(parts, self._schemas | self._output_schemas, self.epoch)
+        return frames.decode(parts, self._schemas | self._output_schemas, self.core.epoch)
 
     def _send_down(
         self, stream: StreamId, receiver: Incarnation, stimulus: messages.NodeMessage, size: int
@@ -522,15 +503,13 @@ class Process:
         target = self._subscriber.get((stream, receiver))
         if target is None:
             return
-        process = self._world.processes[target.name]
-        known = process.peers.get(self.node)
-        if known is not None and known[1] == self.endpoint:
+        if self._world.processes[target.name].channels.get(self.node) == self.endpoint:
             self._send(target, stimulus, size)
 
     def _send_up(self, stream: StreamId, stimulus: messages.NodeMessage) -> None:
-        known = self.peers.get(self._producer_of[stream])
-        if known is not None:
-            self._send(known[1], stimulus, _FRAME_BYTES)
+        channel = self.channels.get(self._producer_of[stream])
+        if channel is not None:
+            self._send(channel, stimulus, _FRAME_BYTES)
 
     # -- effects ----------------------------------------------------------------------------
 
@@ -559,11 +538,11 @@ class Process:
         self._send_up(effect.stream, messages.message_of(effect, self.incarnation))
 
     def _promoted(self, _: events.ReportPromoted) -> None:
-        machine = self.machine
-        if machine is not None:
-            self.incarnation = machine.incarnation
-            promoted = c.NodePromoted(self.node, self.incarnation)
-            self.life.receive(self, promoted, self.incarnation)
+        if self.plan.standby is Standby.PASSIVE:
+            is_used = self.core.began_at is not None
+            self._world.count("image taken over" if is_used else "image of no use")
+        promoted = c.NodePromoted(self.node, self.incarnation)
+        self.life.receive(self, promoted, self.incarnation)
 
     def _read_source(self, effect: events.ReadSource) -> None:
         source = self._source(effect.stream)
@@ -596,7 +575,7 @@ class Process:
         try:
             self._world.sinks[effect.stream].append(self.incarnation, effect.batch)
         except Damage as damage:
-            self._fail(str(damage), is_fatal=True, incarnation=self.incarnation)
+            self._fail(str(damage), is_fatal=True)
 
     def _sync_sink(self, effect: events.SyncSink) -> None:
         log = self._world.sinks[effect.stream]
@@ -652,7 +631,7 @@ class Process:
 
     def _retry_part(self, log: SimulatedPartLog, requests: deque[int], attempt: int) -> None:
         if attempt == _STORE_ATTEMPTS - 1:
-            self._fail("the store is away", is_fatal=False, incarnation=self.incarnation)
+            self._fail("the store is away", is_fatal=False)
             return
         again = lambda: self._store_part(log, requests, attempt + 1)  # noqa: E731
         self._scheduler.after(_STORE_RETRY_US << attempt, again)
@@ -662,7 +641,7 @@ class Process:
         if log.stream != self.plan.round_stream or log.is_newest(self.incarnation):
             return False
         self._world.count("round of a zombie")
-        self._fail("superseded", is_fatal=False, incarnation=self.incarnation)
+        self._fail("superseded", is_fatal=False)
         return True
 
     def _part_stored(self, log: SimulatedPartLog, requests: deque[int]) -> None:
@@ -671,7 +650,7 @@ class Process:
         try:
             log.stored(self.incarnation)
         except Damage as damage:  # Of a part that was to be merged.
-            self._fail(str(damage), is_fatal=True, incarnation=self.incarnation)
+            self._fail(str(damage), is_fatal=True)
             return
         self.take(events.SinkSynced(StreamId(log.stream), requests.popleft()))
         if requests:
@@ -684,11 +663,11 @@ class Process:
         if log is None:
             schema = effect.batches[0].batch.schema
             log = self.spills[effect.stream] = SimulatedLog(effect.stream, schema)
-            log.open(self.born, self.endpoint.machine, effect.batches[0].first_id)
-        if effect.batches[0].first_id > log.next_id(self.born):
-            log.skip_to(self.born, effect.batches[0].first_id)
+            log.open(self.core.born, self.endpoint.machine, effect.batches[0].first_id)
+        if effect.batches[0].first_id > log.next_id(self.core.born):
+            log.skip_to(self.core.born, effect.batches[0].first_id)
         for batch in effect.batches:
-            log.append(self.born, batch)
+            log.append(self.core.born, batch)
 
     def _read_spill(self, effect: events.ReadSpill) -> None:
         batches = self._spilled(effect.stream, effect.from_id, effect.to_id)
@@ -730,6 +709,16 @@ class Process:
 
 
 _PERFORMERS: dict[type[Effect], Any] = {
+    BeginIncarnation: Process._begin,
+    OpenSinks: Process._open_sinks,
+    OpenSources: Process._open_sources,
+    ReadRecordedRounds: Process._read_recorded,
+    OpenStore: Process._open_store,
+    LoadCheckpoint: Process._load,
+    ReportDamage: Process._damage,
+    Connect: Process._connect,
+    Disconnect: Process._disconnect,
+    Fail: Process._die_of,
     SetTimer: Process._set_timer,
     events.SendBatch: Process._send_message,
     events.SendBoundary: Process._send_message,

@@ -16,6 +16,7 @@ from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.haunit.rounds import ROUND_SCHEMA
+from holdfast.core.haunit.told import PeerTold, PromotionReceived
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.model.tuples import with_time
 from holdfast.core.wire.journal_volumes import (
@@ -36,9 +37,7 @@ from holdfast.sim.scheduler import Clock, Scheduler
 from holdfast.sim.store import SimulatedStore
 
 if TYPE_CHECKING:
-    from holdfast.core.haunit.node import Node
     from holdfast.core.haunit.plan import Assignment, NodePlan
-    from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.core.wire.messages import NodeMessage
     from holdfast.sim.checkers.base import Checker
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from holdfast.sim.workload.source import SimulatedSource
 
 _STALE_FRAMES = 32
+_STALE_WORDS = 32
 _WRITERS_MAX = 2
 _INVARIANTS_EVERY = 16
 _PICK_WORST_FROM = 5
@@ -181,6 +181,7 @@ class World:
         self._armed: dict[int, tuple[NodeId, int]] = {}  # waits for a node to pass its step
         self._slow: dict[tuple[str, int], tuple[int, int]] = {}  # (what, machine): (until, factor)
         self._stale: deque[tuple[NodeId, int, NodeMessage]] = deque(maxlen=_STALE_FRAMES)
+        self._words: deque[tuple[Process, PeerTold]] = deque(maxlen=_STALE_WORDS)
         self._last_hit: tuple[NodeId, int] | None = None  # of the last fault
         self._steps = 0
         last_arrival_us = max((s.ends_us for s in sources.values()), default=0)
@@ -326,24 +327,27 @@ class World:
         self.processes[process.endpoint.name] = process
         return process
 
-    def stepped(
-        self, process: Process, machine: Node, stimulus: Stimulus, now_ms: int
-    ) -> list[Effect]:
-        """Step a machine while the checkers watch."""
-        for checker in self._checkers:
-            checker.stepping(process, stimulus)
-        effects = machine.step(stimulus, now_ms)
+    def stepped(self, process: Process, stimulus: Stimulus, now_ms: int) -> list[Effect]:
+        """Step a process's core while the checkers watch its machine."""
+        core, standby = process.core, process.standby
+        began_at = core.began_at
+        if isinstance(stimulus, PromotionReceived):
+            self._promoted(process, stimulus)
+        if standby is None:
+            for checker in self._checkers:
+                checker.stepping(process, stimulus)
+        effects = core.step(stimulus, now_ms)
         self._steps += 1
-        if self._steps % max(_INVARIANTS_EVERY, process.degree) == 0:
-            machine.check_invariants()
+        if standby is not None or self._steps % max(_INVARIANTS_EVERY, process.degree) == 0:
+            core.check_invariants()
+        if core.began_at is not began_at:
+            self._restored(process)
         for checker in self._checkers:
-            checker.stepped(process, stimulus, effects)
+            if standby is None:
+                checker.stepped(process, stimulus, effects)
+            else:
+                checker.followed(process, stimulus, effects)
         return effects
-
-    def followed(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
-        """A passive secondary has handled a stimulus."""
-        for checker in self._checkers:
-            checker.followed(process, stimulus, effects)
 
     def performing(self, process: Process, effect: Effect) -> None:
         """A process is about to perform an effect."""
@@ -357,15 +361,16 @@ class World:
         for checker in self._checkers:
             checker.assigned(process, assignment)
 
-    def promoted(self, process: Process, incarnation: int) -> None:
-        """A secondary is told to take over."""
+    def _promoted(self, process: Process, told: PromotionReceived) -> None:
         for checker in self._checkers:
-            checker.promoted(process, incarnation)
+            checker.promoted(process, told.incarnation)
 
-    def restored(self, process: Process, state: RestoredState) -> None:
-        """A process has loaded a checkpoint."""
-        for checker in self._checkers:
-            checker.restored(process, state)
+    def _restored(self, process: Process) -> None:
+        """It begins with a state: from a checkpoint, or from its own image."""
+        point = process.core.began_at
+        if point is not None and process.plan.checkpoints is not None:
+            for checker in self._checkers:
+                checker.restored(process, point)
 
     def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
         """Entries of the journal are durable."""
@@ -380,6 +385,11 @@ class World:
     def remember_frame(self, receiver: NodeId, epoch: int, frame: NodeMessage) -> None:
         """A frame was sent; it may arrive once more, much later."""
         self._stale.append((receiver, epoch, frame))
+
+    def remember_word(self, receiver: Process, word: Stimulus) -> None:
+        """A driver has said something; it may arrive once more, much later."""
+        if isinstance(word, PeerTold):
+            self._words.append((receiver, word))
 
     def finished(self, life: Life) -> None:
         """A driver says that the query has finished; one that was replaced may be wrong."""
@@ -623,6 +633,10 @@ class World:
         newest = {p.node: p for p in self.processes.values()}
         for node, epoch, frame in list(self._stale):
             newest[node].receive(frame, epoch, newest[node].endpoint, is_torn=False)
+        last = {(receiver, word.peer): word for receiver, word in self._words}
+        for receiver, word in list(self._words):
+            if last[(receiver, word.peer)] is not word:
+                receiver.take(word)
         return bool(self._stale)
 
     def _strike_flip(self, fault: Fault, *_: object) -> bool:

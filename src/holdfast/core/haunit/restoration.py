@@ -1,21 +1,30 @@
-"""Choosing the checkpoint that a replacement starts from. [SGuard §4.4]
+"""How an incarnation gets the state that it starts from.
 
-Theory of operation. The assignment names the restart points that the node can start from, newest
-first. The newest is loaded; should any part of it be missing or damaged, the fact is reported and
-the next older one is loaded. The last may be the very beginning, which needs nothing. When none is
-left the query fails: state that nobody can vouch for is never used.
+A plan chooses its restoration by the table at the end. A restoration asks by effects for what it
+needs, takes the answers, and ends with `BeginFrom` or `Fail`. Plans without one begin empty, and
+replay in silence, if they replay at all.
+
+Theory of operation, of checkpoints [SGuard §4.4]. The assignment names the restart points that the
+node can start from, newest first. The newest is loaded; should any part of it be missing or
+damaged, the fact is reported and the next older one is loaded. The last may be the very beginning,
+which needs nothing. When none is left the query fails: state that nobody can vouch for is never
+used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
+from holdfast.core.haunit.life_events import Fail
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
     from holdfast.core.checkpoint.page_image import PageImage
+    from holdfast.core.haunit.openings import OpenThings
+    from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.haunit.prepared import OutputSegment
     from holdfast.core.model.ids import CheckpointId, StreamId
     from holdfast.core.model.tuples import TupleBatch
@@ -140,8 +149,29 @@ class BeginFrom(Effect):
     state: RestoredState
 
 
-class Restoration:
-    """The machine that brings one incarnation to its state. Volatile: all fields."""
+class Restoration(Protocol):
+    """The machine that brings one incarnation to its state."""
+
+    @property
+    def answers(self) -> frozenset[type[Stimulus]]:
+        """The stimuli that are answers to its effects."""
+        ...
+
+    def start(self) -> list[Effect]:
+        """The first effects."""
+        ...
+
+    def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
+        """Take an answer; one that was not asked for changes nothing."""
+        ...
+
+
+class CheckpointRestoration:
+    """Loads the newest checkpoint that is whole. Volatile: all fields."""
+
+    answers: ClassVar[frozenset[type[Stimulus]]] = frozenset(
+        {CheckpointLoaded, CheckpointUnreadable, StoreFailed, LoadingFailed}
+    )
 
     def __init__(
         self,
@@ -167,17 +197,9 @@ class Restoration:
         self._reasons: list[str] = []
 
     def start(self) -> list[Effect]:
-        """Load the first candidate.
-
-        Raises:
-            CheckpointsLost: There is none left.
-        """
+        """Load the first candidate; fail if there is none left."""
         if not self._candidates:
-            raise CheckpointsLost(
-                "no checkpoint can be read: "
-                + "; ".join(self._reasons)
-                + ". Restore the files from a copy, or begin in a new checkpointLocation"
-            )
+            return [Fail(CheckpointsLost(_none_left(self._reasons)))]
         ref = self._candidates[0].checkpoint
         if ref is not None:
             return [LoadCheckpoint(ref)]
@@ -185,13 +207,7 @@ class Restoration:
         return [BeginFrom(self._state(pages, None, (), {}))]
 
     def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
-        """Take an answer.
-
-        Raises:
-            CheckpointsLost: No candidate is left.
-            StoreAway: The store does not answer.
-            Exception: Whatever else went wrong, e.g. `StateLimitExceeded`.
-        """
+        """Take an answer. What is neither damage nor absence, e.g. too large a state, fails it."""
         del now_ms
         if isinstance(stimulus, CheckpointLoaded):
             loaded = stimulus.loaded
@@ -199,16 +215,19 @@ class Restoration:
                 BeginFrom(self._state(loaded.pages, loaded.image, loaded.segments, loaded.outputs))
             ]
         if isinstance(stimulus, CheckpointUnreadable):
-            ref = self._candidates.pop(0).checkpoint
-            if ref is None:
-                return []
-            self._reasons.append(stimulus.reason)
-            return [ReportDamage(ref.checkpoint, stimulus.reason), *self.start()]
+            return self._fall_back(stimulus.reason)
         if isinstance(stimulus, StoreFailed):
-            raise StoreAway(stimulus.reason)
+            return [Fail(StoreAway(stimulus.reason))]
         if isinstance(stimulus, LoadingFailed):
-            raise stimulus.error
+            return [Fail(stimulus.error)]
         return []
+
+    def _fall_back(self, reason: str) -> list[Effect]:
+        ref = self._candidates.pop(0).checkpoint
+        if ref is None:
+            return []
+        self._reasons.append(reason)
+        return [ReportDamage(ref.checkpoint, reason), *self.start()]
 
     def _state(
         self,
@@ -229,3 +248,43 @@ class Restoration:
             self._found,
             is_at_cut=image is not None,
         )
+
+
+def _none_left(reasons: list[str]) -> str:
+    return (
+        f"no checkpoint can be read: {'; '.join(reasons)}. "
+        "Restore the files from a copy, or begin in a new checkpointLocation"
+    )
+
+
+def _from_checkpoints(plan: NodePlan, point: RestartPoint, opened: OpenThings) -> Restoration:
+    limits = plan.limits
+    return CheckpointRestoration(point, limits.page_bytes, limits.state_bytes, opened.found)
+
+
+RESTORATIONS: Final[
+    tuple[
+        tuple[
+            Callable[[NodePlan], bool], Callable[[NodePlan, RestartPoint, OpenThings], Restoration]
+        ],
+        ...,
+    ]
+] = ((lambda plan: plan.checkpoints is not None, _from_checkpoints),)
+"""Which plans are restored how: the first that fits. A protocol adds a line here."""
+
+
+def restoration_of(
+    plan: NodePlan, point: RestartPoint | None, opened: OpenThings
+) -> Restoration | None:
+    """How an incarnation gets its state; None: it begins empty.
+
+    Args:
+        plan: The node's.
+        point: Its restart point; None at the very beginning.
+        opened: What is open.
+    """
+    if point is None:
+        return None
+    fitting = (restore for is_for, restore in RESTORATIONS if is_for(plan))
+    restore = next(fitting, None)
+    return None if restore is None else restore(plan, point, opened)

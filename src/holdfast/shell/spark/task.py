@@ -28,10 +28,12 @@ from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator import reports
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit import events, told
+from holdfast.core.haunit.life_events import Fail
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.haunit.restoration import (
     BeginFrom,
+    CheckpointRestoration,
     LoadCheckpoint,
     ReportDamage,
     Restoration,
@@ -499,7 +501,7 @@ class NodeTask:
         if point is None or self._io is None:
             self._make_node(None)
             return
-        self._restoration = Restoration(
+        self._restoration = CheckpointRestoration(
             point, limits.page_bytes, limits.state_bytes, self._io.found()
         )
         self._restore(self._restoration.start())
@@ -615,6 +617,8 @@ class NodeTask:
     def _restore(self, effects: list[Effect]) -> None:
         """Perform the effects of the restoration."""
         for effect in effects:
+            if isinstance(effect, Fail):
+                raise effect.error
             if isinstance(effect, BeginFrom):
                 self._make_node(effect.state)
             elif isinstance(effect, ReportDamage):

@@ -10,7 +10,6 @@ from holdfast.core.recovery.restart_point import RestartPoint
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment
-    from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.sim.process import Process
     from holdfast.sim.world import RunResult, World
@@ -61,8 +60,8 @@ class Checker:
     def promoted(self, process: Process, incarnation: int) -> None:
         """A secondary is told to take over as an incarnation."""
 
-    def restored(self, process: Process, state: RestoredState) -> None:
-        """A process has loaded a checkpoint, or begins anew because none could be read."""
+    def restored(self, process: Process, point: RestartPoint) -> None:
+        """A process has loaded a point's checkpoint, or begins anew as none could be read."""
 
     def journalled(self, entries: Entries) -> None:
         """Entries of the journal are durable."""

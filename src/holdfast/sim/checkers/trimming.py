@@ -181,13 +181,13 @@ class RestartPoints(Checker):
             if point.checkpoint is not None:
                 self._newest[node] = point
 
-    def restored(self, process: Process, state: RestoredState) -> None:
+    def restored(self, process: Process, point: RestartPoint) -> None:
         """I-STORE: a node starts only from a point that was told to it."""
         newest = self._newest.get(process.node)
         sequences = [] if newest is None else [p.sequence for p in newest.candidates()]
-        if newest is not None and state.point.sequence > newest.sequence:
-            raise Violation("I-STORE", f"{process.node} starts from {state.point.sequence}")
-        if state.point.checkpoint is None and 0 not in sequences:
+        if newest is not None and point.sequence > newest.sequence:
+            raise Violation("I-STORE", f"{process.node} starts from {point.sequence}")
+        if point.checkpoint is None and 0 not in sequences:
             raise Violation("I-STORE", f"{process.node} begins anew, which was given up")
 
     def end(self, result: RunResult) -> None:

@@ -1,6 +1,7 @@
 """Nothing of a claimed log counts that a successor may have missed."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -9,7 +10,7 @@ from holdfast.core.haunit.rounds import ROUND_SCHEMA, RoundsLost
 from holdfast.core.model.ids import Incarnation
 from holdfast.core.wire import part_writing
 from holdfast.core.wire.log_opening import BeginAt, Opening, open_log
-from holdfast.shell.storage import part_log, round_log, stream_log
+from holdfast.shell.storage import claimed_log, part_log, round_log, stream_log
 from holdfast.shell.storage.claim import Claim
 from holdfast.shell.storage.errors import LogSuperseded
 from holdfast.shell.storage.logs import LogWriter, open_writer
@@ -70,14 +71,14 @@ def test_a_round_that_a_successor_has_missed_does_not_count(
     put_round(zombie)
     zombie.sync()
 
-    def opened(place: str, schema: pa.Schema, stream: str, incarnation: int) -> LogWriter:
-        writer = open_writer(place, schema, stream, incarnation)
+    def opened(place: str, *how: Any, **more: Any) -> LogWriter:
+        writer = open_writer(place, *how, **more)
         put_round(zombie)
         with pytest.raises(LogSuperseded, match="claimed by incarnation 2"):
             zombie.sync()
         return writer
 
-    monkeypatch.setattr(round_log, "open_writer", opened)
+    monkeypatch.setattr(claimed_log, "open_writer", opened)
     successor = RoundLogWriter(str(tmp_path), "a~rounds", 2)
     assert successor.next_id == 1
     put_round(successor)

@@ -12,7 +12,12 @@ from holdfast.shell.storage.log_follower import LogFollower
 from holdfast.shell.storage.part_log import PartLogWriter
 from holdfast.shell.storage.part_log_reader import PartLogReader
 from holdfast.shell.storage.places import is_remote, local_path
-from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter, segments
+from holdfast.shell.storage.stream_log import (
+    SEGMENT_BYTES,
+    StreamLogReader,
+    StreamLogWriter,
+    segments,
+)
 
 
 class LogWriter(Protocol):
@@ -89,6 +94,7 @@ def open_writer(
     is_sole: bool = False,
     is_lasting: bool = True,
     narrows: bool = False,
+    segment_bytes: int = SEGMENT_BYTES,
     tail: StreamLogReader | None = None,
 ) -> OpenedLog:
     """Go on writing a log.
@@ -103,6 +109,7 @@ def open_writer(
         is_lasting: False: whoever writes it is the only one who reads it; nothing need be durable.
         narrows: Whether it is written more often than read, so that what is shorter is better:
             columns are kept as offsets where they can; not in an object store.
+        segment_bytes: From which size on another file is begun; not in an object store.
         tail: What `open_tail` gave for the log.
 
     Raises:
@@ -119,6 +126,7 @@ def open_writer(
         first_id=first_id,
         is_lasting=is_lasting,
         narrows=narrows,
+        segment_bytes=segment_bytes,
         tail=tail,
     )
 

@@ -1,63 +1,21 @@
-"""The round log of an arbitrary node: a claimed stream log (claim.py)."""
+"""The round log of an arbitrary node: a claimed stream log (claimed_log.py)."""
 
 from __future__ import annotations
-
-import pyarrow as pa
 
 from holdfast.core.haunit.rounds import ROUND_SCHEMA, Round, RoundsLost, rounds_of
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.wire.log_owners import Owners, read_in_vain
-from holdfast.shell.storage.claim import Claim
+from holdfast.shell.storage.claimed_log import ClaimedLogWriter
 from holdfast.shell.storage.errors import TuplesMissing
-from holdfast.shell.storage.logs import open_reader, open_writer
+from holdfast.shell.storage.logs import open_reader
 
 
-class RoundLogWriter:
-    """Appends to a round log as one incarnation; its calls are those of `StreamLogWriter`."""
+class RoundLogWriter(ClaimedLogWriter):
+    """Appends rounds as one incarnation."""
 
     def __init__(self, place: str, stream: str, incarnation: int) -> None:
-        """Claim the log, then find its end.
-
-        Raises:
-            LogSuperseded: A later incarnation has claimed it.
-            StorageError: It cannot be read.
-        """
-        self._claim = Claim(place, incarnation)
-        self._writer = open_writer(place, ROUND_SCHEMA, stream, incarnation)
-
-    @property
-    def next_id(self) -> int:
-        """Number of the next round."""
-        return self._writer.next_id
-
-    @property
-    def owners(self) -> Owners:
-        """Whose rounds were found, and the writer."""
-        return self._writer.owners
-
-    def append(
-        self, kind: int, first_id: int, batch: pa.RecordBatch, boundary_us: int, created_us: int
-    ) -> None:
-        """Append a round."""
-        self._writer.append(kind, first_id, batch, boundary_us, created_us)
-
-    def sync(self) -> None:
-        """Make what was appended count. Raises `LogSuperseded` if it may not."""
-        self._writer.sync()
-        self._claim.require_newest()
-
-    def tidy(self) -> None:
-        """Merge small parts."""
-        self._writer.tidy()
-
-    def trim(self, before: int) -> None:
-        """Drop what comes before a round, as far as that is easy."""
-        self._writer.trim(before)
-
-    def close(self) -> None:
-        """Write no more."""
-        self._writer.close()
-        self._claim.close()
+        """Claim the log, then find its end; errors as of `ClaimedLogWriter`."""
+        super().__init__(place, ROUND_SCHEMA, stream, incarnation)
 
 
 def read_rounds(place: str, from_number: int, to_number: int) -> tuple[Round, ...]:

@@ -1,0 +1,61 @@
+"""The footprint log of a node, and the eventual checkpoint that it holds. [CEC §III]
+
+A claimed stream log (claimed_log.py) in small segments: a restart point says where its extent
+begins, and what is read before that, and thrown away, is less than one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.model.footprints import FootprintsDamaged, footprint_schema
+from holdfast.core.recovery.extent import ExtentSearch
+from holdfast.shell.storage.claimed_log import ClaimedLogWriter
+from holdfast.shell.storage.errors import FileDamaged
+from holdfast.shell.storage.range_reader import read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.core.recovery.extent import Extent
+
+SEGMENT_BYTES: Final = 4 << 20
+
+
+class FootprintLogWriter(ClaimedLogWriter):
+    """Appends footprints as one incarnation."""
+
+    def __init__(self, place: str, body: pa.Schema, stream: str, incarnation: int) -> None:
+        """Claim the log, then find its end; errors as of `ClaimedLogWriter`.
+
+        Args:
+            place: Its folder or URL.
+            body: The columns in which the operator describes its windows.
+            stream: The stream's name.
+            incarnation: Of the writer.
+        """
+        schema = footprint_schema(body)
+        super().__init__(
+            place, schema, stream, incarnation, segment_bytes=SEGMENT_BYTES, narrows=True
+        )
+
+
+def read_extent(place: str, from_id: int, ends_at: int, streams: int) -> Extent:
+    """The eventual checkpoint of the record that ends at a row.
+
+    Args:
+        place: The log's folder or URL.
+        from_id: The first row that it needs, as the restart point says.
+        ends_at: The row behind the record.
+        streams: How many input streams the node has.
+
+    Raises:
+        StorageError: Rows are missing or damaged, or contradict each other.
+    """
+    search = ExtentSearch(ends_at, streams)
+    try:
+        for batch in reversed(read_range(place, from_id, ends_at)):
+            search.add(batch)
+        return search.extent()
+    except FootprintsDamaged as damage:
+        raise FileDamaged(place, str(damage)) from damage

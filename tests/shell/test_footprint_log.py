@@ -1,0 +1,133 @@
+"""Footprint logs in folders and behind URLs: over lives, torn, trimmed, damaged."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.core.model.footprints import FootprintKind, FootprintRecord, PassMark
+from holdfast.shell.storage.errors import FileDamaged, LogSuperseded, StorageError
+from holdfast.shell.storage.footprint_log import FootprintLogWriter, read_extent
+
+BODY = pa.schema([("window", pa.int64()), ("key.0", pa.string()), ("state.0", pa.int64())])
+G_OPEN, G_CHECK, R = FootprintKind.G_OPEN, FootprintKind.G_CHECK, FootprintKind.R
+PLACES = pytest.mark.parametrize("place", ["{}", "memory://{}"])
+
+
+class Author:
+    """One incarnation that writes records, each a few words on windows."""
+
+    def __init__(self, place: str, incarnation: int, follows: int = 0) -> None:
+        self.log = FootprintLogWriter(place, BODY, "w~footprints", incarnation)
+        self.follows = follows
+
+    def write(self, cut: int, n: int, *words: tuple[FootprintKind, str, int]) -> int:
+        """Returns where the record ends."""
+        kinds = np.array([kind for kind, _, _ in words], dtype=np.uint8)
+        bodies = pa.RecordBatch.from_arrays(
+            [
+                pa.array([0] * len(words)),
+                pa.array([key for _, key, _ in words]),
+                pa.array([state for _, _, state in words]),
+            ],
+            schema=BODY,
+        )
+        mark = PassMark(n, cut, cut, (cut,), self.follows)
+        batch = FootprintRecord(self.log.next_id, mark, kinds, bodies).to_batch()
+        self.log.append(0, batch.first_id, batch.batch, 0, 0)
+        self.log.sync()
+        self.follows = batch.next_id
+        return batch.next_id
+
+
+def states(place: str, from_id: int, ends_at: int) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for record in read_extent(place, from_id, ends_at, 1).records:
+        keys, values = record.bodies.column("key.0"), record.bodies.column("state.0")
+        found |= dict(zip(keys.to_pylist(), values.to_pylist(), strict=True))
+    return found
+
+
+@PLACES
+def test_what_a_later_life_does_not_follow_does_not_count(tmp_path: Path, place: str) -> None:
+    log = place.format(tmp_path)
+    first = Author(log, 1)
+    first.write(3, 2, (G_OPEN, "a", 1), (G_OPEN, "b", 1))
+    safe = first.write(5, 2, (G_CHECK, "a", 2))
+    first.write(9, 0, (R, "a", 0), (R, "b", 0))
+    first.log.close()
+    second = Author(log, 2, follows=safe)
+    ends_at = second.write(7, 3, (G_OPEN, "c", 1))
+    assert states(log, 0, ends_at) == {"a": 2, "b": 1, "c": 1}
+    assert states(log, 0, safe) == {"a": 2, "b": 1}
+    second.log.close()
+
+
+@PLACES
+def test_a_zombie_hears_that_it_was_replaced(tmp_path: Path, place: str) -> None:
+    log = place.format(tmp_path)
+    first = Author(log, 1)
+    first.write(3, 1, (G_OPEN, "a", 1))
+    second = Author(log, 2, follows=first.follows)
+    ends_at = second.write(4, 1, (G_CHECK, "a", 2))
+    with pytest.raises(LogSuperseded):
+        first.write(9, 1, (G_CHECK, "a", 9))
+    assert states(log, 0, ends_at) == {"a": 2}
+    second.log.close()
+
+
+def test_a_torn_record_is_none(tmp_path: Path) -> None:
+    first = Author(str(tmp_path), 1)
+    safe = first.write(3, 1, (G_OPEN, "a", 1))
+    first.write(5, 1, (G_CHECK, "a", 2))
+    first.log.close()
+    (segment,) = tmp_path.glob("*.seg")
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:-70])
+    second = Author(str(tmp_path), 2, follows=safe)
+    assert second.log.next_id == safe
+    ends_at = second.write(6, 2, (G_OPEN, "b", 1))
+    assert states(str(tmp_path), 0, ends_at) == {"a": 1, "b": 1}
+    second.log.close()
+
+
+@PLACES
+def test_records_before_t_may_be_gone(tmp_path: Path, place: str) -> None:
+    log = place.format(tmp_path)
+    first = Author(log, 1)
+    needed_from = first.write(3, 1, (G_OPEN, "a", 1))
+    first.write(5, 1, (G_CHECK, "a", 2))
+    ends_at = first.write(6, 2, (G_OPEN, "b", 1))
+    first.log.trim(needed_from)
+    assert states(log, needed_from, ends_at) == {"a": 2, "b": 1}
+    first.log.close()
+
+
+def test_any_flipped_bit_in_the_extent_is_named(tmp_path: Path) -> None:
+    first = Author(str(tmp_path), 1)
+    first.write(3, 1, (G_OPEN, "a", 1))
+    first.write(5, 1, (G_CHECK, "a", 2))
+    ends_at = first.write(6, 2, (G_OPEN, "b", 1))
+    first.log.close()
+    (segment,) = tmp_path.glob("*.seg")
+    whole = segment.read_bytes()
+    good, refused = states(str(tmp_path), 0, ends_at), list[str]()
+    for at in range(0, len(whole), 37):
+        damaged = bytearray(whole)
+        damaged[at] ^= 16
+        segment.write_bytes(bytes(damaged))
+        try:
+            assert states(str(tmp_path), 0, ends_at) == good  # Only padding has no checksum.
+        except StorageError as error:
+            refused.append(str(error))
+    assert len(refused) > len(whole) // 37 // 2
+    assert all(str(tmp_path) in said for said in refused)
+
+
+def test_records_that_contradict_each_other_are_named(tmp_path: Path) -> None:
+    first = Author(str(tmp_path), 1)
+    ends_at = first.write(3, 2, (G_OPEN, "a", 1))
+    with pytest.raises(FileDamaged, match="1 of 2 open windows"):
+        states(str(tmp_path), 0, ends_at)
+    first.log.close()

@@ -102,8 +102,9 @@ class _Words:
             GapReported(node, own, StreamId("x"), 1, 2),
             c.HelloReceived(node, primary.launch, task, primary.endpoint, "elsewhere"),
         ]
-        if instance.point is not None:
-            found.append(c.RestartPointReceived(node, own, instance.point))
+        point = self._cluster.registry.newest(node)
+        if point is not None:
+            found.append(c.RestartPointReceived(node, own, point))
         return found
 
     def made_up(self, draw: Draw) -> list[bytes]:

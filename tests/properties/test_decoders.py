@@ -23,6 +23,7 @@ from holdfast.core.queues.recording import Commit, IngestFile
 from holdfast.core.wire import chunk_words, frames, log_parts, log_records, manifests
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.ingest_commits import decode_commit, encode_commit
+from holdfast.core.wire.journal_entries import decode_entries
 from holdfast.core.wire.journal_lines import decode_lines
 from holdfast.core.wire.log_records import CorruptRecord
 
@@ -234,7 +235,14 @@ def test_journals_with_right_checksums_and_any_content(values: list[object]) -> 
         lines += b"%016x %s\n" % (xxhash.xxh3_64_intdigest(text), text)
     got = decode_lines(lines)
     if isinstance(got, list):
-        assert all(isinstance(entry, dict) for entry in got)
+        assert all(isinstance(entry, dict | list) for entry in got)
+        assert isinstance(decode_entries(got), list | CorruptRecord)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(["RecoveryDecision", "PointNoted", "LineMoved"]), st.lists(JSON, max_size=5))
+def test_entries_of_a_journal_with_any_fields(kind: str, values: list[object]) -> None:
+    assert isinstance(decode_entries([[kind, *values]]), list | CorruptRecord)
 
 
 @pytest.mark.parametrize("length", [2**31, 2**40, 2**62, 2**63 - 1])

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.coordinator.journal_entries import JournalEntry, NewLife, RecoveryDecision
+from holdfast.core.model.ids import Incarnation, NodeId
 from holdfast.shell.spark import journal as journal_module
-from holdfast.shell.spark.journal import Journal, read_entries
+from holdfast.shell.spark.journal import COORDINATOR, Journal, read_entries
 from holdfast.shell.storage.errors import JournalCorrupt, JournalSuperseded, StorageError
 from holdfast.shell.storage.places import store_at
 
-FIRST, SECOND, THIRD = ({"node": "a[0]", "incarnation": n} for n in (1, 2, 3))
+FIRST, SECOND, THIRD = (
+    RecoveryDecision((NewLife(NodeId("a[0]"), Incarnation(n)),)) for n in (1, 2, 3)
+)
 
 
 @pytest.fixture(params=["folder", "memory", "local"])
@@ -26,9 +30,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_a_driver_that_was_replaced_cannot_write_what_counts(place: str) -> None:
-    first = Journal(place)
+    first = Journal(place, COORDINATOR)
     first.write([FIRST])
-    second = Journal(place)
+    second = Journal(place, COORDINATOR)
     assert (first.epoch, second.epoch) == (1, 2)
     assert second.entries == (FIRST,)
     with pytest.raises(JournalSuperseded, match=r"has begun epoch 2 at .*; stop one of them"):
@@ -37,7 +41,7 @@ def test_a_driver_that_was_replaced_cannot_write_what_counts(place: str) -> None
         first.begin_anew([SECOND])
     second.write([THIRD])
     assert read_entries(place)[-1] == THIRD
-    assert Journal(place).entries == (THIRD,)
+    assert Journal(place, COORDINATOR).entries == (THIRD,)
 
 
 def during(
@@ -71,7 +75,7 @@ def _acting(
 def test_what_is_written_before_the_claim_is_read_and_what_comes_later_is_refused(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Journal(place)
+    first = Journal(place, COORDINATOR)
     refused: list[bool] = []
 
     def write_late() -> None:
@@ -82,7 +86,7 @@ def test_what_is_written_before_the_claim_is_read_and_what_comes_later_is_refuse
     with monkeypatch.context() as patch:
         during(patch, "claim", lambda: first.write([FIRST]), before=True)
         during(patch, "read", write_late, before=False)
-        second = Journal(place)
+        second = Journal(place, COORDINATOR)
     assert refused
     assert FIRST in second.entries
 
@@ -90,47 +94,47 @@ def test_what_is_written_before_the_claim_is_read_and_what_comes_later_is_refuse
 def test_of_two_drivers_that_begin_at_once_one_is_told_of_the_other(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Journal(place).write([FIRST])
-    begun: list[Journal] = []
+    Journal(place, COORDINATOR).write([FIRST])
+    begun: list[Journal[JournalEntry]] = []
     with monkeypatch.context() as patch:
-        during(patch, "claim", lambda: begun.append(Journal(place)), before=True)
+        during(patch, "claim", lambda: begun.append(Journal(place, COORDINATOR)), before=True)
         with pytest.raises(JournalSuperseded, match="epoch 2"):
-            Journal(place)
+            Journal(place, COORDINATOR)
     begun[0].write([SECOND])
-    assert Journal(place).entries == (SECOND,)
+    assert Journal(place, COORDINATOR).entries == (SECOND,)
 
 
 def test_a_volume_that_goes_while_it_is_read_is_in_a_later_one(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = Journal(place)
+    journal = Journal(place, COORDINATOR)
     journal.write([FIRST])
     during(monkeypatch, "read", lambda: journal.begin_anew([SECOND]), before=True)
     assert read_entries(place) == [SECOND]
 
 
 def test_what_a_replaced_driver_has_left_does_not_count(place: str) -> None:
-    first = Journal(place)
-    second = Journal(place)
+    first = Journal(place, COORDINATOR)
+    second = Journal(place, COORDINATOR)
     for _ in range(3):
         with pytest.raises(JournalSuperseded):
             first.write([FIRST])
     second.write([SECOND])
-    assert Journal(place).entries == (SECOND,)
+    assert Journal(place, COORDINATOR).entries == (SECOND,)
 
 
 def test_a_lost_object_of_a_volume_is_damage(tmp_path: Path) -> None:
     place = f"local://{tmp_path}/journal"
-    journal = Journal(place)
+    journal = Journal(place, COORDINATOR)
     for entry in (FIRST, SECOND, THIRD):
         journal.write([entry])
     store_at(place).delete(f"{1:010d}/{2:010d}")
     with pytest.raises(JournalCorrupt, match="is missing; restore"):
-        Journal(place)
+        Journal(place, COORDINATOR)
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal(str(tmp_path))
+    journal = Journal(str(tmp_path), COORDINATOR)
     journal.write([FIRST])
     write = os.write
 
@@ -150,7 +154,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_volume_that_cannot_be_created_is_an_error_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = Journal(str(tmp_path))
+    journal = Journal(str(tmp_path), COORDINATOR)
 
     def full(path: Path, flags: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
@@ -159,4 +163,4 @@ def test_a_volume_that_cannot_be_created_is_an_error_of_ours(
     with pytest.raises(StorageError, match=r"2\.journal: No space left on device"):
         journal.begin_anew([FIRST])
     with pytest.raises(StorageError, match=r"2\.journal: No space left on device"):
-        Journal(str(tmp_path))
+        Journal(str(tmp_path), COORDINATOR)

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.model.ids import Incarnation
+from holdfast.core.coordinator.journal_entries import InstancesDecided, NewLife, RecoveryDecision
+from holdfast.core.model.ids import Incarnation, NodeId
 from holdfast.core.queues.committed_id import GoOn, next_of
 from holdfast.driver.description import claim
 from holdfast.driver.rescaling import described, instances_in, with_instances
 from holdfast.errors import DataflowChangedError
 from holdfast.shell.kafka.sink import _made_up
-from holdfast.shell.spark.journal import Journal, read_entries
+from holdfast.shell.spark.journal import COORDINATOR, Journal, read_entries
 from holdfast.shell.storage.errors import FileDamaged, FileMissing
 from holdfast.shell.storage.lock import LocationLock
 from holdfast.shell.storage.places import location_id, put_or_read, store_at
@@ -28,8 +29,8 @@ def run_there(place: str) -> None:
     """What the first start leaves."""
     location_id(place)
     claim(place, TEXT, described(place))
-    journal = Journal(f"{place}/coordinator")
-    journal.write([{"node": "s[0]", "incarnation": 1}])
+    journal = Journal(f"{place}/coordinator", COORDINATOR)
+    journal.write([RecoveryDecision((NewLife(NodeId("s[0]"), Incarnation(1)),))])
     journal.close()
 
 
@@ -57,8 +58,8 @@ def test_a_description_that_is_no_text_is_damaged_and_another_one_may_be(
 
 def test_an_elastic_restart_is_known_from_the_journal_alone(place: str) -> None:
     run_there(place)
-    journal = Journal(f"{place}/coordinator")
-    journal.begin_anew([{"instances": {"s": 3}}])
+    journal = Journal(f"{place}/coordinator", COORDINATOR)
+    journal.begin_anew([InstancesDecided({"s": 3})])
     journal.close()
     assert described(place) == TEXT.replace("1 instances", "3 instances")
 

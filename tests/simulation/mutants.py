@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.coordinator import coordinator as coordinator_module
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.haunit import events
 from holdfast.core.haunit import life as life_module
 from holdfast.core.haunit import node as node_module
@@ -260,7 +261,7 @@ def _promise_before_sending(_: Any) -> Any:
 def _assign_before_the_journal(original: Any) -> Any:
     def on_hello(self: coordinator_module.Coordinator, hello: Any, now_ms: int) -> Any:
         *others, write = original(self, hello, now_ms)
-        assigned = self._requests.pop(write.request_id)(now_ms)
+        assigned = self._requests.pop(write.request_id).then(now_ms)
         return [*others, *assigned, write]
 
     return on_hello
@@ -285,14 +286,11 @@ def _read_before_it_claims(original: Any) -> Any:
 
 
 def _start_from_the_oldest_point(original: Any) -> Any:
-    def replay(self: coordinator_module.Coordinator, entry: Any) -> None:
-        node = self._instances.get(entry.get("node"))
-        had = None if node is None else node.point
-        original(self, entry)
-        if node is not None and had is not None:
-            node.point = had
+    def add(self: CheckpointRegistry, noted: Any) -> None:
+        if not self.points(noted.node):
+            original(self, noted)
 
-    return replay
+    return add
 
 
 def _skip_what_was_spilled(original: Any) -> Any:
@@ -533,7 +531,7 @@ MUTANTS: dict[str, Mutant] = {
         world_module, "takeover", _read_before_it_claims, _TWO_DRIVERS
     ),
     "starts from the oldest point": Mutant(
-        coordinator_module.Coordinator, "_replay", _start_from_the_oldest_point
+        CheckpointRegistry, "_add", _start_from_the_oldest_point
     ),
     "calls synced what is not": Mutant(Process, "_sync_sink", _sync_says_too_much),
     "believes unsynced logs": Mutant(SimulatedLog, "open", _believe_what_was_not_synced),

@@ -6,9 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from holdfast.core.model.ids import BEGINNING_US, Incarnation
+from holdfast.core.coordinator.journal_entries import NewLife, RecoveryDecision
+from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId
 from holdfast.core.model.tuples import TupleBatch, TupleType, with_time
-from holdfast.shell.spark.journal import Journal
+from holdfast.shell.spark.journal import COORDINATOR, Journal
 from holdfast.shell.storage.errors import (
     JournalCorrupt,
     JournalSuperseded,
@@ -219,11 +220,11 @@ def test_a_torn_end_is_passed_over_and_damage_before_it_is_not(tmp_path: Path) -
 
 
 def test_journals_agree_about_torn_and_damaged_ends(tmp_path: Path) -> None:
-    entries = [{"node": "a[0]", "incarnation": n} for n in (1, 2, 3)]
+    entries = [RecoveryDecision((NewLife(NodeId("a[0]"), Incarnation(n)),)) for n in (1, 2, 3)]
     fake = SimulatedJournal()
     fake.claim(1)
     fake.append(1, tuple(entries))
-    real = Journal(str(tmp_path))
+    real = Journal(str(tmp_path), COORDINATOR)
     real.write([*entries])
     real.close()
     file = next(tmp_path.glob("*.journal"))
@@ -235,7 +236,7 @@ def test_journals_agree_about_torn_and_damaged_ends(tmp_path: Path) -> None:
         other = SimulatedJournal()
         other.claim(1)
         other._volumes[1].data[:] = whole[:-torn]
-        again = Journal(str(tmp_path))
+        again = Journal(str(tmp_path), COORDINATOR)
         assert again.entries[-1] == other.read()[-1]
         again.close()
         next(tmp_path.glob("*.journal")).unlink()
@@ -245,23 +246,23 @@ def test_journals_agree_about_torn_and_damaged_ends(tmp_path: Path) -> None:
     file.write_bytes(bytes(damaged))
     data[:] = damaged
     with pytest.raises(JournalCorrupt, match="restore the file"):
-        Journal(str(tmp_path))
+        Journal(str(tmp_path), COORDINATOR)
     with pytest.raises(Damage):
         fake.read()
 
 
 def test_a_replaced_driver_finds_out_when_it_writes_to_either_journal(tmp_path: Path) -> None:
-    fake, real = SimulatedJournal(), Journal(str(tmp_path))
+    fake, real = SimulatedJournal(), Journal(str(tmp_path), COORDINATOR)
     fake.claim(1)
     fake.claim(2)
     fake.delete([1])
-    Journal(str(tmp_path))
-    for entries in ([], [{"node": "a[0]", "incarnation": 1}]):
+    Journal(str(tmp_path), COORDINATOR)
+    for entries in ([], [RecoveryDecision((NewLife(NodeId("a[0]"), Incarnation(1)),))]):
         fake.append(1, entries)
         with pytest.raises(Superseded, match="another driver has begun epoch 2"):
             fake.sync(1)
     with pytest.raises(JournalSuperseded, match="another driver has begun epoch 2"):
-        real.write([{"node": "a[0]", "incarnation": 1}])
+        real.write([RecoveryDecision((NewLife(NodeId("a[0]"), Incarnation(1)),))])
 
 
 def test_a_clock_that_drifts_and_jumps_never_fires_early() -> None:

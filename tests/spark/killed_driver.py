@@ -16,7 +16,7 @@ def kill_when_journalled(script: str, location: str, entry: str) -> str:
     Args:
         script: Python; prints a line once it has started its query.
         location: The query's checkpoint location.
-        entry: A key of the journal's lines.
+        entry: What the lines name in quotes: the class of an entry, or a key of a point.
     """
     with subprocess.Popen(
         [sys.executable, "-c", script],

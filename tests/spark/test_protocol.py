@@ -154,7 +154,7 @@ def test_a_killed_driver_goes_on_where_it_stopped(spark: SparkSession, tmp_path:
     script = DRIVER.format(
         tests=str(Path(__file__).parent), origin=origin, location=location, tap=tap
     )
-    kill_when_journalled(script, location, "point")
+    kill_when_journalled(script, location, "PointNoted")
     everything = Tap(tap, EVENTS)
     query = nexmark("q12", origin, tap=everything).start(spark, checkpointLocation=location)
     assert query.awaitTermination(240)

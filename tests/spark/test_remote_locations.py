@@ -15,9 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import holdfast as hf
+from holdfast.core.coordinator.journal_entries import NewLife, RecoveryDecision
+from holdfast.core.model.ids import Incarnation, NodeId
 from holdfast.driver.inspection import Inspection
 from holdfast.errors import DataflowChangedError
-from holdfast.shell.spark.journal import Journal
+from holdfast.shell.spark.journal import COORDINATOR, Journal
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "shell"))
 from s3_server import s3_server
@@ -134,8 +136,10 @@ def test_a_killed_node_costs_nothing_on_s3(tmp_path: Path) -> None:
 
 def test_the_journals_objects_stay_few(tmp_path: Path) -> None:
     place = f"local://{tmp_path}/journal"
-    journal = Journal(place)
+    journal = Journal(place, COORDINATOR)
     for number in range(1_000):
-        journal.write([{"node": "a[0]", "incarnation": number}])
+        journal.write([RecoveryDecision((NewLife(NodeId("a[0]"), Incarnation(number)),))])
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) < 300
-    assert Journal(place).entries == ({"node": "a[0]", "incarnation": 999},)
+    assert Journal(place, COORDINATOR).entries == (
+        RecoveryDecision((NewLife(NodeId("a[0]"), Incarnation(999)),)),
+    )

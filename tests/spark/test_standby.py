@@ -178,7 +178,7 @@ def test_a_killed_driver_goes_on_with_standby_replicas(
         tap=tap,
         protection=protection.__name__,
     )
-    origin = int(kill_when_journalled(script, location, "point"))
+    origin = int(kill_when_journalled(script, location, "PointNoted"))
     query = nexmark("q12", origin, tap=Tap(tap, EVENTS)).start(
         spark, checkpointLocation=location, protection=protection()
     )

@@ -31,6 +31,7 @@ from holdfast_bench.ha import paper
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.core.coordinator.journal_entries import JournalEntry
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.core.model.ids import StreamId
@@ -162,7 +163,7 @@ class ExperimentWorld(World):
         self.run()
         return self.measured
 
-    def new_life(self, epoch: int, entries: tuple[dict[str, object], ...]) -> Life:
+    def new_life(self, epoch: int, entries: tuple[JournalEntry, ...]) -> Life:
         """One that tells when it has noticed the failure."""
         return ExperimentLife(self, epoch, entries)
 

@@ -21,6 +21,7 @@ from holdfast.api.expressions import compile_expression
 from holdfast.api.operators import STATEFUL, Recipe
 from holdfast.api.protections import CHECKPOINT_FOLDER
 from holdfast.api.windows import window_from, window_words
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.model.ids import CheckpointId, NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire import manifests
@@ -215,12 +216,8 @@ class Inspection:
 
     def _points(self) -> dict[NodeId, RestartPoint]:
         """The newest restart point of every node."""
-        points: dict[NodeId, RestartPoint] = {}
-        for entry in read_entries(os.path.join(self._location, JOURNAL_FOLDER)):
-            point = entry.get("point")
-            if isinstance(point, dict):
-                points[NodeId(str(entry["node"]))] = RestartPoint.from_json(point)
-        return points
+        entries = read_entries(os.path.join(self._location, JOURNAL_FOLDER))
+        return dict(CheckpointRegistry.of(entries).newest_points())
 
     def _state_of(self, node: NodeId, point: RestartPoint, unit: str, operator: str) -> pa.Table:
         reasons: list[str] = []

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections import Checkpointed, Protection, Protections
 from holdfast.core.coordinator.coordinator import CoordinatorLimits
+from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.driver.advice import Advice, Objectives, refusals
@@ -53,7 +54,7 @@ from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.ingest import Ingest
-from holdfast.shell.spark.journal import JOURNAL_FOLDER, Journal
+from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal
 from holdfast.shell.spark.launch import Cluster, LaunchSpec
 from holdfast.shell.storage.ingest_log import CommitCounter
 from holdfast.shell.storage.lock import LocationLock
@@ -132,7 +133,7 @@ def start(
         open_location(location, mode_of(values["locationMode"]))
         lock = LocationLock(location)
     chunks: ChunkCluster | None = None
-    journal: Journal | None = None
+    journal: Journal[JournalEntry] | None = None
     executors.start()
     try:
         location_id(location)  # There is one before there is a dataflow.
@@ -162,7 +163,7 @@ def start(
             assert store is not None  # It is divisible.
             _rescale(flow, spark, replace(rescaling, store=store), values, store, writers)
         # From here on no other driver goes on here: whoever records has the newest epoch.
-        journal = Journal(os.path.join(location, JOURNAL_FOLDER))
+        journal = Journal(os.path.join(location, JOURNAL_FOLDER), COORDINATOR)
         _start_ingests(spark, ingests, is_room_beside_nodes=free > wanted.count)
         plan = place()  # Again: a replay begins when its recording is complete.
         for raised in plan.raised:
@@ -268,9 +269,9 @@ def _rescale(
     counters = _commit_counters(former)
     executors = Executors(spark.sparkContext, flow.name)  # The cluster ends their watch.
     executors.start()
-    journal: Journal | None = None
+    journal: Journal[JournalEntry] | None = None
     try:
-        journal = Journal(os.path.join(location, JOURNAL_FOLDER))
+        journal = Journal(os.path.join(location, JOURNAL_FOLDER), COORDINATOR)
         spec = _launch_spec(flow, location, former, values, store, writers)
         cluster = Cluster(spark, spec, executors, journal)
     except BaseException:

@@ -30,16 +30,31 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
+from holdfast.core.coordinator.journal_entries import (
+    InstancesDecided,
+    JournalEntry,
+    NewLife,
+    PointNoted,
+    RecoveryDecision,
+)
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit.prepared import PreparedCheckpoint
-from holdfast.core.model.ids import BEGINNING_US, END_US, CheckpointId, Incarnation, NodeId
+from holdfast.core.model.ids import (
+    BEGINNING_US,
+    END_US,
+    NOBODY,
+    CheckpointId,
+    Incarnation,
+    NodeId,
+)
 from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.state.page_manager import PageManager
 from holdfast.driver.draining import Draining
 from holdfast.errors import RescalingError
 from holdfast.shell.io_service import IOService
-from holdfast.shell.spark.journal import JOURNAL_FOLDER, Journal, read_entries
+from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, read_entries
 from holdfast.shell.storage.errors import FileMissing, StorageError
 from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.storage.paths import sync_path
@@ -53,7 +68,7 @@ from holdfast.shell.storage.places import (
 from holdfast.shell.storage.small_files import decode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -92,16 +107,7 @@ def instances_of(plan: Plan) -> dict[str, int]:
 
 def instances_decided(location: str) -> dict[str, int] | None:
     """What the last elastic restart has decided; None: there was none."""
-    return _decided(read_entries(os.path.join(location, JOURNAL_FOLDER)))
-
-
-def _decided(entries: Iterable[Mapping[str, object]]) -> dict[str, int] | None:
-    decided: dict[str, int] | None = None
-    for entry in entries:
-        instances = entry.get("instances")
-        if isinstance(instances, dict):
-            decided = {str(unit): int(number) for unit, number in instances.items()}
-    return decided
+    return CheckpointRegistry.of(read_entries(os.path.join(location, JOURNAL_FOLDER))).instances
 
 
 def draining_plan(plan: Plan) -> Plan:
@@ -185,7 +191,7 @@ class Rescaling:
                 why = cluster.error or "its input has ended, so that nothing is left to divide"
                 self._refuse(f"while it drained: {why}")
             if draining.is_over(cluster.reports):
-                stored = {n.node: cluster.instance(n.node).point for n in self.former.nodes}
+                stored = {n.node: cluster.registry.newest(n.node) for n in self.former.nodes}
                 found = Cut(self, dict(cluster.reports), stored).points()
                 if not isinstance(found, str):
                     return found
@@ -196,32 +202,26 @@ class Rescaling:
 
     # -- dividing -----------------------------------------------------------------------------
 
-    def _divided(self, points: Mapping[NodeId, RestartPoint]) -> list[dict[str, object]]:
+    def _divided(self, points: Mapping[NodeId, RestartPoint]) -> list[JournalEntry]:
         """The journal's new entries; the checkpoints that they lead to are written."""
         entries = read_entries(os.path.join(self.location, JOURNAL_FOLDER))
-        newest: dict[str, int] = {}
-        for entry in entries:
-            incarnation = entry.get("incarnation")
-            if isinstance(incarnation, int):
-                name = str(entry["node"])
-                newest[name] = max(newest.get(name, 0), incarnation)
+        newest = CheckpointRegistry.of(entries).incarnations()
         changed = {plan.node for plan in self._changed()}
         former = {plan.node: plan for plan in self.former.nodes}
         for plan in self.wanted.nodes:
             if plan.node in changed:
-                newest[plan.node] = newest.get(plan.node, 0) + 1
+                newest[plan.node] = Incarnation(newest.get(plan.node, NOBODY) + 1)
         for place in self.wanted.sink_paths.values():
             _sync(place)
-        told: list[dict[str, object]] = [
-            {"node": node, "incarnation": incarnation} for node, incarnation in newest.items()
-        ]
+        lives = tuple(NewLife(node, incarnation) for node, incarnation in newest.items())
+        told: list[JournalEntry] = [RecoveryDecision(lives)]
         sequence = 1 + max(point.sequence for point in points.values())
         for plan in self.wanted.nodes:
             point = points.get(plan.node, RestartPoint())
             if plan.node in changed:
                 point = self._point_of(plan, points, former, sequence)
                 if _has_state(plan):
-                    ref = self._checkpoint(plan, point, points, Incarnation(newest[plan.node]))
+                    ref = self._checkpoint(plan, point, points, newest[plan.node])
                     point = RestartPoint(
                         point.sequence,
                         point.needed_from,
@@ -230,8 +230,8 @@ class Rescaling:
                         point.next_ids,
                         ref,
                     )
-            told.append({"node": plan.node, "point": point.to_json()})
-        told.append({"instances": instances_of(self.wanted)})
+            told.append(PointNoted(plan.node, newest.get(plan.node, NOBODY), point))
+        told.append(InstancesDecided(instances_of(self.wanted)))
         return told
 
     def _point_of(
@@ -341,8 +341,8 @@ class Rescaling:
 
     # -- deciding -----------------------------------------------------------------------------
 
-    def _decide(self, entries: list[dict[str, object]]) -> None:
-        journal = Journal(os.path.join(self.location, JOURNAL_FOLDER))
+    def _decide(self, entries: list[JournalEntry]) -> None:
+        journal = Journal(os.path.join(self.location, JOURNAL_FOLDER), COORDINATOR)
         try:
             journal.begin_anew(entries)
         finally:
@@ -557,7 +557,7 @@ def described(location: str) -> str | None:
         if entries:
             raise FileMissing(place, "a query has run here")
         return None
-    decided = _decided(entries)
+    decided = CheckpointRegistry.of(entries).instances
     text = decode_text(found, place)
     return text if decided is None else with_instances(text, decided)
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import Incarnation
 from holdfast.core.model.tuples import TupleBatch, between
 from holdfast.core.wire import journal_volumes
 from holdfast.core.wire import log_records as records
+from holdfast.core.wire.journal_entries import decode_entries, encode_entry
 from holdfast.core.wire.journal_lines import decode_lines, encode_line
 from holdfast.core.wire.log_opening import (
     BeginAt,
@@ -329,10 +331,10 @@ class SimulatedJournal:
             raise Superseded(f"another driver has begun epoch {number}")
         self._open[number] = self._volumes[number] = File()
 
-    def append(self, number: int, entries: Iterable[dict[str, object]]) -> None:
+    def append(self, number: int, entries: Iterable[JournalEntry]) -> None:
         """Write entries; they are not durable before `sync`."""
         for entry in entries:
-            self._open[number].data += encode_line(entry)
+            self._open[number].data += encode_line(encode_entry(entry))
 
     def sync(self, number: int) -> None:
         """Make a volume durable. Raises `Superseded` if what it holds does not count."""
@@ -367,13 +369,14 @@ class SimulatedJournal:
         """Mend all damage; whether there was any."""
         return sum(file.restore() for file in self._open.values()) > 0
 
-    def read(self, *, apart_from: int = 0) -> tuple[dict[str, object], ...]:
+    def read(self, *, apart_from: int = 0) -> tuple[JournalEntry, ...]:
         """All whole entries of all volumes but one. Raises `Damage` on anything but a torn end."""
-        found: list[dict[str, object]] = []
+        found: list[JournalEntry] = []
         for number in self.numbers():
             if number == apart_from:
                 continue
-            entries = decode_lines(bytes(self._volumes[number].data))
+            lines = decode_lines(bytes(self._volumes[number].data))
+            entries = lines if isinstance(lines, CorruptRecord) else decode_entries(lines)
             if isinstance(entries, CorruptRecord):
                 raise Damage(f"journal: {entries.reason}")
             found += entries

@@ -28,6 +28,7 @@ from holdfast.sim.process import Process
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.core.coordinator.journal_entries import JournalEntry
     from holdfast.sim.world import World
 
 DRIVER = 0
@@ -53,7 +54,7 @@ COORDINATOR_STEPS = (
 class Life:
     """One life of the driver."""
 
-    def __init__(self, world: World, epoch: int, entries: tuple[dict[str, object], ...]) -> None:
+    def __init__(self, world: World, epoch: int, entries: tuple[JournalEntry, ...]) -> None:
         """Begin the epoch with what the journal says."""
         self._world = world
         self._scheduler = world.scheduler

@@ -37,6 +37,7 @@ from holdfast.sim.scheduler import Clock, Scheduler
 from holdfast.sim.store import SimulatedStore
 
 if TYPE_CHECKING:
+    from holdfast.core.coordinator.journal_entries import JournalEntry
     from holdfast.core.haunit.plan import Assignment, NodePlan
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.core.wire.messages import NodeMessage
@@ -63,7 +64,7 @@ class _Takeover:
     is_beside: bool
     done: int = 0
     number: int = 0  # of the volume that it has claimed
-    entries: tuple[dict[str, object], ...] = ()
+    entries: tuple[JournalEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,7 @@ class World:
             self._life = life
         life.start()
 
-    def new_life(self, epoch: int, entries: tuple[dict[str, object], ...]) -> Life:
+    def new_life(self, epoch: int, entries: tuple[JournalEntry, ...]) -> Life:
         """A driver's process."""
         return Life(self, epoch, entries)
 
@@ -270,7 +271,7 @@ class World:
             case DeleteVolumes():
                 self.journal.delete(step.numbers)
 
-    def _read_journal(self, claimed: int) -> tuple[dict[str, object], ...]:
+    def _read_journal(self, claimed: int) -> tuple[JournalEntry, ...]:
         try:
             return self.journal.read(apart_from=claimed)
         except Damage as damage:
@@ -372,12 +373,12 @@ class World:
             for checker in self._checkers:
                 checker.restored(process, point)
 
-    def journalled(self, entries: tuple[dict[str, object], ...]) -> None:
+    def journalled(self, entries: tuple[JournalEntry, ...]) -> None:
         """Entries of the journal are durable."""
         for checker in self._checkers:
             checker.journalled(entries)
 
-    def recovered(self, entries: tuple[dict[str, object], ...]) -> None:
+    def recovered(self, entries: tuple[JournalEntry, ...]) -> None:
         """A new life has read the journal."""
         for checker in self._checkers:
             checker.recovered(entries)

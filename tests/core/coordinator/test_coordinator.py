@@ -7,6 +7,7 @@ import pytest
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.coordinator import Coordinator, CoordinatorLimits
 from holdfast.core.coordinator.instance import Replica
+from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.core.haunit.plan import NodePlan, Standby
 from holdfast.core.machine import Effect, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
@@ -22,8 +23,8 @@ def plan(node: NodeId = A, *, is_protected: bool = True) -> NodePlan:
 class Driver:
     """Steps a coordinator and answers its journal writes."""
 
-    def __init__(self, *plans: NodePlan, journal: tuple[dict[str, object], ...] = ()) -> None:
-        self.journal: list[dict[str, object]] = []
+    def __init__(self, *plans: NodePlan, journal: tuple[JournalEntry, ...] = ()) -> None:
+        self.journal: list[JournalEntry] = []
         self.now_ms = 0
         self.machine = Coordinator(
             plans or (plan(),), epoch=1, limits=CoordinatorLimits(failures_max=3), journal=journal

@@ -3,24 +3,23 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.wire.journal_lines import decode_lines, encode_line
+from holdfast.core.wire.journal_lines import JsonEntry, decode_lines, encode_line
 from holdfast.core.wire.log_records import CorruptRecord
 
 ENTRIES = st.lists(
-    st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8), max_size=3),
+    st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8), max_size=3)
+    | st.lists(st.integers() | st.text(max_size=8), max_size=3),
     max_size=5,
 )
 
 
 @given(ENTRIES)
-def test_what_is_written_is_read(entries: list[dict[str, object]]) -> None:
+def test_what_is_written_is_read(entries: list[JsonEntry]) -> None:
     assert decode_lines(b"".join(map(encode_line, entries))) == entries
 
 
 @given(ENTRIES, st.data())
-def test_a_torn_end_leaves_the_whole_lines(
-    entries: list[dict[str, object]], data: st.DataObject
-) -> None:
+def test_a_torn_end_leaves_the_whole_lines(entries: list[JsonEntry], data: st.DataObject) -> None:
     whole = b"".join(map(encode_line, entries))
     kept = whole[: data.draw(st.integers(0, len(whole)))]
     found = decode_lines(kept)

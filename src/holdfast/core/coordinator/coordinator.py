@@ -44,11 +44,12 @@ journal has it; a message of a fenced incarnation changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.coordinator.admission import Admission
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.coordinator.events import (
     EndTask,
     FailQuery,
@@ -81,12 +82,20 @@ from holdfast.core.coordinator.events import (
 )
 from holdfast.core.coordinator.idle_floors import IdleFloors
 from holdfast.core.coordinator.instance import Instance, NodeState, Recovery, Replica
+from holdfast.core.coordinator.journal_entries import (
+    JournalEntry,
+    NewLife,
+    PointNoted,
+    RecoveryDecision,
+)
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import NOBODY, Incarnation, NodeId
 from holdfast.core.model.silence import SilenceWatch
-from holdfast.core.recovery.restart_point import RestartPoint
+
+Then = Callable[[int], list[Effect]]
+"""What follows once an entry of the journal is durable; gets the time."""
 
 _CHECK_INTERVAL_MS = 20
 _MOVES_MAX = 3
@@ -117,6 +126,22 @@ class CoordinatorLimits:
     writers_max: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A part of a decision: a replica's new life, and what follows once that is durable."""
+
+    life: NewLife
+    then: Then
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An entry on its way into the journal, and what follows once it is there."""
+
+    entry: JournalEntry
+    then: Then
+
+
 class Coordinator:
     """The machine of one life of the coordinator.
 
@@ -129,12 +154,16 @@ class Coordinator:
         *,
         epoch: int,
         limits: CoordinatorLimits,
-        journal: tuple[dict[str, object], ...] = (),
+        journal: Iterable[JournalEntry] = (),
     ) -> None:
         """Begin a life over the entries that earlier ones left in the journal."""
         self.epoch = epoch
         self._limits = limits
-        self._instances = {plan.node: Instance(plan) for plan in plans}
+        self._registry = CheckpointRegistry.of(journal)
+        self._instances = {
+            plan.node: Instance(plan, newest=self._registry.incarnation(plan.node))
+            for plan in plans
+        }
         self._neighbours: dict[NodeId, list[NodeId]] = {
             plan.node: [*plan.producers(), *plan.receivers()] for plan in plans
         }
@@ -142,7 +171,7 @@ class Coordinator:
         self._unfinished = dict.fromkeys(self._instances)
         self._floors = IdleFloors(plans)
         self._silence = SilenceWatch(_CHECK_INTERVAL_MS + limits.keep_alive_ms)
-        self._requests: dict[int, Callable[[int], list[Effect]]] = {}
+        self._requests: dict[int, _Asked] = {}
         self._next_request = 1
         self._is_over = False
         self._hosts: tuple[str, ...] = ()  # machines with room
@@ -150,19 +179,6 @@ class Coordinator:
         if limits.writers_max:
             self._admission = Admission(limits.writers_max, self._instances)
         self.failures = 0
-        for entry in journal:
-            self._replay(entry)
-
-    def _replay(self, entry: dict[str, object]) -> None:
-        instance = self._instances.get(NodeId(str(entry.get("node"))))
-        if instance is None:
-            return
-        incarnation = entry.get("incarnation")
-        if isinstance(incarnation, int):
-            instance.newest = Incarnation(max(instance.newest, incarnation))
-        point = entry.get("point")
-        if isinstance(point, dict):
-            instance.point = RestartPoint.from_json(point)
 
     def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
         """Take one stimulus."""
@@ -225,9 +241,9 @@ class Coordinator:
         incarnation = replica.incarnation = instance.next_incarnation()
         if instance.recovery is not None and replica is instance.primary:
             instance.recovery.hello_at_ms = now_ms
-        entry: dict[str, object] = {"node": hello.node, "incarnation": incarnation}
-        write = self._journal(entry, lambda ms: self._assigned(instance, replica, incarnation, ms))
-        return [*effects, write]
+        life = NewLife(hello.node, incarnation)
+        begin = _Begun(life, lambda ms: self._assigned(instance, replica, incarnation, ms))
+        return [*effects, self._decide(begin)]
 
     def _assigned(
         self, instance: Instance, replica: Replica, incarnation: Incarnation, now_ms: int
@@ -239,8 +255,9 @@ class Coordinator:
         instance.was_up = True
         replica.heard_ms = now_ms
         is_secondary = replica is instance.secondary
-        assignment = Assignment(self.epoch, incarnation, instance.point, {}, is_secondary)
         name = instance.plan.node
+        point = self._registry.newest(name)
+        assignment = Assignment(self.epoch, incarnation, point, {}, is_secondary)
         peers = tuple(
             told
             for peer in self._known_to(instance)
@@ -273,17 +290,23 @@ class Coordinator:
                     effects.append(told)
         return effects
 
-    def _journal(
-        self, entry: dict[str, object], done: Callable[[int], list[Effect]]
-    ) -> WriteJournal:
+    def _decide(self, *begun: _Begun) -> WriteJournal:
+        """Replicas begin new lives: all of them once the one entry is durable, or none."""
+        decision = RecoveryDecision(tuple(each.life for each in begun))
+        return self._journal(decision, lambda ms: [e for each in begun for e in each.then(ms)])
+
+    def _journal(self, entry: JournalEntry, then: Then) -> WriteJournal:
         request_id = self._next_request
         self._next_request += 1
-        self._requests[request_id] = done
+        self._requests[request_id] = _Asked(entry, then)
         return WriteJournal(request_id, (entry,))
 
     def _on_journal_written(self, written: JournalWritten, now_ms: int) -> list[Effect]:
-        done = self._requests.pop(written.request_id, None)
-        return [] if done is None else done(now_ms)
+        asked = self._requests.pop(written.request_id, None)
+        if asked is None:
+            return []
+        self._registry.take(asked.entry)
+        return asked.then(now_ms)
 
     # -- failing ----------------------------------------------------------------------------
 
@@ -458,8 +481,9 @@ class Coordinator:
         replica.state = NodeState.PROMOTING
         replica.former = replica.incarnation
         incarnation = replica.incarnation = instance.next_incarnation()
-        entry: dict[str, object] = {"node": instance.plan.node, "incarnation": incarnation}
-        return [self._journal(entry, lambda _: self._promotion(instance, replica, incarnation))]
+        life = NewLife(instance.plan.node, incarnation)
+        begin = _Begun(life, lambda _: self._promotion(instance, replica, incarnation))
+        return [self._decide(begin)]
 
     def _promotion(
         self, instance: Instance, replica: Replica, incarnation: Incarnation
@@ -468,7 +492,8 @@ class Coordinator:
         if replica.incarnation != incarnation or replica.task is None:
             return []
         replica.is_told = True
-        return [SendPromotion(instance.plan.node, replica.task, incarnation, instance.point)]
+        point = self._registry.newest(instance.plan.node)
+        return [SendPromotion(instance.plan.node, replica.task, incarnation, point)]
 
     def _promoted(self, instance: Instance, replica: Replica) -> list[Effect]:
         """It counts now, and its neighbours may know."""
@@ -600,8 +625,8 @@ class Coordinator:
             instance.held = received
             return []
         instance.asked_place = place
-        entry: dict[str, object] = {"node": received.node, "point": received.point.to_json()}
-        return [self._journal(entry, lambda _: self._stored(instance, received))]
+        noted = PointNoted(received.node, received.incarnation, received.point)
+        return [self._journal(noted, lambda _: self._stored(instance, received))]
 
     def _store_held(self, instance: Instance, now_ms: int) -> list[Effect]:
         held, instance.held = instance.held, None
@@ -609,7 +634,6 @@ class Coordinator:
 
     def _stored(self, instance: Instance, received: RestartPointReceived) -> list[Effect]:
         """The point is durable. It holds for later incarnations too."""
-        instance.point = received.point
         primary = instance.primary
         if primary.incarnation != received.incarnation or primary.task is None:
             return []
@@ -696,6 +720,11 @@ class Coordinator:
         """What is known of a node, for people."""
         return self._instances[node]
 
+    @property
+    def registry(self) -> CheckpointRegistry:
+        """What is durable: restart points and incarnations. To be read only."""
+        return self._registry
+
     def states(self) -> dict[NodeId, NodeState]:
         """The state of every node's primary."""
         return {name: instance.primary.state for name, instance in self._instances.items()}
@@ -709,6 +738,7 @@ class Coordinator:
             for replica in instance.replicas():
                 if replica.state is not NodeState.LAUNCHING and replica.task is None:
                     raise InvariantViolation(f"{name} is {replica.state.value} without a task")
+        self._registry.check_invariants()
         if self._admission is not None:
             self._admission.check_invariants()
 

@@ -15,6 +15,7 @@ from holdfast.core.queues.idle_floor import Reached
 from holdfast.core.recovery.restart_point import RestartPoint
 
 if TYPE_CHECKING:
+    from holdfast.core.coordinator.journal_entries import JournalEntry
     from holdfast.core.haunit.plan import Assignment
 
 # -- stimuli --------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ class WriteJournal(Effect):
     """Make entries durable; answered by `JournalWritten`."""
 
     request_id: int
-    entries: tuple[dict[str, object], ...]
+    entries: tuple[JournalEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)

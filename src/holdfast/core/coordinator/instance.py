@@ -1,4 +1,4 @@
-"""What the coordinator knows of one instance of a unit: its replicas, and its restart point."""
+"""What the coordinator knows of one instance of a unit: its replicas, and what befell them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from holdfast.core.model.ids import NOBODY, Incarnation
 if TYPE_CHECKING:
     from holdfast.core.coordinator.events import RestartPointReceived
     from holdfast.core.haunit.plan import NodePlan
-    from holdfast.core.recovery.restart_point import RestartPoint
 
 _PATIENCE_MAX = 8
 _PAUSE_MAX = 64
@@ -130,7 +129,6 @@ class Instance:
         secondary: The one that follows it, if the plan has one.
         newest: The newest incarnation given to any replica; only grows.
         launches: How many launches there were.
-        point: The newest durable restart point.
         asked_place: Incarnation and number of the newest point that is to be stored.
         held: A point that may be stored once the secondary has joined.
         failures_ms: When replicas were lost, within the window.
@@ -148,7 +146,6 @@ class Instance:
     secondary: Replica | None = None
     newest: Incarnation = NOBODY
     launches: int = 0
-    point: RestartPoint | None = None
     asked_place: tuple[int, int] = (0, 0)
     held: RestartPointReceived | None = None
     failures_ms: list[int] = field(default_factory=list)

@@ -19,6 +19,19 @@ NOBODY: Final = Incarnation(0)
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class PointId:
+    """Names a durable restart point of a node; in the order in which they were noted.
+
+    Attributes:
+        incarnation: Which one noted it; 0: nobody knows.
+        sequence: Counts the points of the node, over all its incarnations.
+    """
+
+    incarnation: Incarnation
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class CheckpointId:
     """Names a checkpoint of a node.
 

@@ -84,7 +84,7 @@ def _exactly(kind: type) -> Callable[[object], object]:
     return read
 
 
-_READERS: Final[dict[Any, Callable[[object], object]]] = {
+READERS: Final[dict[Any, Callable[[object], object]]] = {
     int: _number(0),
     Incarnation: _number(0),
     TimeUs: _number(-(2**63)),
@@ -95,9 +95,10 @@ _READERS: Final[dict[Any, Callable[[object], object]]] = {
     object: lambda value: value,
     RestartPoint: RestartPoint.from_json,
 }
-_PLAIN: Final[dict[type, Callable[[Any], object]]] = {RestartPoint: RestartPoint.to_json}
-_FROM_NODE: Final = RecordCodec(FROM_NODE, _READERS, _PLAIN)
-_TO_NODE: Final = RecordCodec(TO_NODE, _READERS, _PLAIN)
+"""Of the types that words and the journal's entries are made of."""
+PLAIN: Final[dict[type, Callable[[Any], object]]] = {RestartPoint: RestartPoint.to_json}
+_FROM_NODE: Final = RecordCodec(FROM_NODE, READERS, PLAIN)
+_TO_NODE: Final = RecordCodec(TO_NODE, READERS, PLAIN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,11 @@ class RecordCodec:
 
     def encode(self, record: object) -> bytes:
         """A record as bytes."""
-        values = [type(record).__name__, *self.values(record)]
-        return json.dumps(values, separators=(",", ":")).encode()
+        return json.dumps(self.named_values(record), separators=(",", ":")).encode()
+
+    def named_values(self, record: object) -> list[object]:
+        """A record as JSON takes it: its class's name, and its fields."""
+        return [type(record).__name__, *self.values(record)]
 
     def values(self, record: Any) -> list[object]:
         """The values of its fields, as JSON takes them."""
@@ -67,7 +70,13 @@ class RecordCodec:
     def decode(self, text: bytes) -> object:
         """A record of one of the classes, or `CorruptFrame` with what is wrong."""
         try:
-            values = json.loads(text)
+            return self.from_values(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            return CorruptFrame(str(error)[:200])
+
+    def from_values(self, values: object) -> object:
+        """The inverse of `named_values`, or `CorruptFrame` with what is wrong."""
+        try:
             if not isinstance(values, list) or not values or not isinstance(values[0], str):
                 return CorruptFrame("no list that begins with a kind")
             kind = self._classes.get(values[0])

@@ -1,4 +1,4 @@
-"""The coordinator's journal: one folder per checkpoint location, one volume per epoch.
+"""Journals: the coordinator's, one folder per checkpoint location, one volume per epoch.
 
 Lines are those of core/wire/journal_lines.py; a torn end is ignored. Which volume counts, and that
 what a replaced coordinator writes does not, stands in core/wire/journal_volumes.py.
@@ -15,11 +15,15 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
+from holdfast.core.coordinator.journal_entries import JournalEntry, PointNoted
 from holdfast.core.wire import journal_volumes
-from holdfast.core.wire.journal_lines import decode_lines, encode_line
+from holdfast.core.wire.journal_entries import decode_entries, encode_entry
+from holdfast.core.wire.journal_lines import JsonEntry, decode_lines, encode_line
 from holdfast.core.wire.journal_volumes import (
     ClaimVolume,
     DeleteVolumes,
@@ -42,13 +46,33 @@ _LOOKS = 16
 _POINTS_INTERVAL_S = 0.25
 
 
-def newest_of_each_node(entries: Iterable[dict[str, object]]) -> list[dict[str, object]]:
-    """Only the newest incarnation and restart point of each node."""
-    newest: dict[tuple[object, str], dict[str, object]] = {}
-    for entry in entries:
-        kind = "point" if "point" in entry else "incarnation"
-        newest[(entry.get("node"), kind)] = entry
-    return list(newest.values())
+E = TypeVar("E")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryKind(Generic[E]):
+    """What a journal is of.
+
+    Attributes:
+        encode: An entry as JSON takes it.
+        decode: All entries, or why one is none.
+        compact: The shortest entries that say the same.
+        may_wait: Whether an entry need not be written at once where every write is an object.
+    """
+
+    encode: Callable[[E], JsonEntry]
+    decode: Callable[[Iterable[JsonEntry]], list[E] | CorruptRecord]
+    compact: Callable[[Iterable[E]], list[E]]
+    may_wait: Callable[[E], bool]
+
+
+COORDINATOR: EntryKind[JournalEntry] = EntryKind(
+    encode_entry,
+    decode_entries,
+    lambda entries: CheckpointRegistry.of(entries).entries(),
+    lambda entry: isinstance(entry, PointNoted),
+)
+"""Restart points may wait a little: what they allow is to trim; a recovery waits for the others."""
 
 
 class Volume(Protocol):
@@ -236,21 +260,15 @@ def _volumes(place: str) -> _FileVolumes | _ObjectVolumes:
     return _ObjectVolumes(place) if is_remote(place) else _FileVolumes(place)
 
 
-class Journal:
+class Journal(Generic[E]):
     """An append-only journal of one epoch."""
 
-    def __init__(
-        self,
-        folder: str,
-        compact: Callable[
-            [Iterable[dict[str, object]]], list[dict[str, object]]
-        ] = newest_of_each_node,
-    ) -> None:
+    def __init__(self, folder: str, kind: EntryKind[E]) -> None:
         """Read what earlier epochs left, and begin the next one.
 
         Args:
             folder: Where its volumes are; a folder or a URL.
-            compact: Gives the shortest entries that say the same.
+            kind: What it is of.
 
         Raises:
             JournalCorrupt: A volume is damaged before its end.
@@ -258,25 +276,25 @@ class Journal:
             StorageError: It could not be written.
         """
         self._volumes = _volumes(folder)
-        self._compact = compact
+        self._kind = kind
         self._written_s = 0.0
-        self.entries: tuple[dict[str, object], ...] = ()
+        self.entries: tuple[E, ...] = ()
         for step in journal_volumes.takeover(self._volumes.numbers()):
             match step:
                 case ClaimVolume():
                     self.epoch = self._number = step.number
                     self._volume = self._volumes.claim(step.number)
                 case ReadVolumes():
-                    found = _read_all(self._volumes, apart_from=self._number)
-                    self.entries = tuple(compact(found))
+                    found = _read_all(self._volumes, kind, apart_from=self._number)
+                    self.entries = tuple(kind.compact(found))
                 case FillVolume():
                     self._fill(list(self.entries))
                 case DeleteVolumes():
                     self._delete(step.numbers)
 
-    def _fill(self, entries: list[dict[str, object]]) -> None:
+    def _fill(self, entries: list[E]) -> None:
         """The first lines of a volume that was claimed: what those before it had come to."""
-        lines = _lines(entries)
+        lines = self._lines(entries)
         self.written_bytes = len(lines)
         self._said = entries  # what the volume says, if it is to be begun anew by itself
         self._writes = 0
@@ -293,7 +311,10 @@ class Journal:
         if not journal_volumes.is_newest(self._number, numbers):
             raise _superseded(self._volumes.place, max(numbers, default=self._number))
 
-    def begin_anew(self, entries: list[dict[str, object]]) -> None:
+    def _lines(self, entries: Iterable[E]) -> bytes:
+        return b"".join(encode_line(self._kind.encode(entry)) for entry in entries)
+
+    def begin_anew(self, entries: list[E]) -> None:
         """Go on in another volume that begins with these entries, and forget the one before.
 
         The next epoch is above the number of the newest volume, so above all of this life.
@@ -307,16 +328,14 @@ class Journal:
         self._fill(entries)
         self._delete([former])
 
-    def is_due(self, entries: list[dict[str, object]]) -> bool:
-        """Whether to write now: where every write is an object, restart points may wait a little.
-
-        What they allow is to trim; everything else is what a recovery waits for.
-        """
-        if self._volumes.objects_max is None or any("point" not in entry for entry in entries):
+    def is_due(self, entries: list[E]) -> bool:
+        """Whether to write now: where every write is an object, some entries may wait a little."""
+        may_wait = self._kind.may_wait
+        if self._volumes.objects_max is None or not all(may_wait(entry) for entry in entries):
             return True
         return time.monotonic() - self._written_s > _POINTS_INTERVAL_S
 
-    def write(self, entries: list[dict[str, object]]) -> None:
+    def write(self, entries: list[E]) -> None:
         """Append entries and make them durable before returning.
 
         Raises:
@@ -325,14 +344,14 @@ class Journal:
         """
         if not entries:
             return
-        lines = _lines(entries)
+        lines = self._lines(entries)
         self.written_bytes += len(lines)
         self._volume.write(lines)
         self._require_newest()
         self._writes += 1
         self._written_s = time.monotonic()
         if self._volumes.objects_max is not None:
-            self._said = self._compact([*self._said, *entries])
+            self._said = self._kind.compact([*self._said, *entries])
             if self._writes >= self._volumes.objects_max:
                 self.begin_anew(self._said)
 
@@ -341,35 +360,32 @@ class Journal:
         self._volume.close()
 
 
-def read_entries(folder: str) -> list[dict[str, object]]:
-    """What all volumes of a journal say, without beginning an epoch.
+def read_entries(folder: str) -> list[JournalEntry]:
+    """What all volumes of a coordinator's journal say, without beginning an epoch.
 
     Raises:
         JournalCorrupt: A volume is damaged before its end.
     """
-    return _read_all(_volumes(folder))
+    return _read_all(_volumes(folder), COORDINATOR)
 
 
 def _read_all(
-    volumes: _FileVolumes | _ObjectVolumes, *, apart_from: int = 0
-) -> list[dict[str, object]]:
+    volumes: _FileVolumes | _ObjectVolumes, kind: EntryKind[E], *, apart_from: int = 0
+) -> list[E]:
     """What all volumes say; listed anew when one was replaced by a later one meanwhile."""
     reason = ""
     for _ in range(_LOOKS):
         numbers = [number for number in volumes.numbers() if number != apart_from]
         try:
-            return [entry for number in numbers for entry in _read(volumes, number)]
+            return [entry for number in numbers for entry in _read(volumes, kind, number)]
         except _VolumeGone as gone:
             reason = str(gone)
     raise _corrupt(volumes.place, reason)
 
 
-def _lines(entries: Iterable[dict[str, object]]) -> bytes:
-    return b"".join(encode_line(entry) for entry in entries)
-
-
-def _read(volumes: _FileVolumes | _ObjectVolumes, number: int) -> list[dict[str, object]]:
-    entries = decode_lines(volumes.read(number))
+def _read(volumes: _FileVolumes | _ObjectVolumes, kind: EntryKind[E], number: int) -> list[E]:
+    lines = decode_lines(volumes.read(number))
+    entries = lines if isinstance(lines, CorruptRecord) else kind.decode(lines)
     if isinstance(entries, CorruptRecord):
         raise _corrupt(f"{volumes.place}, volume {number}", entries.reason)
     return entries

@@ -18,10 +18,12 @@ import zmq
 
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.coordinator.coordinator import Coordinator, CoordinatorLimits
 from holdfast.core.coordinator.held_up import HeldUp, SourcePromise, held_up, meetings
 from holdfast.core.coordinator.host_choice import Executor
 from holdfast.core.coordinator.instance import Instance, NodeState, Replica
+from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.core.coordinator.reports import (
     CheckpointReported,
     DamageReported,
@@ -134,7 +136,11 @@ class Cluster:
     """The shell around one `Coordinator`: its socket, its journal, its Spark jobs."""
 
     def __init__(
-        self, spark: SparkSession, spec: LaunchSpec, executors: Executors, journal: Journal
+        self,
+        spark: SparkSession,
+        spec: LaunchSpec,
+        executors: Executors,
+        journal: Journal[JournalEntry],
     ) -> None:
         """Bind the coordinator's socket; `start` launches the nodes.
 
@@ -241,6 +247,11 @@ class Cluster:
     def instance(self, node: NodeId) -> Instance:
         """What the coordinator knows of a node."""
         return self._machine.instance(node)
+
+    @property
+    def registry(self) -> CheckpointRegistry:
+        """The restart points and incarnations that are durable. To be read only."""
+        return self._machine.registry
 
     def held_up(self) -> list[HeldUp]:
         """Which sources hold up event time now; none when the query is over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from holdfast.core.coordinator.journal_entries import JournalEntry, PointNoted, RecoveryDecision
 from holdfast.core.model.ids import NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.sim.world import RunResult, World
 
 
-Entries = tuple[dict[str, object], ...]
+Entries = tuple[JournalEntry, ...]
 """Entries of the coordinator's journal."""
 
 
@@ -35,17 +36,16 @@ class Violation(Exception):
 def points_in(entries: Entries) -> Iterator[tuple[NodeId, RestartPoint]]:
     """The restart points among entries of the journal, with their nodes."""
     for entry in entries:
-        point = entry.get("point")
-        if isinstance(point, dict):
-            yield NodeId(str(entry["node"])), RestartPoint.from_json(point)
+        if isinstance(entry, PointNoted):
+            yield entry.node, entry.point
 
 
 def incarnations_in(entries: Entries) -> Iterator[tuple[NodeId, int]]:
     """The incarnations given out by entries of the journal, with their nodes."""
     for entry in entries:
-        incarnation = entry.get("incarnation")
-        if isinstance(incarnation, int):
-            yield NodeId(str(entry["node"])), incarnation
+        if isinstance(entry, RecoveryDecision):
+            for life in entry.lives:
+                yield life.node, life.incarnation
 
 
 class Checker:

@@ -7,7 +7,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 import zmq
@@ -20,8 +20,10 @@ from holdfast.core.chunks.settings import ChunkSettings
 from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
 from holdfast.core.wire import chunk_words as words
 from holdfast.core.wire.frames import CorruptFrame
+from holdfast.core.wire.journal_lines import JsonEntry
+from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.node_words import task_of
-from holdfast.shell.spark.journal import Journal
+from holdfast.shell.spark.journal import EntryKind, Journal
 from holdfast.shell.stores.chunks.client import ChunkStoreSpec
 from holdfast.shell.stores.chunks.data_node_task import DataNodeSpec
 from holdfast.shell.transport.addresses import Ports
@@ -30,12 +32,25 @@ from holdfast.shell.transport.channels import Channels, RunKeys
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+Entry = dict[str, object]
 _LOG = logging.getLogger(__name__)
 _POLL_MS: Final = 20
 _DRAIN_MESSAGES: Final = 1_024
 _JOURNAL_BYTES_MAX: Final = 16 << 20
 _FAREWELL_S: Final = 0.5
 _FAREWELL_MS: Final = 10
+
+
+def _objects(lines: Iterable[JsonEntry]) -> list[Entry] | CorruptRecord:
+    entries: list[Entry] = []
+    for line in lines:
+        if not isinstance(line, dict):
+            return CorruptRecord("a line is no object")
+        entries.append(line)
+    return entries
+
+
+_ENTRIES: Final[EntryKind[Entry]] = EntryKind(lambda e: e, _objects, compacted, lambda _: False)
 
 
 class MasterService:
@@ -66,7 +81,7 @@ class MasterService:
         """
         self._settings = settings
         self._journal_bytes_max = journal_bytes_max
-        self._journal = Journal(os.path.join(location, "chunks", "journal"), compacted)
+        self._journal = Journal(os.path.join(location, "chunks", "journal"), _ENTRIES)
         self._machine = ChunkMaster(
             epoch=self._journal.epoch,
             settings=settings,

@@ -5,8 +5,10 @@ what an authenticated peer, or whoever can write to a store, could make.
 """
 
 import json
+import re
 import struct
 import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -16,23 +18,47 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.chunks import messages as m
-from holdfast.core.haunit.events import AckReceived, BatchReceived, PositionsReceived
-from holdfast.core.model.ids import Incarnation, StreamId
+from holdfast.core.haunit.events import (
+    AckReceived,
+    BatchReceived,
+    NotesReceived,
+    PositionsReceived,
+)
+from holdfast.core.model.ids import Incarnation, Run, StreamId
+from holdfast.core.model.notes import (
+    CheckpointClocks,
+    CheckpointIndex,
+    CheckpointMarker,
+    PlacedNote,
+    RecDone,
+    StreamNote,
+    Undo,
+)
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
 from holdfast.core.queues.recording import Commit, IngestFile
 from holdfast.core.wire import chunk_words, frames, log_parts, log_records, manifests
+from holdfast.core.wire.frame_codecs import BY_KIND
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.ingest_commits import decode_commit, encode_commit
 from holdfast.core.wire.journal_entries import decode_entries
 from holdfast.core.wire.journal_lines import decode_lines
 from holdfast.core.wire.log_records import CorruptRecord
+from holdfast.core.wire.note_codecs import (
+    NOTE_CODECS,
+    decode_note,
+    decode_notes,
+    encode_note,
+    encode_notes,
+)
 
 STREAM = StreamId("bids:ingest[0]>counts[1].0")
 SCHEMA = pa.schema([("name", pa.string()), (TIME_COLUMN, pa.int64())])
 ROWS = pa.RecordBatch.from_arrays(
     [pa.array(["a", "bc", None]), pa.array([1, 2, 3], pa.int64())], schema=SCHEMA
 )
-HEAD = struct.Struct("<HBBBBHIII4q")
+HEAD = struct.Struct("<HBBBBHIII")
+LAYOUTS = {kind: codec.fields for kind, codec in BY_KIND.items()}
+NOTES = (PlacedNote(1, 2, CheckpointMarker(5)), PlacedNote(2, 2, CheckpointMarker(6)))
 INT64 = st.integers(-(2**63), 2**63 - 1)
 JSON = st.recursive(
     st.none()
@@ -62,28 +88,99 @@ def decoded(parts: list[bytes]) -> Any:
 def test_the_seal_of_these_tests_is_that_of_frames() -> None:
     ack = AckReceived(STREAM, Incarnation(1), Incarnation(2), 4, 5, 6)
     (frame,) = (bytes(memoryview(part)) for part in frames.encode(ack, 3))  # type: ignore[arg-type]
-    assert sealed(frame[: HEAD.size], STREAM.encode(), []) == [frame]
+    head = frame[: HEAD.size + LAYOUTS[frames.FrameKind.ACK].size]
+    assert sealed(head, STREAM.encode(), []) == [frame]
 
 
-@settings(max_examples=600)
+def fields_of(kind: int, values: list[int]) -> bytes:
+    """So many of these as the kind has, each cut to what its field can hold."""
+    packed = LAYOUTS.get(kind, struct.Struct("<4q"))
+    codes = "".join(
+        code * int(count or 1) for count, code in re.findall(r"([0-9]*)([qIB])", packed.format)
+    )
+    bounds = {"q": 2**63, "I": 2**32, "B": 2**8}
+    chosen = zip(codes, (values * 2)[: len(codes)], strict=True)
+    return packed.pack(*(v if c == "q" else v % bounds[c] for c, v in chosen))
+
+
+@settings(max_examples=800)
 @given(
     st.integers(0, 12),
     st.integers(0, 9),
-    st.integers(0, 3),
-    st.lists(INT64 | st.integers(-2, 4), min_size=4, max_size=4),
+    st.integers(0, 5),
+    st.lists(INT64 | st.integers(-2, 4), min_size=7, max_size=7),
     st.lists(
         st.binary(max_size=64)
         | JSON.map(lambda value: json.dumps(value).encode())
-        | st.just(ROWS.serialize().to_pybytes()),
+        | st.just(ROWS.serialize().to_pybytes())
+        | st.just(encode_notes(NOTES, 0, 0)),
         max_size=3,
     ),
     st.sampled_from([STREAM.encode(), b"", b"\xff", b"x" * 512]),
 )
 def test_frames_with_a_right_checksum_and_any_content(
-    kind: int, tuple_type: int, role: int, fields: list[int], body: list[bytes], name: bytes
+    kind: int, tuple_type: int, flags: int, fields: list[int], body: list[bytes], name: bytes
 ) -> None:
-    head = HEAD.pack(0x4648, 3, kind, tuple_type, role, len(name), 3, 1, 2, *fields)
-    decoded(sealed(head, name, body))
+    head = HEAD.pack(0x4648, frames.VERSION, kind, tuple_type, flags, len(name), 3, 1, 2)
+    got = decoded(sealed(head + fields_of(kind, fields), name, body))
+    if not isinstance(got, CorruptFrame):
+        assert [bytes(memoryview(part)) for part in frames.encode(got, 3, [STREAM])]
+
+
+@settings(max_examples=600)
+@given(st.binary(max_size=120), INT64 | st.integers(0, 9), INT64 | st.integers(0, 9))
+def test_notes_from_any_bytes_are_in_order_and_where_they_may_stand(
+    data: bytes, from_number: int, from_id: int
+) -> None:
+    try:
+        notes = decode_notes(data, from_number, from_id, from_id + 99)
+    except ValueError:
+        return
+    assert all(from_id <= note.before_id <= from_id + 99 for note in notes)
+    numbers = [from_number - 1, *(note.number for note in notes)]
+    assert numbers == sorted(set(numbers))
+    assert decode_notes(encode_notes(notes, from_number, from_id), from_number, from_id, 2**63) == (
+        notes
+    )
+
+
+ROOM = StreamNote.__module__
+SAID = st.one_of(
+    st.builds(CheckpointMarker, INT64),
+    st.builds(CheckpointIndex, INT64),
+    st.builds(
+        CheckpointClocks,
+        INT64,
+        st.lists(INT64, max_size=9).map(tuple),
+        st.integers(0, 2**500),
+        st.integers(0, 2**70),
+    ),
+    st.builds(Undo, st.builds(Run, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))),
+    st.builds(RecDone, st.builds(Run, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))),
+)
+
+
+def test_every_kind_of_note_can_be_said() -> None:
+    kinds = {note.__name__ for note in StreamNote.__subclasses__() if note.__module__ == ROOM}
+    assert kinds == {codec.note.__name__ for codec in NOTE_CODECS}
+    assert len({codec.kind for codec in NOTE_CODECS}) == len(NOTE_CODECS)
+
+
+@given(SAID)
+def test_a_note_comes_back_as_it_was(note: StreamNote) -> None:
+    assert decode_note(encode_note(note)) == note
+
+
+@settings(max_examples=300)
+@given(SAID, st.integers(0, 2**20), st.integers(0, 255))
+def test_a_note_with_other_bytes_is_a_note_or_named_as_none(
+    note: StreamNote, place: int, byte: int
+) -> None:
+    data = bytearray(encode_note(note))
+    data[place % len(data)] = byte
+    for changed in (bytes(data), bytes(data[: place % len(data)]), bytes([*data, byte])):
+        with suppress(ValueError):
+            assert isinstance(decode_note(changed), StreamNote)
 
 
 DELTA = {
@@ -108,13 +205,15 @@ DELTA = {
 @given(st.sampled_from(sorted(DELTA)), JSON)
 def test_deltas_with_one_wrong_field(field: str, value: object) -> None:
     text = json.dumps({**DELTA, field: value}).encode()
-    head = HEAD.pack(0x4648, 3, frames.FrameKind.DELTA, 0, 0, len(STREAM), 3, 1, 2, 4, 0, 0, 0)
+    head = HEAD.pack(0x4648, frames.VERSION, frames.FrameKind.DELTA, 0, 0, len(STREAM), 3, 1, 2)
+    head += fields_of(frames.FrameKind.DELTA, [4])
     decoded(sealed(head, STREAM.encode(), [text, ROWS.serialize().to_pybytes()]))
 
 
 def test_the_delta_of_the_test_before_is_one() -> None:
     text = json.dumps(DELTA).encode()
-    head = HEAD.pack(0x4648, 3, frames.FrameKind.DELTA, 0, 0, len(STREAM), 3, 1, 2, 4, 0, 0, 0)
+    head = HEAD.pack(0x4648, frames.VERSION, frames.FrameKind.DELTA, 0, 0, len(STREAM), 3, 1, 2)
+    head += fields_of(frames.FrameKind.DELTA, [4])
     got = decoded(sealed(head, STREAM.encode(), [text, ROWS.serialize().to_pybytes()]))
     assert not isinstance(got, CorruptFrame)
 
@@ -125,6 +224,10 @@ def whole_frames() -> list[list[bytes]]:
         BatchReceived(*ends, TupleBatch(11, ROWS, -5, 77)),
         PositionsReceived(*ends, ((1, 2), (3, 0))),
         AckReceived(*ends, 9, 3, 10),
+        NotesReceived(*ends, 9, 3, None, (PlacedNote(4, 7, CheckpointMarker(2)),)),
+        BatchReceived(
+            *ends, TupleBatch(11, ROWS, -5, 77), 3, None, (PlacedNote(4, 12, CheckpointMarker(2)),)
+        ),
     ]
     return [
         [bytes(memoryview(part)) for part in frames.encode(message, 3)]  # type: ignore[arg-type]
@@ -249,11 +352,13 @@ def test_entries_of_a_journal_with_any_fields(kind: str, values: list[object]) -
 def test_a_stated_length_allocates_nothing(length: int) -> None:
     lies = [
         sealed(
-            HEAD.pack(0x4648, 3, kind, 0, 0, len(STREAM), 3, 1, 2, 0, length, 4, length),
+            HEAD.pack(0x4648, frames.VERSION, kind, 0, flags, len(STREAM), 3, 1, 2)
+            + fields_of(kind, [0, length, 4, length]),
             STREAM.encode(),
             [b"x" * 64, b"x" * 64],
         )
-        for kind in range(1, 9)
+        for kind in range(1, 10)
+        for flags in (0, 2)
     ]
     manifest = struct.pack("<8sQQQ", b"HFCKP\x00\x00\x02", length, length, length)
     manifest += struct.pack("<Q", xxhash.xxh3_64_intdigest(manifest))

@@ -12,11 +12,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.model.ids import NO_ID, StreamId
+from holdfast.core.model.ids import Incarnation, StreamId
 from holdfast.core.model.notes import CheckpointMarker, PlacedNote
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch, between
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.queues.output_queue import OutputQueue
+from holdfast.core.queues.stream_notes import first_number_of
 
 STREAM = StreamId("a[0]>b[0]")
 Item = int | CheckpointMarker
@@ -72,19 +73,19 @@ class Stream:
                 cursor.resent(batch.next_id)
         for batch in cursor.take_sendable():
             self._send_batch(batch)
-        before = cursor.next_note
+        before = cursor.notes_before
         if notes := cursor.take_notes():
             self.channel.append(Frame(None, cursor.next_to_send, before, notes))
         self.spilled += self.output.take_spill()
 
     def _send_batch(self, batch: TupleBatch) -> None:
-        before = self.output.primary.next_note
+        before = self.output.primary.notes_before
         notes = self.output.primary.take_notes_in(batch)
         self.channel.append(Frame(batch, batch.first_id, before, notes))
 
     def keep_alive(self) -> None:
         cursor = self.output.primary
-        self.channel.append(Frame(None, cursor.next_to_send, cursor.next_note, ()))
+        self.channel.append(Frame(None, cursor.next_to_send, cursor.notes_before, ()))
 
     def deliver(self) -> None:
         if not self.channel:
@@ -216,22 +217,102 @@ def test_nothing_is_taken_from_where_the_receiver_stops(
     assert stream.taken == stream.items
 
 
-@settings(max_examples=200)
-@given(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 30), st.integers(0, 12))
-def test_a_subscriber_that_names_no_note_is_sent_all_from_its_tuple_on(
-    counts: list[int], from_id: int, number: int
+@dataclass
+class Replaced(Stream):
+    """The producer fails, too: its replacement repeats tuples, but puts other notes."""
+
+    incarnation: int = 0
+    cut: tuple[int, tuple[PlacedNote, ...], list[TupleBatch]] = field(
+        default_factory=lambda: (0, (), [])
+    )
+    lives: list[tuple[int, list[CheckpointMarker]]] = field(default_factory=lambda: [(0, [])])
+    notes_taken: list[CheckpointMarker] = field(default_factory=list)
+    tuples_taken: list[int] = field(default_factory=list)
+
+    def put(self, count: int) -> None:
+        for _ in range(count):
+            note = CheckpointMarker(1_000 * self.incarnation + len(self.lives[-1][1]))
+            self.lives[-1][1].append(note)
+            self.output.put_note(note)
+
+    def checkpoint(self) -> None:
+        queue = self.output
+        held = queue.held_from(queue.trimmed_before)
+        self.cut = (queue.next_id, queue.notes.all(), held)
+
+    def replace_producer(self) -> None:
+        next_id, notes, held = self.cut
+        self.incarnation += 1
+        self.lives.append((self.incarnation, []))
+        first_note = first_number_of(Incarnation(self.incarnation))
+        self.output = OutputQueue(
+            STREAM,
+            first_id=held[0].first_id if held else next_id,
+            retain=True,
+            memory_limit_bytes=1 << 20,
+            first_note=first_note,
+        )
+        for batch in held:
+            self.output.append(batch)
+        self.output.notes.restore(notes)
+        self.channel.clear()
+        self.subscribe()
+
+    def take(self, max_tuples: int) -> None:
+        count = len(self.taken)
+        super().take(max_tuples)
+        for item in self.taken[count:]:
+            if isinstance(item, int):
+                self.tuples_taken.append(item)
+            else:
+                self.notes_taken.append(item)
+
+    def check(self) -> None:
+        self.output.check_invariants()
+        self.inputs.check_invariants()
+        assert self.tuples_taken == list(range(len(self.tuples_taken)))
+        assert len(set(self.notes_taken)) == len(self.notes_taken), "a note was taken twice"
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from("aaannddddtttlrukpx"), st.integers(1, 9)), max_size=70))
+def test_after_a_failure_of_the_producer_every_note_of_its_replacement_comes_once(
+    steps: list[tuple[str, int]],
 ) -> None:
-    stream = Stream()
-    for count in counts:
-        if count:
-            stream.append(count)
-        stream.put(1)
-    from_id = min(from_id, stream.output.next_id)
-    cursor = stream.output.primary
-    cursor.subscribe(from_id, NO_ID)
-    standing = [n.number for n in stream.output.notes.all() if n.before_id >= from_id]
-    assert cursor.next_note == (standing[0] if standing else stream.output.notes.next_number)
-    kept = stream.output.notes.between(number, NO_ID, from_id)
-    assert [n.number for n in kept] == [
-        n.number for n in stream.output.notes.all() if n.number >= number and n.before_id <= from_id
-    ]
+    stream = Replaced()
+    stream.subscribe()
+    for kind, number in steps:
+        if kind == "a":
+            stream.append(number)
+        elif kind == "n":
+            stream.put(1)
+        elif kind == "d":
+            stream.deliver()
+        elif kind == "t":
+            stream.take(number)
+        elif kind == "l" and stream.channel:
+            del stream.channel[number % len(stream.channel)]
+        elif kind == "u":
+            stream.subscribe()
+        elif kind == "k":
+            stream.keep_alive()
+        elif kind == "p":
+            stream.checkpoint()
+        elif kind == "x":
+            stream.replace_producer()
+        stream.send()
+        stream.check()
+    while stream.output.next_id < stream.inputs.next_id:  # The replacement repeats its tuples.
+        stream.append(1)
+    for _ in range(20 + stream.output.next_id + len(stream.output.notes)):
+        stream.send()
+        stream.keep_alive()
+        while stream.channel:
+            stream.deliver()
+        stream.take(50)
+        stream.check()
+    assert stream.tuples_taken == list(range(stream.output.next_id))
+    of_the_last = [note for note in stream.notes_taken if note in stream.lives[-1][1]]
+    assert of_the_last == stream.lives[-1][1]
+    kept = [note.note for note in stream.output.notes.all()]
+    assert all(note in stream.notes_taken for note in kept), "of those before, what is kept"

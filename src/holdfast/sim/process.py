@@ -64,6 +64,7 @@ _MESSAGES_PER_TURN = 16
 _KEEP_ALIVE_US = 100_000
 _HELLO_AGAIN_US = 500_000
 _FRAME_BYTES = 64
+_NOTE_BYTES = 16
 _STORE_RETRY_US = 50_000
 _STORE_ATTEMPTS = 5
 
@@ -526,7 +527,9 @@ class Process:
     def _send_message(self, effect: messages.Down) -> None:
         size = _FRAME_BYTES
         if isinstance(effect, events.SendBatch):
-            size += effect.batch.nbytes
+            size += effect.batch.nbytes + _NOTE_BYTES * len(effect.notes)
+        elif isinstance(effect, events.SendNotes):
+            size += _NOTE_BYTES * len(effect.notes)
         elif isinstance(effect, events.SendPageRun):
             size += effect.run.words.nbytes
         elif isinstance(effect, events.SendDelta):
@@ -721,6 +724,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     Fail: Process._die_of,
     SetTimer: Process._set_timer,
     events.SendBatch: Process._send_message,
+    events.SendNotes: Process._send_message,
     events.SendBoundary: Process._send_message,
     events.SendPositions: Process._send_message,
     events.SendPageRun: Process._send_message,

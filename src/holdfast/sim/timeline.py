@@ -14,6 +14,7 @@ _ROUTINE: Final = (
     "Proceed",
     "AckReceived",
     "BatchReceived",
+    "NotesReceived",
     "BoundaryReceived",
     "JournalWritten",
     "SinkSynced",

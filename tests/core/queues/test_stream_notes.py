@@ -5,12 +5,12 @@ import pyarrow as pa
 import pytest
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
-from holdfast.core.model.ids import END_US, NO_ID, StreamId
+from holdfast.core.model.ids import END_US, NO_ID, Incarnation, StreamId
 from holdfast.core.model.notes import CheckpointMarker, PlacedNote
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.queues.output_queue import OutputQueue
-from holdfast.core.queues.stream_notes import ComingNotes, KeptNotes
+from holdfast.core.queues.stream_notes import ComingNotes, KeptNotes, first_number_of
 
 STREAM = StreamId("a[0]>b[0]")
 
@@ -73,18 +73,32 @@ def test_a_note_is_kept_as_long_as_the_tuple_behind_it() -> None:
     assert numbers(queue.notes.all()) == [0, 1]
     queue.primary.acknowledge(5, 5)
     assert numbers(queue.notes.all()) == [1], "whoever begins at 5 may lack it"
-    with pytest.raises(RemoteProtocolError, match="note 0"):
-        queue.primary.subscribe(5, 0)
 
 
-def test_a_subscription_that_names_no_note_is_sent_all_from_its_tuple_on() -> None:
+def test_a_subscriber_is_sent_the_notes_that_it_has_not_had() -> None:
     queue = output(3, 2, 0)
-    queue.primary.subscribe(3, NO_ID)
-    assert queue.primary.next_note == 0
-    queue.primary.subscribe(4)
-    assert queue.primary.next_note == 1
     queue.primary.subscribe(5, 2)
     assert numbers(queue.primary.take_notes()) == [2]
+    queue.primary.subscribe(5, 1)
+    assert queue.primary.notes_before == 1
+    assert numbers(queue.primary.take_notes()) == [1, 2]
+    assert queue.primary.notes_before == 3
+    queue.primary.skip_notes()
+    assert queue.primary.take_notes() == ()
+
+
+def test_a_queue_that_does_not_retain_sends_every_note_once() -> None:
+    queue = OutputQueue(STREAM, first_id=0, retain=False, memory_limit_bytes=1 << 20)
+    queue.primary.subscribe(0)
+    queue.primary.reset_credit(1_000)
+    sent: list[int] = []
+    for _ in range(4):
+        queue.put_note(CheckpointMarker(1))
+        queue.append(tuples(queue.next_id, 3))
+        for batch in queue.primary.take_sendable():
+            sent += numbers(queue.primary.take_notes_in(batch))
+    assert sent == [0, 1, 2, 3]
+    assert len(queue.notes) == 1
 
 
 def test_a_boundary_waits_for_the_notes_ahead_of_it_and_a_gate_holds_both() -> None:
@@ -179,7 +193,7 @@ def test_a_lost_note_is_noticed_by_every_frame_behind_it() -> None:
     assert queue.notes.next_number == 3
 
 
-@pytest.mark.parametrize("notes", [(placed(1, 0),), (placed(0, 3),), (placed(0, 2), placed(1, 1))])
+@pytest.mark.parametrize("notes", [(placed(0, 3),), (placed(0, 2), placed(1, 1))])
 def test_a_note_where_none_can_stand_is_refused(notes: tuple[PlacedNote, ...]) -> None:
     queue = inputs()
     with pytest.raises(RemoteProtocolError, match="note"):
@@ -188,13 +202,56 @@ def test_a_note_where_none_can_stand_is_refused(notes: tuple[PlacedNote, ...]) -
 
 def test_who_begins_again_at_a_tuple_begins_with_the_first_note_at_it() -> None:
     notes = ComingNotes(STREAM)
-    notes.receive((placed(0, 2), placed(1, 5), placed(2, 5), placed(3, 9)), 9)
+    notes.receive((placed(0, 2), placed(1, 5), placed(2, 5), placed(3, 9)), 0, 9)
     for _ in range(3):
         notes.take()
     assert [notes.number_at(i) for i in (2, 3, 5, 6)] == [0, 1, 1, 3]
     notes.let_go(5)
     assert notes.number_at(5) == 1
     assert notes.taken_before == 3
+    assert notes.waiting() == (placed(3, 9),)
+
+
+def test_notes_of_a_replacement_come_even_where_the_tuples_have_been_had() -> None:
+    queue = inputs()
+    queue.receive(tuples(0, 9), 0, (placed(0, 3), placed(1, 9)))
+    queue.take(100)
+    assert queue.take_note() == placed(0, 3)
+    queue.take(100)
+    assert queue.take_note() == placed(1, 9)
+    first = first_number_of(Incarnation(4))
+    again = KeptNotes(STREAM, first)
+    again.restore((placed(0, 3),))
+    again.put(CheckpointMarker(7), 5)
+    assert again.first_for(9, queue.notes.next_number) == first
+    assert queue.receive_notes(9, 2, again.between(2, NO_ID, 9))
+    assert queue.take_note() == PlacedNote(first, 9, CheckpointMarker(7)), "due at once"
+    queue.check_invariants()
+
+
+def test_what_a_producer_has_gone_back_behind_is_dropped_and_what_it_keeps_comes_again() -> None:
+    queue = inputs()
+    queue.receive(tuples(0, 9), 0, (placed(0, 3), placed(1, 5), placed(2, 7)))
+    queue.notes.drop_from(5)
+    assert queue.notes.next_number == 1
+    first = first_number_of(Incarnation(2))
+    new = PlacedNote(first, 6, CheckpointMarker(9))
+    assert queue.receive_notes(9, 1, (placed(1, 5), new))
+    assert queue.notes.waiting() == (placed(0, 3), placed(1, 5), new)
+
+
+def test_a_promoted_secondary_sends_what_stands_from_the_receivers_place_on() -> None:
+    kept = KeptNotes(STREAM, first_number_of(Incarnation(2)))
+    for before_id in (3, 5, 5, 8):
+        kept.put(CheckpointMarker(before_id), before_id)
+    kept.promote(Incarnation(6))
+    had = first_number_of(Incarnation(4)) + 2
+    first = first_number_of(Incarnation(6))
+    assert kept.first_for(5, had) == first + 1
+    kept.put(CheckpointMarker(9), 8)
+    assert kept.first_for(9, had) == first + 4
+    assert kept.count_from(first + 3) == 2
+    kept.check_invariants()
 
 
 def test_a_stream_that_goes_on_elsewhere_goes_on_with_other_numbers() -> None:
@@ -206,11 +263,6 @@ def test_a_stream_that_goes_on_elsewhere_goes_on_with_other_numbers() -> None:
     assert queue.take_note() == placed(4, 8)
     queue.skip_to(20, 9)
     queue.check_invariants()
-    kept = KeptNotes(STREAM, 2)
-    kept.go_on_from(5)
-    kept.put(CheckpointMarker(1), 3)
-    kept.go_on_from(9)
-    assert kept.next_number == 6
 
 
 def test_numbers_and_places_that_do_not_follow_are_errors() -> None:
@@ -219,7 +271,9 @@ def test_numbers_and_places_that_do_not_follow_are_errors() -> None:
     with pytest.raises(LocalProtocolError, match="note before 2"):
         kept.put(CheckpointMarker(2), 2)
     with pytest.raises(InvariantViolation, match="note 1 before 2"):
-        kept.restore((placed(1, 2),))
+        kept.restore((placed(1, 3), placed(1, 2)))
+    with pytest.raises(InvariantViolation, match="the next one is 3"):
+        kept.restore((placed(3, 3),))
     queue = inputs()
     queue.receive(tuples(0, 4), 0, (placed(0, 2),))
     queue.pending_tuples = 1

@@ -1,5 +1,7 @@
 """Frames: round trip, and refusal of everything else."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,12 +14,14 @@ from holdfast.core.haunit.events import (
     BoundaryReceived,
     DeltaAckReceived,
     DeltaReceived,
+    NotesReceived,
     PageRunReceived,
     PositionsReceived,
     SubscribeReceived,
 )
 from holdfast.core.haunit.state_delta import PageRun, StateDelta
-from holdfast.core.model.ids import Incarnation, StreamId
+from holdfast.core.model.ids import Incarnation, Run, StreamId
+from holdfast.core.model.notes import CheckpointClocks, CheckpointMarker, PlacedNote, Undo
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire.frames import CorruptFrame, decode, encode
@@ -27,6 +31,11 @@ STREAM = StreamId("bids:ingest[0]>counts[1].0")
 EPOCH = 3
 ENDS = (STREAM, Incarnation(5), Incarnation(7))
 SCHEMA = pa.schema([("name", pa.string()), (TIME_COLUMN, pa.int64())])
+
+
+RUN = Run(Incarnation(5), 2)
+MARKER = CheckpointMarker(3)
+CLOCKS = CheckpointClocks(7, (3, 0, -1, 2**40), 0b101, 1 << 300)
 
 
 def batch(rows: int = 3) -> TupleBatch:
@@ -50,6 +59,10 @@ def test_a_batch_comes_back_as_it_was() -> None:
     "message",
     [
         BoundaryReceived(*ENDS, 9, -3),
+        BoundaryReceived(*ENDS, 9, -3, 4, 1 << 40, RUN),
+        NotesReceived(*ENDS, 9, 1, None, (PlacedNote(1, 0, MARKER), PlacedNote(7, 9, Undo(RUN)))),
+        NotesReceived(*ENDS, 9, 0, RUN, (PlacedNote(1 << 40, 9, CLOCKS),)),
+        SubscribeReceived(*ENDS, 9, 3, 10, boundary_us=-8, from_note=1 << 33),
         SubscribeReceived(*ENDS, 9, 3, 10),
         SubscribeReceived(*ENDS, 9, 3, 10, is_secondary=True),
         AckReceived(*ENDS, 9, 3, 10),
@@ -60,6 +73,34 @@ def test_a_batch_comes_back_as_it_was() -> None:
 )
 def test_positions_come_back_as_they_were(message: NodeMessage) -> None:
     assert decode(parts([*encode(message, EPOCH)]), {}, EPOCH) == message
+
+
+def test_notes_come_back_with_the_tuples_that_they_stand_among() -> None:
+    notes = (PlacedNote(6, 11, MARKER), PlacedNote(7, 12, CLOCKS), PlacedNote(8, 14, MARKER))
+    message = BatchReceived(*ENDS, batch(), 5, RUN, notes)
+    assert decode(parts([*encode(message, EPOCH)]), {STREAM: SCHEMA}, EPOCH) == message
+
+
+def test_a_batch_without_notes_has_no_part_for_them_and_a_header_of_eighty_bytes() -> None:
+    header, _ = encode(BatchReceived(*ENDS, batch()), EPOCH)
+    assert len(header) == 80 - 8 + len(STREAM)
+
+
+@pytest.mark.parametrize("before_id", [10, 15])
+def test_a_note_that_does_not_stand_among_the_tuples_of_its_frame_is_refused(
+    before_id: int,
+) -> None:
+    message = BatchReceived(*ENDS, batch(), 0, None, (PlacedNote(0, before_id, MARKER),))
+    with pytest.raises(ValueError, match="note") if before_id < 11 else nullcontext():
+        got = decode(parts([*encode(message, EPOCH)]), {STREAM: SCHEMA}, EPOCH)
+        assert isinstance(got, CorruptFrame)
+        assert "note 0 before 15" in got.reason
+
+
+def test_a_frame_of_another_version_is_refused_by_name() -> None:
+    (frame,) = parts([*encode(AckReceived(*ENDS, 9, 3, 10), EPOCH)])
+    other = frame[:2] + b"\x03" + frame[3:]
+    assert decode([other], {}, EPOCH) == CorruptFrame("frame of version 3; this is version 4")
 
 
 def test_pages_come_back_as_they_were() -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
     from holdfast.core.haunit.rounds import Round
     from holdfast.core.haunit.state_delta import PageRun, StateDelta
+    from holdfast.core.model.ids import Run
+    from holdfast.core.model.notes import PlacedNote
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -71,12 +73,41 @@ class BatchReceived(Stimulus):
         sender: Incarnation of the sender.
         receiver: Incarnation of this node as the sender believes it.
         batch: The tuples.
+        notes_before: All notes of the stream with lower numbers must have come before.
+        run: Which suffix of the stream tentative tuples belong to; None: there are none.
+        notes: Those that stand in the batch, or right before or behind it.
     """
 
     stream: StreamId
     sender: Incarnation
     receiver: Incarnation
     batch: TupleBatch
+    notes_before: int = 0
+    run: Run | None = None
+    notes: tuple[PlacedNote, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NotesReceived(Stimulus):
+    """Notes of an input stream arrived without tuples.
+
+    Attributes:
+        stream: The input stream.
+        sender: Incarnation of the sender.
+        receiver: Incarnation of this node as the sender believes it.
+        sent_before: Everything before this id has been sent.
+        notes_before: All notes of the stream with lower numbers must have come before.
+        run: As of `BatchReceived`.
+        notes: Those that stand before `sent_before`, or before an earlier id.
+    """
+
+    stream: StreamId
+    sender: Incarnation
+    receiver: Incarnation
+    sent_before: int
+    notes_before: int
+    run: Run | None
+    notes: tuple[PlacedNote, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +122,8 @@ class BoundaryReceived(Stimulus):
         boundary_us: Nothing older follows.
         rebased_at: From this id on the sender's tuples are others than those of its predecessor;
             -1: they are the same. It is said first whenever such a stream is subscribed.
+        notes_before: All notes of the stream with lower numbers must have come before.
+        run: As of `BatchReceived`.
     """
 
     stream: StreamId
@@ -99,6 +132,8 @@ class BoundaryReceived(Stimulus):
     sent_before: int
     boundary_us: int
     rebased_at: int = -1
+    notes_before: int = 0
+    run: Run | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +149,7 @@ class SubscribeReceived(Stimulus):
         credit_until: The first credit.
         is_secondary: Whether it is a secondary that asks.
         boundary_us: The receiver has everything older than this.
+        from_note: It has had all notes with lower numbers that stand before `from_id`.
     """
 
     stream: StreamId
@@ -124,6 +160,7 @@ class SubscribeReceived(Stimulus):
     credit_until: int
     is_secondary: bool = False
     boundary_us: int = BEGINNING_US
+    from_note: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,11 +330,26 @@ class CheckpointFailed(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class SendBatch(Effect):
-    """Send tuples to the receiver of an output stream."""
+    """Send tuples, and the notes among them, to the receiver of an output stream."""
 
     stream: StreamId
     receiver: Incarnation
     batch: TupleBatch
+    notes_before: int = 0
+    run: Run | None = None
+    notes: tuple[PlacedNote, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SendNotes(Effect):
+    """Send notes that stand behind what has been sent, as in `NotesReceived`."""
+
+    stream: StreamId
+    receiver: Incarnation
+    sent_before: int
+    notes_before: int
+    run: Run | None
+    notes: tuple[PlacedNote, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +361,8 @@ class SendBoundary(Effect):
     sent_before: int
     boundary_us: int
     rebased_at: int = -1
+    notes_before: int = 0
+    run: Run | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +414,7 @@ class SendSubscribe(Effect):
     credit_until: int
     is_secondary: bool = False
     boundary_us: int = BEGINNING_US
+    from_note: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.events import (
         BatchReceived,
         BoundaryReceived,
+        NotesReceived,
         SourceRead,
         SourceStirred,
     )
@@ -119,7 +120,13 @@ class HAInput:
             first_id = point.needed_from.get(spec.stream, 0)
             limit = plan.limits.input_queue_tuples
             adopts = plan.guarantee is Guarantee.GAP and incarnation > _FIRST
-            queue = InputQueue(spec.stream, next_id=first_id, max_tuples=limit, adopts=adopts)
+            queue = InputQueue(
+                spec.stream,
+                next_id=first_id,
+                max_tuples=limit,
+                adopts=adopts,
+                next_note=point.next_notes.get(spec.stream, 0),
+            )
             needed_from = kept.needed_from.get(spec.stream, 0)
             source = Input(spec, number, queue, needed_from, heard_ms=now_ms, fed_ms=now_ms)
             source.rebased_by = Incarnation(point.rebased.get(spec.stream, NOBODY))
@@ -146,8 +153,17 @@ class HAInput:
         source = self._accepted(got.stream, got.sender, got.receiver, now_ms)
         if source is None:
             return
-        if not source.queue.receive(got.batch):
-            self._subscribe(source, now_ms, effects)  # Tuples were lost on the way.
+        if not source.queue.receive(got.batch, got.notes_before, got.notes):
+            self._subscribe(source, now_ms, effects)  # Tuples or notes were lost on the way.
+        self._note_fresh(source)
+
+    def receive_notes(self, got: NotesReceived, now_ms: int, effects: list[Effect]) -> None:
+        """Notes of another node that no tuple has followed yet."""
+        source = self._accepted(got.stream, got.sender, got.receiver, now_ms)
+        if source is None:
+            return
+        if not source.queue.receive_notes(got.sent_before, got.notes_before, got.notes):
+            self._subscribe(source, now_ms, effects)  # Something was lost on the way.
         self._note_fresh(source)
 
     def promise(self, got: BoundaryReceived, now_ms: int, effects: list[Effect]) -> None:
@@ -156,11 +172,11 @@ class HAInput:
         if source is None:
             return
         if source.queue.adopts:
-            self._adopt(source, got.sent_before, effects)
+            self._adopt(source, got.sent_before, effects, got.notes_before)
             self._acknowledge(source, effects)
         if got.rebased_at >= 0:
             self._note_rebased(source, got)
-        if not source.queue.promise(got.sent_before, got.boundary_us):
+        if not source.queue.promise(got.sent_before, got.boundary_us, got.notes_before):
             self._subscribe(source, now_ms, effects)  # The last tuples were lost on the way.
         self._note_fresh(source)
 
@@ -180,9 +196,11 @@ class HAInput:
         source.queue.skip_to(got.sent_before)  # What comes before it is gone for good.
         self._has_rebased = True
 
-    def _adopt(self, source: Input, next_id: int, effects: list[Effect]) -> None:
+    def _adopt(
+        self, source: Input, next_id: int, effects: list[Effect], next_note: int = 0
+    ) -> None:
         """The stream goes on here; what lies between is lost. [HA §4]"""
-        source.queue.adopt(next_id)
+        source.queue.adopt(next_id, next_note)
         stream = source.spec.stream
         lost_from = self._lost_from.get(stream, 0)
         if lost_from < next_id:
@@ -279,6 +297,7 @@ class HAInput:
                 source.queue.credit_until,
                 self._is_secondary,
                 max(source.queue.boundary_us, self._has_before_us),
+                source.queue.notes.next_number,
             )
         )
 
@@ -462,6 +481,7 @@ class HAInput:
         """A restart point is durable: what comes before its needs may be forgotten upstream."""
         for stream, source in self._streams.items():
             source.needed_from = max(source.needed_from, point.needed_from.get(stream, 0))
+            source.queue.notes.let_go(source.needed_from)
 
     @property
     def rebased(self) -> dict[str, int]:

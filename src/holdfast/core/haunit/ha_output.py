@@ -225,7 +225,7 @@ class HAOutput:
         if self._is_secondary and self._plan.diverges:
             self._kept_passes.note(processed_before, self.next_ids)
         if self._gate is not None and self._gate.is_holding:
-            self._gate.end(self.next_ids)
+            self._gate.end(self.next_ids, self._next_notes)
             self._let_out(effects)
 
     def _let_out(self, effects: list[Effect]) -> None:
@@ -236,7 +236,7 @@ class HAOutput:
         if opened is None:
             return
         for stream, edge in self._edges.items():
-            edge.queue.gate = opened.next_ids[stream]
+            edge.queue.open_to(opened.next_ids[stream], opened.next_notes[stream])
             edge.queue.promise(opened.promised.get(stream, BEGINNING_US))
         for stream, sink in self._sinks.items():
             sink.let_out(opened.next_ids[stream], effects)
@@ -247,7 +247,7 @@ class HAOutput:
             return
         self._gate.open_ids = self.next_ids
         for edge in self._edges.values():
-            edge.queue.gate = edge.queue.next_id
+            edge.queue.shut()
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -443,6 +443,11 @@ class HAOutput:
         """Per stream the id of its next tuple."""
         ids: dict[str, int] = {stream: edge.queue.next_id for stream, edge in self._edges.items()}
         return ids | {stream: sink.next_id for stream, sink in self._sinks.items()}
+
+    @property
+    def _next_notes(self) -> dict[StreamId, int]:
+        """Per stream but sinks the number of its next note."""
+        return {stream: edge.queue.notes.next_number for stream, edge in self._edges.items()}
 
     def let_go(self, point: RestartPoint) -> bool:
         """Whether nothing put out before the point is needed from this node any more."""

@@ -64,6 +64,7 @@ from holdfast.core.haunit.events import (
     DeltaAckReceived,
     DeltaReceived,
     LeaveWriters,
+    NotesReceived,
     PageRunReceived,
     PagesCopied,
     PeerIncarnationLearned,
@@ -335,6 +336,9 @@ class Node:
 
     def _on_batch_received(self, got: BatchReceived, now_ms: int, effects: list[Effect]) -> None:
         self._inputs.receive(got, now_ms, effects)
+
+    def _on_notes_received(self, got: NotesReceived, now_ms: int, effects: list[Effect]) -> None:
+        self._inputs.receive_notes(got, now_ms, effects)
 
     def _on_boundary_received(
         self, got: BoundaryReceived, now_ms: int, effects: list[Effect]
@@ -1013,6 +1017,7 @@ class Node:
 
 _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] = {
     BatchReceived: Node._on_batch_received,
+    NotesReceived: Node._on_notes_received,
     BoundaryReceived: Node._on_boundary_received,
     SubscribeReceived: Node._on_subscribe_received,
     PositionsReceived: Node._on_positions_received,

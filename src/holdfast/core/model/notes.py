@@ -28,7 +28,8 @@ class PlacedNote:
     """A note at its place in a stream.
 
     Attributes:
-        number: Counts the notes of the stream from 0 on, without a gap.
+        number: Those of a stream ascend, over all incarnations of its producer, with gaps between
+            them: a replacement goes on with higher ones, see queues/stream_notes.py.
         before_id: It stands before the tuple with this id, behind the one before that; behind all
             notes with lower numbers, whose ids are lower or the same.
         note: What is said.

@@ -42,7 +42,7 @@ class InputQueue:
             next_id: The first tuple.
             max_tuples: About how many to hold at most.
             adopts: Whether to expect whatever comes instead.
-            next_note: The number of the first note.
+            next_note: All notes with lower numbers have been had.
         """
         self.stream = stream
         self.adopts = adopts  # the producer has yet to say where the stream is
@@ -68,7 +68,7 @@ class InputQueue:
 
         Args:
             batch: The tuples.
-            notes_before: All notes with lower numbers were sent before.
+            notes_before: All notes with lower numbers must have come before.
             notes: Those that stand in the batch, or right before or behind it.
 
         Raises:
@@ -78,7 +78,7 @@ class InputQueue:
             return False
         self._receive_tuples(batch)
         if notes:
-            self.notes.receive(notes, self.next_id)
+            self.notes.receive(notes, self.taken_before, self.next_id)
         return True
 
     def receive_notes(
@@ -96,7 +96,7 @@ class InputQueue:
         """
         if self.adopts or sent_before > self.next_id or notes_before > self.notes.next_number:
             return False
-        self.notes.receive(notes, self.next_id)
+        self.notes.receive(notes, self.taken_before, self.next_id)
         return True
 
     def _receive_tuples(self, batch: TupleBatch) -> None:

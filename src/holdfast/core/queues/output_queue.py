@@ -156,7 +156,7 @@ class OutputQueue:
         """How many tuples wait for credit or for a subscriber; notes that do count like tuples."""
         unsent = self.next_id - max(self.primary.next_to_send, self.trimmed_before)
         if self.notes:
-            unsent += self.notes.next_number - max(self.primary.next_note, self.notes.first_number)
+            unsent += self.notes.count_from(self.primary.next_note)
         return unsent
 
     # -- the receiver's other replicas --------------------------------------------------------
@@ -218,7 +218,8 @@ class OutputQueue:
             self.memory_first = dropped.next_id
         if before > self.trimmed_before:
             self.trimmed_before = before
-            self.notes.trim(before)
+            if self.retains:  # Else they are gone when they are sent, after the tuples.
+                self.notes.trim(before)
         if self.memory_first < self.trimmed_before and not (
             self._batches and self._batches[0].first_id < self.trimmed_before
         ):
@@ -297,20 +298,21 @@ class Cursor:
         self.needed_from = first_id
         self.received_before = first_id
         self.next_to_send = first_id  # all before it have been sent to the present subscriber
-        self.next_note = queue.notes.first_number  # the same of notes
+        self.next_note = 0  # all before it have been sent, or need not be
+        self.notes_before = 0  # what the subscriber must have had, to understand what comes
         self.is_subscribed = False
         self._credit_until = first_id
         self._boundary_sent_us = BEGINNING_US
 
-    def subscribe(self, from_id: int, from_note: int = NO_ID) -> None:
-        """The receiver wants everything from `from_id` on.
+    def subscribe(self, from_id: int, from_note: int = 0) -> None:
+        """The receiver has everything before a place, and wants what follows.
 
         Args:
             from_id: The first tuple wanted.
-            from_note: The first note wanted; `NO_ID`: all that stand before `from_id` or later.
+            from_note: The lowest number of a note that is wanted.
 
         Raises:
-            RemoteProtocolError: It has been trimmed, so that it cannot be served.
+            RemoteProtocolError: `from_id` has been trimmed, so that it cannot be served.
         """
         queue = self._queue
         if from_id < queue.trimmed_before:
@@ -318,15 +320,15 @@ class Cursor:
                 f"{queue.stream}: asked for {from_id}, but everything before "
                 f"{queue.trimmed_before} was acknowledged and trimmed"
             )
-        if from_note < queue.notes.first_number:
-            raise RemoteProtocolError(
-                f"{queue.stream}: asked for note {from_note}, but all notes before "
-                f"{queue.notes.first_number} were trimmed"
-            )
         self.is_subscribed = True
         self.next_to_send = from_id
-        self.next_note = queue.notes.number_at(from_id) if from_note == NO_ID else from_note
+        self.next_note = queue.notes.first_for(from_id, from_note)
+        self.notes_before = from_note
         self._boundary_sent_us = BEGINNING_US
+
+    def skip_notes(self) -> None:
+        """The receiver wants none that have been put until now."""
+        self.next_note = self.notes_before = self._queue.notes.next_number
 
     def unsubscribe(self) -> None:
         """The receiver is gone; nothing is sent until it or its replacement subscribes.
@@ -382,7 +384,10 @@ class Cursor:
     def _take_notes_to(self, to_id: int) -> tuple[PlacedNote, ...]:
         queue = self._queue
         found = queue.notes.between(self.next_note, queue.note_gate, to_id)
-        self.next_note += len(found)
+        if found:
+            self.next_note = self.notes_before = found[-1].number + 1
+            if not queue.retains:
+                queue.notes.trim(found[-1].before_id)
         return found
 
     def missing_for_send(self) -> tuple[int, int] | None:
@@ -397,15 +402,19 @@ class Cursor:
         """Spilled tuples before `next_id` were sent by way of the spill log."""
         self.next_to_send = max(self.next_to_send, next_id)
 
+    @property
+    def has_sent_all(self) -> bool:
+        """Whether all tuples and notes have been sent to the present subscriber."""
+        queue = self._queue
+        return self.next_to_send >= queue.next_id and self.next_note >= queue.notes.next_number
+
     def take_boundary(self) -> int | None:
         """The boundary to tell the receiver now, or None if it knows it already.
 
         A boundary is told only when all tuples and notes before it have been sent.
         """
         queue = self._queue
-        if not self.is_subscribed or self.next_to_send < queue.next_id:
-            return None
-        if self.next_note < queue.notes.next_number:
+        if not self.is_subscribed or not self.has_sent_all:
             return None
         if queue.boundary_us <= self._boundary_sent_us:
             return None

@@ -77,6 +77,9 @@ class RestartPoint:
         rebased: Per input stream that its producer has rebased, the incarnation that did; ids here
             are those that it gives.
         older: Points to fall back on, newest first, without points of their own.
+        next_notes: Per input stream that has had notes, the lowest number of a note that is needed
+            again: the first that stands before `needed_from` and is not in the state of the cut, or
+            stands before a later tuple.
     """
 
     sequence: int = 0
@@ -87,6 +90,7 @@ class RestartPoint:
     checkpoint: CheckpointRef | None = None
     rebased: dict[str, int] = field(default_factory=dict)
     older: tuple[RestartPoint, ...] = ()
+    next_notes: dict[str, int] = field(default_factory=dict)
 
     def candidates(self) -> tuple[RestartPoint, ...]:
         """All points that its node can start from, best first, each without the others."""
@@ -109,6 +113,8 @@ class RestartPoint:
             value["checkpoint"] = self.checkpoint.to_json()
         if self.rebased:
             value["rebased"] = self.rebased
+        if self.next_notes:
+            value["next_notes"] = self.next_notes
         if self.older:
             value["older"] = [point.to_json() for point in self.older]
         return value
@@ -131,6 +137,7 @@ class RestartPoint:
             None if checkpoint is None else CheckpointRef.from_json(checkpoint),
             _ids(value.get("rebased", {})),
             tuple(RestartPoint.from_json(point) for point in _list(value.get("older", []))),
+            _ids(value.get("next_notes", {})),
         )
 
 

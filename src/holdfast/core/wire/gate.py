@@ -16,6 +16,7 @@ from holdfast.core.haunit.events import (
     BoundaryReceived,
     DeltaAckReceived,
     DeltaReceived,
+    NotesReceived,
     PageRunReceived,
     PositionsReceived,
     SubscribeReceived,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _FROM_RECEIVER: Final = (SubscribeReceived, AckReceived, DeltaAckReceived)
 _FROM_PRODUCER: Final = (
     BatchReceived,
+    NotesReceived,
     BoundaryReceived,
     PositionsReceived,
     PageRunReceived,

@@ -9,6 +9,7 @@ from holdfast.core.model.ids import Incarnation
 
 NodeMessage = (
     events.BatchReceived
+    | events.NotesReceived
     | events.BoundaryReceived
     | events.SubscribeReceived
     | events.AckReceived
@@ -20,6 +21,7 @@ NodeMessage = (
 
 Down = (
     events.SendBatch
+    | events.SendNotes
     | events.SendBoundary
     | events.SendPositions
     | events.SendPageRun
@@ -32,6 +34,7 @@ Up = events.SendSubscribe | events.SendAck | events.SendDeltaAck
 
 _RECEIVED: Final[dict[type[Any], type[Any]]] = {
     events.SendBatch: events.BatchReceived,
+    events.SendNotes: events.NotesReceived,
     events.SendBoundary: events.BoundaryReceived,
     events.SendPositions: events.PositionsReceived,
     events.SendPageRun: events.PageRunReceived,

@@ -1000,6 +1000,7 @@ def _now_ms() -> int:
 _PERFORMERS: dict[type[Effect], Any] = {
     SetTimer: NodeTask._set_timer,
     events.SendBatch: NodeTask._send_message,
+    events.SendNotes: NodeTask._send_message,
     events.SendBoundary: NodeTask._send_message,
     events.SendPositions: NodeTask._send_message,
     events.SendPageRun: NodeTask._send_message,

@@ -39,7 +39,9 @@ class Traffic:
         """A frame has been handed on, down a stream."""
         size = sum(map(len, parts))
         match effect:
-            case events.SendBatch() | events.SendBoundary() if not to_secondary:
+            case events.SendBatch() | events.SendNotes() | events.SendBoundary() if (
+                not to_secondary
+            ):
                 self.tuple_bytes += size
                 return
             case events.SendPageRun(run=run):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _FRAMES = (
     events.BatchReceived,
+    events.NotesReceived,
     events.BoundaryReceived,
     events.SubscribeReceived,
     events.AckReceived,

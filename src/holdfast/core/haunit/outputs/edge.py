@@ -20,6 +20,7 @@ from holdfast.core.haunit.events import (
     ReportGap,
     SendBatch,
     SendBoundary,
+    SendNotes,
     SpillBatches,
     TrimSpill,
 )
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.events import AckReceived, SpillRead, SubscribeReceived
     from holdfast.core.haunit.outputs.first_output import FirstOutput
     from holdfast.core.machine import Effect
-    from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+    from holdfast.core.model.ids import Incarnation, NodeId, Run, StreamId
     from holdfast.core.queues.output_queue import Cursor, OutputQueue
 
 
@@ -75,6 +76,7 @@ class OutputEdge:
         self.primary = Link(queue.primary)
         self.others: dict[Incarnation, Link] = {}
         self.numbering = Rebasing(queue.stream)
+        self.run: Run | None = None  # which suffix its tentative tuples belong to
         self._trimmed_told = queue.next_id
         self._first_output = first_output
         self._has_own_time = has_own_time
@@ -192,11 +194,33 @@ class OutputEdge:
             return
         self._read_spill(link, effects)
         for batch in cursor.take_sendable():
-            effects.append(SendBatch(self.stream, receiver, batch))
+            effects.append(self._batch(receiver, cursor, batch))
             self._first_output.note(effects)
+        self._send_notes(receiver, cursor, effects)
         boundary_us = cursor.take_boundary()
         if boundary_us is not None:
-            effects.append(SendBoundary(self.stream, receiver, cursor.next_to_send, boundary_us))
+            effects.append(self._boundary(receiver, cursor, boundary_us))
+
+    def _batch(self, receiver: Incarnation, cursor: Cursor, batch: TupleBatch) -> SendBatch:
+        before, notes = cursor.notes_before, cursor.take_notes_in(batch)
+        return SendBatch(self.stream, receiver, batch, before, self.run, notes)
+
+    def _send_notes(self, receiver: Incarnation, cursor: Cursor, effects: list[Effect]) -> None:
+        """Those that no tuple has followed yet; they do not wait for one."""
+        before = cursor.notes_before
+        if notes := cursor.take_notes():
+            place = (cursor.next_to_send, before)
+            effects.append(SendNotes(self.stream, receiver, *place, self.run, notes))
+
+    def _boundary(self, receiver: Incarnation, cursor: Cursor, boundary_us: int) -> SendBoundary:
+        return SendBoundary(
+            self.stream,
+            receiver,
+            cursor.next_to_send,
+            boundary_us,
+            notes_before=cursor.notes_before,
+            run=self.run,
+        )
 
     def keep_alive(self, effects: list[Effect]) -> None:
         """Tell every replica the last id sent, so that it notices a lost end."""
@@ -204,9 +228,9 @@ class OutputEdge:
         for link in self.links:
             if link.receiver is None or not link.cursor.is_subscribed:
                 continue
-            sent_before = link.cursor.next_to_send
-            boundary_us = queue.boundary_us if sent_before >= queue.next_id else BEGINNING_US
-            effects.append(SendBoundary(self.stream, link.receiver, sent_before, boundary_us))
+            has_sent_all = link.cursor.has_sent_all
+            boundary_us = queue.boundary_us if has_sent_all else BEGINNING_US
+            effects.append(self._boundary(link.receiver, link.cursor, boundary_us))
 
     def _read_spill(self, link: Link, effects: list[Effect]) -> None:
         """Read back all that credit allows: a read takes its time, however little it brings."""
@@ -224,7 +248,7 @@ class OutputEdge:
                 continue  # Asked for by a subscription that has been replaced.
             link.spill_request = None
             for batch in got.batches:
-                effects.append(SendBatch(self.stream, link.receiver, batch))
+                effects.append(self._batch(link.receiver, link.cursor, batch))
                 link.cursor.resent(batch.next_id)
         self.flush(effects)
 
@@ -285,17 +309,25 @@ class OutputEdge:
         if lost_from is not None:
             effects.append(ReportGap(self.stream, lost_from, from_id))
         if numbering.is_rebased or got.from_id == NO_ID:
-            told = (self.stream, got.sender, from_id, BEGINNING_US, numbering.rebased_at)
-            effects.append(SendBoundary(*told))
+            effects.append(self._from_here(got, from_id))
         is_old = link.cursor.is_subscribed and from_id < queue.trimmed_before
         is_behind = got.is_secondary and from_id < queue.trimmed_before
         if is_old or is_behind or not numbering.is_placed:
             return False  # Since then, it has acknowledged more.
         link.spill_request = None
-        link.cursor.subscribe(from_id)
+        link.cursor.subscribe(from_id, got.from_note)
+        if got.from_id == NO_ID:
+            link.cursor.skip_notes()
         link.cursor.reset_credit(got.credit_until)
         self._trim(link, from_id, got.needed_from, effects)
         return True
+
+    def _from_here(self, got: SubscribeReceived, from_id: int) -> SendBoundary:
+        """Where the stream goes on for a subscriber that cannot have what came before."""
+        is_from_now = got.from_id == NO_ID
+        notes_before = self.queue.notes.next_number if is_from_now else got.from_note
+        told = (self.stream, got.sender, from_id, BEGINNING_US, self.numbering.rebased_at)
+        return SendBoundary(*told, notes_before, self.run)
 
     def acknowledge(self, link: Link, got: AckReceived, effects: list[Effect]) -> None:
         """Take over a replica's positions and credit."""

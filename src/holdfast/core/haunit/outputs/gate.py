@@ -38,11 +38,13 @@ class Hold:
         number: Of the pass, or of the cut that ends it.
         promised: Per output stream the boundary promised last.
         next_ids: Per output stream the id after it; empty until it has ended.
+        next_notes: Per output stream but sinks the number of the first note after it.
     """
 
     number: int
     promised: dict[StreamId, int] = field(default_factory=dict)
     next_ids: dict[str, int] = field(default_factory=dict)
+    next_notes: dict[StreamId, int] = field(default_factory=dict)
 
 
 class Gate:
@@ -68,9 +70,10 @@ class Gate:
         """What is promised now is promised when the newest hold is let out."""
         self._holds[-1].promised |= dict.fromkeys(streams, boundary_us)
 
-    def end(self, next_ids: dict[str, int]) -> None:
-        """The newest hold is complete: its tuples lie before these ids, per output stream."""
+    def end(self, next_ids: dict[str, int], next_notes: dict[StreamId, int]) -> None:
+        """The newest hold is complete: it lies before these ids and notes, per output stream."""
         self._holds[-1].next_ids = next_ids
+        self._holds[-1].next_notes = next_notes
 
     def open_before(self, number: int) -> Hold | None:
         """Open up to a hold, exclusively.

@@ -15,7 +15,7 @@ def held(*numbers: int) -> Gate:
     for number in numbers:
         gate.begin(number)
         gate.promise([OUT], 100 * number)
-        gate.end({OUT: 10 * number, SINK: 10 * number})
+        gate.end({OUT: 10 * number, SINK: 10 * number}, {})
     return gate
 
 
@@ -33,10 +33,10 @@ def test_what_was_promised_in_earlier_holds_is_promised_with_the_newest_that_ope
     gate = Gate({OUT: 0, SINK: 0})
     gate.begin(1)
     gate.promise([OUT], 7)
-    gate.end({OUT: 1})
+    gate.end({OUT: 1}, {})
     gate.begin(2)
     gate.promise([SINK], 9)
-    gate.end({OUT: 2})
+    gate.end({OUT: 2}, {})
     opened = gate.open_before(3)
     assert opened is not None
     assert opened.promised == {OUT: 7, SINK: 9}
@@ -49,7 +49,7 @@ def test_a_hold_that_has_not_ended_stays_shut() -> None:
     assert opened is not None
     assert opened.number == 1
     assert gate.is_holding
-    gate.end({OUT: 20, SINK: 20})
+    gate.end({OUT: 20, SINK: 20}, {})
     assert gate.open_before(9) is not None
     assert not gate.is_holding
 
@@ -67,6 +67,6 @@ def test_a_hold_that_ends_before_the_one_before_it_is_an_error() -> None:
     gate = held(1, 2)
     gate.check_invariants()
     gate.begin(3)
-    gate.end({OUT: 19, SINK: 30})
+    gate.end({OUT: 19, SINK: 30}, {})
     with pytest.raises(InvariantViolation, match="hold 3"):
         gate.check_invariants()

@@ -1,0 +1,1 @@
+"""Regions of nodes that take checkpoints with others, in a small world of their own."""

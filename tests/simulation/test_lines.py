@@ -1,0 +1,87 @@
+"""Regions whose nodes cut with others, by seed; and whether the simulator would notice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+from line_mutants import LINE_MUTANTS, LineMutant
+
+from holdfast.sim.lines.region import PROTOCOLS
+from holdfast.sim.lines.world import FAULTS, LinesOutcome, simulate_lines
+
+SEEDS = 80
+MUTANT_SEEDS = 400
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_invariant_holds_under_all_faults(protocol: str) -> None:
+    outcomes = [simulate_lines(seed, protocol) for seed in range(SEEDS)]
+    shown = [f"seed {o.seed}: {o.violation}" for o in outcomes if o.invariant is not None]
+    assert not shown, "\n".join(shown)
+    struck: Counter[str] = Counter()
+    for outcome in outcomes:
+        struck.update(outcome.faults)
+    assert set(struck) == set(FAULTS)
+    assert sum(o.recoveries for o in outcomes) > SEEDS
+    assert sum(o.stayed for o in outcomes) > SEEDS // 2
+    assert sum(o.rolled_past for o in outcomes) > 0
+    if protocol in ("aligned", "unaligned"):
+        assert sum(o.rounds for o in outcomes) > SEEDS
+
+
+@cache
+def _without_faults(protocol: str, *, is_scoped: bool = True) -> list[LinesOutcome]:
+    return [simulate_lines(seed, protocol, faults=(), is_scoped=is_scoped) for seed in range(SEEDS)]
+
+
+@pytest.mark.parametrize("protocol", ["bcs", "hmnr", "lazy-fi"])
+@pytest.mark.parametrize("is_scoped", [True, False])
+def test_what_communication_induces_leaves_no_checkpoint_useless(
+    protocol: str, is_scoped: bool
+) -> None:
+    outcomes = _without_faults(protocol, is_scoped=is_scoped)
+    assert not [o for o in outcomes if o.invariant or o.useless]
+    assert sum(o.forced for o in outcomes) > 0
+
+
+def test_without_it_some_are_useless_on_the_same_runs() -> None:
+    outcomes = _without_faults("unc")
+    assert not [o for o in outcomes if o.invariant]
+    assert sum(o.useless for o in outcomes) > 0
+
+
+def test_lazy_fi_forces_less_than_hmnr_and_hmnr_less_than_bcs() -> None:
+    forced = {
+        protocol: sum(o.forced for o in _without_faults(protocol))
+        for protocol in ("bcs", "hmnr", "lazy-fi")
+    }
+    assert forced["lazy-fi"] < forced["hmnr"] < forced["bcs"]
+
+
+def test_a_smaller_scope_says_and_forces_less() -> None:
+    within, everywhere = _without_faults("hmnr"), _without_faults("hmnr", is_scoped=False)
+    assert sum(o.forced for o in within) <= sum(o.forced for o in everywhere)
+    assert sum(o.notes for o in within) < sum(o.notes for o in everywhere)
+
+
+def test_a_seed_is_one_run() -> None:
+    assert simulate_lines(7) == simulate_lines(7)
+
+
+@pytest.mark.parametrize("name", LINE_MUTANTS)
+def test_the_simulator_finds(name: str) -> None:
+    mutant = LINE_MUTANTS[name]
+    with mutant.switched_in():
+        found = _first_violation(mutant)
+    assert found in mutant.invariants, f"{found} was violated"
+
+
+def _first_violation(mutant: LineMutant) -> str | None:
+    for seed in range(MUTANT_SEEDS):
+        protocol = mutant.protocols[seed % len(mutant.protocols)]
+        outcome = simulate_lines(seed // len(mutant.protocols), protocol)
+        if outcome.invariant is not None:
+            return outcome.invariant
+    return None

@@ -9,9 +9,9 @@ from mutants import Mutant
 
 from holdfast.core.checkpoint.loading import PageRun
 from holdfast.core.haunit.chkpt_mngr import ChkptMngr
+from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_output import HAOutput
-from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.outputs.edge import OutputEdge
 from holdfast.core.haunit.restoration import CheckpointRestoration
 from holdfast.core.replication.sunion import SUnion
@@ -49,13 +49,10 @@ def _take_what_was_given_up_for_stored(original: Any) -> Any:
 
 
 def _acknowledge_what_the_newest_needs(_: Any) -> Any:
-    def on_stored(self: Node, stored: Any, now_ms: int, effects: list[Any]) -> None:
-        if not self._points.stored(stored.sequence):
-            return
-        self._inputs.let_go(self._points.retained[0])
-        if self._chkpt_mngr is not None:
-            points = self._points
-            self._chkpt_mngr.collect(points.retained, points.on_their_way(), effects)
+    def on_stored(self: Durability, stored: Any, now_ms: int, effects: list[Any]) -> None:
+        if self.points.stored(stored.sequence):
+            self.unit.inputs.let_go(self.points.retained[0])
+            self.retained(effects)
 
     return on_stored
 
@@ -126,11 +123,13 @@ def _trust_every_page(_: Any) -> Any:
 
 
 def _resume_one_too_late(original: Any) -> Any:
-    def init(self: HAInput, plan: Any, incarnation: Any, point: Any, now_ms: int) -> None:
+    def init(
+        self: HAInput, plan: Any, incarnation: Any, point: Any, *rest: Any, **named: Any
+    ) -> None:
         if point.checkpoint is not None:
             later = {stream: needed + 1 for stream, needed in point.needed_from.items()}
             point = replace(point, needed_from=later)
-        original(self, plan, incarnation, point, now_ms)
+        original(self, plan, incarnation, point, *rest, **named)
 
     return init
 
@@ -164,7 +163,7 @@ CHECKPOINT_MUTANTS: dict[str, Mutant] = {
         PageManager, "cancel", _take_what_was_given_up_for_stored
     ),
     "acknowledges what only the newest needs": Mutant(
-        Node, "_on_restart_point_stored", _acknowledge_what_the_newest_needs
+        Durability, "on_restart_point_stored", _acknowledge_what_the_newest_needs
     ),
     "deletes files of unchanged pages": Mutant(ChkptMngr, "collect", _delete_bases),
     "deletes the older checkpoint": Mutant(ChkptMngr, "collect", _delete_the_older_one),

@@ -20,9 +20,12 @@ from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.haunit import events
 from holdfast.core.haunit import life as life_module
 from holdfast.core.haunit import node as node_module
+from holdfast.core.haunit.arrivals import Arrivals
+from holdfast.core.haunit.durability.base import Durability
+from holdfast.core.haunit.durability.checkpointed import Checkpointed
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_output import HAOutput
-from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.input_order import IdOrder
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.haunit.restart_points import RestartPoints
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation
@@ -86,6 +89,8 @@ class Mutant:
             for table in (
                 node_module._HANDLERS,
                 life_module._HANDLERS,
+                Durability.HANDLERS,
+                Checkpointed.HANDLERS,
                 coordinator_module._HANDLERS,
                 process_module._PERFORMERS,
             ):
@@ -151,10 +156,10 @@ def _ignore_the_last_id_of_keep_alives(_: Any) -> Any:
 
 
 def _ack_before_durable(original: Any) -> Any:
-    def ask_to_store(self: Node, now_ms: int, effects: list[Any]) -> None:
+    def ask_to_store(self: Durability, now_ms: int, effects: list[Any]) -> None:
         original(self, now_ms, effects)
-        for point in self._points._asked:
-            self._inputs.let_go(point)
+        for point in self.points._asked:
+            self.unit.inputs.let_go(point)
 
     return ask_to_store
 
@@ -199,7 +204,7 @@ def _accept_an_old_receiver(_: Any) -> Any:
 
 
 def _forget_the_slowest_boundary(_: Any) -> Any:
-    return lambda self: max(s.queue.taken_boundary_us for s in self._streams.values())
+    return lambda self: max(stream.queue.taken_boundary_us for stream in self.streams)
 
 
 def _merge_in_order_of_arrival(original: Any) -> Any:
@@ -233,10 +238,7 @@ def _speak_while_replaying(original: Any) -> Any:
 
 
 def _replay_one_too_few(original: Any) -> Any:
-    def keep_before(self: Node, source: Any, batches: Any, cut: int) -> Any:
-        return original(self, source, batches, max(0, cut - 1))
-
-    return keep_before
+    return lambda self, cut: tuple(max(0, before - 1) for before in original(self, cut))
 
 
 def _ignore_credit(original: Any) -> Any:
@@ -501,18 +503,18 @@ MUTANTS: dict[str, Mutant] = {
     "makes parts of rounds": Mutant(
         partial_aggregate, "_ends", _make_parts_of_rounds, dataflow="q12"
     ),
-    "acknowledges before durable": Mutant(Node, "_ask_to_store", _ack_before_durable),
+    "acknowledges before durable": Mutant(Durability, "ask_to_store", _ack_before_durable),
     "takes every restart point for safe": Mutant(HAOutput, "let_go", _every_point_is_safe),
     "needs only what comes": Mutant(RestartPoints, "note", _need_only_what_comes),
     "accepts an old sender": Mutant(HAInput, "_accepted", _accept_an_old_sender),
     "accepts an old receiver": Mutant(HAOutput, "_accepted", _accept_an_old_receiver),
     "forgets the slowest boundary": Mutant(
-        HAInput, "_slowest_boundary_us", _forget_the_slowest_boundary
+        Arrivals, "_slowest_boundary_us", _forget_the_slowest_boundary
     ),
     "releases too early": Mutant(SUnion, "release", _window_boundary_too_early),
     "writes sinks again": Mutant(HAOutput, "_open", _write_sinks_again),
     "speaks while it replays": Mutant(OperatorNetwork, "process", _speak_while_replaying),
-    "replays one too few": Mutant(Node, "_keep_before", _replay_one_too_few),
+    "replays one too few": Mutant(IdOrder, "_ids_of", _replay_one_too_few),
     "never subscribes again": Mutant(HAInput, "_subscribe", _never_subscribe_again),
     "ignores credit": Mutant(Cursor, "take_sendable", _ignore_credit),
     "promises before it sends": Mutant(Cursor, "take_boundary", _promise_before_sending),

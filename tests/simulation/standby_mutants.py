@@ -11,8 +11,10 @@ from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.events import WriteJournal
 from holdfast.core.coordinator.instance import Instance
 from holdfast.core.haunit.delta_sender import DeltaSender
+from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.events import WriteSink
 from holdfast.core.haunit.ha_output import HAOutput
+from holdfast.core.haunit.input_order import ArrivalOrder
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.rounds import Round, Rounds, RoundStart
 from holdfast.core.haunit.state_delta import StandbyImage
@@ -106,8 +108,8 @@ def _write_what_the_log_has(original: Any) -> Any:
 
 
 def _note_before_the_former_cut(original: Any) -> Any:
-    def may_note(self: Node) -> bool:
-        self._note_after = None
+    def may_note(self: Durability) -> bool:
+        self._noted_behind = None
         may: bool = original(self)
         return may
 
@@ -260,12 +262,13 @@ def _decide_anew(original: Any) -> Any:
 
 
 def _decide_as_a_secondary(_: Any) -> Any:
-    def has_round(self: Node, rounds: Rounds) -> bool:
-        if rounds.recorded is not None:
-            return self._inputs.has_received(rounds.recorded.processed_before)
-        return self._inputs.has_fresh or self._is_woken
+    def has_pass(self: ArrivalOrder, progress: Any) -> bool:
+        recorded = self._rounds.recorded
+        if recorded is not None:
+            return self._arrivals.has_received(recorded.processed_before)
+        return self._arrivals.has_fresh or bool(progress.is_woken)
 
-    return has_round
+    return has_pass
 
 
 def _count_zombies(_: Any) -> Any:
@@ -338,7 +341,9 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     ),
     "does not log rounds": Mutant(HAOutput, "begin_round", _do_not_log),
     "decides anew": Mutant(Rounds, "__init__", _decide_anew),
-    "decides as a secondary": Mutant(Node, "_has_round", _decide_as_a_secondary, _KILLS, _ACTIVE),
+    "decides as a secondary": Mutant(
+        ArrivalOrder, "has_pass", _decide_as_a_secondary, _KILLS, _ACTIVE
+    ),
     "needs only the next round": Mutant(
         Rounds, "needed_from", _need_only_the_next_round, ("kill",), "upstream backup", "arbitrary"
     ),
@@ -348,7 +353,7 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
         Cursor, "unsubscribe", _trim_when_a_cursor_closes, ("lag", "kill", "slow-link"), _ACTIVE
     ),
     "notes points before the former cut": Mutant(
-        Node, "_may_note", _note_before_the_former_cut, ("lag",), _ACTIVE
+        Durability, "may_note", _note_before_the_former_cut, ("lag",), _ACTIVE
     ),
     "applies without all pages": Mutant(
         StandbyImage, "apply", _apply_without_all_pages, ("lost-frames",), _PASSIVE

@@ -11,7 +11,7 @@ from mutants import Mutant
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.windows import tumbling
-from holdfast.core.haunit.ha_input import HAInput
+from holdfast.core.haunit.arrivals import Arrivals
 from holdfast.core.haunit.plan import NodeLimits, Standby, UnitProtection
 from holdfast.core.haunit.rounds import Rounds
 from holdfast.core.model.ids import NodeId, StreamId
@@ -180,7 +180,7 @@ BUGS = {
         (both_replicas_lost(500_000), 0, "I-CUT"),
     ),
     "makes no room for recorded rounds": (
-        Mutant(HAInput, "make_room", _make_no_room),
+        Mutant(Arrivals, "make_room", _make_no_room),
         (a_union_beside_a_merge(540_000, "upstream backup"), 2, "I-LIVE"),
     ),
 }

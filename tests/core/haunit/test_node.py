@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.core.errors import RemoteProtocolError
 from holdfast.core.haunit import events
+from holdfast.core.haunit.input_order import ArrivalOrder
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import (
     Assignment,
@@ -291,10 +292,10 @@ def put_out(
     for tuples in given:
         machine.step(events.BatchReceived(A, ONE, TWO, tuples), 1)
         proceed(machine)
-    (queue,) = machine._outputs.queues()
+    ((_, batches),) = machine.replicated()[1].items()
     return [
         (held.first_id + number, value)
-        for held in queue.held_from(0)
+        for held in batches
         for number, value in enumerate(held.batch.column(schema.names[-1]).to_pylist())
     ]
 
@@ -519,8 +520,9 @@ def test_a_secondary_forgets_the_rounds_that_its_state_does_not_depend_on() -> N
     machine.step(events.RoundsRead(recorded_rounds((1, 0), (2, 0), (3, 0))), 0)
     receive(machine, A, batch(0, [7] * 3))
     machine.step(TimerFired("ack"), 50)
-    assert machine._rounds is not None
-    assert not machine._rounds._run
+    order = machine._unit.order
+    assert isinstance(order, ArrivalOrder)
+    assert not order._rounds._run
 
 
 def test_a_boundary_of_rounds_that_are_not_run_again_still_holds() -> None:

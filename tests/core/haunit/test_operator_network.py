@@ -45,7 +45,6 @@ def counted(
     """What windows that a pass closes have counted."""
     low = np.array([first_id])
     produced = network.process([rows(times)], low, boundary_us, is_silent=is_silent)
-    assert produced is not None
     return [n for made in produced for piece in made.pieces for n in piece.batch[-1].to_pylist()]
 
 
@@ -74,20 +73,17 @@ def test_a_network_over_the_pages_of_a_cut_goes_on_where_the_cut_was() -> None:
     assert counted(again, 3, [7, 12], 12) == [4], "other tuples this time"
 
 
-def test_without_rows_and_without_a_later_boundary_there_is_nothing_to_act_on() -> None:
+def test_a_later_boundary_and_an_operator_that_wakes_are_news() -> None:
     network = OperatorNetwork(plan(), PageManager())
-    assert network.process([None], NOTHING_LOW, BEGINNING_US, is_silent=False) is None
-    assert network.process([rows([])], NOTHING_LOW, BEGINNING_US, is_silent=False) is None
-    (produced,) = network.process([None], NOTHING_LOW, 7, is_silent=False) or ()
+    assert not network.has_news(BEGINNING_US)
+    (produced,) = network.process([None], NOTHING_LOW, 7, is_silent=False)
     assert (produced.pieces, produced.boundary_us) == ((), 7)
-    assert network.process([None], NOTHING_LOW, 7, is_silent=False) is None
-
-
-def test_a_woken_network_runs_a_pass_without_rows() -> None:
-    network = OperatorNetwork(plan(), PageManager())
+    assert not network.has_news(7)
+    assert network.has_news(8)
     network.is_woken = True
-    assert network.process([None], NOTHING_LOW, BEGINNING_US, is_silent=False) is not None
-    assert not network.is_woken
+    assert network.has_news(7)
+    network.process([None], NOTHING_LOW, 7, is_silent=False)
+    assert not network.has_news(7)
 
 
 def test_a_silent_pass_changes_state_and_puts_nothing_out() -> None:

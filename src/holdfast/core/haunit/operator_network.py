@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
-from holdfast.core.operators.base import NOTHING, ArbitraryOperator, Output, has_rows
+from holdfast.core.operators.base import NOTHING, ArbitraryOperator, Output
 from holdfast.core.state.change_sample import ChangeSample
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class OperatorNetwork:
 
     def process(
         self, ports: Sequence[Rows | None], low: np.ndarray, boundary_us: int, *, is_silent: bool
-    ) -> list[Produced] | None:
-        """Run one pass.
+    ) -> list[Produced]:
+        """Run one pass; without rows, and without `has_news`, it would change nothing.
 
         Args:
             ports: Rows per port, None where there are none.
@@ -89,10 +89,8 @@ class OperatorNetwork:
             is_silent: Whether nothing is to be put out.
 
         Returns:
-            One entry per output of the plan, none if silent; None: there was nothing to act on.
+            One entry per output of the plan; none if silent.
         """
-        if not (any(has_rows(rows) for rows in ports) or self.has_news(boundary_us)):
-            return None
         self.is_woken = False
         self.boundary_us = max(self.boundary_us, boundary_us)
         arrived = [NOTHING if rows is None else Output((rows,), low) for rows in ports]
@@ -103,7 +101,7 @@ class OperatorNetwork:
             Produced(
                 spec,
                 _source_of(spec, arrived, results).pieces,
-                self._promised_by(spec.source, promised),
+                self._promised_by(spec, promised),
             )
             for spec in self._plan.outputs
         ]
@@ -150,17 +148,18 @@ class OperatorNetwork:
         for spec, operator in zip(self._plan.operators, self._operators, strict=True):
             promised.append(operator.promises_us(self._promised_to(spec, promised)))
         return [
-            Produced(spec, (), self._promised_by(spec.source, promised))
-            for spec in self._plan.outputs
+            Produced(spec, (), self._promised_by(spec, promised)) for spec in self._plan.outputs
         ]
 
     def _promised_to(self, spec: OperatorSpec, promised: list[int]) -> int:
         """The boundary that all inputs of an operator have passed."""
-        return min(self._promised_by(source, promised) for source in spec.inputs)
+        return min(
+            self.boundary_us if kind == "port" else promised[number] for kind, number in spec.inputs
+        )
 
-    def _promised_by(self, source: tuple[str, int], promised: list[int]) -> int:
-        """The boundary of a port, or of an operator's output."""
-        kind, number = source
+    def _promised_by(self, spec: OutputSpec, promised: list[int]) -> int:
+        """The boundary that what an output is made of has passed."""
+        kind, number = spec.source
         return self.boundary_us if kind == "port" else promised[number]
 
     # -- what it depends on -------------------------------------------------------------------

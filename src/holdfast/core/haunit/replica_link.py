@@ -7,15 +7,18 @@ Like all frames these name both incarnations, so that a former primary has no sa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit.events import SendPositions, SendSubscribe
+from holdfast.core.haunit.plan import Standby
 from holdfast.core.model.ids import NOBODY, Incarnation, NodeId
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.events import (
         DeltaAckReceived,
         PeerIncarnationLearned,
+        PositionsReceived,
         SubscribeReceived,
     )
     from holdfast.core.haunit.plan import NodePlan
@@ -61,14 +64,30 @@ class ReplicaLink:
         return False
 
     def subscribed(self) -> None:
-        """The secondary wants to be told."""
-        self._is_subscribed = True
+        """The secondary wants to be told; a passive one is told with its deltas."""
+        self._is_subscribed = self._plan.standby is Standby.ACTIVE
         self._told = ()
 
-    def tell(self, positions: tuple[tuple[int, int], ...], effects: list[Effect]) -> None:
-        """Tell the secondary the positions, if there is one and they are news to it."""
+    def tell(
+        self,
+        needed_from: dict[str, int],
+        of_outputs: Callable[[], tuple[tuple[int, int], ...]],
+        effects: list[Effect],
+    ) -> None:
+        """Tell the secondary how far this node is, if there is one and that is news to it.
+
+        Args:
+            needed_from: Per input stream the level-1 position; told where replicas diverge.
+            of_outputs: Per output stream what receivers have and need no more; else told.
+            effects: Receives the word.
+        """
         if not self._is_subscribed:
             return
+        positions = (
+            tuple((needed, needed) for needed in needed_from.values())
+            if self._plan.diverges
+            else of_outputs()
+        )
         self._untold += 1
         if positions == self._told and self._untold < _REPEATED_EVERY:
             return
@@ -89,6 +108,21 @@ class ReplicaLink:
         """Ask again when nothing has been heard for long."""
         if now_ms - self._heard_ms > self._plan.limits.resubscribe_ms:
             self.subscribe(now_ms, effects)
+
+    def is_told(self, got: PositionsReceived, now_ms: int, *, is_meant: bool) -> bool:
+        """Whether it is the primary that says what this secondary has to know.
+
+        Args:
+            got: The frame.
+            now_ms: The time.
+            is_meant: Whether this is a secondary, of the incarnation that the frame is for.
+        """
+        told = self._plan.inputs if self._plan.diverges else self._plan.output_streams()
+        is_whole = is_meant and len(got.positions) == len(told)
+        if is_whole and self.heard(got.sender, now_ms):
+            return True
+        self.refused_frames += 1
+        return False
 
     def heard(self, sender: Incarnation, now_ms: int) -> bool:
         """Whether it is the primary that speaks."""

@@ -202,11 +202,6 @@ class InputQueue:
         """All tuples before this id have been handed on."""
         return self.next_id - self.pending_tuples
 
-    def put_back(self, batch: TupleBatch) -> None:
-        """Return the rest of a taken batch to the head of the queue."""
-        self._batches.appendleft(batch)
-        self.pending_tuples += batch.count
-
     @property
     def has_work(self) -> bool:
         """Whether a note, tuples or a boundary wait that may be handed on now."""

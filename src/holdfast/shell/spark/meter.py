@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 from holdfast.core.haunit import events
 
 if TYPE_CHECKING:
-    from holdfast.core.haunit.node import Node, NodeStatistics
+    from holdfast.core.haunit.node import Node
+    from holdfast.core.haunit.node_figures import NodeStatistics
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.state.change_sample import ChangeSample

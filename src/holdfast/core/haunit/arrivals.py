@@ -1,0 +1,216 @@
+"""What has come on the input streams of a node, and no pass has taken yet. [HA §5]
+
+The queues stand here side by side, in the order of the plan. An input order takes from them; the
+HAInput fills them, and grants credit by what is left in them.
+
+A pass must not cost by the streams but by what came on them. So streams with something new are
+known (*fresh*), and the slowest boundary is looked for only when the last stream that stood at it
+has gone on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.ids import BEGINNING_US, NOBODY, Incarnation
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.plan import InputSpec
+    from holdfast.core.haunit.source_reading import SourceReading
+    from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.queues.input_queue import InputQueue
+
+_NEVER_MS = -(10**9)
+
+
+@dataclass(slots=True)
+class InputStream:
+    """One input stream: what it is, what waits, and what was told upstream.
+
+    Attributes:
+        spec: Its part of the plan.
+        number: Its position among the node's input streams.
+        queue: What has come and is not taken.
+        needed_from: Level-1 position that may be told upstream; never moves back.
+        producer: The newest incarnation of the node that sends it, as far as it is known.
+        is_served: Whether the producer has been heard of since this incarnation began.
+        heard_ms: When the producer was last heard of.
+        subscribed_ms: When it was last asked for the stream.
+        reading: Of a source: when it is read.
+        rebased_by: The producer that has rebased it, and been followed.
+        decided_before: What comes before this id recorded passes will take, and needs no room.
+    """
+
+    spec: InputSpec
+    number: int
+    queue: InputQueue
+    needed_from: int
+    producer: Incarnation | None = None
+    is_served: bool = False
+    heard_ms: int = 0
+    subscribed_ms: int = _NEVER_MS
+    reading: SourceReading | None = None
+    rebased_by: Incarnation = NOBODY
+    decided_before: int = 0
+
+    @property
+    def processed_before(self) -> int:
+        """The first id that no pass has taken."""
+        return self.queue.taken_before
+
+    def ask_at_once(self) -> None:
+        """However short a time ago it was asked, the next asking counts."""
+        self.subscribed_ms = _NEVER_MS
+
+
+class Arrivals:
+    """The input streams of a node, to be taken from. Volatile: all fields."""
+
+    def __init__(self, streams: Sequence[InputStream], pass_tuples: int) -> None:
+        """Nothing has come.
+
+        Args:
+            streams: All of them, in the order of the plan.
+            pass_tuples: Most tuples that a pass takes of one stream, but for a single batch.
+        """
+        self.streams = tuple(streams)
+        self._pass_tuples = pass_tuples
+        self._fresh: dict[int, InputStream] = {}  # by number
+        self.slowest_us = BEGINNING_US  # boundary of the slowest stream, as of the last pass
+        self._slowest_count = len(self.streams)  # how many streams stand there
+        self.held_tuples: Sequence[int] = (0,) * len(self.streams)
+        """Per stream what has been taken and waits in the input order, which keeps the count."""
+
+    # -- what is there ------------------------------------------------------------------------
+
+    def note(self, stream: InputStream) -> None:
+        """Something may have come on a stream, or been taken from it."""
+        if stream.queue.has_work:
+            self._fresh[stream.number] = stream
+        else:
+            self._fresh.pop(stream.number, None)
+
+    @property
+    def fresh(self) -> list[InputStream]:
+        """The streams with something that no pass has taken."""
+        return list(self._fresh.values())
+
+    @property
+    def has_fresh(self) -> bool:
+        """Whether there is any."""
+        return bool(self._fresh)
+
+    def has_received(self, before: tuple[int, ...]) -> bool:
+        """Whether all tuples before these ids, in the order of the plan, have come."""
+        return all(s.queue.next_id >= b for s, b in zip(self.streams, before, strict=True))
+
+    @property
+    def processed_before(self) -> tuple[int, ...]:
+        """Per stream, in the order of the plan, the first id that no pass has taken."""
+        return tuple(stream.processed_before for stream in self.streams)
+
+    @property
+    def are_ended(self) -> bool:
+        """Whether all streams have ended and all was taken."""
+        return all(stream.queue.is_ended for stream in self.streams)
+
+    def is_slowest(self, stream: InputStream) -> bool:
+        """Whether none is behind it."""
+        return stream.queue.taken_boundary_us <= self.slowest_us
+
+    # -- what is taken ------------------------------------------------------------------------
+
+    def take_first(self) -> list[TupleBatch]:
+        """Some of what has come on the first stream, which is the only one."""
+        stream = self.streams[0]
+        taken = stream.queue.take(self._pass_tuples)
+        self.slowest_us = stream.queue.taken_boundary_us
+        self.note(stream)
+        return taken
+
+    def take_some(self) -> list[list[TupleBatch]]:
+        """Per stream some of what has come."""
+        taken = [stream.queue.take(self._pass_tuples) for stream in self.streams]
+        self._note_all()
+        return taken
+
+    def take_recorded(self, before: tuple[int, ...]) -> list[list[TupleBatch]]:
+        """Per stream all before an id that has been received; no boundary goes with the last."""
+        taken = [s.queue.take_before(b) for s, b in zip(self.streams, before, strict=True)]
+        self._note_all()
+        return taken
+
+    def take_fresh(self) -> list[tuple[int, list[TupleBatch]]]:
+        """Numbers of streams with some of what has come on them; finds the slowest boundary."""
+        taken: list[tuple[int, list[TupleBatch]]] = []
+        for stream in self.fresh:
+            was_slowest = self.is_slowest(stream)
+            taken.append((stream.number, stream.queue.take(self._pass_tuples)))
+            if was_slowest and not self.is_slowest(stream):
+                self._slowest_count -= 1
+            self.note(stream)
+        if self._slowest_count == 0:
+            self.slowest_us = self._slowest_boundary_us()
+            self._slowest_count = sum(map(self.is_slowest, self.streams))
+        return taken
+
+    def _note_all(self) -> None:
+        for stream in self.streams:
+            self.note(stream)
+        self.slowest_us = self._slowest_boundary_us()
+
+    def _slowest_boundary_us(self) -> int:
+        return min(stream.queue.taken_boundary_us for stream in self.streams)
+
+    # -- limits -----------------------------------------------------------------------------
+
+    def stop_at(self, before: tuple[int, ...]) -> None:
+        """Nothing from these ids on, in the order of the plan, is taken until `go_on`."""
+        for stream, tuple_id in zip(self.streams, before, strict=True):
+            stream.queue.stop_at(tuple_id)
+            self.note(stream)
+
+    def go_on(self) -> None:
+        """Take what comes, wherever it stands."""
+        for stream in self.streams:
+            stream.queue.go_on()
+            self.note(stream)
+
+    # -- room -------------------------------------------------------------------------------
+
+    def make_room(self, decided_before: tuple[int, ...]) -> None:
+        """Recorded passes will take what comes before these ids, in the order of the plan."""
+        for stream, before in zip(self.streams, decided_before, strict=True):
+            stream.decided_before = before
+
+    def held_of(self, stream: InputStream) -> int:
+        """Tuples of a stream in the input order that use up its credit.
+
+        Those of the slowest streams do not, or the node could wait for ever: 1. A window closes
+        with more results than the input may hold. 2. They share one time, so that none is released
+        before the boundary behind the last. 3. The last is never sent for want of credit.
+
+        Nor do those of a stream that is ahead of one which an operator holds back: 1. A source
+        feeds a sort, and the node directly. 2. The sort lets go of nothing until so many more have
+        come. 3. The source sends no more, as the node has no room for what it gets directly. What
+        the node holds then is bounded by what the operator holds back.
+        """
+        held = self.held_tuples[stream.number]
+        if not held or self.is_slowest(stream):
+            return 0
+        waits_for = stream.spec.waits_for
+        if any(s.spec.stream in waits_for and self.is_slowest(s) for s in self.streams):
+            return 0
+        return held
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when a queue, or what is known of all of them, is wrong."""
+        for stream in self.streams:
+            stream.queue.check_invariants()
+            if stream.queue.has_work != (stream.number in self._fresh):
+                raise InvariantViolation(f"{stream.spec.stream}: what is fresh was not noted")
+            if stream.queue.taken_boundary_us < self.slowest_us:
+                raise InvariantViolation(f"{stream.spec.stream} is behind the slowest boundary")

@@ -1,0 +1,118 @@
+"""Restart points with a copy of the state in a store. [SGuard §3, §4.4]
+
+A point is noted only when its checkpoint is durable, every `interval_ms`; that holds the state and
+the outputs still needed, so that it waits for no receiver (chkpt_mngr.py). No checkpoint is taken
+while the one before is being written. Who `asks_first` prepares only when its turn has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from holdfast.core.errors import LocalProtocolError
+from holdfast.core.haunit.chkpt_mngr import ChkptMngr
+from holdfast.core.haunit.durability.base import Durability
+from holdfast.core.haunit.events import (
+    AskToWrite,
+    CheckpointFailed,
+    CheckpointWritten,
+    LeaveWriters,
+    PagesCopied,
+    WriteAdmitted,
+)
+from holdfast.core.machine import Effect, SetTimer, Stimulus
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.beginning import Beginning
+    from holdfast.core.haunit.ha_unit import HAUnit
+    from holdfast.core.haunit.restoration import RestoredState
+
+
+class Checkpointed(Durability):
+    """See the module. Volatile: all fields."""
+
+    REPLAYS = False
+
+    def __init__(self, unit: HAUnit, begins: Beginning, restored: RestoredState | None) -> None:
+        """Build on the checkpoint that the unit was restored from, if it was.
+
+        Raises:
+            LocalProtocolError: The plan has no checkpoints.
+        """
+        super().__init__(unit, begins, restored)
+        plan = unit.plan
+        if plan.checkpoints is None:
+            raise LocalProtocolError(f"{plan.node} takes no checkpoints by its plan")
+        self._checkpoints = plan.checkpoints
+        self._chkpt_mngr = ChkptMngr(
+            plan, plan.checkpoints, begins.incarnation, unit.network.pages, restored
+        )
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Set the timer of checkpoints."""
+        effects.append(SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms))
+
+    def acknowledging(self, now_ms: int, effects: list[Effect], *, is_due: bool) -> None:
+        """Nothing is noted; a checkpoint whose pages were needed for the job is given up."""
+        del is_due
+        self._chkpt_mngr.give_up_if_cancelled(now_ms, effects)
+
+    def on_checkpoint_timer(self, now_ms: int, effects: list[Effect]) -> None:
+        """Take a checkpoint, unless the last one is still being written."""
+        effects.append(SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms))
+        if not self.may_note() or self._chkpt_mngr.is_writing:
+            return
+        if self._checkpoints.asks_first:
+            effects.append(AskToWrite())  # Each time anew: the word or its answer may be lost.
+        else:
+            self._prepare(now_ms, effects)
+
+    def _prepare(self, now_ms: int, effects: list[Effect]) -> None:
+        cut = self.cut(is_state_kept=True)
+        self._chkpt_mngr.prepare(cut, self.unit.outputs, now_ms, effects)
+
+    def on_write_admitted(self, _: WriteAdmitted, now_ms: int, effects: list[Effect]) -> None:
+        """The turn has come: the checkpoint is of the state now. [SGuard §5]"""
+        if self._chkpt_mngr.is_writing:
+            return  # Said again.
+        if self.may_note():
+            self._prepare(now_ms, effects)
+        else:
+            effects.append(LeaveWriters())
+
+    def on_pages_copied(self, copied: PagesCopied, now_ms: int, effects: list[Effect]) -> None:
+        """The unit may write to these again."""
+        del now_ms, effects
+        self._chkpt_mngr.pages_copied(copied)
+
+    def on_checkpoint_written(
+        self, written: CheckpointWritten, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """All of it is durable: note the point that leads to it."""
+        point = self._chkpt_mngr.written(written.stored, now_ms, effects)
+        if point is not None:
+            self.points.note(point)
+            self.ask_to_store(now_ms, effects)
+
+    def on_checkpoint_failed(
+        self, failed: CheckpointFailed, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """The store did not take it: the next one may come, though nothing new has."""
+        self._chkpt_mngr.failed(failed, now_ms, effects)
+        self.note_again()
+
+    def retained(self, effects: list[Effect]) -> None:
+        """Have the files deleted that no retained point needs."""
+        self._chkpt_mngr.collect(self.points.retained, self.points.on_their_way(), effects)
+
+    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
+        **Durability.HANDLERS,
+        WriteAdmitted: on_write_admitted,
+        PagesCopied: on_pages_copied,
+        CheckpointWritten: on_checkpoint_written,
+        CheckpointFailed: on_checkpoint_failed,
+    }
+    TIMERS: ClassVar[Mapping[str, Callable[[Any, int, list[Effect]], None]]] = {
+        "checkpoint": on_checkpoint_timer
+    }

@@ -1,0 +1,66 @@
+"""Restart points as `Replayed` has them, and a copy of the state at a secondary. [HA §4.1]
+
+The secondary is sent what has changed every `delta_interval_ms`, and takes over with what it has.
+Should both replicas be lost, a replacement replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from holdfast.core.haunit.delta_sender import DeltaSender
+from holdfast.core.haunit.durability.replayed import Replayed
+from holdfast.core.machine import Effect, SetTimer
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.beginning import Beginning
+    from holdfast.core.haunit.events import DeltaAckReceived
+    from holdfast.core.haunit.ha_unit import HAUnit
+    from holdfast.core.haunit.restoration import RestoredState
+    from holdfast.core.model.ids import Incarnation
+
+
+class Mirrored(Replayed):
+    """See the module. Volatile: all fields."""
+
+    def __init__(self, unit: HAUnit, begins: Beginning, restored: RestoredState | None) -> None:
+        """Nobody to send to yet."""
+        super().__init__(unit, begins, restored)
+        self._deltas = DeltaSender(unit.plan, unit.network.pages)
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Set the timer of deltas."""
+        effects.append(SetTimer("delta", now_ms + self.unit.plan.delta_interval_ms))
+
+    def on_delta_timer(self, now_ms: int, effects: list[Effect]) -> None:
+        """Send what has changed, and set the timer again."""
+        effects.append(SetTimer("delta", now_ms + self.unit.plan.delta_interval_ms))
+        self._send_delta(now_ms, effects)
+
+    def _send_delta(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to send what has changed, unless the last delta is still on its way."""
+        if self.unit.may_cut and self._deltas.is_wanted(now_ms):
+            cut = self.unit.cut(self.points.next_sequence(), is_state_kept=True)
+            self._deltas.prepare(cut, self.unit.outputs, now_ms, effects)
+
+    def secondary_subscribed(
+        self, secondary: Incarnation, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """Send it everything."""
+        self._deltas.begin(secondary)
+        self._send_delta(now_ms, effects)
+
+    def secondary_replaced(self) -> None:
+        """Wait until the next one subscribes."""
+        self._deltas.stop()
+
+    def delta_acknowledged(self, got: DeltaAckReceived, now_ms: int, effects: list[Effect]) -> None:
+        """Send on, or take the pages for clean."""
+        self._deltas.acknowledged(
+            got.sequence, got.pages, is_applied=got.is_applied, now_ms=now_ms, effects=effects
+        )
+
+    TIMERS: ClassVar[Mapping[str, Callable[[Any, int, list[Effect]], None]]] = {
+        "delta": on_delta_timer
+    }

@@ -1,0 +1,223 @@
+"""One HA unit: inputs, their order, operators, outputs; and how a pass runs. [SGuard §3]
+
+Theory of operation. A unit works in *passes*. Between passes frames and reads fill its queues.
+
+1. The input order takes what may be processed: rows, the oldest ids among them, a boundary.
+2. The operator network runs on that.
+3. The outputs number what it gives, and send or write it.
+
+Precise recovery rests on three facts. The order of processing is a function of the tuples, or of a
+log of passes (input_order.py). Operators are functions of the ordered input, however it is cut into
+passes (operator_network.py). Ids are consecutive. So a unit that starts at a restart point and
+processes the same tuples again gives its outputs the ids they had before, and whoever has them
+drops them by id.
+
+The network can be replaced by another one over other pages (`network` is a plain field); inputs and
+outputs live on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdfast.core.haunit.ha_input import HAInput
+from holdfast.core.haunit.ha_output import HAOutput
+from holdfast.core.haunit.input_order import Taken, input_order
+from holdfast.core.haunit.operator_network import OperatorNetwork
+from holdfast.core.haunit.silent_replay import SilentReplay
+from holdfast.core.machine import SetTimer
+from holdfast.core.model.ids import END_US, NO_ID
+from holdfast.core.recovery.guarantee import StreamRebased
+from holdfast.core.recovery.restart_point import RestartPoint
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.beginning import Beginning
+    from holdfast.core.haunit.events import Proceed
+    from holdfast.core.haunit.operator_network import Produced
+    from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.haunit.rounds import Round
+    from holdfast.core.machine import Effect
+
+
+class HAUnit:
+    """The unit of one incarnation of a node. Volatile: all fields."""
+
+    def __init__(self, plan: NodePlan, begins: Beginning, now_ms: int) -> None:
+        """Bring it up where it begins."""
+        self.plan = plan
+        self.network = OperatorNetwork(plan, begins.pages)
+        self.inputs = HAInput(
+            plan,
+            begins.incarnation,
+            begins.point,
+            now_ms,
+            is_secondary=begins.is_secondary,
+            is_at_cut=begins.is_at_cut,
+            lost_from=begins.lost_from,
+        )
+        arrivals, is_arbitrary = self.inputs.arrivals, self.network.is_arbitrary
+        self.order = input_order(plan, arrivals, begins, is_arbitrary=is_arbitrary)
+        self.outputs = HAOutput(
+            plan,
+            begins.incarnation,
+            begins.point,
+            begins.sink_next_ids,
+            begins.outputs,
+            is_secondary=begins.is_secondary,
+            is_rebased=begins.is_rebased,
+            has_own_time=self.network.has_own_time,
+        )
+        self.replay = SilentReplay(begins.silent_to, self.order)
+        self.passes = 0  # that have changed something
+        self.input_tuples = 0  # processed, those in silence included
+
+    # -- passes -----------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is a pass to run now. Cost: O(outputs) when there is input."""
+        return self.order.has_pass(self.network) and self.outputs.has_room()
+
+    def run_pass(self, proceed: Proceed, effects: list[Effect]) -> bool:
+        """Run the next pass; whether there was something to do."""
+        taken = self.order.take(proceed, self.network)
+        if taken is None:
+            return False
+        decided = taken.decided
+        if decided is not None:
+            self.network.decide(decided.clock_us, decided.seed)
+            self.outputs.begin_round(decided, effects)
+        self._process(taken, effects)
+        if decided is not None:
+            self.outputs.end_round(decided.processed_before, effects)
+        self.end_silence_if_due(effects)
+        return True
+
+    def _process(self, taken: Taken, effects: list[Effect]) -> None:
+        """Run the operators on what was taken, and put out what they give."""
+        if not taken.tuples and not self.network.has_news(taken.boundary_us):
+            return
+        self.passes += 1
+        self.input_tuples += taken.tuples
+        is_silent = self.replay.is_silent
+        if is_silent:
+            self.replay.tuples += taken.tuples
+        produced = self.network.process(
+            taken.ports, taken.low, taken.boundary_us, is_silent=is_silent
+        )
+        for spec, pieces, before_us in produced:
+            self.outputs.put_out(spec, pieces, before_us, effects)
+        self._promise(produced)
+
+    def promise(self) -> None:
+        """Tell the outputs what the operators promise now, without a pass."""
+        self._promise(self.network.promises())
+
+    def _promise(self, produced: list[Produced]) -> None:
+        for spec, _, before_us in produced:
+            self.outputs.promise(spec, before_us)
+
+    def end_silence_if_due(self, effects: list[Effect]) -> None:
+        """End the silent replay once everything before its cut has been processed."""
+        if not self.replay.has_come(self.network):
+            return
+        cut = self.replay.cut
+        rest = self.order.rest_of(cut)
+        if rest is not None:
+            self._process(rest, effects)
+        self.network.resume(cut.boundary_us)
+        self.inputs.has_before(cut.boundary_us)
+        self.promise()
+        self.replay.end(effects)
+
+    def ask_to_wake(self, now_ms: int, effects: list[Effect]) -> None:
+        """Set the timer for the first operator that wants a pass without input."""
+        wake_us, clock_us = self.network.wake_us(), self.order.clock_us
+        if wake_us is not None and clock_us is not None:
+            wait_us = max(0, wake_us - clock_us)
+            effects.append(SetTimer("wake", now_ms - (-wait_us // 1000)))
+
+    # -- rebasing -----------------------------------------------------------------------------
+
+    def follow_rebased(self, effects: list[Effect]) -> None:
+        """A producer cannot say again what came before: take what comes instead.
+
+        A node that has put out, before it failed, more than it has since cannot go on with the ids
+        from then: its output is rebased too.
+
+        Raises:
+            StreamRebased: It has put out some of that again, and not all.
+        """
+        if not self.replay.is_silent and not self.outputs.is_behind:
+            return
+        skipped = self.order.skip_recorded()
+        if self.outputs.tuples and skipped is None:  # Recorded passes gave the same ids.
+            raise StreamRebased("a producer's stream is another one, and the output not at its end")
+        self.outputs.rebase()
+        if skipped is not None and self.plan.loses_input:
+            self._run_without_input(skipped)
+        if self.replay.is_silent:
+            self.replay.end(effects)
+
+    def _run_without_input(self, skipped: tuple[Round, ...]) -> None:
+        """Close what the clock of these passes closed: it has been put out, and must not be again.
+
+        Only for input that does not come again: what comes under other ids might be lost by it. The
+        boundary that these passes have acted on is promised, as there may be no later one: the end.
+        What is older, and another stream brings again, has been put out.
+        """
+        ports = [None] * self.plan.port_count
+        low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
+        for decided in skipped:
+            self.network.decide(decided.clock_us, decided.seed)
+            self.network.process(ports, low, decided.boundary_us, is_silent=True)
+            self.passes += 1
+        self.promise()
+
+    # -- cuts -------------------------------------------------------------------------------
+
+    @property
+    def may_cut(self) -> bool:
+        """Whether a replacement could start from the present cut: there is nothing to replay, and
+        it is known how to number. Cost: O(streams)."""
+        return not self.replay.is_silent and self.outputs.are_placed
+
+    def cut(self, sequence: int, *, is_state_kept: bool = False) -> RestartPoint:
+        """The present cut as a restart point.
+
+        Args:
+            sequence: The point's number.
+            is_state_kept: Whether a copy of the state goes with it: then operators need no tuple
+                again.
+        """
+        low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
+        if not is_state_kept:
+            low = self.network.oldest_needed()
+        return RestartPoint(
+            sequence,
+            self.order.needed_from(low, is_state_kept=is_state_kept),
+            {s.spec.stream: s.processed_before for s in self.inputs.all()},
+            self.network.boundary_us,
+            self.outputs.next_ids,
+            rebased=self.inputs.rebased,
+        )
+
+    def has_passed(self, point: RestartPoint) -> bool:
+        """Whether the present cut is at or behind that of a point of another replica."""
+        return self.order.has_passed(point, self.network)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all input has ended, and all of it has been acted on, and put out."""
+        is_at_end = self.network.boundary_us == END_US and not self.replay.is_silent
+        return is_at_end and self.inputs.arrivals.are_ended
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when a part, or what one knows of another, makes no sense."""
+        self.inputs.check_invariants()
+        self.network.check_invariants()
+        self.outputs.check_invariants()
+        self.order.check_invariants(self.network)
+        self.replay.check_invariants()

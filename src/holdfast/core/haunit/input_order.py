@@ -1,0 +1,502 @@
+"""In which order a node takes its input, and how much a pass takes. [HA §3.2, §6; DPC "SUnion"]
+
+Theory of operation. The order of processing must not depend on the network, or it must be written
+down. Three orders do that:
+
+- `IdOrder`, of one stream: its ids are the order. A pass takes what has come.
+- `TimeOrder`, of several: SUnion sorts them by (time, stream, id). A pass takes what is older than
+  the slowest stream's boundary. So the order is a function of the tuples alone.
+- `ArrivalOrder`: as it comes, stream after stream. Each pass is decided on first, and may be
+  logged; whoever repeats a logged pass takes what it took (rounds.py).
+
+A pass can be kept from going beyond a *stop*: a cut. That lies at ids where ids are the order, at a
+time where time is, and between passes where these are logged.
+
+Invariant: no order takes a tuple twice, or passes one over.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.haunit.events import ReadRounds, TrimRounds
+from holdfast.core.haunit.rounds import Rounds, RoundStart
+from holdfast.core.machine import SetTimer
+from holdfast.core.model.ids import END_US, NO_ID
+from holdfast.core.operators.base import Rows
+from holdfast.core.replication.sunion import SUnion
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.arrivals import Arrivals
+    from holdfast.core.haunit.beginning import Beginning
+    from holdfast.core.haunit.events import Proceed
+    from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.haunit.rounds import Round
+    from holdfast.core.machine import Effect
+    from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.recovery.restart_point import RestartPoint
+
+_FOLLOW_MS = 5
+"""How often a secondary looks for passes that the primary has logged."""
+_SIZES = 8
+"""Powers of two between the sizes of passes that are usual in one node, at most."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What a pass takes.
+
+    Attributes:
+        ports: Rows per port of the node, None where there are none.
+        low: int64 per input stream, the oldest id among the rows, NO_ID if there is none.
+        boundary_us: After these rows nothing older follows on any stream.
+        tuples: How many rows.
+        decided: What the pass depends on beside its input, where that has to be decided.
+    """
+
+    ports: list[Rows | None]
+    low: np.ndarray
+    boundary_us: int
+    tuples: int = 0
+    decided: Round | None = None
+
+
+class Progress(Protocol):
+    """How far the operators are: an `OperatorNetwork`."""
+
+    boundary_us: int
+    is_woken: bool
+
+    def has_news(self, boundary_us: int) -> bool:
+        """Whether a pass without rows would change anything."""
+        ...
+
+
+class InputOrder(abc.ABC):
+    """What all orders do. Volatile: all fields."""
+
+    def __init__(self, plan: NodePlan, arrivals: Arrivals) -> None:
+        """Take from these streams."""
+        self._plan = plan
+        self._arrivals = arrivals
+        self.stop: RestartPoint | None = None
+        """The cut that passes do not go beyond; None: there is none, or logged passes lead."""
+
+    # -- passes -----------------------------------------------------------------------------
+
+    def has_pass(self, progress: Progress) -> bool:
+        """Whether there is something to take, or a boundary to act on. Cost: O(1)."""
+        arrivals = self._arrivals
+        if arrivals.has_fresh:
+            return True
+        # A recorded pass acts on the boundary of then; tuples that are sent again may bring a later
+        # one with them, and be the last.
+        return self.stop is None and arrivals.slowest_us > progress.boundary_us
+
+    @abc.abstractmethod
+    def take(self, proceed: Proceed, progress: Progress) -> Taken | None:
+        """Take the input of the next pass; None: there is nothing to do yet.
+
+        Args:
+            proceed: The clock and the chance of now, should they be asked for.
+            progress: How far the operators are.
+        """
+
+    # -- cuts -------------------------------------------------------------------------------
+
+    def stop_at(self, cut: RestartPoint) -> None:
+        """Do not go beyond a cut until `go_on`."""
+        self.stop = cut
+
+    def go_on(self) -> None:
+        """Go as far as there is input."""
+        self.stop = None
+
+    def _within_stop(self, boundary_us: int) -> int:
+        """A boundary, or that of the stop if it is earlier."""
+        return boundary_us if self.stop is None else min(boundary_us, self.stop.boundary_us)
+
+    def check_invariants(self, progress: Progress) -> None:
+        """Raise `InvariantViolation` when something beyond the stop has been acted on."""
+        if self.stop is not None and progress.boundary_us > self.stop.boundary_us:
+            raise InvariantViolation(f"{progress.boundary_us} is acted on, beyond {self.stop}")
+
+    @abc.abstractmethod
+    def has_reached(self, cut: RestartPoint, progress: Progress) -> bool:
+        """Whether all that comes before a cut has been processed, but for its boundary."""
+
+    def rest_of(self, cut: RestartPoint) -> Taken | None:
+        """What is left to act on before a cut that has been reached: its boundary alone."""
+        return Taken([None] * self._plan.port_count, self._no_ids(), cut.boundary_us)
+
+    def has_passed(self, point: RestartPoint, progress: Progress) -> bool:
+        """Whether what has been processed lies at or behind the cut of another replica."""
+        return progress.boundary_us >= point.boundary_us and all(
+            stream.processed_before >= point.processed_before.get(stream.spec.stream, 0)
+            for stream in self._arrivals.streams
+        )
+
+    def needed_from(self, low: np.ndarray, *, is_state_kept: bool) -> dict[str, int]:
+        """What a restart point at the present cut needs, per stream the oldest id.
+
+        Args:
+            low: Per input stream the oldest tuple that the operators' state goes back to. int64.
+            is_state_kept: Whether a copy of the state goes with the point.
+        """
+        del is_state_kept
+        return {
+            s.spec.stream: max(min(int(low[s.number]), s.processed_before), s.needed_from)
+            for s in self._arrivals.streams
+        }
+
+    @property
+    def held_tuples(self) -> int:
+        """Tuples that have been taken from their streams and wait here."""
+        return 0
+
+    # -- passes that are logged: most orders have none, and do nothing about them -----------
+
+    @property
+    def clock_us(self) -> int | None:
+        """The processing time of the last pass; None: passes have none."""
+        return None
+
+    def skip_recorded(self) -> tuple[Round, ...] | None:
+        """Forget the passes that are recorded and not run; what they were; None: none ever are."""
+        return None
+
+    def follow(self, effects: list[Effect]) -> None:  # noqa: B027
+        """Look for what the primary has logged, if this is a secondary."""
+
+    def recorded(self, rounds: tuple[Round, ...], now_ms: int, effects: list[Effect]) -> None:  # noqa: B027
+        """The answer to that."""
+
+    def promote(self, rounds: tuple[Round, ...]) -> None:  # noqa: B027
+        """From now on this is the primary's, which goes on behind these passes of the log."""
+
+    def may_follow(self, logged_before: int | None) -> bool:
+        """Whether a secondary can take over where the log of passes ends; None: there is none."""
+        del logged_before
+        return True
+
+    def forget(self, low: np.ndarray) -> None:  # noqa: B027
+        """Forget the passes that nothing goes back to; args as in `needed_from`."""
+
+    def trim(self, oldest: RestartPoint, effects: list[Effect]) -> None:  # noqa: B027
+        """No replacement will begin before this point."""
+
+    def _no_ids(self) -> np.ndarray:
+        return np.full(len(self._plan.inputs), NO_ID, dtype=np.int64)
+
+
+class IdOrder(InputOrder):
+    """The order of one stream's ids."""
+
+    def take(self, proceed: Proceed, progress: Progress) -> Taken:
+        """Some of what has come."""
+        del proceed, progress
+        batches = self._arrivals.take_first()
+        boundary_us = self._within_stop(self._arrivals.slowest_us)
+        taken = Taken([None] * self._plan.port_count, self._no_ids(), boundary_us)
+        if batches:
+            taken.low[0] = batches[0].first_id
+            taken.ports[0] = rows = _rows(batches)
+            taken.tuples = len(rows.time_us)
+        return taken
+
+    def stop_at(self, cut: RestartPoint) -> None:
+        """Do not go beyond the cut's ids."""
+        super().stop_at(cut)
+        self._arrivals.stop_at(self._ids_of(cut))
+
+    def go_on(self) -> None:
+        """See `InputOrder`."""
+        super().go_on()
+        self._arrivals.go_on()
+
+    def has_reached(self, cut: RestartPoint, progress: Progress) -> bool:
+        """Whether its ids have been processed."""
+        del progress
+        done = self._arrivals.processed_before
+        return all(p >= b for p, b in zip(done, self._ids_of(cut), strict=True))
+
+    def _ids_of(self, cut: RestartPoint) -> tuple[int, ...]:
+        streams = self._arrivals.streams
+        return tuple(cut.processed_before.get(s.spec.stream, 0) for s in streams)
+
+    def check_invariants(self, progress: Progress) -> None:
+        """See `InputOrder`."""
+        super().check_invariants(progress)
+        if self.stop is None:
+            return
+        done, stop = self._arrivals.processed_before, self._ids_of(self.stop)
+        if any(p > b for p, b in zip(done, stop, strict=True)):
+            raise InvariantViolation(f"{done} are processed, beyond {self.stop}")
+
+
+class TimeOrder(InputOrder):
+    """The order of (time, stream, id), by SUnion."""
+
+    def __init__(self, plan: NodePlan, arrivals: Arrivals, at: RestartPoint | None) -> None:
+        """Merge the streams; go on at the cut of `at`, if the state is that of it."""
+        super().__init__(plan, arrivals)
+        self._sunion = SUnion([spec.port for spec in plan.inputs], plan.port_count)
+        if at is not None:
+            processed = [at.processed_before[spec.stream] for spec in plan.inputs]
+            self._sunion.resume(at.boundary_us, processed)
+        arrivals.held_tuples = self._sunion.held_tuples
+
+    def take(self, proceed: Proceed, progress: Progress) -> Taken | None:
+        """What all streams have passed the time of; None: it has been taken before."""
+        del proceed
+        for number, batches in self._arrivals.take_fresh():
+            for batch in batches:
+                self._sunion.add(number, batch)
+        boundary_us = self._within_stop(self._arrivals.slowest_us)
+        if boundary_us <= progress.boundary_us and boundary_us != END_US:
+            return None
+        release = self._sunion.release(boundary_us)
+        ports = [
+            None
+            if port is None
+            else Rows(_without_time(port.batch), port.time_us, port.order, port.created_us)
+            for port in release.ports
+        ]
+        return Taken(ports, release.low, boundary_us, release.tuples)
+
+    def has_reached(self, cut: RestartPoint, progress: Progress) -> bool:
+        """Whether that time has been acted on."""
+        return progress.boundary_us >= cut.boundary_us
+
+    def has_passed(self, point: RestartPoint, progress: Progress) -> bool:
+        """The same: what has come beyond it is held, or comes again."""
+        return progress.boundary_us >= point.boundary_us
+
+    def needed_from(self, low: np.ndarray, *, is_state_kept: bool) -> dict[str, int]:
+        """See `InputOrder`; what is held has not been processed."""
+        held = np.minimum(low, self._sunion.oldest_held())
+        return super().needed_from(held, is_state_kept=is_state_kept)
+
+    @property
+    def held_tuples(self) -> int:
+        """Tuples in SUnion."""
+        return sum(self._sunion.held_tuples)
+
+
+class _Passes(enum.Enum):
+    """Who decides on passes."""
+
+    DECIDED_HERE = "decided here"
+    DECIDED_BY_THE_PRIMARY = "decided by the primary"
+
+
+class ArrivalOrder(InputOrder):
+    """As it comes; passes are decided on, and repeated from their log."""
+
+    def __init__(self, plan: NodePlan, arrivals: Arrivals, begins: Beginning) -> None:
+        """Go on with the pass that the restart point begins with."""
+        super().__init__(plan, arrivals)
+        is_rerun = plan.keeps_rounds and begins.is_replayed
+        self._rounds = Rounds(
+            _start_of(plan, begins.point),
+            begins.rounds,
+            replayed_from=_start_of(plan, begins.point.oldest()) if is_rerun else None,
+        )
+        is_led = begins.is_secondary and not plan.diverges
+        self._passes = _Passes.DECIDED_BY_THE_PRIMARY if is_led else _Passes.DECIDED_HERE
+        self._make_room()
+
+    # -- passes -----------------------------------------------------------------------------
+
+    def has_pass(self, progress: Progress) -> bool:
+        """Whether a recorded pass has its input, or none is recorded and there is something."""
+        if self._rounds.recorded is not None:
+            return self._arrivals.has_received(self._rounds.recorded.processed_before)
+        if self._passes is _Passes.DECIDED_BY_THE_PRIMARY:
+            return False
+        return progress.is_woken or super().has_pass(progress)
+
+    def take(self, proceed: Proceed, progress: Progress) -> Taken | None:
+        """The input of the next recorded pass, or some of what has come; None: nothing has."""
+        arrivals = self._arrivals
+        decided = self._rounds.recorded
+        if decided is not None:
+            batches = arrivals.take_recorded(decided.processed_before)
+        else:
+            before = arrivals.processed_before
+            batches = arrivals.take_some()
+            after, boundary_us = arrivals.processed_before, arrivals.slowest_us
+            if after == before and not progress.has_news(boundary_us):
+                return None
+            boundary_us = max(boundary_us, progress.boundary_us)
+            decided = self._rounds.decide(proceed.clock_us, proceed.seed, boundary_us, after)
+        self._rounds.begun(decided)
+        low = np.array([b[0].first_id if b else NO_ID for b in batches], dtype=np.int64)
+        ports = self._ports_of(batches)
+        tuples = sum(len(rows.time_us) for rows in ports if rows is not None)
+        return Taken(ports, low, decided.boundary_us, tuples, decided)
+
+    def _ports_of(self, taken: list[list[TupleBatch]]) -> list[Rows | None]:
+        """Batches per input stream as rows per port, stream after stream."""
+        ports: list[Rows | None] = [None] * self._plan.port_count
+        position = 0
+        for spec, batches in zip(self._plan.inputs, taken, strict=True):
+            if not batches:
+                continue
+            rows = _rows(batches)
+            rows.order = rows.order + position
+            rows.batch_starts = None
+            position += len(rows.time_us)
+            before = ports[spec.port]
+            ports[spec.port] = rows if before is None else _one_after_the_other(before, rows)
+        return ports
+
+    # -- cuts -------------------------------------------------------------------------------
+
+    def stop_at(self, cut: RestartPoint) -> None:
+        """Nothing: the passes before the cut are in the log, or none are run again."""
+
+    def has_reached(self, cut: RestartPoint, progress: Progress) -> bool:
+        """Whether the passes before the cut have been run."""
+        del progress
+        return self._rounds.next_number >= cut.next_ids.get(self._plan.round_stream, 0)
+
+    def rest_of(self, cut: RestartPoint) -> None:
+        """None: a pass that brought but a boundary is not needed again, and is not run again."""
+        del cut
+
+    def needed_from(self, low: np.ndarray, *, is_state_kept: bool) -> dict[str, int]:
+        """See `InputOrder`; where passes are logged, whole ones are run again."""
+        if not self._plan.keeps_rounds:
+            return super().needed_from(low, is_state_kept=is_state_kept)
+        begins = RoundStart(self._rounds.next_number, self._rounds.starts)
+        if not is_state_kept:
+            begins = self._rounds.needed_from(low)
+        needed: dict[str, int] = {
+            spec.stream: start for spec, start in zip(self._plan.inputs, begins.starts, strict=True)
+        }
+        needed[self._plan.round_stream] = begins.number
+        return needed
+
+    # -- passes that are logged ---------------------------------------------------------------
+
+    @property
+    def clock_us(self) -> int:
+        """The processing time of the last pass."""
+        return self._rounds.clock_us
+
+    def skip_recorded(self) -> tuple[Round, ...]:
+        """See `InputOrder`."""
+        skipped = self._rounds.skip_recorded()
+        self._make_room()
+        return skipped
+
+    def follow(self, effects: list[Effect]) -> None:
+        """A secondary runs what the primary has logged."""
+        if self._passes is _Passes.DECIDED_BY_THE_PRIMARY and self._plan.keeps_rounds:
+            effects.append(ReadRounds(self._rounds.known_before))
+
+    def recorded(self, rounds: tuple[Round, ...], now_ms: int, effects: list[Effect]) -> None:
+        """Run these, and look again in a moment; nothing once this decides itself."""
+        if self._passes is _Passes.DECIDED_BY_THE_PRIMARY:
+            self._add(rounds)
+            effects.append(SetTimer("rounds", now_ms + _FOLLOW_MS))
+
+    def promote(self, rounds: tuple[Round, ...]) -> None:
+        """Run what the log holds, and decide from there on."""
+        self._passes = _Passes.DECIDED_HERE
+        self._add(rounds)
+
+    def may_follow(self, logged_before: int | None) -> bool:
+        """Not if the log has lost, with its machine, a pass that this secondary has run."""
+        return logged_before is None or self._rounds.next_number <= logged_before
+
+    def forget(self, low: np.ndarray) -> None:
+        """See `InputOrder`."""
+        self._rounds.needed_from(low)
+
+    def trim(self, oldest: RestartPoint, effects: list[Effect]) -> None:
+        """The log begins a pass earlier than the point: the clock goes on from there."""
+        if self._plan.keeps_rounds:
+            needed_from = oldest.needed_from.get(self._plan.round_stream, 0)
+            effects.append(TrimRounds(max(0, needed_from - 1)))
+
+    def _add(self, rounds: tuple[Round, ...]) -> None:
+        self._rounds.add(rounds)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        self._arrivals.make_room(self._rounds.decided_before)
+
+
+def input_order(
+    plan: NodePlan, arrivals: Arrivals, begins: Beginning, *, is_arbitrary: bool
+) -> InputOrder:
+    """The order in which a node takes its input.
+
+    Args:
+        plan: The node's.
+        arrivals: What comes.
+        begins: Where the node begins.
+        is_arbitrary: Whether an operator depends on more than its input.
+    """
+    if is_arbitrary or plan.merges_by_arrival:
+        return ArrivalOrder(plan, arrivals, begins)
+    if len(plan.inputs) > 1:
+        return TimeOrder(plan, arrivals, begins.point if begins.is_at_cut else None)
+    return IdOrder(plan, arrivals)
+
+
+def _start_of(plan: NodePlan, point: RestartPoint) -> RoundStart:
+    """The pass that a restart point begins with."""
+    starts = tuple(point.needed_from.get(spec.stream, 0) for spec in plan.inputs)
+    return RoundStart(point.needed_from.get(plan.round_stream, 0), starts)
+
+
+def _rows(batches: list[TupleBatch]) -> Rows:
+    """The rows of consecutive batches as one pass's input, in id order."""
+    batch = batches[0].batch if len(batches) == 1 else pa.concat_batches([b.batch for b in batches])
+    time_us = batch.column(batch.num_columns - 1).to_numpy()
+    created = [b.created_us for b in batches if b.created_us]
+    return Rows(
+        _without_time(batch),
+        time_us,
+        _positions(len(time_us)),
+        min(created, default=0),
+        np.array([b.first_id - batches[0].first_id for b in batches], dtype=np.int64),
+    )
+
+
+def _positions(count: int) -> np.ndarray:
+    """int64 (count,), 0, 1, and so on; read-only, as it is made once for many passes."""
+    return _numbers(1 << count.bit_length())[:count]
+
+
+@lru_cache(maxsize=_SIZES)
+def _numbers(count: int) -> np.ndarray:
+    numbers = np.arange(count, dtype=np.int64)
+    numbers.flags.writeable = False
+    return numbers
+
+
+def _one_after_the_other(first: Rows, second: Rows) -> Rows:
+    """The rows of two streams on one port, the second stream's behind the first's."""
+    created = [r.created_us for r in (first, second) if r.created_us]
+    return Rows(
+        pa.concat_batches([first.batch, second.batch]),
+        np.concatenate([first.time_us, second.time_us]),
+        np.concatenate([first.order, second.order]),
+        min(created, default=0),
+    )
+
+
+def _without_time(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select(range(batch.num_columns - 1))

@@ -1,0 +1,174 @@
+"""What is noted when, and how often a node says how far it is."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from holdfast.core.errors import InvariantViolation, LocalProtocolError
+from holdfast.core.haunit import events
+from holdfast.core.haunit.ack_pace import AckPace
+from holdfast.core.haunit.durability.base import Durability
+from holdfast.core.haunit.durability.checkpointed import Checkpointed
+from holdfast.core.haunit.durability.choice import durability_of
+from holdfast.core.haunit.durability.mirrored import Mirrored
+from holdfast.core.haunit.durability.replayed import Replayed
+from holdfast.core.haunit.ha_unit import HAUnit
+from holdfast.core.haunit.plan import (
+    Assignment,
+    CheckpointPlan,
+    InputSpec,
+    NodeLimits,
+    NodePlan,
+    OutputSpec,
+    Standby,
+)
+from holdfast.core.haunit.source_reading import SourceReading
+from holdfast.core.machine import Effect, SetTimer
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.core.recovery.restart_point import RestartPoint
+
+SCHEMA = pa.schema([("v", pa.int64())])
+A, OUT = StreamId("a>n"), StreamId("n>c")
+ONE = Incarnation(1)
+PLAN = NodePlan(
+    NodeId("n"), "n", 0, (InputSpec(A, 0, SCHEMA, NodeId("a")),), 1, (),
+    (OutputSpec(("port", 0), SCHEMA, (OUT,), (NodeId("c"),)),),
+)  # fmt: skip
+CHECKPOINTED = replace(PLAN, checkpoints=CheckpointPlan(1_000))
+PASSIVE = replace(PLAN, standby=Standby.PASSIVE)
+
+
+def protected(
+    plan: NodePlan, point: RestartPoint | None = None, *, is_secondary: bool = False
+) -> tuple[HAUnit, Durability]:
+    kind = durability_of(plan)
+    begins = kind.begin(plan, Assignment(1, ONE, point, {}, is_secondary), None)
+    unit = HAUnit(plan, begins, 0)
+    unit.inputs.learn(NodeId("a"), ONE, 0, [])
+    made = kind(unit, begins, None)
+    made.adopt(begins)
+    return unit, made
+
+
+def run_pass(unit: HAUnit, first_id: int, times: list[int]) -> None:
+    columns = [pa.array(times, pa.int64()), pa.array(times, pa.int64())]
+    rows = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
+    got = events.BatchReceived(A, ONE, ONE, TupleBatch(first_id, rows, times[-1]))
+    unit.inputs.receive(got, 1, [])
+    unit.run_pass(events.Proceed(), [])
+
+
+@pytest.mark.parametrize(
+    ("plan", "kind"),
+    [
+        (PLAN, Replayed),
+        (replace(PLAN, standby=Standby.ACTIVE), Replayed),
+        (PASSIVE, Mirrored),
+        (CHECKPOINTED, Checkpointed),
+        (replace(PLAN, is_protected=False), Durability),
+    ],
+)
+def test_the_plan_says_how_a_unit_is_protected(plan: NodePlan, kind: type[Durability]) -> None:
+    assert durability_of(plan) is kind
+
+
+def test_a_point_is_noted_when_it_is_due_and_says_anything_new() -> None:
+    unit, replayed = protected(PLAN)
+    replayed.acknowledging(0, [], is_due=True)
+    assert replayed.points.on_their_way() == (), "there has been no pass"
+    run_pass(unit, 0, [5, 6])
+    replayed.acknowledging(0, [], is_due=False)
+    assert replayed.points.on_their_way() == ()
+    for _ in range(2):
+        replayed.acknowledging(0, [], is_due=True)
+    (noted,) = replayed.points.on_their_way()
+    assert noted == RestartPoint(1, {A: 2}, {A: 2}, 6, {OUT: 2})
+
+
+def test_what_nothing_protects_and_what_follows_notes_no_points() -> None:
+    for plan, is_secondary in ((replace(PLAN, is_protected=False), False), (PLAN, True)):
+        unit, made = protected(plan, is_secondary=is_secondary)
+        run_pass(unit, 0, [5, 6])
+        made.acknowledging(0, [], is_due=True)
+        assert made.points.on_their_way() == ()
+
+
+def test_a_promoted_secondary_notes_no_cut_before_that_of_its_primary() -> None:
+    unit, made = protected(PLAN, is_secondary=True)
+    run_pass(unit, 0, [5, 6])
+    made.promoted(RestartPoint(4, {A: 3}, {A: 3}, 7, {OUT: 3}))
+    made.acknowledging(0, [], is_due=True)
+    assert made.points.on_their_way() == ()
+    run_pass(unit, 2, [7])
+    made.acknowledging(0, [], is_due=True)
+    assert [point.sequence for point in made.points.on_their_way()] == [5]
+
+
+def test_a_replay_in_silence_notes_nothing() -> None:
+    unit, made = protected(PLAN, RestartPoint(3, {A: 0}, {A: 4}, 9, {OUT: 4}))
+    run_pass(unit, 0, [5, 6])
+    assert unit.replay.is_silent
+    assert not made.may_note()
+    run_pass(unit, 2, [7, 9])
+    assert not unit.replay.is_silent
+    assert made.may_note()
+
+
+def test_a_checkpoint_is_prepared_at_its_time_and_not_beside_another() -> None:
+    unit, made = protected(CHECKPOINTED)
+    run_pass(unit, 0, [5, 6])
+    made.acknowledging(0, [], is_due=True)
+    assert made.points.on_their_way() == ()
+    effects: list[Effect] = []
+    made.start(0, effects)
+    made.timer_fired("checkpoint", 1_000, effects)
+    run_pass(unit, 2, [7])
+    made.timer_fired("checkpoint", 2_000, effects)
+    assert [type(effect) for effect in effects] == [
+        SetTimer, SetTimer, events.WriteCheckpoint, SetTimer,
+    ]  # fmt: skip
+
+
+def test_a_checkpoint_that_failed_is_taken_again_though_nothing_has_come() -> None:
+    unit, made = protected(CHECKPOINTED)
+    run_pass(unit, 0, [5, 6])
+    effects: list[Effect] = []
+    made.timer_fired("checkpoint", 1_000, effects)
+    assert not made.may_note()
+    (write,) = (e for e in effects if isinstance(e, events.WriteCheckpoint))
+    failed = events.CheckpointFailed(write.prepared.checkpoint, "the disk is full")
+    made.step(failed, 1_100, effects)
+    assert made.may_note()
+
+
+def test_what_is_of_another_protection_is_refused_by_name() -> None:
+    _, made = protected(PLAN)
+    with pytest.raises(LocalProtocolError, match="WriteAdmitted does not concern n"):
+        made.step(events.WriteAdmitted(), 0, [])
+    with pytest.raises(LocalProtocolError, match="no timer checkpoint"):
+        made.timer_fired("checkpoint", 0, [])
+
+
+def test_a_node_at_rest_looks_and_tells_less_often_until_the_next_pass() -> None:
+    pace = AckPace(NodeLimits(ack_interval_ms=50, ack_tuples=4))
+    effects: list[Effect] = []
+    told = [pace.fired(0, 0, effects) for _ in range(12)]
+    assert told == [False, False, False, True] * 3
+    assert [t.at_ms for t in effects if isinstance(t, SetTimer)] == [50] * 8 + [200] * 4
+    pace.passed(1_000, effects)
+    assert effects[-1] == SetTimer("ack", 1_050)
+    assert [pace.fired(tuples, 0, effects) for tuples in (3, 4)] == [False, True]
+
+
+def test_a_source_is_asked_for_one_thing_at_a_time() -> None:
+    reading = SourceReading(0)
+    reading.asked(10)
+    with pytest.raises(InvariantViolation):
+        reading.asked(10)
+    reading.answered(10, 0, 5)
+    assert (reading.is_reading, reading.due_ms) == (False, 5)
+    reading.asked(10)
+    reading.answered(0, 0, 405)
+    assert reading.due_ms == 405 + 20, "a twentieth of the pause"

@@ -13,6 +13,7 @@ from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.outputs.edge import OutputEdge
+from holdfast.core.haunit.outputs.kept_output import KeptOutput
 from holdfast.core.haunit.restoration import CheckpointRestoration
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.state.kernels import CLEAN, DIRTY, FROZEN
@@ -88,7 +89,7 @@ def _leave_outputs_out(_: Any) -> Any:
 
 
 def _leave_spilled_outputs_out(original: Any) -> Any:
-    def to_be_stored(self: HAOutput, stored: Any, segments_max: int) -> Any:
+    def to_be_stored(self: KeptOutput, stored: Any, segments_max: int) -> Any:
         kept, wanted = original(self, stored, segments_max)
         later = tuple(
             replace(w, from_id=w.batches[0].first_id if w.batches else w.to_id) for w in wanted
@@ -170,8 +171,8 @@ CHECKPOINT_MUTANTS: dict[str, Mutant] = {
     "deletes what a point on its way needs": Mutant(
         ChkptMngr, "collect", _forget_what_is_on_its_way, ("slow-disk",)
     ),
-    "leaves outputs out": Mutant(HAOutput, "to_be_stored", _leave_outputs_out),
-    "leaves spilled outputs out": Mutant(HAOutput, "to_be_stored", _leave_spilled_outputs_out),
+    "leaves outputs out": Mutant(KeptOutput, "to_be_stored", _leave_outputs_out),
+    "leaves spilled outputs out": Mutant(KeptOutput, "to_be_stored", _leave_spilled_outputs_out),
     "loses the last outputs": Mutant(OutputEdge, "restore", _number_outputs_from_zero),
     "processes again what was released": Mutant(SUnion, "resume", _process_again_what_was_released),
     "drops what was held": Mutant(SUnion, "resume", _drop_what_was_held),

@@ -16,6 +16,7 @@ from holdfast.core.haunit.events import WriteSink
 from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.input_order import ArrivalOrder
 from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.outputs.kept_output import KeptOutput
 from holdfast.core.haunit.rounds import Round, Rounds, RoundStart
 from holdfast.core.haunit.state_delta import StandbyImage
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
@@ -208,7 +209,7 @@ class _OneTooFew(_OnlyDirty):
 
 
 def _leave_output_out(original: Any) -> Any:
-    def since(self: HAOutput, sent_before: Any) -> Any:
+    def since(self: KeptOutput, sent_before: Any) -> Any:
         found = original(self, sent_before)
         if found is None:
             return None
@@ -335,7 +336,7 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
         DeltaSender, "prepare", _let_the_unit_write_at_once, _KILLS, _PASSIVE
     ),
     "leaves pages out": Mutant(DeltaSender, "prepare", _leave_pages_out, _KILLS, _PASSIVE),
-    "leaves output out": Mutant(HAOutput, "since", _leave_output_out, _KILLS, _PASSIVE),
+    "leaves output out": Mutant(KeptOutput, "since", _leave_output_out, _KILLS, _PASSIVE),
     "opens all gates": Mutant(
         HAOutput, "_let_out", _open_all_gates, ("machine-crash",), None, "arbitrary"
     ),

@@ -246,7 +246,7 @@ class IOService:
         outputs = read_outputs(manifest, files, schemas)
         if isinstance(outputs, CorruptRecord):
             raise _Damaged(f"outputs of checkpoint {ref.checkpoint.sequence}: {outputs.reason}")
-        return LoadedCheckpoint(pages, manifest.image, manifest.outputs, outputs)
+        return LoadedCheckpoint(pages, manifest.image, manifest.outputs, outputs, manifest.notes)
 
     def load_pages_now(self, ref: CheckpointRef, state_bytes_max: int) -> PageManager:
         """The pages of a checkpoint alone. Raises as `load_now`."""

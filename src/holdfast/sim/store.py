@@ -176,4 +176,4 @@ def load_checkpoint(
     outputs = read_outputs(manifest, files, schemas)
     if isinstance(outputs, CorruptRecord):
         raise Unreadable(outputs.reason)
-    return LoadedCheckpoint(loader.pages, manifest.image, manifest.outputs, outputs)
+    return LoadedCheckpoint(loader.pages, manifest.image, manifest.outputs, outputs, manifest.notes)

@@ -1,6 +1,7 @@
 """Frames: round trip, and refusal of everything else."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -118,6 +119,12 @@ def test_pages_come_back_as_they_were() -> None:
 def delta() -> StateDelta:
     cut = RestartPoint(3, {"a": 1}, {"a": 2}, 77, {"b": 14})
     return StateDelta(4, False, 9, {1: 5, 8: 2}, (3,), 11, cut, ((11, 14),), ((0, batch()),))
+
+
+def test_a_delta_says_which_notes_are_kept() -> None:
+    with_notes = replace(delta(), notes={STREAM: (PlacedNote(7, 12, MARKER),)})
+    frame = parts([*encode(DeltaReceived(*ENDS, with_notes), EPOCH, [STREAM])])
+    assert decode(frame, {STREAM: SCHEMA}, EPOCH) == DeltaReceived(*ENDS, with_notes)
 
 
 def test_a_delta_comes_back_as_it_was() -> None:

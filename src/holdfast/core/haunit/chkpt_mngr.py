@@ -99,7 +99,7 @@ class ChkptMngr:
     ) -> None:
         """Freeze the state at a cut, and have it written."""
         checkpoint = CheckpointId(point.sequence, self._incarnation)
-        kept, wanted = output.to_be_stored(self._segments, _SEGMENTS_MAX)
+        kept, wanted = output.kept.to_be_stored(self._segments, _SEGMENTS_MAX)
         prepared = PreparedCheckpoint(
             node=self._plan.node,
             checkpoint=checkpoint,
@@ -111,6 +111,7 @@ class ChkptMngr:
             outputs=wanted,
             kept_outputs=kept,
             workers=self._workers,
+            notes=output.kept.notes(),
         )
         self._stored[checkpoint] = None
         self._writing = _Writing(prepared, now_ms)

@@ -91,7 +91,7 @@ class DeltaSender:
     ) -> None:
         """Freeze what has changed and begin to send it; not as long as output is spilled."""
         sent_before = self._sent_before if self._is_base_there else {}
-        found = outputs.since(sent_before)
+        found = outputs.kept.since(sent_before)
         if found is None:
             return
         positions, batches = found
@@ -110,6 +110,7 @@ class DeltaSender:
             cut=cut,
             outputs=positions,
             batches=batches,
+            notes=outputs.kept.notes(),
         )
         self._page_sets = {int(name): count for name, count in page_sets.items()}
         self._sent_before = dict(outputs.next_ids)

@@ -25,17 +25,18 @@ from typing import TYPE_CHECKING
 from holdfast.core.haunit.outputs.edge import Link, OutputEdge
 from holdfast.core.haunit.outputs.first_output import FirstOutput
 from holdfast.core.haunit.outputs.gate import Gate
+from holdfast.core.haunit.outputs.kept_output import KeptOutput
 from holdfast.core.haunit.outputs.kept_passes import KeptPasses
 from holdfast.core.haunit.outputs.partition import batch_of, partition
 from holdfast.core.haunit.outputs.pass_log import PassLog
 from holdfast.core.haunit.outputs.sink import Sink
-from holdfast.core.haunit.prepared import OutputTuples
 from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
 from holdfast.core.queues.output_queue import OutputQueue
+from holdfast.core.queues.stream_notes import first_number_of
 from holdfast.core.recovery.guarantee import Guarantee
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from holdfast.core.haunit.events import (
         AckReceived,
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
         SubscribeReceived,
     )
     from holdfast.core.haunit.plan import NodePlan, OutputSpec
-    from holdfast.core.haunit.prepared import OutputSegment
     from holdfast.core.haunit.rounds import Round
     from holdfast.core.machine import Effect
+    from holdfast.core.model.notes import PlacedNote, StreamNote
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.operators.base import Rows
     from holdfast.core.recovery.restart_point import RestartPoint
@@ -66,6 +67,7 @@ class HAOutput:
         sink_next_ids: dict[StreamId, int],
         restored: dict[StreamId, tuple[TupleBatch, ...]] | None = None,
         *,
+        restored_notes: dict[StreamId, tuple[PlacedNote, ...]] | None = None,
         is_secondary: bool = False,
         is_rebased: bool = False,
         has_own_time: bool = False,
@@ -78,6 +80,7 @@ class HAOutput:
             point: Where it begins.
             sink_next_ids: What the sinks' logs hold.
             restored: What a checkpoint holds of each stream, up to the point's `next_ids`.
+            restored_notes: What it holds of the notes among them, and behind them.
             is_secondary: Whether to keep everything to itself until promoted.
             is_rebased: Whether to go on with the ids that receivers name. [HA §3.1]
             has_own_time: Whether tuples are of the processing time, and not of the input's.
@@ -91,8 +94,11 @@ class HAOutput:
         self._sinks: dict[StreamId, Sink] = {}
         for spec in plan.outputs:
             self._open(spec, point, sink_next_ids)
+        self.kept = KeptOutput(self._edges)
         for stream, batches in (restored or {}).items():
             self._edges[stream].restore(batches)
+        for stream, notes in (restored_notes or {}).items():
+            self._edges[stream].queue.notes.restore(notes)
         if is_rebased:
             self.rebase()
         self._pass_log: PassLog | None = None
@@ -123,7 +129,8 @@ class HAOutput:
                     stream, next_id, in_log, self._first_output, is_held_up=spec.is_held_up
                 )
             else:
-                queue = _new_queue(self._plan, stream, next_id)
+                first_note = first_number_of(self._incarnation)
+                queue = _new_queue(self._plan, stream, next_id, first_note)
                 self._edges[stream] = OutputEdge(
                     queue,
                     spec.receivers[i],
@@ -189,6 +196,16 @@ class HAOutput:
             return
         for stream, part in zip(spec.streams, partition(batch, spec), strict=True):
             self._edges[stream].put_out(part, boundary_us, rows.created_us)
+
+    def put_note(self, note: StreamNote, streams: Iterable[StreamId] | None = None) -> None:
+        """Place a note behind everything that has been put out.
+
+        Args:
+            note: What to say.
+            streams: To whom; None: on all streams to other nodes. Sinks hear of none.
+        """
+        for stream in self._edges if streams is None else streams:
+            self._edges[stream].queue.put_note(note)
 
     @property
     def _is_holding(self) -> bool:
@@ -328,28 +345,6 @@ class HAOutput:
                 found.append(self._edges[stream].positions)
         return tuple(found)
 
-    def since(
-        self, sent_before: dict[str, int]
-    ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, TupleBatch], ...]] | None:
-        """What a passive secondary has to know of the output that it has not had yet.
-
-        Args:
-            sent_before: Per stream the id up to which it has had the tuples.
-
-        Returns:
-            Per stream but sinks the first id that is kept and the next id, and the new tuples with
-            the position of their stream; None if some of them are spilled.
-        """
-        positions: list[tuple[int, int]] = []
-        batches: list[tuple[int, TupleBatch]] = []
-        for number, queue in enumerate(self.queues()):
-            first_id = max(sent_before.get(queue.stream, 0), queue.trimmed_before)
-            if first_id < min(queue.memory_first, queue.next_id):
-                return None
-            positions.append((queue.trimmed_before, queue.next_id))
-            batches += [(number, batch) for batch in queue.held_from(first_id)]
-        return tuple(positions), tuple(batches)
-
     def follow(self, positions: tuple[tuple[int, int], ...], effects: list[Effect]) -> None:
         """What the primary says of its receivers: a secondary keeps no more than it has to."""
         streams = self._plan.output_streams()
@@ -376,10 +371,11 @@ class HAOutput:
             if self._plan.diverges:
                 sink.number_anew()
             sink.let_out(sink.next_id, effects)
-        if self._plan.diverges:
-            for edge in self._edges.values():
+        for edge in self._edges.values():
+            edge.queue.notes.promote(incarnation)
+            if self._plan.diverges:
                 edge.renumber()
-            self._kept_passes.forget()
+        self._kept_passes.forget()
         self._hold_from_now()
 
     # -- sinks --------------------------------------------------------------------------------
@@ -405,36 +401,6 @@ class HAOutput:
                 return False
             sink.end(effects)
         return True
-
-    # -- checkpoints --------------------------------------------------------------------------
-
-    def to_be_stored(
-        self, stored: tuple[OutputSegment, ...], segments_max: int
-    ) -> tuple[tuple[OutputSegment, ...], tuple[OutputTuples, ...]]:
-        """What a checkpoint has to hold of the tuples that receivers may still need.
-
-        Args:
-            stored: Where earlier checkpoints have stored some of them.
-            segments_max: With more segments than that, all is to be written again.
-
-        Returns:
-            The segments that go on to count, and the tuples to be written.
-        """
-        kept = tuple(
-            segment
-            for segment in stored
-            if segment.to_id > self._edges[segment.stream].queue.trimmed_before
-        )
-        if len(kept) > segments_max:
-            kept = ()
-        stored_before = {segment.stream: segment.to_id for segment in kept}
-        wanted: list[OutputTuples] = []
-        for queue in self.queues():
-            from_id = stored_before.get(queue.stream, queue.trimmed_before)
-            if from_id < queue.next_id:
-                batches = tuple(queue.held_from(from_id))
-                wanted.append(OutputTuples(queue.stream, from_id, queue.next_id, batches))
-        return kept, tuple(wanted)
 
     # -- restart points -----------------------------------------------------------------------
 
@@ -501,10 +467,11 @@ class HAOutput:
             self._gate.check_invariants()
 
 
-def _new_queue(plan: NodePlan, stream: StreamId, first_id: int) -> OutputQueue:
+def _new_queue(plan: NodePlan, stream: StreamId, first_id: int, first_note: int) -> OutputQueue:
     return OutputQueue(
         stream,
         first_id=first_id,
         retain=plan.is_protected,
         memory_limit_bytes=plan.limits.output_queue_bytes,
+        first_note=first_note,
     )

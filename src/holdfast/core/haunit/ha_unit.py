@@ -65,6 +65,7 @@ class HAUnit:
             begins.point,
             begins.sink_next_ids,
             begins.outputs,
+            restored_notes=begins.notes,
             is_secondary=begins.is_secondary,
             is_rebased=begins.is_rebased,
             has_own_time=self.network.has_own_time,

@@ -6,7 +6,7 @@ still need. Both are incremental: what an earlier checkpoint of the same node ho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.model.ids import CheckpointId, NodeId, StreamId
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from holdfast.core.checkpoint.page_image import PageImage
+    from holdfast.core.model.notes import PlacedNote
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.state.page_manager import Snapshot
@@ -78,6 +79,7 @@ class PreparedCheckpoint:
         outputs: Output tuples to be written.
         kept_outputs: Output tuples stored before.
         workers: Into how many files to split the pages.
+        notes: The notes among the output tuples, and behind them.
     """
 
     node: NodeId
@@ -90,6 +92,7 @@ class PreparedCheckpoint:
     outputs: tuple[OutputTuples, ...]
     kept_outputs: tuple[OutputSegment, ...]
     workers: int
+    notes: dict[StreamId, tuple[PlacedNote, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

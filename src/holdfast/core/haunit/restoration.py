@@ -14,7 +14,7 @@ used.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from holdfast.core.haunit.life_events import Fail
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.haunit.prepared import OutputSegment
     from holdfast.core.model.ids import CheckpointId, StreamId
+    from holdfast.core.model.notes import PlacedNote
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 
@@ -48,12 +49,14 @@ class LoadedCheckpoint:
         image: Where they are stored.
         segments: Where the output tuples are stored.
         outputs: The output tuples per stream, up to the cut.
+        notes: The notes among them, and behind them.
     """
 
     pages: PageManager
     image: PageImage
     segments: tuple[OutputSegment, ...]
     outputs: dict[StreamId, tuple[TupleBatch, ...]]
+    notes: dict[StreamId, tuple[PlacedNote, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class RestoredState:
         outputs: The output tuples per stream.
         found: All checkpoints of the node that may have files in the store.
         is_at_cut: Whether the state is that of the point's cut, not that of the very beginning.
+        notes: The notes among the output tuples, and behind them.
     """
 
     point: RestartPoint
@@ -79,6 +83,7 @@ class RestoredState:
     outputs: dict[StreamId, tuple[TupleBatch, ...]]
     found: tuple[CheckpointId, ...]
     is_at_cut: bool = True
+    notes: dict[StreamId, tuple[PlacedNote, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of_image(
@@ -86,11 +91,12 @@ class RestoredState:
         point: RestartPoint,
         pages: PageManager,
         outputs: dict[StreamId, tuple[TupleBatch, ...]],
+        notes: dict[StreamId, tuple[PlacedNote, ...]],
     ) -> RestoredState:
         """The state that a passive secondary holds, with the durable point behind it. [HA §4.1]"""
         newest = max(cut.sequence, point.sequence)
         behind = replace(cut, older=point.candidates())
-        return RestoredState(behind, newest, pages, None, (), outputs, ())
+        return RestoredState(behind, newest, pages, None, (), outputs, (), notes=notes)
 
 
 # -- stimuli --------------------------------------------------------------------------------
@@ -211,9 +217,8 @@ class CheckpointRestoration:
         del now_ms
         if isinstance(stimulus, CheckpointLoaded):
             loaded = stimulus.loaded
-            return [
-                BeginFrom(self._state(loaded.pages, loaded.image, loaded.segments, loaded.outputs))
-            ]
+            state = self._state(loaded.pages, loaded.image, loaded.segments, loaded.outputs)
+            return [BeginFrom(replace(state, notes=loaded.notes))]
         if isinstance(stimulus, CheckpointUnreadable):
             return self._fall_back(stimulus.reason)
         if isinstance(stimulus, StoreFailed):

@@ -8,7 +8,7 @@ when it has arrived as a whole, and not before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from holdfast.core.state.page_manager import PageManager, PageSetId
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import StreamId
+    from holdfast.core.model.notes import PlacedNote
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -53,6 +54,7 @@ class StateDelta:
         outputs: Per output stream but sinks, in the order of the plan: the first id that receivers
             may need, and the id of the next tuple.
         batches: New output tuples, each with the position of its stream among those.
+        notes: All notes that stand among the output tuples that are kept, and behind them.
     """
 
     sequence: int
@@ -64,6 +66,7 @@ class StateDelta:
     cut: RestartPoint
     outputs: tuple[tuple[int, int], ...]
     batches: tuple[tuple[int, TupleBatch], ...]
+    notes: dict[StreamId, tuple[PlacedNote, ...]] = field(default_factory=dict)
 
 
 class BrokenDelta(Exception):
@@ -89,6 +92,7 @@ class StandbyImage:
         limits = self._plan.limits
         self.pages = PageManager(limits.page_bytes, limits.state_bytes)
         self.cut: RestartPoint | None = None
+        self._notes: dict[StreamId, tuple[PlacedNote, ...]] = {}
         self._page_sets: dict[int, int] = {}
         self._outputs: dict[StreamId, list[TupleBatch]] = {s: [] for s in self._streams}
 
@@ -123,7 +127,7 @@ class StandbyImage:
             raise BrokenDelta(f"delta {delta.sequence} after {self.sequence}")
         self._apply_pages(delta, runs)
         self._apply_outputs(delta)
-        self.sequence, self.cut = delta.sequence, delta.cut
+        self.sequence, self.cut, self._notes = delta.sequence, delta.cut, delta.notes
 
     def _drop_runs(self) -> None:
         self._runs, self._runs_pages = [], 0
@@ -178,4 +182,4 @@ class StandbyImage:
         if self._plan.keeps_rounds and cut.rebased != point.rebased:
             return None
         outputs = {stream: tuple(held) for stream, held in self._outputs.items()}
-        return RestoredState.of_image(cut, point, self.pages, outputs)
+        return RestoredState.of_image(cut, point, self.pages, outputs, self._notes)

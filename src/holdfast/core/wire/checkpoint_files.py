@@ -130,6 +130,7 @@ class CheckpointFiles:
                 segments,
                 created_ms,
                 written_bytes,
+                prepared.notes,
             )
         )
         return manifest, StoredCheckpoint(

@@ -13,6 +13,7 @@ from holdfast.core.haunit.state_delta import PageRun, StateDelta
 from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.wire.note_codecs import notes_from_json, notes_to_json
 
 PAGE_WORDS_MAX = 1 << 17
 BatchDecoder = Callable[[object, StreamId, int], pa.RecordBatch | None]
@@ -50,6 +51,8 @@ def encode_delta(delta: StateDelta, streams: Sequence[StreamId]) -> list[bytes |
         "outputs": [list(positions) for positions in delta.outputs],
         "batches": [[number, streams[number], *_head(batch)] for number, batch in delta.batches],
     }
+    if delta.notes:
+        described["notes"] = notes_to_json(delta.notes)
     bodies = [batch.batch.serialize() for _, batch in delta.batches]
     return [json.dumps(described, separators=(",", ":")).encode(), *bodies]
 
@@ -80,6 +83,7 @@ def decode_delta(parts: Sequence[object], sequence: int, batch_of: BatchDecoder)
             batches=tuple(
                 _batch(head, body, batch_of) for head, body in zip(heads, parts[1:], strict=True)
             ),
+            notes=notes_from_json(described.get("notes", {})),
         )
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no delta: {type(error).__name__}: {error}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -18,12 +18,15 @@ import xxhash
 from holdfast.core.checkpoint.page_image import PageFile, PageImage
 from holdfast.core.haunit.prepared import OutputSegment
 from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.model.notes import PlacedNote
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.state.page_manager import PageSetId
 from holdfast.core.wire.log_records import CorruptRecord
+from holdfast.core.wire.note_codecs import notes_from_json, notes_to_json
 
-_MAGICS: Final = (b"HFCKP\x00\x00\x02", b"HFCKP\x00\x00\x03")
-"""As they once were, with outputs that have no constant columns; as they are written."""
+_MAGICS: Final = (b"HFCKP\x00\x00\x02", b"HFCKP\x00\x00\x03", b"HFCKP\x00\x00\x04")
+"""As they once were, with outputs that have no constant columns; as they are written without notes;
+as they are written with notes."""
 _HEAD: Final = struct.Struct("<8sQQQ")  # magic, bytes of JSON, page sets, pages
 _ARRAYS: Final[tuple[np.dtype[Any], ...]] = (np.dtype("<i4"), np.dtype("<i8"), np.dtype("<u8"))
 """Of file, position and checksum."""
@@ -41,6 +44,7 @@ class Manifest:
         outputs: Where the output tuples are.
         created_ms: Wall-clock time at which it was written, ms since the epoch.
         written_bytes: Pages and output tuples written for it.
+        notes: The notes among the output tuples, and behind them, per stream that has some.
     """
 
     node: NodeId
@@ -50,6 +54,7 @@ class Manifest:
     outputs: tuple[OutputSegment, ...]
     created_ms: int
     written_bytes: int
+    notes: dict[StreamId, tuple[PlacedNote, ...]] = field(default_factory=dict)
 
 
 def folder_name(node: NodeId, sequence: int) -> str:
@@ -91,6 +96,7 @@ def checkpoints_in(names: Iterable[str], node: NodeId) -> tuple[CheckpointId, ..
 def encode_manifest(manifest: Manifest) -> tuple[bytes, int]:
     """The manifest as bytes, and its checksum."""
     image = manifest.image
+    notes = notes_to_json(manifest.notes)
     text = json.dumps(
         {
             "node": manifest.node,
@@ -105,14 +111,16 @@ def encode_manifest(manifest: Manifest) -> tuple[bytes, int]:
                 [s.stream, s.from_id, s.to_id, *_plain(s.checkpoint), s.offset, s.size]
                 for s in manifest.outputs
             ],
+            **({"notes": notes} if notes else {}),
         },
         separators=(",", ":"),
     ).encode()
     sets = np.array([image.page_sets, image.counts.tolist()], dtype="<i8").reshape(2, -1)
     columns: tuple[np.ndarray, ...] = (image.file, image.position, image.checksum)
+    magic = _MAGICS[-1 if notes else -2]
     body = b"".join(
         [
-            _HEAD.pack(_MAGICS[-1], len(text), len(image.page_sets), len(image.file)),
+            _HEAD.pack(magic, len(text), len(image.page_sets), len(image.file)),
             text,
             sets.tobytes(),
             *(c.astype(kind).tobytes() for c, kind in zip(columns, _ARRAYS, strict=True)),
@@ -180,6 +188,7 @@ def _decoded(body: bytes, text_bytes: int, set_count: int, page_count: int) -> M
         ),
         int(value["created_ms"]),
         int(value["written_bytes"]),
+        notes_from_json(value.get("notes", {})),
     )
 
 

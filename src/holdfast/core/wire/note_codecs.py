@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.core.model.ids import Incarnation, Run
+from holdfast.core.model.ids import Incarnation, Run, StreamId
 from holdfast.core.model.notes import (
     CheckpointClocks,
     CheckpointIndex,
@@ -144,6 +144,23 @@ def decode_note(data: bytes) -> StreamNote:
     if at != len(data):
         raise ValueError(f"{len(data) - at} bytes behind a note")
     return codec.note(*values)
+
+
+def notes_to_json(notes: dict[StreamId, tuple[PlacedNote, ...]]) -> dict[str, str]:
+    """Notes of several streams for a JSON object: per stream as above, in hexadecimal digits."""
+    return {stream: encode_notes(placed, 0, 0).hex() for stream, placed in notes.items()}
+
+
+def notes_from_json(value: object) -> dict[StreamId, tuple[PlacedNote, ...]]:
+    """The inverse. Raises `ValueError` on anything else."""
+    if not isinstance(value, dict):
+        raise ValueError("notes are an object")
+    notes: dict[StreamId, tuple[PlacedNote, ...]] = {}
+    for stream, digits in value.items():
+        if not isinstance(digits, str):
+            raise ValueError(f"notes of {stream} are no text")
+        notes[StreamId(stream)] = decode_notes(bytes.fromhex(digits), 0, 0, _INT64_MAX)
+    return notes
 
 
 # -- fields -----------------------------------------------------------------------------------

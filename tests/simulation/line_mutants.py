@@ -12,13 +12,13 @@ from holdfast.core.checkpoint.aligned import Aligned
 from holdfast.core.checkpoint.bcs import BCS
 from holdfast.core.checkpoint.hmnr import HMNR
 from holdfast.core.checkpoint.unaligned import Unaligned
+from holdfast.core.coordinator import region
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.coordinator.checkpoint_rounds import CheckpointRounds, ReportRound
 from holdfast.core.coordinator.rollback import Rollback
-from holdfast.core.model.ids import NO_ID
+from holdfast.core.model.ids import NO_ID, NOBODY
 from holdfast.core.recovery import recovery_plan, repeating
 from holdfast.core.recovery.checkpoint_graph import Channel
-from holdfast.sim.lines import line_coordinator
-from holdfast.sim.lines.line_coordinator import Registry
 from holdfast.sim.lines.line_node import LineNode
 from holdfast.sim.lines.world import LinesWorld
 
@@ -94,8 +94,20 @@ def _orphans_alone(_: Any) -> Any:
     return lambda *_: False
 
 
-def _everything_counts(_: Any) -> Any:
-    return lambda *_: False
+def _everything_counts(original: Any) -> Any:
+    def add(self: Any, noted: Any) -> None:
+        self._known(noted.node).went_back = NOBODY
+        original(self, noted)
+
+    return add
+
+
+def _keep_what_is_void(_: Any) -> Any:
+    def begin(self: Any, life: Any) -> None:
+        known = self._known(life.node)
+        known.newest = max(known.newest, life.incarnation)
+
+    return begin
 
 
 def _go_on_after_the_answer(_: Any) -> Any:
@@ -168,7 +180,7 @@ LINE_MUTANTS = {
         CheckpointRounds, "stored", _complete_before_the_last, ROUNDS, ("I-ROUND",)
     ),
     "overlap rounds": LineMutant(
-        line_coordinator,
+        region,
         "CheckpointRounds",
         _overlap,
         ("unaligned",),
@@ -190,7 +202,10 @@ LINE_MUTANTS = {
         recovery_plan, "recovery_line", _newest_of_each, ALL, LINE
     ),
     "follow orphan edges alone": LineMutant(Channel, "is_missing", _orphans_alone, ROUNDS, LINE),
-    "count a void point": LineMutant(Registry, "is_void", _everything_counts, ALL, LINE),
+    "count a void point": LineMutant(CheckpointRegistry, "_add", _everything_counts, ALL, LINE),
+    "keep what a decision makes void": LineMutant(
+        CheckpointRegistry, "_begin", _keep_what_is_void, ALL, LINE
+    ),
     "let the line move under a plan": LineMutant(
         Rollback, "may_move_line", _keep_the_line_moving, ALL, LINE
     ),

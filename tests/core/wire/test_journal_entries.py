@@ -18,7 +18,7 @@ from holdfast.core.wire.log_records import CorruptRecord
 
 A, B = NodeId("a[0]"), NodeId("b[0]")
 I2 = Incarnation(2)
-POINT = RestartPoint(3, {"s": 1}, {"s": 2}, BEGINNING_US, {"o": 14})
+POINT = RestartPoint(3, {"s": 1}, {"s": 2}, BEGINNING_US, {"o": 14}, held_from={"o": 9}, round=7)
 ENTRIES: list[JournalEntry] = [
     RecoveryDecision((NewLife(A, I2), NewLife(B, I2, PointId(Incarnation(1), 7)))),
     PointNoted(A, I2, POINT),

@@ -30,7 +30,7 @@ from holdfast.core.coordinator.journal_entries import (
     RecoveryDecision,
 )
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.ids import NOBODY, Incarnation, NodeId
+from holdfast.core.model.ids import NOBODY, Incarnation, NodeId, PointId
 from holdfast.core.recovery.restart_point import RestartPoint
 
 
@@ -41,11 +41,13 @@ class _Known:
     Attributes:
         newest: The newest incarnation given; only grows.
         went_back: The newest incarnation that was given to go back; 0: there was none.
+        line: The point that recovery goes back behind no more; None: there is none.
         points: Those since the line, oldest first.
     """
 
     newest: Incarnation = NOBODY
     went_back: Incarnation = NOBODY
+    line: PointId | None = None
     points: tuple[PointNoted, ...] = ()
 
 
@@ -75,6 +77,7 @@ class CheckpointRegistry:
             case LineMoved():
                 for node, oldest in entry.line.items():
                     known = self._known(node)
+                    known.line = oldest
                     known.points = tuple(p for p in known.points if p.point_id >= oldest)
             case InstancesDecided():
                 self._instances = entry
@@ -107,6 +110,10 @@ class CheckpointRegistry:
         """All points that the node can go back to, oldest first; void ones are none."""
         return self._nodes.get(node, _Known()).points
 
+    def line(self, node: NodeId) -> PointId | None:
+        """The point that recovery goes back behind no more; None: to the very beginning."""
+        return self._nodes.get(node, _Known()).line
+
     def newest(self, node: NodeId) -> RestartPoint | None:
         """The point from which a replacement of the node alone goes on."""
         points = self.points(node)
@@ -130,6 +137,9 @@ class CheckpointRegistry:
         lives = (NewLife(node, known.newest) for node, known in self._nodes.items() if known.newest)
         decided: list[JournalEntry] = [RecoveryDecision((life,)) for life in lives]
         decided += [point for known in self._nodes.values() for point in known.points]
+        line = {node: known.line for node, known in self._nodes.items() if known.line is not None}
+        if line:
+            decided.append(LineMoved(line))
         return decided if self._instances is None else [*decided, self._instances]
 
     def check_invariants(self) -> None:

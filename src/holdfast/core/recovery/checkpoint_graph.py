@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from holdfast.core.model.ids import NodeId, StreamId
     from holdfast.core.recovery.restart_point import RestartPoint
 
+BEGINNING: Final = 0
+"""The sequence of the place before everything; those of points count from 1 on."""
 LIVE: Final = -1
-"""The sequence of the place where a survivor stands; sequences of points count from 0 on."""
+"""The sequence of the place where a survivor stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Place:
     """What a node could go on from.
 
     Attributes:
-        sequence: Of its restart point; `LIVE`: it stays where it is.
+        sequence: Of its restart point; `BEGINNING`: it begins anew; `LIVE`: it stays where it is.
         processed_before: Per input stream; one that is missing begins at 0.
         next_ids: Per output stream the id of the next output; one that is missing begins at 0.
         held_from: Per output stream the oldest tuple that can be sent again; one that is missing
@@ -55,9 +57,9 @@ class Place:
     held_from: Mapping[str, int] = field(default_factory=dict)
 
 
-def place_of(point: RestartPoint, held_from: Mapping[str, int]) -> Place:
+def place_of(point: RestartPoint) -> Place:
     """The place that a restart point leads to."""
-    return Place(point.sequence, point.processed_before, point.next_ids, held_from)
+    return Place(point.sequence, point.processed_before, point.next_ids, point.held_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,8 @@ class CheckpointGraph:
         """Take the places of each node, oldest first, and all channels between two of them.
 
         Raises:
-            InvariantViolation: a node has no place, a channel an end without places, or what was
-                processed or sent moves back from one place of a node to the next.
+            InvariantViolation: an end of a channel is no node of the graph, or what was processed
+                or sent moves back from one place of a node to the next.
         """
         self.places = dict(places)
         self.channels = channels
@@ -108,7 +110,7 @@ class CheckpointGraph:
             _require_order(node, own)
         for channel in channels:
             if channel.sender not in self.places or channel.receiver not in self.places:
-                raise InvariantViolation(f"{channel.stream} has an end without places")
+                raise InvariantViolation(f"an end of {channel.stream} is not in the graph")
 
     def without(self, node: NodeId, sequence: int) -> CheckpointGraph:
         """The same where one place cannot be gone back to: its checkpoint is damaged."""
@@ -125,8 +127,6 @@ class CheckpointGraph:
 
 
 def _require_order(node: NodeId, places: tuple[Place, ...]) -> None:
-    if not places:
-        raise InvariantViolation(f"{node} has no place to go back to")
     for older, newer in itertools.pairwise(places):
         for name in ("processed_before", "next_ids"):
             before, after = getattr(older, name), getattr(newer, name)

@@ -12,11 +12,14 @@ edge moves its own end, which comes to the same line and costs each place and ch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from holdfast.core.model.ids import NodeId
     from holdfast.core.recovery.checkpoint_graph import Channel, CheckpointGraph, Place
+
+
+_CURE: Final = "Keep more of them (kept=2) from the next run on"
 
 
 class NoLine(RuntimeError):
@@ -32,6 +35,9 @@ def recovery_line(graph: CheckpointGraph) -> dict[NodeId, Place]:
     Cost: O(places × channels of a node).
     """
     newest = {node: len(places) - 1 for node, places in graph.places.items()}
+    for node, index in newest.items():
+        if index < 0:
+            raise NoLine(f"{node} has no checkpoint that can be read. {_CURE}")
     touching: dict[NodeId, list[Channel]] = {node: [] for node in graph.places}
     for channel in graph.channels:
         touching[channel.sender].append(channel)
@@ -62,6 +68,6 @@ def _go_back(node: NodeId, newest: dict[NodeId, int], channel: Channel) -> None:
     if newest[node] == 0:
         raise NoLine(
             f"{node} has no checkpoint that fits those of its neighbours on {channel.stream}: "
-            "one that was needed is damaged. Keep more of them (kept=2) from the next run on"
+            f"one that was needed is damaged. {_CURE}"
         )
     newest[node] -= 1

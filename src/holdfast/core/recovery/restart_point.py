@@ -80,6 +80,10 @@ class RestartPoint:
         next_notes: Per input stream that has had notes, the lowest number of a note that is needed
             again: the first that stands before `needed_from` and is not in the state of the cut, or
             stands before a later tuple.
+        held_from: Per output stream the oldest tuple that can be sent again from this point on; one
+            that is missing can be sent from its beginning on. Only nodes that cut with others say
+            so; what others hold follows from what receivers have acknowledged.
+        round: Of coordinated checkpoints the round; 0: of none.
     """
 
     sequence: int = 0
@@ -91,6 +95,8 @@ class RestartPoint:
     rebased: dict[str, int] = field(default_factory=dict)
     older: tuple[RestartPoint, ...] = ()
     next_notes: dict[str, int] = field(default_factory=dict)
+    held_from: dict[str, int] = field(default_factory=dict)
+    round: int = 0
 
     def candidates(self) -> tuple[RestartPoint, ...]:
         """All points that its node can start from, best first, each without the others."""
@@ -115,6 +121,10 @@ class RestartPoint:
             value["rebased"] = self.rebased
         if self.next_notes:
             value["next_notes"] = self.next_notes
+        if self.held_from:
+            value["held_from"] = self.held_from
+        if self.round:
+            value["round"] = self.round
         if self.older:
             value["older"] = [point.to_json() for point in self.older]
         return value
@@ -127,7 +137,9 @@ class RestartPoint:
         sequence, boundary = value.get("sequence"), value.get("boundary_us")
         if not _is_number(sequence) or not _is_number(boundary):
             raise ValueError("a restart point needs integers `sequence` and `boundary_us`")
-        checkpoint = value.get("checkpoint")
+        checkpoint, round_ = value.get("checkpoint"), value.get("round", 0)
+        if not _is_number(round_) or round_ < 0:
+            raise ValueError("the round of a restart point is a count")
         return RestartPoint(
             sequence,
             _ids(value.get("needed_from")),
@@ -138,6 +150,8 @@ class RestartPoint:
             _ids(value.get("rebased", {})),
             tuple(RestartPoint.from_json(point) for point in _list(value.get("older", []))),
             _ids(value.get("next_notes", {})),
+            _ids(value.get("held_from", {})),
+            round_,
         )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.checkpoint.cut_rule import NO_ROUND
 from holdfast.core.model.ids import NO_ID, NOBODY, CheckpointId, Incarnation
 from holdfast.core.recovery.checkpoint_graph import LIVE, Place
+from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.sim.checkers.base import Violation
 from holdfast.sim.lines.region import rule_of
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from holdfast.core.checkpoint.cut_rule import CutRule
+    from holdfast.core.coordinator.region import TellLine
     from holdfast.core.model.ids import NodeId, StreamId
     from holdfast.core.model.notes import StreamNote
     from holdfast.sim.lines.region import LineSpec
@@ -36,18 +38,16 @@ class Snapshot:
     """A checkpoint: all that a node goes on from.
 
     Attributes:
-        place: Where it was taken.
+        point: The restart point that leads to it.
         incarnation: Who took it.
-        round: For which round; 0: for none.
         processed: Per input all tuples processed before it.
         sent: Per output all tuples sent before it; the recovered node may use what it holds.
         notes: Per output those that stand before tuples that it holds.
         rule: The state of the cut rule.
     """
 
-    place: Place
+    point: RestartPoint
     incarnation: Incarnation
-    round: int
     processed: dict[StreamId, list[Label]]
     sent: dict[StreamId, list[Label]]
     notes: dict[StreamId, list[tuple[int, StreamNote]]]
@@ -199,9 +199,8 @@ class LineNode:
         held[self.spec.sink] = written
         self.unwritten.append(
             Snapshot(
-                self.place(self.sequence, held),
+                self._point(held),
                 self.incarnation,
-                self.rule.round(),
                 {stream: list(labels) for stream, labels in self.processed.items()},
                 {stream: list(labels) for stream, labels in self.sent.items()},
                 {s: [n for n in notes if n[0] >= held[s]] for s, notes in self.notes.items()},
@@ -209,13 +208,23 @@ class LineNode:
             )
         )
 
-    def place(self, sequence: int = LIVE, held: dict[StreamId, int] | None = None) -> Place:
+    def _point(self, held: dict[StreamId, int]) -> RestartPoint:
+        place = self.place()
+        return RestartPoint(
+            self.sequence,
+            processed_before={**place.processed_before},
+            next_ids={**place.next_ids},
+            held_from={str(stream): at for stream, at in held.items()},
+            round=self.rule.round(),
+        )
+
+    def place(self) -> Place:
         """Where it stands."""
         return Place(
-            sequence,
+            LIVE,
             {stream: len(labels) for stream, labels in self.processed.items()},
             {stream: len(labels) for stream, labels in self.sent.items()},
-            {str(stream): at for stream, at in (held or self.held).items()},
+            {str(stream): at for stream, at in self.held.items()},
         )
 
     def _stored_from(self, output: int) -> int:
@@ -234,11 +243,11 @@ class LineNode:
         """What a receiver that has not cut yet may still need after its cut."""
         return said.processed
 
-    def trim(self, floors: dict[StreamId, int], gate: int) -> None:
+    def trim(self, line: TellLine) -> None:
         """The oldest line that recovery may go back to has moved."""
         for stream in self.spec.outputs:
-            self.held[stream] = max(self.held[stream], floors[stream])
-        self.gate = max(self.gate, gate)
+            self.held[stream] = max(self.held[stream], line.needed_from[stream])
+        self.gate = max(self.gate, line.next_ids.get(self.spec.sink, 0))
 
     def lets_out_before(self) -> int:
         """The id up to which results may leave."""
@@ -331,7 +340,7 @@ class LineNode:
             self.processed = {s: list(labels) for s, labels in snapshot.processed.items()}
             self.sent = {s: list(labels) for s, labels in snapshot.sent.items()}
             self.notes = {s: list(notes) for s, notes in snapshot.notes.items()}
-            self.held = {stream: snapshot.place.held_from[stream] for stream in self.held}
+            self.held = {stream: snapshot.point.held_from[stream] for stream in self.held}
             self.restore_rule(snapshot)
         for stream in self.spec.inputs:
             done = len(self.processed[stream])

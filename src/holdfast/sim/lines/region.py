@@ -65,7 +65,7 @@ class LineSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class LinesPlan:
     """What is drawn.
 
     Attributes:
@@ -101,7 +101,7 @@ def rule_of(protocol: str, spec: LineSpec) -> CutRule:
     return _INDUCED[protocol](scope_of(spec.name, spec.members, spec.senders, spec.receivers))
 
 
-def draw_region(rng: Random, protocol: str, *, is_scoped: bool = True) -> Region:
+def draw_region(rng: Random, protocol: str, *, is_scoped: bool = True) -> LinesPlan:
     """A dataflow of two to five nodes, often with cycles."""
     count = rng.randint(2, 5)
     names = [NodeId(f"n{i}") for i in range(count)]
@@ -145,7 +145,7 @@ def draw_region(rng: Random, protocol: str, *, is_scoped: bool = True) -> Region
             scopes.get(names[b], (names[b],)) if is_scoped else tuple(names),
         )
     channels = tuple(Channel(_stream(a, b), a, b, a in repeats) for a, b in named)
-    return Region(
+    return LinesPlan(
         protocol, specs, channels, rng.choice((1, 1, 2)), rng.random() < 0.2, bool(backward)
     )
 

@@ -31,21 +31,25 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
+from holdfast.core.coordinator.journal_entries import LineMoved, PointNoted, RecoveryDecision
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.ids import Incarnation
-from holdfast.core.recovery.checkpoint_graph import CheckpointGraph, Place
-from holdfast.core.recovery.recovery_line import NoLine
+from holdfast.core.model.ids import Incarnation, PointId
+from holdfast.core.recovery.checkpoint_graph import CheckpointGraph, Place, place_of
+from holdfast.core.recovery.recovery_line import NoLine, recovery_line
 from holdfast.core.recovery.recovery_plan import with_survivors
 from holdfast.core.recovery.z_paths import useless_checkpoints
 from holdfast.sim.checkers.base import Violation
-from holdfast.sim.lines.line_coordinator import Decision, Entry, LineCoordinator, Point, Word
+from holdfast.sim.lines.line_coordinator import LineCoordinator, Recovered, Word
 from holdfast.sim.lines.line_node import Label, LineNode, Snapshot
-from holdfast.sim.lines.region import PROTOCOLS, Region, draw_region
+from holdfast.sim.lines.region import PROTOCOLS, LinesPlan, draw_region
 
 if TYPE_CHECKING:
+    from holdfast.core.coordinator.journal_entries import JournalEntry
     from holdfast.core.model.ids import NodeId, StreamId
     from holdfast.core.model.notes import StreamNote
     from holdfast.core.recovery.checkpoint_graph import Channel
+    from holdfast.core.recovery.recovery_plan import RecoveryPlan
 
 FAULTS: Final = ("kill", "suspect", "damage", "driver")
 _STEPS: Final = 1_500
@@ -115,7 +119,7 @@ class LinesWorld:
         """Draw a dataflow, its input, and when to strike."""
         self.rng = random.Random(f"lines {seed}")
         self.seed = seed
-        self.region: Region = draw_region(
+        self.region: LinesPlan = draw_region(
             self.rng, protocol or self.rng.choice(PROTOCOLS), is_scoped=is_scoped
         )
         self.labels = itertools.count()
@@ -137,8 +141,9 @@ class LinesWorld:
             c.stream: deque() for c in self.region.channels
         }
         self.words_up: deque[tuple[object, ...]] = deque()
-        self.journal: list[Entry] = []
-        self.damaged: dict[tuple[NodeId, int, Incarnation], None] = {}
+        self.journal: list[JournalEntry] = []
+        self.store: dict[tuple[NodeId, PointId], Snapshot] = {}
+        self.damaged: dict[tuple[NodeId, PointId], None] = {}
         self.nodes: dict[NodeId, LineNode] = {}  # whose process is the node's newest
         self.zombies: list[LineNode] = []
         self.unnoticed: dict[NodeId, None] = {}  # dead, and not yet known to be
@@ -215,7 +220,12 @@ class LinesWorld:
         elif kind < 0.9:
             self._write_results(node)
         elif node.unwritten:
-            self.words_up.append(("written", node.spec.name, node.unwritten.pop(0)))
+            self._write_checkpoint(node, node.unwritten.pop(0))
+
+    def _write_checkpoint(self, node: LineNode, snapshot: Snapshot) -> None:
+        name, point = node.spec.name, snapshot.point
+        self.store[name, PointId(snapshot.incarnation, point.sequence)] = snapshot
+        self.words_up.append(("written", name, snapshot.incarnation, point))
 
     # -- channels ---------------------------------------------------------------------------
 
@@ -320,37 +330,37 @@ class LinesWorld:
             self._tick()
 
     def _tick(self) -> None:
-        halting = self.coordinator.rollback.is_ready
-        places = self.coordinator.registry.places() if halting else {}
-        live = dict(self.coordinator.rollback.live) if halting else {}
+        region = self.coordinator.region
+        is_ready = region.rollback.is_ready
+        places = region.places() if is_ready else {}
+        live = {} if self.region.is_whole else dict(region.rollback.live)
         self.coordinator.tick(self.step_number)
-        if halting:
-            decision = self.coordinator.writing[-1]
-            assert isinstance(decision, Decision)
-            self._check_plan(decision, places, {} if self.region.is_whole else live)
+        if is_ready and region.plan is not None:
+            self._check_plan(region.plan, places, live)
 
     def _write_journal(self) -> None:
         coordinator = self.coordinator
         entry = coordinator.writing[0]
         decided, completed = len(coordinator.decided), len(coordinator.completed)
         coordinator.journal_written(self.step_number)
-        if isinstance(entry, Point) and not coordinator.registry.is_void(
-            entry.node, entry.snapshot
-        ):
-            self.lineage[entry.node].append(entry.snapshot)
-        for decision in coordinator.decided[decided:]:
-            self._decided(decision)
+        if isinstance(entry, PointNoted) and entry in coordinator.registry.points(entry.node):
+            self.lineage[entry.node].append(self.store[entry.node, entry.point_id])
+        if isinstance(entry, RecoveryDecision):
+            self._forget_void(entry)
+        for plan in coordinator.decided[decided:]:
+            self.recoveries += 1
+            self.rolled_past += plan.rolled_past
+            self.stayed += len(self.region.specs) - len(plan.back_to)
         for round_ in coordinator.completed[completed:]:
             self.completed += 1
             self._check_round(round_)
 
-    def _decided(self, decision: Decision) -> None:
-        self.recoveries += 1
-        self.rolled_past += decision.plan.rolled_past
-        self.stayed += len(self.region.specs) - len(decision.plan.back_to)
-        registry = self.coordinator.registry
-        for name, points in self.lineage.items():
-            self.lineage[name] = [p for p in points if not registry.is_void(name, p)]
+    def _forget_void(self, decision: RecoveryDecision) -> None:
+        for life in decision.lives:
+            back_to = life.goes_back_to
+            if back_to is not None:
+                own = self.lineage[life.node]
+                self.lineage[life.node] = [p for p in own if _point_id(p) <= back_to]
 
     def _hear(self, word: tuple[object, ...]) -> None:
         kind, node, *rest = word
@@ -375,7 +385,7 @@ class LinesWorld:
             node.over = max(node.over, word.number)
             node.rule.over(word.number)
         elif word.kind == "line":
-            node.trim(word.floors, word.gate)  # type: ignore[arg-type]
+            node.trim(word.line)
         elif word.kind == "halt":
             self.halt(node, word.number)
         else:
@@ -388,42 +398,35 @@ class LinesWorld:
         self.words_up.append(("halted", name, incarnation, attempt, node.place()))
 
     def _take_decision(self, node: LineNode, word: Word) -> None:
-        decision = word.decision
-        assert decision is not None
+        recovered = word.recovered
+        assert recovered is not None
         if word.kind == "go back":
             name = node.spec.name
-            incarnation = decision.incarnations[name]
-            snapshot = self._read(name, word.number)
-            if (name, word.number) in self._unreadable():
+            if self._is_unreadable(name, word.number):
                 self.words_up.append(("damaged", name, word.number))
                 return
-            node.go_back(snapshot, incarnation)
+            node.go_back(self._read(name, word.number), recovered.incarnations[name])
             self._check_gate(node)
-        node.go_on(self._peers(node.peers, decision), decision.plan.resumes_at, word.over)
+        node.go_on(recovered.incarnations, recovered.plan.resumes_at, recovered.over)
 
-    @staticmethod
-    def _peers(known: dict[NodeId, Incarnation], decision: Decision) -> dict[NodeId, Incarnation]:
-        return {name: decision.incarnations.get(name, known[name]) for name in known}
+    def _named(self, name: NodeId, sequence: int) -> PointId | None:
+        noted = self.coordinator.registry.points(name)
+        return next((p.point_id for p in noted if p.point.sequence == sequence), None)
 
     def _read(self, name: NodeId, sequence: int) -> Snapshot | None:
-        return self.coordinator.registry.points[name].get(sequence)
+        point_id = self._named(name, sequence)
+        return None if point_id is None else self.store[name, point_id]
 
-    def _unreadable(self) -> dict[tuple[NodeId, int], None]:
-        registry = self.coordinator.registry
-        return {
-            (name, sequence): None
-            for name, own in registry.points.items()
-            for sequence, snapshot in own.items()
-            if (name, sequence, snapshot.incarnation) in self.damaged
-        }
+    def _is_unreadable(self, name: NodeId, sequence: int) -> bool:
+        point_id = self._named(name, sequence)
+        return point_id is not None and (name, point_id) in self.damaged
 
-    def _start(self, name: NodeId, sequence: int, decision: Decision, over: int) -> None:
+    def _start(self, name: NodeId, sequence: int, recovered: Recovered) -> None:
         """A replacement comes up, unless a later decision has another one come."""
-        registry = self.coordinator.registry
-        incarnation = decision.incarnations[name]
-        if registry.incarnations[name] != incarnation:
+        incarnation = recovered.incarnations[name]
+        if self.coordinator.registry.incarnation(name) != incarnation:
             return
-        if (name, sequence) in self._unreadable():
+        if self._is_unreadable(name, sequence):
             self.coordinator.damaged(name, sequence)
             return
         former = self.nodes.pop(name, None)
@@ -433,13 +436,14 @@ class LinesWorld:
             self.region.specs[name],
             self.region.protocol,
             incarnation,
-            dict(registry.incarnations),
+            dict(recovered.incarnations),
             self.labels,
-            sequence=registry.newest[name],
+            sequence=sequence,
         )
         node.go_back(self._read(name, sequence), incarnation)
         self._check_gate(node)
-        node.go_on(dict(registry.incarnations), decision.plan.resumes_at, over)
+        now = {n: self.coordinator.registry.incarnation(n) for n in self.region.specs}
+        node.go_on(now, recovered.plan.resumes_at, recovered.over)
         self.nodes[name] = node
         self.unnoticed.pop(name, None)
         self.words_up.append(("at work", name, incarnation))
@@ -466,15 +470,14 @@ class LinesWorld:
 
     def _damage(self, name: NodeId) -> bool:
         """The newest checkpoint cannot be read, where another line is kept; its node dies."""
-        registry = self.coordinator.registry
-        newest = max(registry.points[name], default=0)
-        if self.region.kept < 2 or not newest:
+        region = self.coordinator.region
+        noted = self.coordinator.registry.points(name)
+        newest = recovery_line(CheckpointGraph(region.places(), self.region.channels))[name]
+        if self.region.kept < 2 or not noted or newest.sequence == region.oldest[name].sequence:
             return False
-        line = registry.line()
-        newest = line[name].sequence or newest
-        if newest == registry.oldest[name].sequence:
-            return False
-        self.damaged[name, newest, registry.points[name][newest].incarnation] = None
+        point_id = self._named(name, newest.sequence)
+        assert point_id is not None
+        self.damaged[name, point_id] = None
         del self.nodes[name]
         self.unnoticed[name] = None
         return True
@@ -482,22 +485,21 @@ class LinesWorld:
     def _kill_the_driver(self) -> None:
         """All nodes die with it; of what it was writing some is durable."""
         for _ in range(self.rng.randint(0, len(self.coordinator.writing))):
-            entry = self.coordinator.writing.popleft()
-            self.journal.append(entry)
+            self.journal.append(self.coordinator.writing.popleft())
         self.epoch += 1
         self.nodes.clear()
         self.zombies.clear()
         self.unnoticed.clear()
         self.words_up.clear()
-        for queue in (*self.down.values(), *self.up.values()):
-            queue.clear()  # type: ignore[attr-defined]
+        for frames in self.down.values():
+            frames.clear()
+        for words in self.up.values():
+            words.clear()
         self.coordinator = LineCoordinator(self.region, self.journal, self.epoch)
-        registry = self.coordinator.registry
-        self.lineage = {name: self._durable(name, registry.is_void) for name in self.lineage}
-
-    def _durable(self, name: NodeId, is_void: object) -> list[Snapshot]:
-        points = [e.snapshot for e in self.journal if isinstance(e, Point) and e.node == name]
-        return [p for p in points if not is_void(name, p)]  # type: ignore[operator]
+        self.lineage = {name: [] for name in self.region.specs}
+        kept = CheckpointRegistry.of(e for e in self.journal if not isinstance(e, LineMoved))
+        for name in self.region.specs:
+            self.lineage[name] = [self.store[name, p.point_id] for p in kept.points(name)]
 
     # -- what must hold ---------------------------------------------------------------------
 
@@ -511,12 +513,12 @@ class LinesWorld:
 
     def _check_plan(
         self,
-        decision: Decision,
+        plan: RecoveryPlan,
         places: dict[NodeId, tuple[Place, ...]],
         live: dict[NodeId, Place],
     ) -> None:
         graph = CheckpointGraph(with_survivors(places, live), self.region.channels)
-        line = decision.plan.line
+        line = plan.line
         if graph.orphans(line) or graph.losses(line):
             raise Violation("I-LINE", "the plan has orphans or loses tuples")
         if math.prod(len(own) for own in graph.places.values()) <= _BRUTE_MAX:
@@ -527,7 +529,7 @@ class LinesWorld:
     def _check_round(self, round_: int) -> None:
         found: dict[NodeId, Snapshot] = {}
         for name in self.region.specs:
-            own = [p for p in self.lineage[name] if p.round == round_]
+            own = [p for p in self.lineage[name] if p.point.round == round_]
             if not own:
                 raise Violation("I-ROUND", f"{name} has no durable point for {round_}")
             found[name] = own[-1]
@@ -540,7 +542,7 @@ class LinesWorld:
         is_ahead = len(processed) > len(sent) and not channel.repeats
         if is_ahead or sent[: len(processed)] != processed[: len(sent)]:
             raise Violation("I-ROUND", f"{stream}: a complete round has an orphan")
-        if len(processed) < min(sender.place.held_from[stream], len(sent)):
+        if len(processed) < min(sender.point.held_from[stream], len(sent)):
             raise Violation("I-CHANNEL", f"{stream}: a complete round loses what is in flight")
         spec = self.region.specs[channel.sender]
         is_kept = spec.keeps[spec.outputs.index(stream)]
@@ -566,7 +568,7 @@ class LinesWorld:
 
     def faults_left_now(self) -> bool:
         """Whether a recovery is under way."""
-        return self.coordinator.rollback.state.value != "working"
+        return self.coordinator.region.rollback.state.value != "working"
 
     def _check_the_end(self) -> None:
         for channel in self.region.channels:
@@ -580,7 +582,7 @@ class LinesWorld:
     def graph(self) -> CheckpointGraph:
         """All points of the lineage that goes on, and where the nodes stand."""
         places = {
-            name: (Place(0), *sorted((p.place for p in own), key=lambda p: p.sequence))
+            name: (Place(0), *(place_of(p.point) for p in sorted(own, key=_point_id)))
             for name, own in self.lineage.items()
         }
         return CheckpointGraph(places, self.region.channels)
@@ -602,6 +604,10 @@ class LinesWorld:
             self.notes_sent,
             self.tuples_sent,
         )
+
+
+def _point_id(snapshot: Snapshot) -> PointId:
+    return PointId(snapshot.incarnation, snapshot.point.sequence)
 
 
 def newest_line_by_brute_force(graph: CheckpointGraph) -> dict[NodeId, Place]:

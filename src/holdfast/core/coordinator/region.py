@@ -1,0 +1,239 @@
+"""A region of nodes that cut with others: its rounds, its line, its recoveries. [CheckMate §III]
+
+Theory of operation. A region puts together what each part decides for itself: when rounds begin
+(checkpoint_rounds.py), which places go together (recovery/), what a failure asks of whom
+(rollback.py). The coordinator tells it what has happened, and writes down what it asks for:
+
+- `RecoveryDecision`: one entry for all members that go back, once all survivors have halted. Only
+  when it is durable is anybody told (`decided`).
+- `LineMoved`: the oldest line that recovery may go back to. With `kept=1` it is the newest line of
+  durable points, as if everybody were lost; with two the newest one that shares no point with that,
+  so that whichever of its points is damaged, there is another line. Only when it is durable do
+  members hear of it (`line_noted`): they trim what lies before it, and open their gates up to it.
+
+One `LineMoved` is under way at a time, and none while a plan is.
+
+Points of a region keep the older ones (`PointNoted.keeps_older`). A damaged checkpoint is left out
+of plans for the rest of this life; the next one would find it damaged again.
+
+Invariants: the oldest line never moves back; it has no orphan and loses nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.coordinator.checkpoint_rounds import CheckpointRounds, first_round
+from holdfast.core.coordinator.journal_entries import LineMoved, NewLife, RecoveryDecision
+from holdfast.core.coordinator.rollback import Rollback
+from holdfast.core.machine import Effect
+from holdfast.core.model.ids import NOBODY, Incarnation, PointId
+from holdfast.core.recovery.checkpoint_graph import BEGINNING, CheckpointGraph, Place, place_of
+from holdfast.core.recovery.recovery_line import NoLine, recovery_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
+    from holdfast.core.coordinator.journal_entries import PointNoted
+    from holdfast.core.model.ids import NodeId
+    from holdfast.core.recovery.checkpoint_graph import Channel
+    from holdfast.core.recovery.recovery_plan import RecoveryPlan
+
+_BEFORE_ALL = PointId(NOBODY, BEGINNING)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPlan:
+    """What a region is made of.
+
+    Attributes:
+        members: Its nodes.
+        channels: All streams between them.
+        told: Who is told that a round begins; empty: there are no rounds.
+        interval_ms: From the beginning of one round to that of the next, at least.
+        kept: How many lines recovery may go back to: 1 or 2.
+        is_whole: Everybody goes back after a failure (`rolls_back="all"`).
+    """
+
+    members: tuple[NodeId, ...]
+    channels: tuple[Channel, ...]
+    told: tuple[NodeId, ...] = ()
+    interval_ms: int = 5_000
+    kept: int = 1
+    is_whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TellLine(Effect):
+    """Tell a member the oldest line that recovery may go back to.
+
+    Attributes:
+        node: The member.
+        needed_from: Per output stream to another member what that one has processed there: nothing
+            before it is needed any more.
+        next_ids: Per output stream the member's own next tuple there: what comes before it may
+            leave the region.
+    """
+
+    node: NodeId
+    needed_from: dict[str, int]
+    next_ids: dict[str, int]
+
+
+class Region:
+    """One region in one life of the coordinator.
+
+    Durable: what the registry holds. Volatile: all fields.
+
+    Attributes:
+        rounds: Of coordinated checkpoints.
+        rollback: Its recoveries.
+        plan: The newest decision's, for people and tests.
+    """
+
+    def __init__(self, region: RegionPlan, registry: CheckpointRegistry, epoch: int) -> None:
+        """Begin over what the journal says, with nobody at work."""
+        self._region = region
+        self._registry = registry
+        self.rounds = CheckpointRounds(
+            region.members, region.told, interval_ms=region.interval_ms, first=first_round(epoch)
+        )
+        self.rounds.pause()
+        self.rollback = Rollback(region.members, region.channels, is_whole=region.is_whole)
+        self.plan: RecoveryPlan | None = None
+        self._damaged: dict[tuple[NodeId, PointId], None] = {}
+        self.oldest: Mapping[NodeId, Place] = {n: self._begins_at(n) for n in region.members}
+        self._moves_to: Mapping[NodeId, Place] | None = None  # the line that is being written
+
+    # -- failures and recoveries --------------------------------------------------------------
+
+    def lost(self, node: NodeId) -> list[Effect]:
+        """A member is gone."""
+        return [*self.rollback.lost(node), *self.rounds.pause()]
+
+    def damaged(self, node: NodeId, sequence: int) -> list[Effect]:
+        """A member that comes up, or goes back, cannot read the checkpoint of its point."""
+        for noted in self._registry.points(node):
+            if noted.point.sequence == sequence:
+                self._damaged[node, noted.point_id] = None
+        return self.lost(node)
+
+    def halted(self, node: NodeId, attempt: int, place: Place) -> None:
+        """A survivor says where it stands."""
+        self.rollback.halted(node, attempt, place)
+
+    def at_work(self, node: NodeId) -> None:
+        """A member that was lost has been assigned, with the point of the last decision."""
+        self.rollback.at_work(node)
+        self._resume()
+
+    def decide(self) -> RecoveryDecision | None:
+        """The decision to be written down now; None: there is none.
+
+        Raises:
+            NoLine: a checkpoint that is needed is damaged.
+        """
+        if not self.rollback.is_ready:
+            return None
+        self.plan = plan = self.rollback.decide(self.places())
+        return RecoveryDecision(
+            tuple(
+                NewLife(
+                    node,
+                    Incarnation(self._registry.incarnation(node) + 1),
+                    self._point_id(node, sequence),
+                )
+                for node, sequence in plan.back_to.items()
+            )
+        )
+
+    def _point_id(self, node: NodeId, sequence: int) -> PointId:
+        return next(
+            (p.point_id for p in self._registry.points(node) if p.point.sequence == sequence),
+            _BEFORE_ALL,
+        )
+
+    def decided(self) -> list[Effect]:
+        """The decision is durable, and the registry has taken it: everybody may know."""
+        effects = self.rollback.journalled()
+        self._resume()
+        return effects
+
+    def _resume(self) -> None:
+        if self.rollback.is_at_work:
+            self.rounds.resume()
+
+    # -- points and the line ------------------------------------------------------------------
+
+    def noted(self, noted: PointNoted, now_ms: int) -> list[Effect]:
+        """A member's point is durable, and the registry has taken it, unless it is void."""
+        if noted not in self._registry.points(noted.node):
+            return []
+        return self.rounds.stored(noted.node, noted.point.round, now_ms)
+
+    def begin_round(self, now_ms: int, *, is_wanted: bool = False) -> list[Effect]:
+        """Begin a round, if there are any, and it is time or a full gate wants one."""
+        return self.rounds.begin(now_ms, is_wanted=is_wanted) if self._region.told else []
+
+    def move_line(self) -> LineMoved | None:
+        """The move to be written down now; None: the line stands, or may not move."""
+        if self._moves_to is not None or not self.rollback.may_move_line:
+            return None
+        line = self._oldest_line()
+        moved = {node: p for node, p in line.items() if p.sequence != self.oldest[node].sequence}
+        if not moved:
+            return None
+        self._moves_to = line
+        return LineMoved({node: self._point_id(node, p.sequence) for node, p in moved.items()})
+
+    def line_noted(self) -> list[Effect]:
+        """A move is durable, and the registry has taken it: members may know."""
+        if self._moves_to is not None:
+            self.oldest, self._moves_to = self._moves_to, None
+        return self.tell_line()
+
+    def tell_line(self) -> list[Effect]:
+        """Tell all members the oldest line; said again, it changes nothing."""
+        return [self._told(node) for node in self._region.members]
+
+    def _told(self, node: NodeId) -> TellLine:
+        outputs = [channel for channel in self._region.channels if channel.sender == node]
+        needed_from = {
+            str(c.stream): self.oldest[c.receiver].processed_before.get(c.stream, 0)
+            for c in outputs
+        }
+        return TellLine(node, needed_from, dict(self.oldest[node].next_ids))
+
+    def places(self) -> dict[NodeId, tuple[Place, ...]]:
+        """Per member where recovery could have it go back to, oldest first."""
+        return {node: self._places(node) for node in self._region.members}
+
+    def _places(self, node: NodeId) -> tuple[Place, ...]:
+        noted = self._registry.points(node)
+        sound = tuple(place_of(p.point) for p in noted if (node, p.point_id) not in self._damaged)
+        is_at_beginning = self._registry.line(node) is None
+        return (Place(BEGINNING), *sound) if is_at_beginning else sound
+
+    def _begins_at(self, node: NodeId) -> Place:
+        """Where the oldest line stands, by the journal."""
+        is_at_beginning = self._registry.line(node) is None
+        return (
+            Place(BEGINNING) if is_at_beginning else place_of(self._registry.points(node)[0].point)
+        )
+
+    def _oldest_line(self) -> Mapping[NodeId, Place]:
+        """Where the oldest line may be; where it is, if damage leaves no other."""
+        places = self.places()
+        try:
+            line = recovery_line(CheckpointGraph(places, self._region.channels))
+            if self._region.kept == 1:
+                return line
+            others = {
+                node: tuple(p for p in own if p.sequence == BEGINNING or p != line[node])
+                for node, own in places.items()
+            }
+            return recovery_line(CheckpointGraph(others, self._region.channels))
+        except NoLine:
+            return self.oldest

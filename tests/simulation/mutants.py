@@ -263,7 +263,7 @@ def _promise_before_sending(_: Any) -> Any:
 def _assign_before_the_journal(original: Any) -> Any:
     def on_hello(self: coordinator_module.Coordinator, hello: Any, now_ms: int) -> Any:
         *others, write = original(self, hello, now_ms)
-        assigned = self._requests.pop(write.request_id).then(now_ms)
+        assigned = self._decisions._asked.pop(write.request_id).then(now_ms)
         return [*others, *assigned, write]
 
     return on_hello

@@ -77,7 +77,7 @@ def _promote_before_the_journal(original: Any) -> Any:
     def succeed(self: Coordinator, instance: Any, now_ms: int) -> Any:
         effects = original(self, instance, now_ms)
         if effects and isinstance(effects[-1], WriteJournal):
-            told = self._requests.pop(effects[-1].request_id).then(now_ms)
+            told = self._decisions._asked.pop(effects[-1].request_id).then(now_ms)
             return [*told, effects[-1]]
         return effects
 

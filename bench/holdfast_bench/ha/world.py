@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.coordinator import events as c
-from holdfast.core.coordinator.coordinator import CoordinatorLimits
+from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.haunit import events
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.haunit.told import PromotionReceived

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections import Checkpointed, Protection, Protections
-from holdfast.core.coordinator.coordinator import CoordinatorLimits
 from holdfast.core.coordinator.journal_entries import JournalEntry
+from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.haunit.plan import NodeLimits, Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.driver.advice import Advice, Objectives, refusals
@@ -697,7 +697,7 @@ class Query:
         reached = [report.statistics.get("boundary_us", BEGINNING_US) for _, report in found]
         return [
             {
-                "role": "primary" if i == 0 else "secondary",
+                "role": replica.role.value,
                 "state": replica.state.value,
                 "pid": report.pid or None,
                 "host": report.host,

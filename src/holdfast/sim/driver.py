@@ -86,9 +86,9 @@ class Life:
         def arrive(is_torn: bool) -> None:
             if is_torn:
                 return
-            if self.machine.is_current(process.node, incarnation):
+            if self.machine.instance(process.node).counts(incarnation):
                 self._step(stimulus)
-            elif not self.machine.is_outgoing(process.node, process.endpoint.name):
+            elif self.machine.instance(process.node).outgoing != process.endpoint.name:
                 self._world.count("zombie told to end")
                 self._step(c.ZombieHeard(process.node, incarnation))
                 self._tell(process, lambda: self._end(process))
@@ -103,7 +103,7 @@ class Life:
         def arrive(is_torn: bool) -> None:
             if is_torn:
                 return
-            if not self.machine.is_expected(process.node, process.launch):
+            if not self.machine.instance(process.node).expects(process.launch):
                 self._tell(process, lambda: self._end(process))
                 return
             self._newest[process.node] = process

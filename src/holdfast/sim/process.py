@@ -300,7 +300,7 @@ class Process:
     @property
     def is_current(self) -> bool:
         """Whether the coordinator still counts it as one of its node's replicas."""
-        return self.life.machine.is_current(self.node, self.incarnation)
+        return self.life.machine.instance(self.node).counts(self.incarnation)
 
     @property
     def is_primary(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.coordinator.coordinator import CoordinatorLimits
+from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.haunit.rounds import ROUND_SCHEMA

@@ -5,8 +5,8 @@ from dataclasses import replace
 from test_coordinator import A, Driver, kinds, plan
 
 from holdfast.core.coordinator import events as c
-from holdfast.core.coordinator.coordinator import CoordinatorLimits
-from holdfast.core.coordinator.instance import NodeState
+from holdfast.core.coordinator.limits import CoordinatorLimits
+from holdfast.core.coordinator.replica import NodeState
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.machine import Effect, TimerFired
 
@@ -31,14 +31,14 @@ class Replicas(Driver):
         """Time passes; whoever is up has said so meanwhile."""
         self.now_ms += ms
         instance = self.machine.instance(A)
-        for replica in instance.replicas():
+        for replica in instance.replicas:
             if replica.is_up:
                 self.step(c.KeepAliveReceived(A, replica.incarnation, {}))
         return self.step(TimerFired("check"))
 
     @property
     def hosts(self) -> list[str]:
-        return [replica.host for replica in self.machine.instance(A).replicas()]
+        return [replica.host for replica in self.machine.instance(A).replicas]
 
 
 def is_assigned(effects: list[Effect]) -> bool:
@@ -108,9 +108,9 @@ def test_a_strict_unit_s_secondary_waits_for_a_machine() -> None:
     driver.comes_up(1, "m0")
     effects = driver.comes_up(2, "m0")
     assert kinds(effects) == ["EndTask"]
-    assert not driver.machine.is_expected(A, 2)
+    assert not driver.machine.instance(A).expects(2)
     assert driver.launches(driver.later(TIMEOUT_MS * 5)) == []
-    assert driver.machine.states()[A] is NodeState.RUNNING
+    assert driver.machine.statistics()[A] is NodeState.RUNNING
     driver.step(c.HostsKnown(("m1",)))
     assert driver.launches(driver.later(2_000)) == [3]
     assert is_assigned(driver.comes_up(3, "m1"))

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from holdfast.core.coordinator import events as c
-from holdfast.core.coordinator.coordinator import Coordinator, CoordinatorLimits
-from holdfast.core.coordinator.instance import Replica
+from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.journal_entries import JournalEntry
+from holdfast.core.coordinator.limits import CoordinatorLimits
+from holdfast.core.coordinator.replica import Replica
 from holdfast.core.haunit.plan import NodePlan, Standby
 from holdfast.core.machine import Effect, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
@@ -83,7 +84,7 @@ def test_three_missed_keep_alives_fence_and_replace() -> None:
     assert "ReportFailure" not in kinds(driver.check_until(300))
     effects = driver.check_until(320)
     assert {"ReportFailure", "EndTask", "LaunchTask"} <= set(kinds(effects))
-    assert not driver.machine.is_current(A, first)
+    assert not driver.machine.instance(A).counts(first)
     assert driver.up("t2") > first
 
 
@@ -165,7 +166,7 @@ def pause_ms(driver: Driver) -> int:
     launch = instance.launches
     effects = driver.step(c.TaskEnded(A, launch, "poison"))
     assert "FailQuery" not in kinds(effects)
-    assert not driver.machine.is_expected(A, launch)
+    assert not driver.machine.instance(A).expects(launch)
     while instance.launches == launch:
         driver.keep(instance.primary)
         driver.check_until(driver.now_ms + 20)
@@ -192,7 +193,7 @@ def test_a_secondary_that_has_lived_for_long_is_launched_again_at_once() -> None
         pause_ms(driver)
         driver.up(f"again {i}")
     for _ in range(550):
-        driver.keep(*driver.machine.instance(A).replicas())
+        driver.keep(*driver.machine.instance(A).replicas)
         driver.check_until(driver.now_ms + 20)
     assert pause_ms(driver) == 0
 
@@ -204,7 +205,7 @@ def test_a_secondary_that_its_task_starts_again_and_again_is_ended_and_waits() -
     assert c.EndTask(A, "t2c") in effects
     assert not {"SendAssignment", "LaunchTask"} & set(kinds(effects))
     assert driver.step(c.HelloReceived(A, 2, "t2d", "ipc://x")) == []
-    assert [r.is_waiting for r in driver.machine.instance(A).replicas()] == [False, True]
+    assert [r.is_waiting for r in driver.machine.instance(A).replicas] == [False, True]
 
 
 def test_a_secondary_waits_no_longer_when_the_primary_is_lost() -> None:
@@ -213,9 +214,9 @@ def test_a_secondary_waits_no_longer_when_the_primary_is_lost() -> None:
         pause_ms(driver)
         driver.up(f"again {i}")
     driver.step(c.TaskEnded(A, driver.machine.instance(A).launches, "poison"))
-    assert driver.machine.awaited_launch(A) is None
+    assert driver.machine.instance(A).awaited_launch is None
     driver.step(c.TaskEnded(A, 1, "killed"))
-    primary = driver.machine.awaited_launch(A)
+    primary = driver.machine.instance(A).awaited_launch
     effects = driver.check_until(driver.now_ms + 20)
     (launch,) = [e.launch for e in effects if isinstance(e, c.LaunchTask)]
     assert launch != primary
@@ -260,13 +261,13 @@ def test_the_query_ends_when_all_nodes_have_finished() -> None:
 
 def test_who_handed_over_goes_on_until_the_other_has_had_time_to_take_over() -> None:
     driver = standby()
-    primary, secondary = driver.machine.instance(A).replicas()
+    primary, secondary = driver.machine.instance(A).replicas
     secondary.has_joined = secondary.has_caught_up = True
     task = str(primary.task)
     effects = driver.step(c.HandoverWanted(A, task))
     assert "SendPromotion" in kinds(effects)
     assert not {"LaunchTask", "EndTask"} & set(kinds(effects))
-    assert driver.machine.is_outgoing(A, task)
+    assert driver.machine.instance(A).outgoing == task
     began_ms = driver.now_ms
     driver.keep(secondary)
     effects = driver.check_until(began_ms + 80)
@@ -277,4 +278,4 @@ def test_who_handed_over_goes_on_until_the_other_has_had_time_to_take_over() -> 
         "LaunchTask",
     ]
     assert c.EndTask(A, task) in effects
-    assert not driver.machine.is_outgoing(A, task)
+    assert driver.machine.instance(A).outgoing is None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.core.coordinator.events import KeepAliveReceived, TellFloor
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.queues.idle_floor import Reached, idle_floor_us
 
@@ -70,6 +71,14 @@ class IdleFloors:
                 if floor_us > told.boundary_us:
                     floors.append((stream, floor_us))
         return floors
+
+    def tell(
+        self, alive: KeepAliveReceived, task: str, primary: Callable[[NodeId], Incarnation]
+    ) -> list[TellFloor]:
+        """As `heard`, by a primary's keep-alive, for its task."""
+        floors = self.heard(alive.node, alive.incarnation, alive.reached, primary)
+        own = (alive.node, task, alive.incarnation)
+        return [TellFloor(*own, stream, floor_us) for stream, floor_us in floors]
 
     def _floor_us(self, source: str, primary: Callable[[NodeId], Incarnation]) -> int:
         instances: list[Reached | None] = []

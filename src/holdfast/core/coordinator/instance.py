@@ -2,121 +2,24 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdfast.core.coordinator.events import EndTask
+from holdfast.core.coordinator.replica import BackOff, NodeState, Replica, Role
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.model.ids import NOBODY, Incarnation
 
 if TYPE_CHECKING:
     from holdfast.core.coordinator.events import RestartPointReceived
+    from holdfast.core.coordinator.limits import CoordinatorLimits
+    from holdfast.core.coordinator.recovery_times import Recovery
     from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.machine import Effect
 
 _PATIENCE_MAX = 8
-_PAUSE_MAX = 64
-
-
-class NodeState(enum.Enum):
-    """Where a replica is in its life."""
-
-    LAUNCHING = "launching"
-    ASSIGNING = "assigning"
-    RUNNING = "running"
-    PROMOTING = "promoting"
-
-
-@dataclass(slots=True)
-class Recovery:
-    """Times of one failure, ms on the coordinator's clock."""
-
-    last_alive_ms: int
-    detected_at_ms: int
-    hello_at_ms: int = -1
-    caught_up_at_ms: int = -1
-    replayed_tuples: int = 0
-    was_promoted: bool = False
-
-
-@dataclass(slots=True)
-class BackOff:
-    """A factor that doubles every time, up to a bound."""
-
-    most: int
-    factor: int = 1
-
-    def double(self) -> None:
-        """It has happened again."""
-        self.factor = min(self.most, 2 * self.factor)
-
-    def reset(self) -> None:
-        """It has not happened for long."""
-        self.factor = 1
-
-
-@dataclass(slots=True)
-class Replica:
-    """One replica: a task that is to run, or runs."""
-
-    state: NodeState = NodeState.LAUNCHING
-    launch: int = 0  # number of its newest launch
-    launched_at_ms: int = 0
-    failed_launches: int = 0  # in a row, without a hello
-    task: str | None = None
-    endpoint: str = ""
-    incarnation: Incarnation = NOBODY  # as which it counts now
-    former: Incarnation = NOBODY  # as which it counted before it was promoted
-    heard_ms: int = 0
-    is_told: bool = False  # a secondary that knows, or should, that it is promoted
-    has_joined: bool = False  # a secondary that all its producers serve
-    has_caught_up: bool = False
-    host: str = ""  # its machine; empty: it has none, or it does not matter
-    moves: int = 0  # in a row, because it came up beside the other replica
-    is_waiting: bool = False  # to be launched, until `due_ms` at least
-    due_ms: int = 0  # a secondary is not launched before
-    pause: BackOff = field(default_factory=lambda: BackOff(_PAUSE_MAX))  # after failures in a row
-    timeouts: int = 0  # in a row, of launches without a hello
-
-    @property
-    def is_up(self) -> bool:
-        """Whether it works, or is about to."""
-        return self.state in (NodeState.RUNNING, NodeState.PROMOTING)
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether it has been lost again and again as a secondary."""
-        return self.pause.factor > 2
-
-    def is_ready(self, plan: NodePlan) -> bool:
-        """Whether a secondary can take over without a pause."""
-        return self.has_joined and (self.has_caught_up or plan.standby is Standby.PASSIVE)
-
-    def back_off(self, now_ms: int, *, unit_ms: int, window_ms: int) -> None:
-        """A secondary is lost: the first time it is launched again at once.
-
-        Args:
-            now_ms: The time.
-            unit_ms: What the pause is a multiple of.
-            window_ms: One that is lost so long after its launch is lost for the first time.
-        """
-        if now_ms - self.launched_at_ms > window_ms:
-            self.pause.reset()
-        self.due_ms = now_ms + unit_ms * (self.pause.factor - 1)
-        self.pause.double()
-
-    def answers_to(self, incarnation: Incarnation) -> bool:
-        """Whether a word of this incarnation is its own."""
-        return incarnation != NOBODY and incarnation in (self.incarnation, self.former)
-
-    def forget(self, now_ms: int) -> None:
-        """Its task is gone; another one is to come up."""
-        self.state = NodeState.LAUNCHING
-        self.launched_at_ms = now_ms
-        self.task = None
-        self.host = ""
-        self.incarnation = self.former = NOBODY
-        self.is_told = self.has_joined = self.has_caught_up = False
+REPLICAS_MAX = 3
 
 
 @dataclass(slots=True)
@@ -125,9 +28,9 @@ class Instance:
 
     Attributes:
         plan: Its plan.
-        primary: The replica that counts.
-        secondary: The one that follows it, if the plan has one.
+        limits: How patient the coordinator is.
         newest: The newest incarnation given to any replica; only grows.
+        replicas: 1 to `REPLICAS_MAX`, each with its role; the one primary comes first.
         launches: How many launches there were.
         asked_place: Incarnation and number of the newest point that is to be stored.
         held: A point that may be stored once the secondary has joined.
@@ -137,14 +40,14 @@ class Instance:
         patience: Detection takes longer by this factor after false alarms.
         silenced: Incarnations that were taken for dead because they were silent.
         was_up: Whether any replica has been at work.
-        moved_at_ms: When the secondary was last moved away from the primary's machine.
+        moved_at_ms: When a secondary was last moved away from a machine that it shared.
         outgoing: The task of a primary that has handed over, until it is ended.
     """
 
     plan: NodePlan
-    primary: Replica = field(default_factory=Replica)
-    secondary: Replica | None = None
+    limits: CoordinatorLimits
     newest: Incarnation = NOBODY
+    replicas: list[Replica] = field(default_factory=list)
     launches: int = 0
     asked_place: tuple[int, int] = (0, 0)
     held: RestartPointReceived | None = None
@@ -158,60 +61,105 @@ class Instance:
     outgoing: str | None = None
 
     def __post_init__(self) -> None:
-        """Have a place for the secondary."""
-        if self.plan.standby is not Standby.NONE:
-            self.secondary = Replica()
+        """Have as many replicas as the plan asks for."""
+        if not self.replicas:
+            self.replicas = [Replica(Role.PRIMARY)]
+            if self.plan.standby is not Standby.NONE:
+                self.replicas.append(Replica(Role.SECONDARY))
 
-    def replicas(self) -> Iterator[Replica]:
-        """The primary, then the secondary."""
-        yield self.primary
-        if self.secondary is not None:
-            yield self.secondary
+    @property
+    def primary(self) -> Replica:
+        """The replica that counts."""
+        return self.replicas[0]
+
+    @property
+    def secondaries(self) -> list[Replica]:
+        """Those that follow it."""
+        return self.replicas[1:]
+
+    def lead(self, replica: Replica) -> None:
+        """A replica becomes the primary, whoever was it a secondary."""
+        self.replicas = [replica, *(other for other in self.replicas if other is not replica)]
+        for each in self.replicas:
+            each.role = Role.PRIMARY if each is replica else Role.SECONDARY
+
+    def successor(self) -> Replica | None:
+        """The secondary that takes over from a primary that is lost; None: none is there."""
+        return next((replica for replica in self.secondaries if not replica.is_down), None)
+
+    def end_outgoing(self) -> list[Effect]:
+        """A primary that has handed over has had its time."""
+        task, self.outgoing = self.outgoing, None
+        return [] if task is None else [EndTask(self.plan.node, task)]
+
+    # -- launches ---------------------------------------------------------------------------
 
     def of_launch(self, launch: int) -> Replica | None:
         """The replica that a launch was for, unless it has been launched again."""
-        return next((r for r in self.replicas() if r.launch == launch), None)
+        return next((r for r in self.replicas if r.launch == launch and launch), None)
 
-    def of_incarnation(self, incarnation: Incarnation) -> Replica | None:
-        """The replica that a word comes from; None: from one that does not count any more."""
-        return next((r for r in self.replicas() if r.answers_to(incarnation)), None)
-
-    @property
-    def shares_a_host(self) -> bool:
-        """Whether one machine's failure would end both replicas."""
-        other = self.secondary
-        return other is not None and bool(other.host) and other.host == self.primary.host
-
-    def swap(self) -> None:
-        """The secondary becomes the primary, and the other way round."""
-        if self.secondary is not None:
-            self.primary, self.secondary = self.secondary, self.primary
+    def expects(self, launch: int) -> bool:
+        """Whether a task of this launch may still say hello."""
+        return self.of_launch(launch) is not None
 
     @property
-    def secondary_incarnation(self) -> Incarnation:
-        """That of a secondary at work; 0: there is none."""
-        replica = self.secondary
-        if replica is None or replica.state is not NodeState.RUNNING:
-            return NOBODY
-        return replica.incarnation
+    def awaited_launch(self) -> int | None:
+        """A launch that no task has come up for yet."""
+        awaited = (r.launch for r in self.replicas if r.state is NodeState.LAUNCHING)
+        return next(awaited, None)
 
-    @property
-    def patience_factor(self) -> int:
-        """How many times as long its silence is borne. A false alarm ends an unprotected query."""
-        return self.patience.factor if self.plan.is_protected else self.patience.most
+    def is_early(self, replica: Replica, now_ms: int) -> bool:
+        """Whether a secondary has to wait for its launch; not while there is no primary."""
+        is_needed = replica is self.primary or self.primary.is_down
+        return not is_needed and now_ms < replica.due_ms
 
-    @property
-    def is_being_joined(self) -> bool:
-        """Whether a secondary is on its way that starts from the point as it is now."""
-        replica = self.secondary
-        if replica is None or replica.has_joined or self.plan.standby is not Standby.ACTIVE:
-            return False
-        return replica.state in (NodeState.ASSIGNING, NodeState.RUNNING)
+    # -- incarnations -----------------------------------------------------------------------
 
     def next_incarnation(self) -> Incarnation:
         """A new one."""
         self.newest = Incarnation(self.newest + 1)
         return self.newest
+
+    def counts(self, incarnation: Incarnation) -> bool:
+        """Whether words of this incarnation still count."""
+        return self.of_incarnation(incarnation) is not None
+
+    def of_incarnation(self, incarnation: Incarnation) -> Replica | None:
+        """The replica that a word comes from; None: from one that does not count any more."""
+        return next((r for r in self.replicas if r.answers_to(incarnation)), None)
+
+    @property
+    def secondary_incarnation(self) -> Incarnation:
+        """That of a secondary at work; 0: there is none."""
+        at_work = (r.incarnation for r in self.secondaries if r.state is NodeState.RUNNING)
+        return next(at_work, NOBODY)
+
+    @property
+    def is_being_joined(self) -> bool:
+        """Whether a secondary is on its way that starts from the point as it is now."""
+        if self.plan.standby is not Standby.ACTIVE:
+            return False
+        joining = (NodeState.ASSIGNING, NodeState.RUNNING)
+        return any(not r.has_joined and r.state in joining for r in self.secondaries)
+
+    # -- machines ---------------------------------------------------------------------------
+
+    def shares_host(self, replica: Replica) -> bool:
+        """Whether one machine's failure would end this replica and another."""
+        others = [other.host for other in self.replicas if other is not replica]
+        return bool(replica.host) and replica.host in others
+
+    @property
+    def shares_a_host(self) -> bool:
+        """Whether one machine's failure would end two replicas."""
+        return any(self.shares_host(replica) for replica in self.replicas)
+
+    # -- failures ---------------------------------------------------------------------------
+
+    @property
+    def patience_factor(self) -> int:
+        """How many times as long its silence is borne. A false alarm ends an unprotected query."""
+        return self.patience.factor if self.plan.is_protected else self.patience.most
 
     def was_only_slow(self, incarnation: Incarnation) -> bool:
         """One that was taken for dead has spoken: be more patient from now on."""
@@ -219,3 +167,30 @@ class Instance:
             return False
         self.patience.double()
         return True
+
+    def count_failure(self, reason: str, now_ms: int) -> str | None:
+        """The primary was lost, or does not come up; why the query cannot go on, if it cannot."""
+        window_ms = self.limits.failure_window_ms
+        recent = [t for t in self.failures_ms if now_ms - t < window_ms]
+        self.failures_ms = [*recent, now_ms]
+        name, last = self.plan.node, self.last_reason or reason
+        if not self.plan.is_protected:
+            return f"{name} failed and is not protected: {last}"
+        if len(self.failures_ms) >= self.limits.failures_max:
+            times = f"{len(self.failures_ms)} times within {window_ms} ms"
+            return f"{name} failed {times}; last reason: {last}"
+        return None
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when replicas and incarnations make no sense together."""
+        name = self.plan.node
+        given = [replica.incarnation for replica in self.replicas if replica.incarnation]
+        if len(set(given)) < len(given) or any(i > self.newest for i in given):
+            raise InvariantViolation(f"{name}: incarnations {given} up to {self.newest}")
+        roles = [replica.role for replica in self.replicas]
+        if not 1 <= len(roles) <= REPLICAS_MAX or roles.count(Role.PRIMARY) != 1:
+            raise InvariantViolation(f"{name}: replicas are {[role.value for role in roles]}")
+        if roles[0] is not Role.PRIMARY:
+            raise InvariantViolation(f"{name}: the primary does not come first")
+        for replica in self.replicas:
+            replica.check_invariants()

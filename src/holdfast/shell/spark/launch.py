@@ -19,11 +19,13 @@ import zmq
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
-from holdfast.core.coordinator.coordinator import Coordinator, CoordinatorLimits
+from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.held_up import HeldUp, SourcePromise, held_up, meetings
 from holdfast.core.coordinator.host_choice import Executor
-from holdfast.core.coordinator.instance import Instance, NodeState, Replica
+from holdfast.core.coordinator.instance import Instance
 from holdfast.core.coordinator.journal_entries import JournalEntry
+from holdfast.core.coordinator.limits import CoordinatorLimits
+from holdfast.core.coordinator.replica import NodeState, Replica
 from holdfast.core.coordinator.reports import (
     CheckpointReported,
     DamageReported,
@@ -237,11 +239,11 @@ class Cluster:
 
     def states(self) -> dict[NodeId, str]:
         """The state of every node's primary."""
-        return {node: state.value for node, state in self._machine.states().items()}
+        return {node: state.value for node, state in self._machine.statistics().items()}
 
     def replicas(self, node: NodeId) -> list[tuple[Replica, NodeReport]]:
         """What is known of a node's primary, and of its secondary if it is to have one."""
-        replicas = self._machine.instance(node).replicas()
+        replicas = self._machine.instance(node).replicas
         return [(r, self._reports_of.get(r.task or "", NodeReport())) for r in replicas]
 
     def instance(self, node: NodeId) -> Instance:
@@ -360,7 +362,7 @@ class Cluster:
         waiting = {
             replica.task
             for plan in self._spec.plans
-            for replica in self._machine.instance(plan.node).replicas()
+            for replica in self._machine.instance(plan.node).replicas
             if replica.state is NodeState.RUNNING
         }
         while waiting and time.monotonic() < deadline:
@@ -408,8 +410,8 @@ class Cluster:
             return False  # Nodes say hello before anything else.
         incarnation = word.incarnation
         identity = task.name.encode()  # Only the node's loop listens.
-        if not self._machine.is_current(node, incarnation):
-            if self._machine.is_outgoing(node, task.name):
+        if not self._machine.instance(node).counts(incarnation):
+            if self._machine.instance(node).outgoing == task.name:
                 return True
             self._say(identity, told.Fenced())
             self._step(c.ZombieHeard(node, incarnation))
@@ -443,9 +445,10 @@ class Cluster:
     def _launch_for(self, node: NodeId, number: int) -> int | None:
         """The launch that a process may run which the job of launch `number` has brought up."""
         launch = self._jobs.launch_of(node, number)
-        if self._machine.is_expected(node, launch):
+        instance = self._machine.instance(node)
+        if instance.expects(launch):
             return launch
-        awaited = self._machine.awaited_launch(node)
+        awaited = instance.awaited_launch
         if awaited is not None:
             self._jobs.carry(node, number, awaited)
         return awaited
@@ -522,7 +525,7 @@ class Cluster:
 
     def _say_to_all(self, word: ToNode) -> None:
         for plan in self._spec.plans:
-            for replica in self._machine.instance(plan.node).replicas():
+            for replica in self._machine.instance(plan.node).replicas:
                 if replica.task is not None:
                     self._say(replica.task.encode(), word)
 
@@ -605,7 +608,7 @@ class Cluster:
     # -- Spark jobs -------------------------------------------------------------------------
 
     def _launch(self, node: NodeId, launch: int) -> None:
-        replicas = list(self._machine.instance(node).replicas())
+        replicas = self._machine.instance(node).replicas
         beside = self._beside(node, [r for r in replicas if r.launch != launch])
         chosen = self._executors.choose(f"{node}#{launch}", apart_from=beside)
         if chosen is not None:

@@ -15,7 +15,8 @@ import pytest
 
 from holdfast.shell.spark import chunk_cluster, jobs
 from holdfast.shell.spark.launch import Cluster
-from holdfast.shell.spark.task import NodeTask, TaskSpec
+from holdfast.shell.spark.task import NodeTask
+from holdfast.shell.spark.task_spec import TaskSpec
 from holdfast.shell.stores.chunks.data_node_task import DataNodeSpec, DataNodeTask
 
 _SLOTS = 64
@@ -53,7 +54,7 @@ class _Context:
         """Have the node find that its coordinator is gone."""
         task = self._running.get(group)
         if task is not None:
-            task._coordinator_heard_s = -math.inf
+            task._channels.coordinator_heard_s = -math.inf
 
     def parallelize(self, *_: Any) -> _OneTask:
         return _OneTask()

@@ -49,6 +49,7 @@ from holdfast.sim.disk import SimulatedLog
 from holdfast.sim.faults import KINDS
 from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.process import Process
+from holdfast.sim.process_sinks import ProcessSinks
 from holdfast.sim.seeds import Run
 
 _LOST_FRAMES = ("break", "cut", "isolate")
@@ -305,11 +306,11 @@ def _skip_what_was_spilled(original: Any) -> Any:
 
 
 def _sync_says_too_much(original: Any) -> Any:
-    def sync_sink(self: Process, effect: Any) -> None:
-        log = self._world.sinks[effect.stream]
-        self.take(events.SinkSynced(effect.stream, log.next_id(self.incarnation)))
+    def sync(self: ProcessSinks, effect: Any) -> None:
+        log, process = self._world.sinks[effect.stream], self._process
+        process.take(events.SinkSynced(effect.stream, log.next_id(process.incarnation)))
 
-    return sync_sink
+    return sync
 
 
 def _believe_what_was_not_synced(original: Any) -> Any:
@@ -535,7 +536,7 @@ MUTANTS: dict[str, Mutant] = {
     "starts from the oldest point": Mutant(
         CheckpointRegistry, "_add", _start_from_the_oldest_point
     ),
-    "calls synced what is not": Mutant(Process, "_sync_sink", _sync_says_too_much),
+    "calls synced what is not": Mutant(ProcessSinks, "sync", _sync_says_too_much),
     "believes unsynced logs": Mutant(SimulatedLog, "open", _believe_what_was_not_synced),
     "stores a part again with more in it": Mutant(
         SimulatedPartLog, "store", _store_again_with_more

@@ -21,7 +21,7 @@ from holdfast.core.haunit.rounds import Round, Rounds, RoundStart
 from holdfast.core.haunit.state_delta import StandbyImage
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
 from holdfast.core.state.kernels import CLEAN
-from holdfast.sim.process import Process
+from holdfast.sim.process_sinks import ProcessSinks
 
 _LOST_FRAMES = ("break", "cut", "isolate", "kill", "pause")
 _TORN_LOGS = ("machine-crash", "slow-node")
@@ -360,8 +360,8 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
         StandbyImage, "apply", _apply_without_all_pages, ("lost-frames",), _PASSIVE
     ),
     "counts a zombie's rounds": Mutant(
-        Process,
-        "_is_superseded",
+        ProcessSinks,
+        "is_superseded",
         _count_zombies,
         ("pause", "cut", "isolate"),
         "upstream backup",

@@ -313,7 +313,7 @@ class ExperimentProcess(Process):
         else:
             take(stimulus)
 
-    def _opening_us(self) -> int:
+    def opening_us(self) -> int:
         """HA's processes have no logs to look at."""
         return 0
 

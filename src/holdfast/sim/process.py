@@ -19,13 +19,10 @@ from holdfast.core.haunit.life_events import (
     Connect,
     Disconnect,
     Fail,
-    OpenedSink,
-    OpeningFailed,
     OpenSinks,
     OpenSources,
     OpenStore,
     ReadRecordedRounds,
-    RecordedRoundsRead,
     SinksOpened,
     SourcesOpened,
     StoreOpened,
@@ -38,7 +35,7 @@ from holdfast.core.haunit.restoration import (
     LoadCheckpoint,
     ReportDamage,
 )
-from holdfast.core.haunit.rounds import Round, RoundsLost, rounds_of
+from holdfast.core.haunit.rounds import RoundsLost
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.haunit.told import AssignmentReceived, PromotionReceived
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
@@ -49,7 +46,7 @@ from holdfast.core.wire import frames, messages
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.sim.disk import Damage, SimulatedLog, Superseded
 from holdfast.sim.network import Endpoint
-from holdfast.sim.part_log import SimulatedPartLog
+from holdfast.sim.process_sinks import ProcessSinks
 from holdfast.sim.store import CheckpointWriting, Unreadable, load_checkpoint
 
 if TYPE_CHECKING:
@@ -149,9 +146,9 @@ class Process:
         }
         self._readers: dict[StreamId, SimulatedReader] = {}
         self._stirring: set[StreamId] = set()  # sources that will say that there may be more
-        self._storing: dict[StreamId, deque[int]] = {}  # by sink, up to where parts are wanted
         self._writing: CheckpointId | None = None  # the checkpoint being written
-        self._at_once: deque[Stimulus] = deque()  # answers for which nobody has to wait
+        self.logs = ProcessSinks(self, world)
+        self.at_once: deque[Stimulus] = deque()  # answers for which nobody has to wait
 
     @property
     def machine(self) -> Node | None:
@@ -189,34 +186,12 @@ class Process:
         self._world.assigned(self, given)
         self._keep_alive()
 
-    def _open_sinks(self, effect: OpenSinks) -> None:
-        """Where logs end is looked up on disk; without any there is nothing to wait for."""
-
-        def opened() -> None:
-            if self._waits(opened):
-                return
-            try:
-                sinks = {
-                    StreamId(log.stream): OpenedSink(
-                        log.open(effect.incarnation, self.endpoint.machine), log.stream
-                    )
-                    for log in self.sinks()
-                }
-            except (Damage, Superseded) as error:
-                self.take(OpeningFailed(effect.request_id, error))
-            else:
-                self.take(SinksOpened(effect.request_id, sinks))
-
-        if self.sinks():
-            self._scheduler.after(self._opening_us(), opened)
-        else:
-            self._at_once.append(SinksOpened(effect.request_id, {}))
-
-    def _opening_us(self) -> int:
+    def opening_us(self) -> int:
+        """How long a disk takes to say where a log ends."""
         disk_us = self._scheduler.uniform("disk/open", 100, self._world.disk_us)
         return disk_us * self._world.disk_slowness(self.endpoint.machine)
 
-    def _waits(self, action: Callable[[], None]) -> bool:
+    def waits(self, action: Callable[[], None]) -> bool:
         """Whether an action is not for now: it comes when the process wakes up, or never."""
         paused_us = self.paused_until_us - self._scheduler.now_us
         if paused_us > 0 and not self.is_dead:
@@ -224,28 +199,15 @@ class Process:
         return self.is_dead or paused_us > 0
 
     def _open_sources(self, effect: OpenSources) -> None:
-        self._at_once.append(SourcesOpened(effect.request_id))
-
-    def _read_recorded(self, effect: ReadRecordedRounds) -> None:
-        try:
-            rounds = self._read_log(self.plan.round_stream, effect.first)
-        except Damage as damage:
-            self._at_once.append(OpeningFailed(effect.request_id, damage))
-        else:
-            logged = tuple(r for r in rounds if r.number < effect.before)
-            self._at_once.append(RecordedRoundsRead(effect.request_id, logged))
-
-    def _read_log(self, stream: StreamId, first: int) -> tuple[Round, ...]:
-        batches = self._world.sinks[stream].read()
-        return rounds_of(between(batches, first, batches[-1].next_id if batches else first))
+        self.at_once.append(SourcesOpened(effect.request_id))
 
     def _open_store(self, effect: OpenStore) -> None:
         found = self._world.store.found(self.node)
-        self._at_once.append(StoreOpened(effect.request_id, found))
+        self.at_once.append(StoreOpened(effect.request_id, found))
 
     def _load(self, effect: LoadCheckpoint) -> None:
         def loaded() -> None:
-            if self._waits(loaded):
+            if self.waits(loaded):
                 return
             if self._world.is_store_away():
                 self._scheduler.after(_STORE_RETRY_US, loaded)
@@ -265,7 +227,7 @@ class Process:
                 self._world.count("checkpoint loaded")
                 self.take(CheckpointLoaded(found))
 
-        self._scheduler.after(self._store_us(), loaded)
+        self._scheduler.after(self.store_us(), loaded)
 
     def _damage(self, effect: ReportDamage) -> None:
         self._scheduler.note(f"{effect.checkpoint} is damaged: {effect.reason}")
@@ -283,19 +245,12 @@ class Process:
             self._world.count("secondary ahead of the log")
         elif isinstance(error, StreamRebased):
             self._world.count("started once more for a rebased stream")
-        self._fail(str(error), is_fatal=not isinstance(error, _MAY_PASS))
+        self.fail(str(error), is_fatal=not isinstance(error, _MAY_PASS))
 
     def _dies_at(self, step: str) -> bool:
         """Pass a named step; whether that was the end."""
         self._world.passed(step, self)
         return self.is_dead
-
-    def sinks(self) -> list[SimulatedLog | SimulatedPartLog]:
-        """The logs that it writes."""
-        streams = [s for o in self.plan.outputs if o.is_sink for s in o.streams]
-        if self.plan.keeps_rounds:
-            streams.append(self.plan.round_stream)
-        return [self._world.sinks[s] for s in streams]
 
     @property
     def is_current(self) -> bool:
@@ -320,7 +275,7 @@ class Process:
         self.is_dead = True
         self.inbox.clear()
 
-    def _fail(self, reason: str, *, is_fatal: bool) -> None:
+    def fail(self, reason: str, *, is_fatal: bool) -> None:
         """As a task that raises: say why, then die; Spark notices."""
         self._scheduler.note(f"{self.endpoint.name} fails: {reason}")
         failed = c.NodeFailed(self.node, self.incarnation, reason, is_fatal)
@@ -374,8 +329,8 @@ class Process:
             return
         self._scheduler.note(f"{self.endpoint.name} {type(stimulus).__name__}")
         self._perform(self._world.stepped(self, stimulus, self._now_ms()))
-        while self._at_once and not self.is_dead:
-            self._step(self._at_once.popleft())
+        while self.at_once and not self.is_dead:
+            self._step(self.at_once.popleft())
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -385,7 +340,7 @@ class Process:
             try:
                 _PERFORMERS[type(effect)](self, effect)
             except Damage as damage:
-                self._fail(str(damage), is_fatal=False)
+                self.fail(str(damage), is_fatal=False)
                 return
             if type(effect) in _EFFECT_STEPS:
                 self._world.passed(_EFFECT_STEPS[type(effect)], self)
@@ -393,20 +348,23 @@ class Process:
     def _answer(self, stimulus: Stimulus, delay_us: int) -> None:
         self._scheduler.after(delay_us, lambda: self.take(stimulus))
 
-    def _disk_us(self) -> int:
+    def disk_us(self) -> int:
+        """How long its disk takes to sync or read, this time."""
         machine = self.endpoint.machine
         disk_us = self._scheduler.uniform("disk", 100, self._world.disk_us)
         return disk_us * self._world.disk_slowness(machine)
 
-    def _is_disk_full(self) -> bool:
+    def dies_of_a_full_disk(self) -> bool:
+        """Whether nothing can be written; then the process fails."""
         if not self._world.is_disk_full(self.endpoint.machine):
             return False
-        self._fail("no space left on device", is_fatal=True)
+        self.fail("no space left on device", is_fatal=True)
         return True
 
     # -- checkpoints ------------------------------------------------------------------------
 
-    def _store_us(self) -> int:
+    def store_us(self) -> int:
+        """How long the store takes, this time."""
         return self._scheduler.uniform("store", 100, self._world.disk_us)
 
     def _write_checkpoint(self, effect: events.WriteCheckpoint) -> None:
@@ -427,9 +385,9 @@ class Process:
                 answer = events.CheckpointFailed(checkpoint, str(damage))
             self.take(answer)
             if isinstance(answer, events.PagesCopied):
-                self._scheduler.after(self._store_us(), step)
+                self._scheduler.after(self.store_us(), step)
 
-        self._scheduler.after(self._store_us(), step)
+        self._scheduler.after(self.store_us(), step)
 
     def _ask_to_write(self, _: events.AskToWrite) -> None:
         self.life.receive(self, c.WriteWanted(self.node, self.incarnation), self.incarnation)
@@ -572,95 +530,8 @@ class Process:
         if self.machine is not None:
             self.take(events.SourceStirred(stream))
 
-    def _write_sink(self, effect: events.WriteSink) -> None:
-        if self._is_disk_full():
-            return
-        try:
-            self._world.sinks[effect.stream].append(self.incarnation, effect.batch)
-        except Damage as damage:
-            self._fail(str(damage), is_fatal=True)
-
-    def _sync_sink(self, effect: events.SyncSink) -> None:
-        log = self._world.sinks[effect.stream]
-        written_before = log.next_id(self.incarnation)
-        if isinstance(log, SimulatedPartLog):
-            requests = self._storing.setdefault(effect.stream, deque())
-            requests.append(written_before)
-            if len(requests) == 1:
-                self._store_part(log, requests, 0)
-            return
-
-        def synced() -> None:
-            if not self.is_dead:
-                log.sync(self.incarnation)
-                notice()
-
-        def notice() -> None:
-            paused_us = self.paused_until_us - self._scheduler.now_us
-            if paused_us > 0:  # What is on disk is; the process hears of it when it wakes up.
-                self._scheduler.after(paused_us, notice)
-            elif not self.is_dead and not self._is_superseded(log):
-                self.take(events.SinkSynced(effect.stream, written_before))
-
-        self._scheduler.after(self._disk_us(), synced)
-
-    def _store_part(self, log: SimulatedPartLog, requests: deque[int], attempt: int) -> None:
-        """One part after the other, each tried again as long as the store gives no answer."""
-
-        def store() -> None:
-            paused_us = self.paused_until_us - self._scheduler.now_us
-            if self.is_dead:
-                if self._scheduler.uniform("store/late", 0, 1):
-                    log.store(self.incarnation, self._pick_late)
-                    self._world.count("part stored after its writer died")
-            elif paused_us > 0:
-                self._scheduler.after(paused_us, store)
-            elif self._world.is_store_away():
-                self._retry_part(log, requests, attempt)
-            else:
-                log.store(self.incarnation)
-                if attempt < _STORE_ATTEMPTS - 1 and not self._scheduler.uniform(
-                    "store/lost", 0, 9
-                ):
-                    self._world.count("answer of the store lost")
-                    self._retry_part(log, requests, attempt)
-                else:
-                    self._part_stored(log, requests)
-
-        self._scheduler.after(self._store_us(), store)
-
-    def _pick_late(self, low: int, high: int) -> int:
-        return self._scheduler.uniform("store/cut", low, high)
-
-    def _retry_part(self, log: SimulatedPartLog, requests: deque[int], attempt: int) -> None:
-        if attempt == _STORE_ATTEMPTS - 1:
-            self._fail("the store is away", is_fatal=False)
-            return
-        again = lambda: self._store_part(log, requests, attempt + 1)  # noqa: E731
-        self._scheduler.after(_STORE_RETRY_US << attempt, again)
-
-    def _is_superseded(self, log: SimulatedLog | SimulatedPartLog) -> bool:
-        """Whether a successor may have missed a round: then it may not count, and all is over."""
-        if log.stream != self.plan.round_stream or log.is_newest(self.incarnation):
-            return False
-        self._world.count("round of a zombie")
-        self._fail("superseded", is_fatal=False)
-        return True
-
-    def _part_stored(self, log: SimulatedPartLog, requests: deque[int]) -> None:
-        if self._is_superseded(log):
-            return
-        try:
-            log.stored(self.incarnation)
-        except Damage as damage:  # Of a part that was to be merged.
-            self._fail(str(damage), is_fatal=True)
-            return
-        self.take(events.SinkSynced(StreamId(log.stream), requests.popleft()))
-        if requests:
-            self._store_part(log, requests, 0)
-
     def _spill(self, effect: events.SpillBatches) -> None:
-        if self._is_disk_full():
+        if self.dies_of_a_full_disk():
             return
         log = self.spills.get(effect.stream)
         if log is None:
@@ -676,7 +547,7 @@ class Process:
         batches = self._spilled(effect.stream, effect.from_id, effect.to_id)
         self._world.count("spill read")
         read = events.SpillRead(effect.stream, effect.request_id, batches)
-        self._answer(read, self._disk_us())
+        self._answer(read, self.disk_us())
 
     def _store_point(self, effect: events.StoreRestartPoint) -> None:
         point = c.RestartPointReceived(self.node, self.incarnation, effect.point)
@@ -692,18 +563,6 @@ class Process:
     def _finished(self, _: events.ReportFinished) -> None:
         self.life.receive(self, c.NodeFinished(self.node, self.incarnation), self.incarnation)
 
-    def _read_rounds(self, effect: events.ReadRounds) -> None:
-        def read() -> None:
-            if self.is_dead:
-                return
-            try:
-                rounds = self._read_log(self.plan.round_stream, effect.from_number)
-            except Damage:
-                rounds = ()  # The primary will find it.
-            self.take(events.RoundsRead(rounds))
-
-        self._scheduler.after(self._disk_us() // 10, read)
-
     def _gap(self, _: events.ReportGap) -> None:
         self._world.count("gap reported")
 
@@ -713,9 +572,9 @@ class Process:
 
 _PERFORMERS: dict[type[Effect], Any] = {
     BeginIncarnation: Process._begin,
-    OpenSinks: Process._open_sinks,
+    OpenSinks: lambda process, effect: process.logs.open(effect),
     OpenSources: Process._open_sources,
-    ReadRecordedRounds: Process._read_recorded,
+    ReadRecordedRounds: lambda process, effect: process.logs.read_recorded(effect),
     OpenStore: Process._open_store,
     LoadCheckpoint: Process._load,
     ReportDamage: Process._damage,
@@ -733,11 +592,11 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.SendSubscribe: Process._answer_message,
     events.SendAck: Process._answer_message,
     events.ReadSource: Process._read_source,
-    events.WriteSink: Process._write_sink,
+    events.WriteSink: lambda process, effect: process.logs.write(effect),
     events.EndSink: Process._nothing,
-    events.ReadRounds: Process._read_rounds,
+    events.ReadRounds: lambda process, effect: process.logs.read_rounds(effect),
     events.TrimRounds: Process._nothing,
-    events.SyncSink: Process._sync_sink,
+    events.SyncSink: lambda process, effect: process.logs.sync(effect),
     events.SpillBatches: Process._spill,
     events.ReadSpill: Process._read_spill,
     events.TrimSpill: Process._nothing,

@@ -496,7 +496,7 @@ class World:
     def _process_with_most_to_lose(self, otherwise: Process) -> Process:
         """The one that has written most without syncing it; adversaries wait for such moments."""
         sizes = {
-            p.endpoint.name: sum(log.unsynced_bytes_of(p.incarnation) for log in p.sinks())
+            p.endpoint.name: sum(log.unsynced_bytes_of(p.incarnation) for log in p.logs.all())
             for p in self.processes.values()
             if not p.is_dead and p.machine is not None
         }

@@ -421,6 +421,11 @@ class NodeLife:
             return self.machine.known_secondaries()
         return {node: told.secondary for node, told in self._peers.items() if told.secondary}
 
+    def told_secondary(self, peer: NodeId) -> Incarnation:
+        """The secondary of a neighbour as the coordinator says; `NOBODY`: it has none."""
+        told = self._peers.get(peer)
+        return NOBODY if told is None else told.secondary
+
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when phase, parts and what was told do not fit."""
         self._require((self.incarnation != NOBODY) == (self.phase is not Phase.UNASSIGNED), "name")

@@ -547,11 +547,18 @@ class SinkOpening:
     """Opens sinks in a thread of its own: the broker may be away, and the node must say so."""
 
     def __init__(
-        self, specs: list[KafkaSinkSpec], incarnation: int, closing: threading.Event, waits: Waits
+        self,
+        specs: list[KafkaSinkSpec],
+        incarnation: int,
+        closing: threading.Event,
+        waits: Waits,
+        wake: Callable[[], None],
     ) -> None:
-        """Begin."""
+        """Begin; `wake` is called, by the thread, when all is over."""
         self.writers: dict[str, KafkaSinkWriter] = {}
         self.error: Exception | None = None
+        self._is_over = False
+        self._wake = wake
         self._thread = threading.Thread(
             target=self._run, args=(specs, incarnation, closing, waits), daemon=True
         )
@@ -566,11 +573,13 @@ class SinkOpening:
             waits.trouble = ""
         except Exception as error:  # The node raises it.
             self.error = error
+        self._is_over = True
+        self._wake()
 
     @property
     def is_done(self) -> bool:
         """Whether all are open, or one could not be. Raises what was wrong with that."""
-        if self._thread.is_alive():
+        if not self._is_over:
             return False
         if self.error is not None:
             raise self.error

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator.events import TaskEnded
 from holdfast.shell.spark.reasons import reason_of
-from holdfast.shell.spark.task import TaskSpec, run_node
+from holdfast.shell.spark.task import run_node
+from holdfast.shell.spark.task_spec import TaskSpec
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

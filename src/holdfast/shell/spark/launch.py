@@ -56,7 +56,7 @@ from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.jobs import NodeJobs
 from holdfast.shell.spark.journal import Journal
 from holdfast.shell.spark.reasons import reason_of
-from holdfast.shell.spark.task import TaskSpec
+from holdfast.shell.spark.task_spec import TaskSpec
 from holdfast.shell.storage.paths import within
 from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.transport.addresses import Ports, driver_addresses

@@ -1,0 +1,236 @@
+"""What a node's process says to the coordinator: hello, that it lives, what it has done."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.coordinator import events as c
+from holdfast.core.coordinator import reports
+from holdfast.core.haunit import events
+from holdfast.core.haunit.node import Node
+from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, FromNode, encode
+from holdfast.shell.spark.timers import now_ms, together
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.core.haunit.life import NodeLife
+    from holdfast.shell.spark.meter import Meter
+    from holdfast.shell.spark.node_channels import NodeChannels
+    from holdfast.shell.spark.node_sinks import NodeSinks
+    from holdfast.shell.spark.node_sources import NodeSources
+    from holdfast.shell.spark.task_spec import TaskSpec
+    from holdfast.shell.spark.traffic import Traffic
+
+_HELLO_INTERVAL_MS = 500
+_STATISTICS_INTERVAL_S = 0.5
+_REASON_MAX = 4000
+
+
+class NodeReports:
+    """Speaks for one process.
+
+    Attributes:
+        due_ms: When it speaks next by itself.
+        turned_s: When the loop last turned.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        life: NodeLife,
+        channels: NodeChannels,
+        sinks: NodeSinks,
+        sources: NodeSources,
+        meter: Meter,
+        traffic: Traffic,
+        *,
+        task_id: str,
+        former: str,
+        store_trouble: Callable[[], str],
+    ) -> None:
+        """Silent.
+
+        Args:
+            spec: Whose process it is.
+            life: What there is to say.
+            channels: By which it is said.
+            sinks: They know how late results are.
+            sources: They know how far they are.
+            meter: Has measured the machine.
+            traffic: Has counted bytes.
+            task_id: The process's name.
+            former: What ended the process that ran the node before; empty: there was none.
+            store_trouble: What the store waits for.
+        """
+        self._spec = spec
+        self._life = life
+        self._channels = channels
+        self._sinks = sinks
+        self._sources = sources
+        self._meter = meter
+        self._traffic = traffic
+        self._task_id = task_id
+        self._former = former
+        self._store_trouble = store_trouble
+        self.due_ms = 0
+        self._statistics_due_s = 0.0
+        self._has_machine = False
+        self.turned_s = time.monotonic()
+        self._alive_word: bytes | None = None  # what the keep-alive thread says
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._keep_alive, name="keep-alive", daemon=True)
+
+    def start(self) -> None:
+        """From now on a thread says that the node lives, once there is something to say."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """It falls silent."""
+        self._is_closing = True
+        self._thread.join()
+
+    def tell(self, kind: Callable[..., FromNode], *said: Any, **more: Any) -> int:
+        """A word of this class, as this incarnation; its size in bytes."""
+        node, incarnation = self._spec.plan.node, self._life.incarnation
+        return self._channels.say(kind(node, incarnation, *said, **more))
+
+    # -- again and again --------------------------------------------------------------------
+
+    def report(self, at_ms: int, *, is_last: bool = False) -> None:
+        """Say hello until there is an assignment, then what lives; now and then the statistics."""
+        machine = self._life.machine
+        if machine is None:
+            if not is_last:
+                self._say_hello_or_live(at_ms)
+            return
+        if not self._has_machine:
+            self._has_machine, self.due_ms = True, 0
+        if at_ms < self.due_ms and not is_last:
+            return
+        self.due_ms = together(at_ms + self._spec.plan.limits.keep_alive_ms, at_ms)
+        self._meter.look_at_changes(at_ms)
+        self.refresh()
+        if machine.is_secondary:
+            self._sinks.follow()
+        now_s = time.monotonic()
+        if now_s < self._statistics_due_s and not self._sinks.has_news and not is_last:
+            return
+        self._statistics_due_s = now_s + _STATISTICS_INTERVAL_S
+        self._sinks.has_news = False
+        self._sinks.sync_stale()
+        self._report_statistics(at_ms)
+
+    def _say_hello_or_live(self, at_ms: int) -> None:
+        if at_ms < self.due_ms:
+            return
+        if self._life.incarnation:  # Opening logs elsewhere may take a while.
+            self.due_ms = at_ms + self._spec.plan.limits.keep_alive_ms
+            self.refresh()
+        else:
+            self.due_ms = at_ms + _HELLO_INTERVAL_MS  # The word may have been lost.
+            names = (self._spec.plan.node, self._spec.launch, self._task_id)
+            endpoint, host = self._channels.endpoint, self._channels.host
+            self._channels.say(c.HelloReceived(*names, endpoint, host, self._former))
+
+    def refresh(self) -> None:
+        """What the thread says from now on."""
+        life = self._life
+        store = self._store_trouble()
+        restoring = store and f"{self._spec.plan.node} is being restored: {store}"
+        waits = (*self._sources.odd(), self._sinks.waits.trouble, restoring)
+        alive = c.KeepAliveReceived(
+            self._spec.plan.node,
+            life.incarnation,
+            life.known_peers(),
+            life.known_secondaries(),
+            life.has_joined,
+            self._sources.reached(),
+            tuple(text for text in waits if text),
+        )
+        self._alive_word = encode(alive)
+
+    def _keep_alive(self) -> None:
+        """A thread of its own, so that a long round is not taken for death.
+
+        It falls silent when the loop has not turned for `stall_s`: then the node is as good as
+        dead. A stopped process stops this thread too.
+        """
+        channel = self._channels.to_coordinator(self._task_id.encode() + KEEP_ALIVE_SUFFIX)
+        interval_s = self._spec.plan.limits.keep_alive_ms / 1000
+        while not self._is_closing:
+            word = self._alive_word
+            if word is not None and time.monotonic() - self.turned_s < self._spec.stall_s:
+                channel.send(word)
+            time.sleep(interval_s - time.monotonic() % interval_s)  # When the loop wakes up, too.
+        channel.close(linger=0)
+
+    def _report_statistics(self, at_ms: int) -> None:
+        machine = self._life.machine
+        if machine is None:
+            return
+        statistics = machine.statistics()
+        positions = {}
+        if not isinstance(statistics, dict) and isinstance(machine, Node):
+            counted = {name: getattr(statistics, name) for name in statistics.__slots__}
+            measured = self._meter.measured(machine, statistics, at_ms)
+            statistics = counted | measured | self._traffic.counted()
+            positions = machine.positions()
+        refused = {
+            "frames": self._channels.refused_frames,
+            "handshakes": self._channels.refused_handshakes,
+        }
+        self.tell(
+            reports.StatisticsReported,
+            statistics=statistics,
+            latency=self._sinks.latency.counts,
+            latency_max_us=self._sinks.latency.max_us,
+            late_rows=self._sources.late_rows,
+            refused=refused,
+            sources=self._sources.reported(machine),
+            **positions,
+        )
+
+    # -- what has happened ------------------------------------------------------------------
+
+    def store_point(self, effect: events.StoreRestartPoint) -> None:
+        """A restart point is to be stored."""
+        self._traffic.point_bytes += self.tell(c.RestartPointReceived, effect.point)
+
+    def ask_to_write(self, _: events.AskToWrite) -> None:
+        """It wants a turn among those that write checkpoints."""
+        self.tell(c.WriteWanted)
+
+    def leave_writers(self, _: events.LeaveWriters) -> None:
+        """It has had its turn."""
+        self.tell(c.WriteEnded)
+
+    def promoted(self, _: events.ReportPromoted) -> None:
+        """It is the primary from now on."""
+        self.refresh()
+        self.tell(c.NodePromoted)
+
+    def gap(self, effect: events.ReportGap) -> None:
+        """It has missed tuples."""
+        self.tell(reports.GapReported, effect.stream, effect.from_id, effect.to_id)
+
+    def caught_up(self, effect: events.ReportCaughtUp) -> None:
+        """The silent replay is over."""
+        self.tell(c.NodeCaughtUp, effect.replayed_tuples)
+
+    def first_output(self, _: events.ReportFirstOutput) -> None:
+        """Something new has left the node."""
+        self.tell(c.FirstOutput)
+
+    def finished(self, _: events.ReportFinished) -> None:
+        """Whoever hears of the end knows all that was done."""
+        self.report(now_ms(), is_last=True)
+        self.tell(c.NodeFinished)
+
+    def failed(self, error: Exception, *, is_fatal: bool) -> None:
+        """What was wrong; it waits for a moment, so that the word leaves before sockets close."""
+        reason = f"{type(error).__name__}: {error}"
+        self.tell(c.NodeFailed, reason[:_REASON_MAX], is_fatal)
+        time.sleep(0.05)

@@ -1,0 +1,230 @@
+"""The logs that a node writes: sinks in folders, stores and topics, and its round log."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.core.haunit import events
+from holdfast.core.haunit.life_events import (
+    OpenedSink,
+    OpeningFailed,
+    OpenSinks,
+    ReadRecordedRounds,
+    RecordedRoundsRead,
+    SinksOpened,
+)
+from holdfast.core.haunit.rounds import Round, RoundsLost
+from holdfast.core.model.ids import StreamId
+from holdfast.shell.kafka.sink import KafkaSinkWriter, SinkOpening, Waits
+from holdfast.shell.spark.node_channels import output_schemas
+from holdfast.shell.spark.syncing import Syncing
+from holdfast.shell.storage.errors import StorageError, UnknownStream
+from holdfast.shell.storage.logs import LogWriter, open_tail, open_writer
+from holdfast.shell.storage.round_log import RoundLogReader, RoundLogWriter, read_rounds
+from holdfast.shell.telemetry import LatencyHistogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.core.machine import Stimulus
+    from holdfast.core.model.tuples import TupleBatch
+    from holdfast.shell.spark.task_spec import TaskSpec
+    from holdfast.shell.storage.stream_log import StreamLogReader
+
+_SKIPPED_RECORDS = 1000
+"""Records of a sink's log that a secondary passes over before it looks at its channels again."""
+
+
+class NodeSinks:
+    """Opens, writes and syncs them; follows those of the primary.
+
+    Attributes:
+        waits: What a broker keeps waiting.
+        latency: Of results, from their input to the log.
+        has_news: Results have come for somebody who waits for prompt ones; the reporter resets it.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        tell: Callable[[Stimulus], None],
+        answer: Callable[[Stimulus | Exception], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """Nothing is open.
+
+        Args:
+            spec: Where they are.
+            tell: Takes answers, in the loop.
+            answer: Takes answers of other threads.
+            wake: Has the loop look at once.
+        """
+        self._spec = spec
+        self._tell = tell
+        self._answer = answer
+        self._wake = wake
+        self._schemas = output_schemas(spec)
+        self._writers: dict[StreamId, LogWriter | RoundLogWriter] = {}
+        self._places: dict[StreamId, str] = {}  # of logs that are ours alone to keep
+        self._closing = threading.Event()  # for what waits for a broker
+        self._opening: SinkOpening | None = None
+        self._asked: OpenSinks | None = None  # not answered yet
+        self._round_reader: RoundLogReader | None = None  # of a secondary
+        self._tails: dict[StreamId, StreamLogReader] = {}  # of the sinks of a secondary
+        self._syncing = Syncing("sync-sinks", answer)
+        self._settling: dict[StreamId, Syncing] = {}  # sinks that wait for a broker, not a disk
+        self.waits = Waits()
+        self.latency = LatencyHistogram()
+        self.has_news = False
+
+    # -- opening ----------------------------------------------------------------------------
+
+    def open(self, effect: OpenSinks) -> None:
+        """Topics first, in a thread: the broker may be away; then logs, here."""
+        self._asked = effect
+        specs = [s for s in self._spec.kafka_sinks if StreamId(s.stream) not in self._writers]
+        if specs:
+            self._opening = SinkOpening(
+                specs, effect.incarnation, self._closing, self.waits, self._wake
+            )
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Answer, if all that had to be waited for is open. Raises what a broker has against it."""
+        if self._asked is None or not (self._opening is None or self._opening.is_done):
+            return
+        asked, self._asked = self._asked, None
+        if self._opening is not None:
+            self._adopt(self._opening)
+            self._opening = None
+        try:
+            self._open_logs(asked)
+        except (StorageError, RoundsLost) as error:
+            self._tell(OpeningFailed(asked.request_id, error))
+            return
+        opened = {
+            stream: OpenedSink(writer.next_id, self._places.get(stream, ""))
+            for stream, writer in self._writers.items()
+        }
+        self._tell(SinksOpened(asked.request_id, opened))
+
+    def _adopt(self, opening: SinkOpening) -> None:
+        for name, writer in opening.writers.items():
+            stream = StreamId(name)
+            self._writers[stream] = writer
+            interval_s = writer.commit_interval_s
+            self._settling[stream] = Syncing(f"settle-{name}", self._answer, interval_s)
+
+    def _open_logs(self, asked: OpenSinks) -> None:
+        for stream, path in self._spec.sink_paths.items():
+            self._places[stream] = path
+            self._writers[stream] = open_writer(
+                path,
+                self._schemas[stream],
+                stream,
+                asked.incarnation,
+                narrows=True,
+                tail=self._tails.pop(stream, None),
+            )
+        plan, place = self._spec.plan, self._spec.round_place
+        if plan.keeps_rounds:
+            log = RoundLogWriter(place, plan.round_stream, asked.incarnation)
+            self._places[plan.round_stream] = place
+            self._writers[plan.round_stream] = log
+            if self._round_reader is not None:
+                self._round_reader.require_held(log.owners)
+
+    def read_recorded(self, effect: ReadRecordedRounds) -> None:
+        """All rounds that the log holds from one on."""
+        try:
+            rounds = read_rounds(self._spec.round_place, effect.first, effect.before)
+        except StorageError as error:
+            self._tell(OpeningFailed(effect.request_id, error))
+        else:
+            self._tell(RecordedRoundsRead(effect.request_id, rounds))
+
+    # -- following --------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """A secondary keeps where the sinks' logs end, so that it can take them over at once.
+
+        Little by little: a segment may hold hundreds of thousands of records.
+        """
+        for stream, path in self._spec.sink_paths.items():
+            tail = self._tails.get(stream) or open_tail(path)
+            if tail is not None:
+                self._tails[stream] = tail
+                tail.skip_to_end(_SKIPPED_RECORDS)
+
+    def read_rounds(self, effect: events.ReadRounds) -> None:
+        """A secondary follows the primary's log; before the first round there is none."""
+        rounds: tuple[Round, ...] = ()
+        with contextlib.suppress(UnknownStream):
+            if self._round_reader is None:
+                self._round_reader = RoundLogReader(self._spec.round_place, effect.from_number)
+            rounds = self._round_reader.poll()
+        self._tell(events.RoundsRead(rounds))
+
+    # -- writing ----------------------------------------------------------------------------
+
+    def write(self, effect: events.WriteSink) -> None:
+        """Append; what readers wait for is made durable at once."""
+        batch, writer = effect.batch, self._writers[effect.stream]
+        append(writer, batch)
+        if isinstance(writer, KafkaSinkWriter) and writer.is_exactly_once:
+            self.sync(events.SyncSink(effect.stream))  # Readers wait for it.
+        if batch.created_us:
+            self.has_news = True
+            self.latency.add(int(time.time() * 1e6) - batch.created_us, batch.count)
+
+    def sync(self, effect: events.SyncSink) -> None:
+        """Have a log synced by a thread beside the loop."""
+        stream = effect.stream
+        self._settling.get(stream, self._syncing).request(stream, self._writers[stream])
+
+    def sync_stale(self) -> None:
+        """Topics whose readers have waited for long."""
+        for stream, writer in self._writers.items():
+            if isinstance(writer, KafkaSinkWriter) and writer.is_stale:
+                self.sync(events.SyncSink(stream))
+
+    def end(self, effect: events.EndSink) -> None:
+        """A sink's stream has ended; round logs have no end."""
+        writer = self._writers[effect.stream]
+        if not isinstance(writer, RoundLogWriter):
+            writer.end()
+
+    def trim_rounds(self, effect: events.TrimRounds) -> None:
+        """No round before this one is run again."""
+        log = self._writers.get(self._spec.plan.round_stream)
+        if isinstance(log, RoundLogWriter):
+            log.trim(effect.before)
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def end_threads(self) -> None:
+        """Wait for those that sync."""
+        self._closing.set()
+        threads = [self._syncing, *self._settling.values()]
+        for thread in threads:
+            thread.end()
+        for thread in threads:
+            thread.join()
+
+    def close(self) -> None:
+        """Close all logs."""
+        for writer in self._writers.values():
+            writer.close()
+        for reader in (self._round_reader, *self._tails.values()):
+            if reader is not None:
+                reader.close()
+
+
+def append(writer: LogWriter | RoundLogWriter, batch: TupleBatch) -> None:
+    """A batch to the end of a log."""
+    writer.append(
+        batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us
+    )

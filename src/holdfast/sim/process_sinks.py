@@ -1,0 +1,188 @@
+"""The logs that a simulated process writes: sinks, on disks or in a store, and its round log."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from holdfast.core.haunit import events
+from holdfast.core.haunit.life_events import (
+    OpenedSink,
+    OpeningFailed,
+    OpenSinks,
+    ReadRecordedRounds,
+    RecordedRoundsRead,
+    SinksOpened,
+)
+from holdfast.core.haunit.rounds import Round, rounds_of
+from holdfast.core.model.ids import StreamId
+from holdfast.core.model.tuples import between
+from holdfast.sim.disk import Damage, SimulatedLog, Superseded
+from holdfast.sim.part_log import SimulatedPartLog
+
+if TYPE_CHECKING:
+    from holdfast.sim.process import Process
+    from holdfast.sim.world import World
+
+_STORE_RETRY_US = 50_000
+_STORE_ATTEMPTS = 5
+
+
+class ProcessSinks:
+    """Opens, writes and syncs them for one process."""
+
+    def __init__(self, process: Process, world: World) -> None:
+        """Nothing is open."""
+        self._process = process
+        self._world = world
+        self._scheduler = world.scheduler
+        self._storing: dict[StreamId, deque[int]] = {}  # by sink, up to where parts are wanted
+
+    def all(self) -> list[SimulatedLog | SimulatedPartLog]:
+        """The logs that it writes."""
+        streams = [s for o in self._process.plan.outputs if o.is_sink for s in o.streams]
+        if self._process.plan.keeps_rounds:
+            streams.append(self._process.plan.round_stream)
+        return [self._world.sinks[s] for s in streams]
+
+    def open(self, effect: OpenSinks) -> None:
+        """Where logs end is looked up on disk; without any there is nothing to wait for."""
+
+        def opened() -> None:
+            if self._process.waits(opened):
+                return
+            try:
+                sinks = {
+                    StreamId(log.stream): OpenedSink(
+                        log.open(effect.incarnation, self._process.endpoint.machine), log.stream
+                    )
+                    for log in self.all()
+                }
+            except (Damage, Superseded) as error:
+                self._process.take(OpeningFailed(effect.request_id, error))
+            else:
+                self._process.take(SinksOpened(effect.request_id, sinks))
+
+        if self.all():
+            self._scheduler.after(self._process.opening_us(), opened)
+        else:
+            self._process.at_once.append(SinksOpened(effect.request_id, {}))
+
+    def read_recorded(self, effect: ReadRecordedRounds) -> None:
+        """The rounds that the log holds."""
+        try:
+            rounds = self._read_log(self._process.plan.round_stream, effect.first)
+        except Damage as damage:
+            self._process.at_once.append(OpeningFailed(effect.request_id, damage))
+        else:
+            logged = tuple(r for r in rounds if r.number < effect.before)
+            self._process.at_once.append(RecordedRoundsRead(effect.request_id, logged))
+
+    def _read_log(self, stream: StreamId, first: int) -> tuple[Round, ...]:
+        batches = self._world.sinks[stream].read()
+        return rounds_of(between(batches, first, batches[-1].next_id if batches else first))
+
+    def read_rounds(self, effect: events.ReadRounds) -> None:
+        """A secondary follows the primary's log."""
+
+        def read() -> None:
+            if self._process.is_dead:
+                return
+            try:
+                rounds = self._read_log(self._process.plan.round_stream, effect.from_number)
+            except Damage:
+                rounds = ()  # The primary will find it.
+            self._process.take(events.RoundsRead(rounds))
+
+        self._scheduler.after(self._process.disk_us() // 10, read)
+
+    def write(self, effect: events.WriteSink) -> None:
+        """Append to a log."""
+        if self._process.dies_of_a_full_disk():
+            return
+        try:
+            self._world.sinks[effect.stream].append(self._process.incarnation, effect.batch)
+        except Damage as damage:
+            self._process.fail(str(damage), is_fatal=True)
+
+    def sync(self, effect: events.SyncSink) -> None:
+        """Make a log durable: at once on a disk, part by part in a store."""
+        log = self._world.sinks[effect.stream]
+        written_before = log.next_id(self._process.incarnation)
+        if isinstance(log, SimulatedPartLog):
+            requests = self._storing.setdefault(effect.stream, deque())
+            requests.append(written_before)
+            if len(requests) == 1:
+                self._store_part(log, requests, 0)
+            return
+
+        def synced() -> None:
+            if not self._process.is_dead:
+                log.sync(self._process.incarnation)
+                notice()
+
+        def notice() -> None:
+            paused_us = self._process.paused_until_us - self._scheduler.now_us
+            if paused_us > 0:  # What is on disk is; the process hears of it when it wakes up.
+                self._scheduler.after(paused_us, notice)
+            elif not self._process.is_dead and not self.is_superseded(log):
+                self._process.take(events.SinkSynced(effect.stream, written_before))
+
+        self._scheduler.after(self._process.disk_us(), synced)
+
+    def _store_part(self, log: SimulatedPartLog, requests: deque[int], attempt: int) -> None:
+        """One part after the other, each tried again as long as the store gives no answer."""
+
+        def store() -> None:
+            paused_us = self._process.paused_until_us - self._scheduler.now_us
+            if self._process.is_dead:
+                if self._scheduler.uniform("store/late", 0, 1):
+                    log.store(self._process.incarnation, self._pick_late)
+                    self._world.count("part stored after its writer died")
+            elif paused_us > 0:
+                self._scheduler.after(paused_us, store)
+            elif self._world.is_store_away():
+                self._retry_part(log, requests, attempt)
+            else:
+                log.store(self._process.incarnation)
+                if attempt < _STORE_ATTEMPTS - 1 and not self._scheduler.uniform(
+                    "store/lost", 0, 9
+                ):
+                    self._world.count("answer of the store lost")
+                    self._retry_part(log, requests, attempt)
+                else:
+                    self._part_stored(log, requests)
+
+        self._scheduler.after(self._process.store_us(), store)
+
+    def _pick_late(self, low: int, high: int) -> int:
+        return self._scheduler.uniform("store/cut", low, high)
+
+    def _retry_part(self, log: SimulatedPartLog, requests: deque[int], attempt: int) -> None:
+        if attempt == _STORE_ATTEMPTS - 1:
+            self._process.fail("the store is away", is_fatal=False)
+            return
+        again = lambda: self._store_part(log, requests, attempt + 1)  # noqa: E731
+        self._scheduler.after(_STORE_RETRY_US << attempt, again)
+
+    def is_superseded(self, log: SimulatedLog | SimulatedPartLog) -> bool:
+        """Whether a successor may have missed a round: then it may not count, and all is over."""
+        if log.stream != self._process.plan.round_stream or log.is_newest(
+            self._process.incarnation
+        ):
+            return False
+        self._world.count("round of a zombie")
+        self._process.fail("superseded", is_fatal=False)
+        return True
+
+    def _part_stored(self, log: SimulatedPartLog, requests: deque[int]) -> None:
+        if self.is_superseded(log):
+            return
+        try:
+            log.stored(self._process.incarnation)
+        except Damage as damage:  # Of a part that was to be merged.
+            self._process.fail(str(damage), is_fatal=True)
+            return
+        self._process.take(events.SinkSynced(StreamId(log.stream), requests.popleft()))
+        if requests:
+            self._store_part(log, requests, 0)

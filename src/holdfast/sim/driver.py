@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.coordinator import Coordinator
+from holdfast.core.coordinator.instance import Hearing
 from holdfast.core.haunit.events import (
     RestartPointStored,
     WriteAdmitted,
@@ -86,9 +87,11 @@ class Life:
         def arrive(is_torn: bool) -> None:
             if is_torn:
                 return
-            if self.machine.instance(process.node).counts(incarnation):
+            instance = self.machine.instance(process.node)
+            hearing = instance.judge(process.endpoint.name, incarnation)
+            if hearing is Hearing.TAKEN:
                 self._step(stimulus)
-            elif self.machine.instance(process.node).outgoing != process.endpoint.name:
+            elif hearing is Hearing.FENCED:
                 self._world.count("zombie told to end")
                 self._step(c.ZombieHeard(process.node, incarnation))
                 self._tell(process, lambda: self._end(process))

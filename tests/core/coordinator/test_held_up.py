@@ -2,7 +2,14 @@
 
 import pyarrow as pa
 
-from holdfast.core.coordinator.held_up import HeldUp, SourcePromise, held_up, meetings
+from holdfast.core.coordinator.held_up import (
+    HeldUp,
+    SourcePromise,
+    held_up,
+    meetings,
+    promises_of,
+)
+from holdfast.core.coordinator.reports import SourceReported
 from holdfast.core.haunit.plan import InputSpec, NodePlan
 from holdfast.core.model.ids import BEGINNING_US, END_US, NodeId, StreamId
 
@@ -68,3 +75,15 @@ def test_idle_instances_are_named_only_if_nobody_else_is_as_slow() -> None:
 def test_what_a_source_knows_to_hold_it_up_is_named_without_another_one() -> None:
     assert holders({A: said(50, is_held_up=True)}, met=False) == [A]
     assert holders({A: said(END_US, is_held_up=True)}, met=False) == []
+
+
+def test_a_source_that_promises_the_same_has_stood_still_since_it_first_did() -> None:
+    stream, other = StreamId("s[0]"), StreamId("t[0]")
+    first = promises_of(
+        {stream: SourceReported(boundary_us=5), other: SourceReported(boundary_us=None)}, {}, 10
+    )
+    assert first == {stream: SourcePromise(5, 10)}, "the node does not work with the other one yet"
+    again = promises_of({stream: SourceReported(boundary_us=5, is_idle=True)}, first, 20)
+    assert again == {stream: SourcePromise(5, 10, is_idle=True)}
+    further = promises_of({stream: SourceReported(boundary_us=6)}, again, 30)
+    assert further == {stream: SourcePromise(6, 30)}

@@ -7,7 +7,7 @@ import pytest
 from test_coordinator import A, plan
 
 from holdfast.core.coordinator.events import HelloReceived
-from holdfast.core.coordinator.instance import Instance
+from holdfast.core.coordinator.instance import Hearing, Instance
 from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.coordinator.replica import TRANSITIONS, NodeState, Replica, Role
 from holdfast.core.errors import InvariantViolation
@@ -149,3 +149,14 @@ def test_what_no_instance_may_be_is_an_invariant(breakage: object, reason: str) 
     breakage(instance)
     with pytest.raises(InvariantViolation, match=reason):
         instance.check_invariants()
+
+
+def test_a_word_counts_by_its_task_and_incarnation() -> None:
+    instance = three()
+    assert instance.judge("t1", Incarnation(1)) is Hearing.TAKEN
+    assert instance.judge("t2", Incarnation(1)) is Hearing.REFUSED
+    instance.primary.lose(10)
+    assert instance.judge("t1", Incarnation(1)) is Hearing.FENCED
+    instance.outgoing = "t1"
+    assert instance.judge("t1", Incarnation(1)) is Hearing.PASSED_OVER
+    assert instance.judge("t9", Incarnation(1)) is Hearing.FENCED

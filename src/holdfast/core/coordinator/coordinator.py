@@ -84,9 +84,6 @@ from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
 from holdfast.core.model.silence import SilenceWatch
 
-Then = Callable[[int], list[Effect]]
-"""What follows once an entry of the journal is durable; gets the time."""
-
 _CHECK_INTERVAL_MS = 20
 _WAIT_INTERVAL_MS = 1_000
 
@@ -285,7 +282,7 @@ class Coordinator:
 
     def _on_node_failed(self, failed: NodeFailed, now_ms: int) -> list[Effect]:
         instance = self._instances[failed.node]
-        if instance.of_incarnation(failed.incarnation) is None:
+        if not instance.counts(failed.incarnation):
             return []
         instance.last_reason = failed.reason
         return self._fail(f"{failed.node}: {failed.reason}") if failed.is_fatal else []
@@ -521,12 +518,20 @@ class Coordinator:
         """Raise `InvariantViolation` when the coordinator's own state makes no sense."""
         for instance in self._instances.values():
             instance.check_invariants()
-            durable = self.registry.incarnation(instance.plan.node)
-            if durable > instance.newest:
-                raise InvariantViolation(f"{instance.plan.node}: {durable} is durable, not given")
+            self._require_durable(instance)
         self._decisions.check_invariants()
         if self._admission is not None:
             self._admission.check_invariants()
+
+    def _require_durable(self, instance: Instance) -> None:
+        """Nobody works as an incarnation that is not durable, and none is that was not given."""
+        node, durable = instance.plan.node, self.registry.incarnation(instance.plan.node)
+        if durable > instance.newest:
+            raise InvariantViolation(f"{node}: {durable} is durable, not given")
+        for replica in instance.replicas:
+            is_told = replica.state is NodeState.RUNNING or replica.is_told
+            if is_told and replica.incarnation > durable:
+                raise InvariantViolation(f"{node} works as {replica.incarnation}, not durable")
 
     def statistics(self) -> dict[NodeId, NodeState]:
         """The state of every node's primary."""

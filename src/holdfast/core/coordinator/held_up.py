@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.core.model.ids import END_US, NodeId, StreamId
 
 if TYPE_CHECKING:
+    from holdfast.core.coordinator.reports import SourceReported
     from holdfast.core.haunit.plan import NodePlan
 
 PATIENCE_MS: Final = 2_000
@@ -54,6 +55,34 @@ class HeldUp:
     boundary_us: int
     for_ms: int
     slowest: str
+
+
+def promises_of(
+    sources: Mapping[StreamId, SourceReported],
+    former: Mapping[StreamId, SourcePromise],
+    now_ms: int,
+) -> dict[StreamId, SourcePromise]:
+    """What a node's sources have promised, and since when.
+
+    Args:
+        sources: As the node has just said.
+        former: What was known before; as long as a source promises the same, since then.
+        now_ms: The time.
+    """
+    promises: dict[StreamId, SourcePromise] = {}
+    for stream, said in sources.items():
+        if said.boundary_us is None:
+            continue
+        known = former.get(stream)
+        is_same = known is not None and known.boundary_us == said.boundary_us
+        promises[stream] = SourcePromise(
+            said.boundary_us,
+            known.since_ms if known is not None and is_same else now_ms,
+            said.is_idle,
+            said.is_held_up,
+            said.slowest,
+        )
+    return promises
 
 
 def meetings(plans: Iterable[NodePlan]) -> tuple[frozenset[StreamId], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 _PATIENCE_MAX = 8
 REPLICAS_MAX = 3
+
+
+class Hearing(enum.Enum):
+    """What becomes of a word."""
+
+    TAKEN = "taken"  # It is a replica's.
+    REFUSED = "refused"  # It is in another task's name.
+    PASSED_OVER = "passed over"  # Of a primary that has handed over, and may go on for a while.
+    FENCED = "fenced"  # Of a zombie, which is to be told to end.
 
 
 @dataclass(slots=True)
@@ -119,6 +129,13 @@ class Instance:
         """A new one."""
         self.newest = Incarnation(self.newest + 1)
         return self.newest
+
+    def judge(self, task: str, incarnation: Incarnation) -> Hearing:
+        """What becomes of a word that a task says as an incarnation of this instance."""
+        replica = self.of_incarnation(incarnation)
+        if replica is not None:
+            return Hearing.TAKEN if replica.task == task else Hearing.REFUSED
+        return Hearing.PASSED_OVER if self.outgoing == task else Hearing.FENCED
 
     def counts(self, incarnation: Incarnation) -> bool:
         """Whether words of this incarnation still count."""

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,9 @@ from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.coordinator.coordinator import Coordinator
-from holdfast.core.coordinator.held_up import HeldUp, SourcePromise, held_up, meetings
+from holdfast.core.coordinator.held_up import HeldUp, SourcePromise, held_up, meetings, promises_of
 from holdfast.core.coordinator.host_choice import Executor
-from holdfast.core.coordinator.instance import Instance
+from holdfast.core.coordinator.instance import Hearing, Instance
 from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.coordinator.replica import NodeState, Replica
@@ -30,7 +30,6 @@ from holdfast.core.coordinator.reports import (
     CheckpointReported,
     DamageReported,
     GapReported,
-    SourceReported,
     StatisticsReported,
 )
 from holdfast.core.haunit import told
@@ -101,7 +100,7 @@ class NodeReport:
         self.processed = said.processed
         self.next_ids = said.next_ids
         self.source_rows = {str(stream): each.rows_read for stream, each in said.sources.items()}
-        self.promises = _promises(said.sources, self.promises, now_ms)
+        self.promises = promises_of(said.sources, self.promises, now_ms)
         self.reports += 1
 
 
@@ -408,17 +407,16 @@ class Cluster:
             return True
         if task.name not in self._reports_of:
             return False  # Nodes say hello before anything else.
-        incarnation = word.incarnation
         identity = task.name.encode()  # Only the node's loop listens.
-        if not self._machine.instance(node).counts(incarnation):
-            if self._machine.instance(node).outgoing == task.name:
+        match self._machine.instance(node).judge(task.name, word.incarnation):
+            case Hearing.REFUSED:
+                return False
+            case Hearing.PASSED_OVER:
                 return True
-            self._say(identity, told.Fenced())
-            self._step(c.ZombieHeard(node, incarnation))
-            return True
-        replica = self._machine.instance(node).of_incarnation(incarnation)
-        if replica is None or replica.task != task.name:
-            return False
+            case Hearing.FENCED:
+                self._say(identity, told.Fenced())
+                self._step(c.ZombieHeard(node, word.incarnation))
+                return True
         self._answer(identity)
         self._note(task.name, word)
         self._executors.heard(self._host_of(task.name))
@@ -644,28 +642,6 @@ class Cluster:
     def _on_task_ended(self, ended: c.TaskEnded) -> None:
         if not self._is_stopping.is_set():
             self._post(ended)
-
-
-def _promises(
-    sources: Mapping[StreamId, SourceReported],
-    former: Mapping[StreamId, SourcePromise],
-    now_ms: int,
-) -> dict[StreamId, SourcePromise]:
-    """What a node's sources have promised, and since when."""
-    promises: dict[StreamId, SourcePromise] = {}
-    for stream, said in sources.items():
-        if said.boundary_us is None:
-            continue
-        known = former.get(stream)
-        is_same = known is not None and known.boundary_us == said.boundary_us
-        promises[stream] = SourcePromise(
-            said.boundary_us,
-            known.since_ms if known is not None and is_same else now_ms,
-            said.is_idle,
-            said.is_held_up,
-            said.slowest,
-        )
-    return promises
 
 
 def _now_ms() -> int:

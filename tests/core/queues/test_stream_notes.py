@@ -229,6 +229,16 @@ def test_notes_of_a_replacement_come_even_where_the_tuples_have_been_had() -> No
     queue.check_invariants()
 
 
+def test_what_was_decided_once_is_taken_whatever_notes_stand_in_it_now() -> None:
+    queue = inputs()
+    queue.receive(tuples(0, 9), 0, (placed(0, 3), placed(1, 8)))
+    assert [(b.first_id, b.next_id) for b in queue.take_before(5)] == [(0, 3)]
+    assert [(b.first_id, b.next_id) for b in queue.take_recorded(5)] == [(3, 5)]
+    queue.check_invariants()
+    assert queue.take_note() == placed(0, 5)
+    assert queue.take_note() is None
+
+
 def test_what_a_producer_has_gone_back_behind_is_dropped_and_what_it_keeps_comes_again() -> None:
     queue = inputs()
     queue.receive(tuples(0, 9), 0, (placed(0, 3), placed(1, 5), placed(2, 7)))

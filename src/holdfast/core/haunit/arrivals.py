@@ -10,7 +10,7 @@ has gone on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from holdfast.core.model.ids import BEGINNING_US, NOBODY, Incarnation
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import InputSpec
     from holdfast.core.haunit.source_reading import SourceReading
+    from holdfast.core.model.notes import PlacedNote
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.queues.input_queue import InputQueue
 
@@ -79,6 +80,7 @@ class Arrivals:
         self.streams = tuple(streams)
         self._pass_tuples = pass_tuples
         self._fresh: dict[int, InputStream] = {}  # by number
+        self._with_notes: dict[int, InputStream] = {}  # with notes that are not taken, by number
         self.slowest_us = BEGINNING_US  # boundary of the slowest stream, as of the last pass
         self._slowest_count = len(self.streams)  # how many streams stand there
         self.held_tuples: Sequence[int] = (0,) * len(self.streams)
@@ -121,6 +123,38 @@ class Arrivals:
         """Whether none is behind it."""
         return stream.queue.taken_boundary_us <= self.slowest_us
 
+    # -- notes --------------------------------------------------------------------------------
+
+    def expect_notes(self, stream: InputStream) -> None:
+        """Notes have come on a stream."""
+        self._with_notes[stream.number] = stream
+
+    def take_notes(self) -> Iterator[tuple[InputStream, PlacedNote]]:
+        """The notes that are due, one by one: whoever hears of one may stop its stream there."""
+        for stream in list(self._with_notes.values()):
+            while (note := stream.queue.take_note()) is not None:
+                yield stream, note
+            if not stream.queue.notes.are_pending:
+                del self._with_notes[stream.number]
+            self.note(stream)
+
+    def next_notes(self, needed_from: dict[str, int], *, is_state_kept: bool) -> dict[str, int]:
+        """Per stream that has had notes, the first one that a replacement needs.
+
+        Args:
+            needed_from: Per stream the first tuple that it needs.
+            is_state_kept: Whether what came of the notes taken is kept with the state; else those
+                that stand among the tuples that it needs are needed, too.
+        """
+        numbers: dict[str, int] = {}
+        for stream in self.streams:
+            notes, first_id = stream.queue.notes, needed_from[stream.spec.stream]
+            if notes.next_number:
+                is_had = is_state_kept or first_id >= stream.queue.taken_before
+                number = notes.taken_before if is_had else notes.number_at(first_id)
+                numbers[stream.spec.stream] = number
+        return numbers
+
     # -- what is taken ------------------------------------------------------------------------
 
     def take_first(self) -> list[TupleBatch]:
@@ -139,7 +173,7 @@ class Arrivals:
 
     def take_recorded(self, before: tuple[int, ...]) -> list[list[TupleBatch]]:
         """Per stream all before an id that has been received; no boundary goes with the last."""
-        taken = [s.queue.take_before(b) for s, b in zip(self.streams, before, strict=True)]
+        taken = [s.queue.take_recorded(b) for s, b in zip(self.streams, before, strict=True)]
         self._note_all()
         return taken
 
@@ -212,5 +246,7 @@ class Arrivals:
             stream.queue.check_invariants()
             if stream.queue.has_work != (stream.number in self._fresh):
                 raise InvariantViolation(f"{stream.spec.stream}: what is fresh was not noted")
+            if stream.queue.notes.are_pending and stream.number not in self._with_notes:
+                raise InvariantViolation(f"{stream.spec.stream}: nobody waits for its notes")
             if stream.queue.taken_boundary_us < self.slowest_us:
                 raise InvariantViolation(f"{stream.spec.stream} is behind the slowest boundary")

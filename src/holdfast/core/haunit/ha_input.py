@@ -120,6 +120,8 @@ class HAInput:
             return
         if not stream.queue.receive(got.batch, got.notes_before, got.notes):
             self._subscribe(stream, now_ms, effects)  # Tuples or notes were lost on the way.
+        if got.notes:
+            self.arrivals.expect_notes(stream)
         self.arrivals.note(stream)
 
     def receive_notes(self, got: NotesReceived, now_ms: int, effects: list[Effect]) -> None:
@@ -129,6 +131,7 @@ class HAInput:
             return
         if not stream.queue.receive_notes(got.sent_before, got.notes_before, got.notes):
             self._subscribe(stream, now_ms, effects)  # Something was lost on the way.
+        self.arrivals.expect_notes(stream)
         self.arrivals.note(stream)
 
     def promise(self, got: BoundaryReceived, now_ms: int, effects: list[Effect]) -> None:

@@ -206,6 +206,8 @@ class HAOutput:
         """
         for stream in self._edges if streams is None else streams:
             self._edges[stream].queue.put_note(note)
+        if self._gate is not None and self._gate.stretch(self._next_notes):
+            self._hold_from_now()
 
     @property
     def _is_holding(self) -> bool:

@@ -196,13 +196,15 @@ class HAUnit:
         low = np.full(len(self.plan.inputs), NO_ID, dtype=np.int64)
         if not is_state_kept:
             low = self.network.oldest_needed()
+        needed_from = self.order.needed_from(low, is_state_kept=is_state_kept)
         return RestartPoint(
             sequence,
-            self.order.needed_from(low, is_state_kept=is_state_kept),
+            needed_from,
             {s.spec.stream: s.processed_before for s in self.inputs.all()},
             self.network.boundary_us,
             self.outputs.next_ids,
             rebased=self.inputs.rebased,
+            next_notes=self.inputs.arrivals.next_notes(needed_from, is_state_kept=is_state_kept),
         )
 
     def has_passed(self, point: RestartPoint) -> bool:

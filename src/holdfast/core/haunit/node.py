@@ -116,13 +116,25 @@ class Node(NodeLooks):
             return
         self._pace.passed(now_ms, effects)
         had_fresh = unit.inputs.arrivals.fresh
+        has_heard = self._hear_notes(now_ms, effects)
         has_processed = unit.run_pass(proceed, effects)
         unit.inputs.grant(unit.inputs.all() if has_processed else had_fresh, effects)
-        if has_processed:
+        if has_processed or has_heard:
             unit.outputs.flush(effects)
         unit.inputs.read_sources(now_ms, effects)
         unit.ask_to_wake(now_ms, effects)
         self._finish_if_due(effects)
+
+    def _hear_notes(self, now_ms: int, effects: list[Effect]) -> bool:
+        """Tell the durability of the notes whose places have been reached; whether there were some.
+
+        It may put notes on the outputs, and stop the stream.
+        """
+        has_heard = False
+        for stream, note in self._unit.inputs.arrivals.take_notes():
+            self._durability.noted(stream, note, now_ms, effects)
+            has_heard = True
+        return has_heard
 
     def _finish_if_due(self, effects: list[Effect]) -> None:
         if self._state is not NodeState.AT_WORK or not self._unit.has_ended:
@@ -135,9 +147,12 @@ class Node(NodeLooks):
 
     def _on_batch_received(self, got: e.BatchReceived, now_ms: int, effects: list[Effect]) -> None:
         self._unit.inputs.receive(got, now_ms, effects)
+        if got.notes:
+            self._durability.notes_arrived(now_ms, effects)
 
     def _on_notes_received(self, got: e.NotesReceived, now_ms: int, effects: list[Effect]) -> None:
         self._unit.inputs.receive_notes(got, now_ms, effects)
+        self._durability.notes_arrived(now_ms, effects)
 
     def _on_boundary_received(
         self, got: e.BoundaryReceived, now_ms: int, effects: list[Effect]

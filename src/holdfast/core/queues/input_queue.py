@@ -151,6 +151,15 @@ class InputQueue:
         """Tuples before an id that has been received, up to the next note; the rest stays."""
         return self._take_to_stop(tuple_id, NO_ID)
 
+    def take_recorded(self, tuple_id: int) -> list[TupleBatch]:
+        """All tuples before an id that has been received: it was decided once, and holds.
+
+        Notes among them have come since, from a replacement of the producer: they are due behind.
+        """
+        if self.notes.are_pending:
+            self.notes.move_to(tuple_id)
+        return self._take_to_stop(tuple_id, NO_ID)
+
     def _take_to_stop(self, tuple_id: int, max_tuples: int) -> list[TupleBatch]:
         """Tuples before an id, before the next note, and before what must wait for a cut."""
         stop = min(tuple_id, self.stop_before, self.notes.next_place)

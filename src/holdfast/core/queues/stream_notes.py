@@ -186,6 +186,13 @@ class ComingNotes:
         while self._pending and self._pending[-1].before_id >= tuple_id:
             self.next_number = self._pending.pop().number
 
+    def move_to(self, tuple_id: int) -> None:
+        """What waits further ahead stands before this tuple instead."""
+        for place, note in enumerate(self._pending):
+            if note.before_id >= tuple_id:
+                break
+            self._pending[place] = replace(note, before_id=tuple_id)
+
     @property
     def next_place(self) -> int:
         """The id before which the first one stands that is not taken; `NO_ID`: there is none."""

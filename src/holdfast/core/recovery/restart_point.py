@@ -78,8 +78,8 @@ class RestartPoint:
             are those that it gives.
         older: Points to fall back on, newest first, without points of their own.
         next_notes: Per input stream that has had notes, the lowest number of a note that is needed
-            again: the first that stands before `needed_from` and is not in the state of the cut, or
-            stands before a later tuple.
+            again. With a checkpoint what was made of notes is kept: they are needed from the cut
+            on, whatever tuples are.
         held_from: Per output stream the oldest tuple that can be sent again from this point on; one
             that is missing can be sent from its beginning on. Only nodes that cut with others say
             so; what others hold follows from what receivers have acknowledged.

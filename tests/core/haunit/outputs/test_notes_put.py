@@ -168,7 +168,10 @@ def test_a_note_of_a_pass_waits_with_its_tuples_until_the_pass_is_durable() -> N
     made.flush(effects)
     assert said(effects) == []
     made.sink_synced(events.SinkSynced(plan.round_stream, 1), effects)
-    assert said(effects) == [(0, 3)]
+    assert said(effects) == [(0, 3), (1, 3)], "what was put behind the pass leaves with it"
+    made.put_note(LATER)
+    made.flush(effects)
+    assert said(effects) == [(0, 3), (1, 3), (2, 3)], "no pass is waited for"
 
 
 def test_a_passive_secondary_has_the_notes_of_the_newest_delta() -> None:

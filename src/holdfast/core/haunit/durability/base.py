@@ -42,11 +42,13 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
+    from holdfast.core.haunit.arrivals import InputStream
     from holdfast.core.haunit.events import DeltaAckReceived
     from holdfast.core.haunit.ha_unit import HAUnit
     from holdfast.core.haunit.plan import Assignment, NodePlan
     from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.model.ids import Incarnation
+    from holdfast.core.model.notes import PlacedNote
 
 _NO_PASS = -1
 
@@ -160,6 +162,29 @@ class Durability:
             now_ms: The time.
             effects: Receives what is to be done.
             is_due: Whether enough is new that positions are told.
+        """
+
+    # -- notes ------------------------------------------------------------------------------
+
+    def notes_arrived(self, now_ms: int, effects: list[Effect]) -> None:
+        """Notes have come, on some stream; their places may not have been reached.
+
+        What waits is in `queue.notes.waiting()` of the streams in `unit.inputs.arrivals`.
+        """
+
+    def noted(
+        self, stream: InputStream, note: PlacedNote, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """A note's place has been reached: all before it on its stream has been taken, no more.
+
+        Here a unit may be cut, notes may be put on its outputs (`HAOutput.put_note`), and the
+        stream be stopped (`InputQueue.stop_at`).
+
+        Args:
+            stream: The input stream.
+            note: The note, with its number and place.
+            now_ms: The time.
+            effects: Receives what is to be done.
         """
 
     # -- restart points -----------------------------------------------------------------------

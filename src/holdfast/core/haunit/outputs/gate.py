@@ -75,6 +75,16 @@ class Gate:
         self._holds[-1].next_ids = next_ids
         self._holds[-1].next_notes = next_notes
 
+    def stretch(self, next_notes: dict[StreamId, int]) -> bool:
+        """Notes have been put, within the newest hold or right behind it, with which they leave.
+
+        Returns:
+            Whether they need not wait: nothing is held.
+        """
+        if self._holds and self._holds[-1].next_ids:
+            self._holds[-1].next_notes = next_notes
+        return not self._holds
+
     def open_before(self, number: int) -> Hold | None:
         """Open up to a hold, exclusively.
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Checkpointed,
         PassiveStandby,
         Protection,
+        Replicated,
         Unprotected,
         UpstreamBackup,
     )
@@ -60,6 +61,7 @@ __all__ = [
     "Protection",
     "Query",
     "QueryFailedError",
+    "Replicated",
     "RescalingError",
     "Stream",
     "Unprotected",
@@ -93,6 +95,7 @@ _HOMES = {
         "Checkpointed",
         "PassiveStandby",
         "Protection",
+        "Replicated",
         "Unprotected",
         "UpstreamBackup",
     ),

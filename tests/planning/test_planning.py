@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,15 +11,28 @@ import pytest
 
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.operators import build_operator, is_arbitrary
-from holdfast.api.protections import Protections
+from holdfast.api.protections import Protections, Replicated
 from holdfast.api.windows import counting, tumbling
-from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
+from holdfast.core.haunit.plan import (
+    CheckpointPlan,
+    DelayPlan,
+    NodeLimits,
+    Standby,
+    UnitProtection,
+)
+from holdfast.core.model.feed_rows import FEED_COLUMNS
 from holdfast.core.model.ids import END_US
 from holdfast.core.operators.base import OperatorClass, Rows
 from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.core.replication.input_delay import DuringFailure
 from holdfast.core.state.page_manager import PageManager
 from holdfast.driver.description import claim, describe
-from holdfast.errors import DataflowChangedError, DataflowError
+from holdfast.errors import (
+    DataflowChangedError,
+    DataflowError,
+    OptionError,
+    UnsupportedError,
+)
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource
@@ -524,3 +538,63 @@ def test_what_input_may_lack_follows_from_all_units_before(
         protection=by_unit.__getitem__,
     )
     assert tuple(node.loses_input for node in plan.nodes) == expected
+
+
+DELAYED = UnitProtection(delays=DelayPlan(2_700, DuringFailure.PROCESS))
+
+
+def test_a_unit_that_merges_has_a_feed_beside_its_sink_if_it_is_replicated() -> None:
+    flow = Dataflow("merged")
+    merged = bids(flow, "a").unit("all").union(bids(flow, "b"))
+    merged.sink("out")
+    plan = protected(flow, DELAYED)
+    by_unit = {node.unit: node for node in plan.nodes}
+    assert by_unit["a"].delays is None, "with one stream there is none to wait for"
+    assert by_unit["all"].delays == DELAYED.delays
+    sink, feed = by_unit["all"].outputs
+    assert (sink.feed_of, feed.feed_of) == (None, "out[0]")
+    assert plan.sink_paths["out~feed[0]"] == "/tmp/nowhere/feeds/out/0"
+    assert feed.schema.names == [*sink.schema.names, *FEED_COLUMNS]
+    assert all(not output.feed_of for node in place(flow).nodes for output in node.outputs)
+
+
+def test_what_cannot_be_corrected_is_refused_for_a_replicated_unit() -> None:
+    flow = Dataflow("arbitrary")
+    bids(flow, "a").unit("all").union(bids(flow, "b"), order="arrival").sink("out")
+    with pytest.raises(DataflowError, match="arbitrary: what it puts out could not be corrected"):
+        protected(flow, DELAYED)
+    flow = Dataflow("named")
+    merged = bids(flow, "a").unit("all").union(bids(flow, "b"))
+    merged.select("price AS _run").sink("out")
+    with pytest.raises(DataflowError, match="has a column '_run'"):
+        protected(flow, DELAYED)
+    flow = Dataflow("topic")
+    merged = bids(flow, "a").unit("all").union(bids(flow, "b"))
+    merged.sink_kafka("out", servers="nowhere:1", topic="t")
+    with pytest.raises(DataflowError, match="is a Kafka topic, which has no place"):
+        protected(flow, DELAYED)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        ({"replicas": 0}, OptionError, "there are 1 to 3"),
+        ({"replicas": 2}, UnsupportedError, "more than one replica is not there yet"),
+        ({"alpha": 0.0}, OptionError, "it lies above 0 and up to 1"),
+        ({"delay": "1 microsecond"}, OptionError, "at least 1 millisecond"),
+        ({"during_failure": "suspend"}, OptionError, "one of process, delay"),
+        ({"during_stabilization": "process"}, UnsupportedError, "cannot process new input while"),
+        ({"reconcile": "undo/redo"}, UnsupportedError, "'checkpoint/redo' works"),
+        ({"buffer": "drop"}, UnsupportedError, "'block' works"),
+        ({"guarantee": "gap"}, UnsupportedError, "it gives 'precise'"),
+    ],
+)
+def test_what_replicated_cannot_give_is_refused(
+    settings: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        Replicated(**settings).check(Dataflow("any"))
+
+
+def test_the_bound_is_alpha_times_the_delay() -> None:
+    assert Replicated().of_unit() == DELAYED

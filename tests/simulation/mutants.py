@@ -46,7 +46,7 @@ from holdfast.planning import plan as planning
 from holdfast.sim import process as process_module
 from holdfast.sim import world as world_module
 from holdfast.sim.disk import SimulatedLog
-from holdfast.sim.faults import KINDS
+from holdfast.sim.faults import KINDS, SILENCES
 from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.process import Process
 from holdfast.sim.process_sinks import ProcessSinks
@@ -72,7 +72,7 @@ class Mutant:
     owner: Any
     method: str
     bug: Callable[[Any], Any]
-    kinds: tuple[str, ...] = tuple(KINDS)
+    kinds: tuple[str, ...] = tuple(kind for kind in KINDS if kind not in SILENCES)
     approach: str | None = None
     dataflow: str = "mixed"
 

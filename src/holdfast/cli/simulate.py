@@ -60,12 +60,13 @@ def simulate(
     """
     from holdfast.sim import campaign
     from holdfast.sim.seeds import DATAFLOWS, Run
-    from holdfast.sim.workload.random_dataflow import APPROACHES
+    from holdfast.sim.workload.random_dataflow import APPROACHES, REPLICATED
 
     if dataflow not in DATAFLOWS:
         raise typer.BadParameter(f"no dataflow {dataflow!r}; there are {', '.join(DATAFLOWS)}")
-    if approach is not None and approach not in APPROACHES:
-        raise typer.BadParameter(f"no approach {approach!r}; there are {', '.join(APPROACHES)}")
+    approaches = (*APPROACHES, REPLICATED)
+    if approach is not None and approach not in approaches:
+        raise typer.BadParameter(f"no approach {approach!r}; there are {', '.join(approaches)}")
     if real:
         simulated_only = {
             "--keep": keep is not None,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.replication.consistency_manager import Consistency
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class _Rows:
             stream: node.node
             for node in plan.nodes
             for output in node.outputs
-            if output.is_sink
+            if output.is_sink and output.feed_of is None
             for stream in output.streams
         }
         self._late: dict[StreamId, int] = {}
@@ -233,7 +234,8 @@ class ProgressMaker:
         )
 
     def _sinks(self) -> list[str]:
-        return list(dict.fromkeys(s.rpartition("[")[0] for s in self._plan.sink_paths))
+        streams = [stream for stream in self._plan.sink_paths if stream in self._rows.sinks]
+        return list(dict.fromkeys(stream.rpartition("[")[0] for stream in streams))
 
 
 def latency_of(reports: Iterable[NodeReport]) -> LatencyHistogram:
@@ -305,8 +307,38 @@ def _unit(
         "stateBytes": _sum(heard, nodes, "state_bytes"),
         "sentBytes": {said: _sum(heard, nodes, name) for said, name in _SENT_BYTES.items()},
         "checkpoint": _checkpoint_block(written),
+        "consistency": consistency_block([report.statistics for report in reports]),
         "recovery": recovery_block([r for r in heard.recoveries if r["node"] in names]),
     }
+
+
+def consistency_block(statistics: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """What a unit does without missing input; of one that waits for all input, None but `state`.
+
+    Args:
+        statistics: Of its nodes, as they were heard.
+    """
+    said = [each["consistency"] for each in statistics if each.get("consistency") is not None]
+    names = ("sinceMs", "missing", "tentativeRows", "undoneRows", "delayMaxMs", "stabilizationMs")
+    if not said:
+        return {"state": Consistency.STABLE.value, **dict.fromkeys(names)}
+    worst = max(said, key=lambda each: _SEVERITY[each["state"]])
+    return {
+        "state": worst["state"],
+        "sinceMs": worst["since_ms"],
+        "missing": sorted({stream for each in said for stream in each["missing"]}),
+        "tentativeRows": sum(each["tentative_rows"] for each in said),
+        "undoneRows": sum(each["undone_rows"] for each in said),
+        "delayMaxMs": max(each["delay_max_ms"] for each in said),
+        "stabilizationMs": max(each["stabilization_ms"] for each in said),
+    }
+
+
+_SEVERITY: Final = {
+    Consistency.STABLE.value: 0,
+    Consistency.STABILIZATION.value: 1,
+    Consistency.UP_FAILURE.value: 2,
+}
 
 
 def _checkpoint_block(written: list[dict[str, Any]]) -> dict[str, Any]:

@@ -150,6 +150,8 @@ class Rescaling:
                 )
             if plan.operators and plan.checkpoints is None and plan.standby.value != "none":
                 self._refuse(f"unit {plan.unit!r} has a standby instead of checkpoints")
+            if plan.delays is not None:
+                self._refuse(f"unit {plan.unit!r} is Replicated, and its instances have feeds")
             if not plan.is_replayed:
                 self._refuse(f"unit {plan.unit!r} keeps no restart points")
             if _has_state(plan) and plan.checkpoints is None:

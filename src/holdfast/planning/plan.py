@@ -29,6 +29,7 @@ from holdfast.api.operators import (
 )
 from holdfast.api.windows import CountWindow, Window
 from holdfast.core.haunit.plan import (
+    DelayPlan,
     InputSpec,
     NodeLimits,
     NodePlan,
@@ -37,6 +38,7 @@ from holdfast.core.haunit.plan import (
     Standby,
     UnitProtection,
 )
+from holdfast.core.model.feed_rows import FEED_COLUMNS, FEED_SUFFIX, feed_schema
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.operators.base import OperatorClass
 from holdfast.core.operators.union import Union
@@ -47,7 +49,7 @@ from holdfast.planning.partial_aggregates import with_partial_aggregates
 from holdfast.shell.kafka.source import KafkaSourceSpec
 from holdfast.shell.sources.base import in_records
 from holdfast.shell.sources.log_source import LogSourceSpec
-from holdfast.shell.storage.paths import ingest_path, kafka_path, stream_path
+from holdfast.shell.storage.paths import feed_path, ingest_path, kafka_path, stream_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -502,6 +504,10 @@ class _Planner:
             guarantee = Guarantee.PRECISE  # Nothing less is cheaper with a secondary.
         if guarantee is not protection.guarantee:
             self.raised[unit] = RaisedGuarantee(unit, protection.guarantee, guarantee)
+        delays = self._delays_of(unit, protection, [step.name for step in arbitrary], len(inputs))
+        outputs = self._outputs(unit, index, sources, operators)
+        if delays is not None:
+            outputs += self._feeds(unit, outputs)
         return NodePlan(
             node=_node(unit, index),
             unit=unit,
@@ -509,7 +515,7 @@ class _Planner:
             inputs=tuple(inputs),
             port_count=len(sources) + len(self._edges[unit]),
             operators=tuple(specs),
-            outputs=tuple(self._outputs(unit, index, sources, operators)),
+            outputs=tuple(outputs),
             is_protected=protection.is_protected,
             limits=limits,
             checkpoints=protection.checkpoints if self._has_state(operators) else None,
@@ -519,7 +525,55 @@ class _Planner:
             guarantee=guarantee,
             merges_by_arrival=merges_by_arrival,
             keeps_rounds=decides and protection.is_protected and guarantee is Guarantee.PRECISE,
+            delays=delays,
         )
+
+    def _delays_of(
+        self, unit: str, protection: UnitProtection, arbitrary: list[str], streams: int
+    ) -> DelayPlan | None:
+        """How long a node waits for missing input; with one stream it waits for none.
+
+        Raises:
+            DataflowError: What it puts out would depend on more than its input.
+        """
+        if protection.delays is None:
+            return None
+        if arbitrary:
+            raise DataflowError(
+                f"unit {unit!r} is Replicated, and {arbitrary[0]!r} in it is arbitrary: what it "
+                "puts out could not be corrected, as it would come out otherwise; give it "
+                "UpstreamBackup() or Checkpointed(), in a unit of its own"
+            )
+        return protection.delays if streams > 1 else None
+
+    def _feeds(self, unit: str, outputs: list[OutputSpec]) -> list[OutputSpec]:
+        """Beside each sink a feed of what is tentative.
+
+        Raises:
+            DataflowError: A sink has no place for one.
+        """
+        feeds: list[OutputSpec] = []
+        for spec in outputs:
+            if not spec.is_sink:
+                continue
+            (stream,) = spec.streams
+            sink, _, index = stream.removesuffix("]").rpartition("[")
+            if sink in self._flow.kafka_sinks:
+                raise DataflowError(
+                    f"unit {unit!r} is Replicated, and its sink {sink!r} is a Kafka topic, which "
+                    "has no place for tentative results; write it to sink(...), or give the unit "
+                    "another protection"
+                )
+            if taken := [name for name in spec.schema.names if name in FEED_COLUMNS]:
+                raise DataflowError(
+                    f"sink {sink!r} has a column {taken[0]!r}, which is a name of its feed's; "
+                    "rename it with select(...)"
+                )
+            feed = StreamId(f"{sink}{FEED_SUFFIX}[{index}]")
+            self.sink_paths[feed] = feed_path(self._location, sink, int(index))
+            schema = feed_schema(spec.schema)
+            feeds.append(replace(spec, schema=schema, streams=(feed,), feed_of=stream))
+        return feeds
 
     def _require_none_beside(self, unit: str) -> None:
         """Where input streams are taken as they come, there must be nothing whose result would be

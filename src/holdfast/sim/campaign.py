@@ -29,6 +29,8 @@ SITUATIONS = (
     "checkpoint failed",
     "damaged checkpoint passed over",
     "secondary promoted",
+    "tentative tuple",
+    "corrected",
 )
 """What a campaign must have met, or it has not looked at it."""
 

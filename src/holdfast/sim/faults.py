@@ -43,8 +43,13 @@ KINDS: Final = {
     "lost-object": "an object of the checkpoint store disappears",
     "store-rot": "a sector of an object of the checkpoint store goes bad",
     "handover": "a node is handed over to its secondary, if it has one that is ready",
+    "silence": "a source gives nothing for a while, and then all of it",
+    "no-boundaries": "a source promises nothing for a while; its tuples come",
 }
 
+SILENCES: Final = ("silence", "no-boundaries")
+
+_SILENT_PERCENT: Final = 40
 _BREAKS: Final = ("break", "lost-frames")
 _NODE_KINDS: Final = (
     "kill",
@@ -126,6 +131,31 @@ def plan_faults(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault,
         kinds: The kinds that may be drawn.
         span_us: Faults strike in [0, span_us) or at steps.
     """
+    others = tuple(kind for kind in kinds if kind not in SILENCES)
+    silences = tuple(kind for kind in kinds if kind in SILENCES)
+    return (*_plan(seed, others, span_us), *_plan_silences(seed, silences, span_us))
+
+
+def _plan_silences(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault, ...]:
+    """Now and then some sources fall silent, for long or for a moment."""
+    draw = Draw(f"{seed}/silences")
+    if not kinds or not draw.percent(_SILENT_PERCENT):
+        return ()
+    return tuple(
+        Fault(
+            draw.one_of(kinds),
+            draw.number(0, span_us - 1),
+            step="",
+            nth=0,
+            pick=draw.number(0, 1 << 30),
+            length_us=draw.steep(10_000, 2_000_000),
+            size=1,
+        )
+        for _ in range(draw.number(1, 4))
+    )
+
+
+def _plan(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault, ...]:
     draw = Draw(f"{seed}/faults")
     allowed = [kind for kind in kinds if draw.percent(50)] or list(kinds)
     if not allowed:

@@ -7,6 +7,7 @@ either. A process may die, be paused, be slow, and outlive its own replacement a
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -39,7 +40,14 @@ from holdfast.core.haunit.rounds import RoundsLost
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.haunit.told import AssignmentReceived, PromotionReceived
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
-from holdfast.core.model.ids import NO_ID, CheckpointId, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import (
+    BEGINNING_US,
+    NO_ID,
+    CheckpointId,
+    Incarnation,
+    NodeId,
+    StreamId,
+)
 from holdfast.core.model.tuples import TupleBatch, between, with_time
 from holdfast.core.recovery.guarantee import StreamRebased
 from holdfast.core.wire import frames, messages
@@ -511,7 +519,7 @@ class Process:
         if from_id == NO_ID:
             from_id = source.newest_id(self._scheduler.now_us)
         wanted = min(effect.max_tuples, self._scheduler.uniform(f"source/{effect.stream}", 1, 64))
-        batches, boundary_us = source.read(from_id, wanted, self._scheduler.now_us)
+        batches, boundary_us = self._given(effect.stream, from_id, wanted)
         delay_us = self._scheduler.uniform("source/read", 20, 500)
         read = events.SourceRead(effect.stream, batches, boundary_us, from_id)
         self._answer(read, delay_us)
@@ -519,6 +527,17 @@ class Process:
             self._stirring.add(effect.stream)
             stirs_us = self._scheduler.uniform("source/stirs", 100, 60_000)
             self._scheduler.after(delay_us + stirs_us, lambda: self._stir(effect.stream))
+
+    def _given(
+        self, stream: StreamId, from_id: int, wanted: int
+    ) -> tuple[tuple[TupleBatch, ...], int]:
+        """What a source gives, and promises, unless it has fallen silent."""
+        if self._world.is_silent(stream):
+            return (), BEGINNING_US
+        batches, boundary_us = self._source(stream).read(from_id, wanted, self._scheduler.now_us)
+        if not self._world.is_silent(stream, "no-boundaries"):
+            return batches, boundary_us
+        return tuple(replace(batch, boundary_us=BEGINNING_US) for batch in batches), BEGINNING_US
 
     def _source(self, stream: StreamId) -> SimulatedReader:
         """This process's own reader of a source."""

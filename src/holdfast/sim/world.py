@@ -181,6 +181,7 @@ class World:
         self._followers: dict[int, list[int]] = {}
         self._armed: dict[int, tuple[NodeId, int]] = {}  # waits for a node to pass its step
         self._slow: dict[tuple[str, int], tuple[int, int]] = {}  # (what, machine): (until, factor)
+        self._silent: dict[tuple[str, StreamId], int] = {}  # (kind of fault, source): until when
         self._stale: deque[tuple[NodeId, int, NodeMessage]] = deque(maxlen=_STALE_FRAMES)
         self._words: deque[tuple[Process, PeerTold]] = deque(maxlen=_STALE_WORDS)
         self._last_hit: tuple[NodeId, int] | None = None  # of the last fault
@@ -426,6 +427,10 @@ class World:
         """Whether a machine's disk takes nothing now."""
         return self._factor("full-disk", machine) != 1
 
+    def is_silent(self, stream: StreamId, kind: str = "silence") -> bool:
+        """Whether a source gives nothing now; or, of kind `no-boundaries`, promises nothing."""
+        return self.scheduler.now_us < self._silent.get((kind, stream), 0)
+
     def is_store_away(self) -> bool:
         """Whether the checkpoint store answers nobody now."""
         return self._factor("store-outage", DRIVER) != 1
@@ -662,6 +667,12 @@ class World:
                 self._kill_if_alive(process)
         return node is not None
 
+    def _strike_silence(self, fault: Fault, _: Process | None, __: int, until_us: int) -> bool:
+        streams = sorted(self.sources)
+        if streams:
+            self._silent[(fault.kind, streams[fault.pick % len(streams)])] = until_us
+        return bool(streams)
+
     def _strike_jump(self, fault: Fault, _: Process | None, machine: int, __: int) -> None:
         self.clocks[machine].jump(fault.size * 100)
 
@@ -690,6 +701,8 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
     "store-outage": World._strike_store,
     "lost-object": World._strike_lost_object,
     "store-rot": World._strike_rot,
+    "silence": World._strike_silence,
+    "no-boundaries": World._strike_silence,
 }
 
 

@@ -57,7 +57,7 @@ def run_pass(unit: HAUnit, first_id: int, times: list[int]) -> None:
     rows = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
     got = events.BatchReceived(A, ONE, ONE, TupleBatch(first_id, rows, times[-1]))
     unit.inputs.receive(got, 1, [])
-    unit.run_pass(events.Proceed(), [])
+    unit.run_pass(events.Proceed(), 1, [])
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit.outputs.edge import Link, OutputEdge
+from holdfast.core.haunit.outputs.feed import Feed
 from holdfast.core.haunit.outputs.first_output import FirstOutput
 from holdfast.core.haunit.outputs.gate import Gate
 from holdfast.core.haunit.outputs.kept_output import KeptOutput
 from holdfast.core.haunit.outputs.kept_passes import KeptPasses
-from holdfast.core.haunit.outputs.partition import batch_of, partition
+from holdfast.core.haunit.outputs.partition import batch_of, partition, sink_batch_of
 from holdfast.core.haunit.outputs.pass_log import PassLog
 from holdfast.core.haunit.outputs.sink import Sink
 from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
@@ -92,6 +93,7 @@ class HAOutput:
         self._first_output = FirstOutput()
         self._edges: dict[StreamId, OutputEdge] = {}
         self._sinks: dict[StreamId, Sink] = {}
+        self._feeds: dict[StreamId, Feed] = {}
         for spec in plan.outputs:
             self._open(spec, point, sink_next_ids)
         self.kept = KeptOutput(self._edges)
@@ -123,7 +125,9 @@ class HAOutput:
     ) -> None:
         for i, stream in enumerate(spec.streams):
             next_id = point.next_ids.get(stream, 0)
-            if spec.is_sink:
+            if spec.feed_of is not None:
+                self._open_feed(spec, spec.feed_of, sink_next_ids)
+            elif spec.is_sink:
                 in_log = max(sink_next_ids.get(stream, 0), next_id)
                 self._sinks[stream] = Sink(
                     stream, next_id, in_log, self._first_output, is_held_up=spec.is_held_up
@@ -138,6 +142,17 @@ class HAOutput:
                     has_own_time=self._has_own_time,
                     may_lose=self._plan.guarantee is Guarantee.GAP,
                 )
+
+    def _open_feed(
+        self, spec: OutputSpec, sink: StreamId, sink_next_ids: dict[StreamId, int]
+    ) -> None:
+        """Beside its sink, which stands before it in the plan."""
+        (stream,) = spec.streams
+        in_log = sink_next_ids.get(stream, 0)
+        feed = Feed(
+            stream, in_log, spec.schema, self._sinks[sink], self._incarnation, self._first_output
+        )
+        self._sinks[stream] = self._feeds[stream] = feed
 
     def rebase(self) -> None:
         """Nothing has been put out yet: number from where receivers, and sinks' logs, are."""
@@ -178,8 +193,10 @@ class HAOutput:
     ) -> None:
         """Number rows and append them to their queues, or write them to their sink.
 
-        Only the last of them brings the boundary.
+        Only the last of them brings the boundary. Feeds get nothing that is stable.
         """
+        if spec.feed_of is not None:
+            return
         pieces = [piece for piece in pieces if len(piece.time_us)]
         for number, piece in enumerate(pieces, 1):
             is_last = number == len(pieces)
@@ -223,6 +240,51 @@ class HAOutput:
             return
         for stream in spec.streams:
             self._edges[stream].queue.promise(boundary_us)
+
+    # -- what is tentative --------------------------------------------------------------------
+
+    def begin_feeds(self, effects: list[Effect]) -> None:
+        """What earlier incarnations have left as tentative is void."""
+        for feed in self._feeds.values():
+            feed.begin(effects)
+
+    def put_out_tentative(
+        self,
+        spec: OutputSpec,
+        pieces: Sequence[Rows],
+        missing: tuple[str, ...],
+        effects: list[Effect],
+    ) -> None:
+        """Write rows to a feed; streams and sinks get nothing.
+
+        Args:
+            spec: An output of the plan.
+            pieces: Its rows.
+            missing: Input streams that they were made without.
+            effects: Receives what to write.
+        """
+        if spec.feed_of is None:
+            return
+        feed = self._feeds[spec.streams[0]]
+        for rows in pieces:
+            if len(rows.time_us):
+                feed.tentative(sink_batch_of(rows, spec), missing, rows.created_us, effects)
+
+    def undo(self, effects: list[Effect]) -> None:
+        """All that was put out as tentative is void."""
+        for feed in self._feeds.values():
+            feed.undo(effects)
+
+    def rec_done(self, effects: list[Effect]) -> None:
+        """All of it has come as stable."""
+        for feed in self._feeds.values():
+            feed.rec_done(effects)
+
+    @property
+    def tentative_rows(self) -> tuple[int, int]:
+        """How many rows were put out as tentative, and undone, over all feeds."""
+        feeds = self._feeds.values()
+        return sum(f.tentative_rows for f in feeds), sum(f.undone_rows for f in feeds)
 
     # -- passes of an arbitrary node ----------------------------------------------------------
 

@@ -35,10 +35,12 @@ from holdfast.core.recovery.restart_point import RestartPoint
 if TYPE_CHECKING:
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.events import Proceed
+    from holdfast.core.haunit.input_order import InputOrder
     from holdfast.core.haunit.operator_network import Produced
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.haunit.rounds import Round
     from holdfast.core.machine import Effect
+    from holdfast.core.replication.consistency_manager import ConsistencyStatistics
 
 
 class HAUnit:
@@ -57,8 +59,7 @@ class HAUnit:
             is_at_cut=begins.is_at_cut,
             lost_from=begins.lost_from,
         )
-        arrivals, is_arbitrary = self.inputs.arrivals, self.network.is_arbitrary
-        self.order = input_order(plan, arrivals, begins, is_arbitrary=is_arbitrary)
+        self.order = self._order_of(begins)
         self.outputs = HAOutput(
             plan,
             begins.incarnation,
@@ -74,6 +75,11 @@ class HAUnit:
         self.passes = 0  # that have changed something
         self.input_tuples = 0  # processed, those in silence included
 
+    def _order_of(self, begins: Beginning) -> InputOrder:
+        """In which order it takes its input."""
+        is_arbitrary = self.network.is_arbitrary
+        return input_order(self.plan, self.inputs.arrivals, begins, is_arbitrary=is_arbitrary)
+
     # -- passes -----------------------------------------------------------------------------
 
     @property
@@ -81,8 +87,9 @@ class HAUnit:
         """Whether there is a pass to run now. Cost: O(outputs) when there is input."""
         return self.order.has_pass(self.network) and self.outputs.has_room()
 
-    def run_pass(self, proceed: Proceed, effects: list[Effect]) -> bool:
+    def run_pass(self, proceed: Proceed, now_ms: int, effects: list[Effect]) -> bool:
         """Run the next pass; whether there was something to do."""
+        del now_ms
         taken = self.order.take(proceed, self.network)
         if taken is None:
             return False
@@ -139,6 +146,14 @@ class HAUnit:
         if wake_us is not None and clock_us is not None:
             wait_us = max(0, wake_us - clock_us)
             effects.append(SetTimer("wake", now_ms - (-wait_us // 1000)))
+
+    def delay_over(self, now_ms: int) -> None:
+        """Input may have waited for as long as it is to; there is no such time here."""
+
+    @property
+    def consistency(self) -> ConsistencyStatistics | None:
+        """Of what may go on without missing input its state; None: it waits for all input."""
+        return None
 
     # -- rebasing -----------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.core.machine import Effect
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
+    from holdfast.core.replication.sunion import Release
 
 _FOLLOW_MS = 5
 """How often a secondary looks for passes that the primary has logged."""
@@ -264,13 +265,7 @@ class TimeOrder(InputOrder):
         if boundary_us <= progress.boundary_us and boundary_us != END_US:
             return None
         release = self._sunion.release(boundary_us)
-        ports = [
-            None
-            if port is None
-            else Rows(_without_time(port.batch), port.time_us, port.order, port.created_us)
-            for port in release.ports
-        ]
-        return Taken(ports, release.low, boundary_us, release.tuples)
+        return Taken(rows_of(release), release.low, boundary_us, release.tuples)
 
     def has_reached(self, cut: RestartPoint, progress: Progress) -> bool:
         """Whether that time has been acted on."""
@@ -496,6 +491,16 @@ def _one_after_the_other(first: Rows, second: Rows) -> Rows:
         np.concatenate([first.order, second.order]),
         min(created, default=0),
     )
+
+
+def rows_of(release: Release) -> list[Rows | None]:
+    """What SUnion has released, as rows per port."""
+    return [
+        None
+        if port is None
+        else Rows(_without_time(port.batch), port.time_us, port.order, port.created_us)
+        for port in release.ports
+    ]
 
 
 def _without_time(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.haunit import events as e
 from holdfast.core.haunit.ack_pace import AckPace
 from holdfast.core.haunit.durability.choice import durability_of
-from holdfast.core.haunit.ha_unit import HAUnit
+from holdfast.core.haunit.kinds_of_unit import unit_of
 from holdfast.core.haunit.node_looks import NodeLooks, NodeState
 from holdfast.core.haunit.replica_link import ReplicaLink
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
@@ -72,7 +72,7 @@ class Node(NodeLooks):
         self.incarnation = assignment.incarnation
         durability = durability_of(plan)
         begins = durability.begin(plan, assignment, restored)
-        self._unit = HAUnit(plan, begins, now_ms)
+        self._unit = unit_of(plan, begins, now_ms)
         self._durability = durability(self._unit, begins, restored)
         self._durability.adopt(begins)
         self._replica = ReplicaLink(plan)
@@ -117,7 +117,7 @@ class Node(NodeLooks):
         self._pace.passed(now_ms, effects)
         had_fresh = unit.inputs.arrivals.fresh
         has_heard = self._hear_notes(now_ms, effects)
-        has_processed = unit.run_pass(proceed, effects)
+        has_processed = unit.run_pass(proceed, now_ms, effects)
         unit.inputs.grant(unit.inputs.all() if has_processed else had_fresh, effects)
         if has_processed or has_heard:
             unit.outputs.flush(effects)
@@ -284,6 +284,10 @@ class Node(NodeLooks):
         del now_ms, effects
         self._unit.network.is_woken = True
 
+    def _on_delay_timer(self, now_ms: int, effects: list[Effect]) -> None:
+        self._unit.delay_over(now_ms)
+        self._unit.ask_to_wake(now_ms, effects)
+
     def _on_rounds_timer(self, now_ms: int, effects: list[Effect]) -> None:
         del now_ms
         self._unit.order.follow(effects)
@@ -323,6 +327,7 @@ _TIMERS: dict[str, Callable[[Node, int, list[Effect]], None]] = {
     "ack": Node._on_ack_timer,
     "keep-alive": Node._on_keep_alive_timer,
     "wake": Node._on_wake_timer,
+    "delay": Node._on_delay_timer,
     "rounds": Node._on_rounds_timer,
     "read": Node._on_read_timer,
 }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.replica_link import ReplicaLink
     from holdfast.core.model.ids import Incarnation, NodeId
     from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.replication.consistency_manager import ConsistencyStatistics
     from holdfast.core.state.change_sample import ChangeSample
     from holdfast.core.state.page_manager import PageManager
 
@@ -100,6 +101,16 @@ class NodeLooks:
     def needs(self) -> NodeNeeds:
         """How far back it goes now. Cost: O(operators + input streams)."""
         return needs_of(self._unit)
+
+    @property
+    def consistency(self) -> ConsistencyStatistics | None:
+        """Of one that may go on without missing input its state; None: it waits for all input."""
+        return self._unit.consistency
+
+    @property
+    def tentative_rows(self) -> tuple[int, int]:
+        """How many rows it has put out as tentative, and undone."""
+        return self._unit.outputs.tentative_rows
 
     def sample_changes(self, number: int) -> ChangeSample:
         """A sample of its state, to see a little later how much of it has changed."""

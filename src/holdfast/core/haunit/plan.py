@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.rounds import Round
     from holdfast.core.operators.base import Operator
     from holdfast.core.recovery.restart_point import RestartPoint
+    from holdfast.core.replication.input_delay import DuringFailure
     from holdfast.core.state.page_manager import PageManager
 
 
@@ -69,6 +70,8 @@ class OutputSpec:
         columns: Which columns of the rows are put out; None: all.
         is_sink: Whether the shell writes the stream to a log.
         is_held_up: Whether the node stops working when too many tuples of the sink are not durable.
+        feed_of: The sink stream beside which this one stands, as its feed of what is tentative;
+            None: it is none.
     """
 
     source: tuple[str, int]
@@ -79,6 +82,7 @@ class OutputSpec:
     columns: tuple[int, ...] | None = None
     is_sink: bool = False
     is_held_up: bool = False
+    feed_of: StreamId | None = None
 
 
 ACK_INTERVALS_MAX: Final = 4
@@ -133,6 +137,19 @@ class CheckpointPlan:
     asks_first: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DelayPlan:
+    """How long a node waits for missing input. [DPC §3]
+
+    Attributes:
+        bound_ms: What has waited for so long is processed without it: the paper's αX.
+        during_failure: What is done with new tuples then.
+    """
+
+    bound_ms: int
+    during_failure: DuringFailure
+
+
 class Standby(enum.Enum):
     """Which second replica an instance has. [HA §4.1, §4.2]"""
 
@@ -152,6 +169,7 @@ class UnitProtection:
         delta_interval_ms: Period of what a passive secondary is sent.
         guarantee: What recovery must keep.
         is_strict: Whether its replicas never share a machine, even if one of them cannot run then.
+        delays: How long it waits for missing input; None: for as long as it takes.
     """
 
     is_protected: bool = True
@@ -160,6 +178,7 @@ class UnitProtection:
     delta_interval_ms: int = 50
     guarantee: Guarantee = Guarantee.PRECISE
     is_strict: bool = False
+    delays: DelayPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +204,7 @@ class NodePlan:
         is_strict: Whether its replicas never share a machine.
         loses_input: Whether a unit before it has gap recovery, and none rollback: tuples may be
             missing, and come twice only where `may_repeat_after_gap`.
+        delays: How long it waits for missing input; None: for as long as it takes.
     """
 
     node: NodeId
@@ -204,6 +224,7 @@ class NodePlan:
     keeps_rounds: bool = False
     is_strict: bool = False
     loses_input: bool = False
+    delays: DelayPlan | None = None
 
     @property
     def is_replayed(self) -> bool:
@@ -244,6 +265,10 @@ class NodePlan:
     def output_streams(self) -> tuple[StreamId, ...]:
         """All output streams, those of sinks included."""
         return tuple(stream for spec in self.outputs for stream in spec.streams)
+
+    def feed_streams(self) -> tuple[StreamId, ...]:
+        """The streams of feeds."""
+        return tuple(s for spec in self.outputs if spec.feed_of is not None for s in spec.streams)
 
     def edge_streams(self) -> tuple[StreamId, ...]:
         """The output streams to other nodes."""

@@ -10,6 +10,11 @@ the whole of it.
 - `STABILIZATION`: all streams have promised, as stable, what the node has gone to without them. It
   has gone back to the cut and processes what is stable, up to there. New input waits meanwhile.
 
+A stream may be behind for ever, and still move. Then the stable output would never come, and those
+who wait for it might be the ones for whom the stream waits. So what all streams have promised is
+corrected after `PATIENCE` times the bound, though it is not all: a correction *in part*, behind
+which the node goes on at once without what is missing. It is not said to be over.
+
 The manager is told what comes and what time it is, and says what to do next (`next_step`), one step
 at a time; its owner does it and says so (`did`). It never waits for anything to leave
 STABILIZATION: what is to be processed again has all come. So a failure within a correction begins
@@ -26,10 +31,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 
 if TYPE_CHECKING:
     from holdfast.core.replication.input_delay import InputDelay
+
+
+PATIENCE: Final = 4
+"""So many bounds stable input waits for more of it, before it is processed."""
 
 
 class Consistency(enum.Enum):
@@ -45,7 +54,9 @@ class Event(enum.Enum):
 
     MISSING = "something has waited for the bound, or tentative tuples have come"
     HEALED = "all streams have promised, as stable, what was processed without them"
+    OVERDUE = "they have promised a part of that, long ago"
     CORRECTED = "what is stable has been processed up to there"
+    PARTLY_CORRECTED = "the same of a part of that"
 
 
 class Action(enum.Enum):
@@ -54,27 +65,30 @@ class Action(enum.Enum):
     HOLD_CUT = "hold the cut"
     GO_BACK = "go back to the cut, say undo"
     SAY_DONE = "say rec_done"
+    GO_ON = "go on"
 
 
 TRANSITIONS: Final[dict[tuple[Consistency, Event], tuple[Consistency, Action]]] = {
     (Consistency.STABLE, Event.MISSING): (Consistency.UP_FAILURE, Action.HOLD_CUT),
     (Consistency.UP_FAILURE, Event.HEALED): (Consistency.STABILIZATION, Action.GO_BACK),
+    (Consistency.UP_FAILURE, Event.OVERDUE): (Consistency.STABILIZATION, Action.GO_BACK),
     (Consistency.STABILIZATION, Event.CORRECTED): (Consistency.STABLE, Action.SAY_DONE),
+    (Consistency.STABILIZATION, Event.PARTLY_CORRECTED): (Consistency.STABLE, Action.GO_ON),
 }
 """All that may happen; anything else changes nothing."""
-
-_EVENTS: Final = {action: event for (_, event), (_, action) in TRANSITIONS.items()}
 
 
 class Step(NamedTuple):
     """What to do next.
 
     Attributes:
-        action: What to do first; None: nothing but a pass.
+        event: Of what has happened; None: there is nothing but a pass to run.
+        action: What to do of it first; None: nothing.
         boundary_us: Process what is older, as `is_tentative` says; None: no pass.
         is_tentative: Whether the pass goes on without what is missing.
     """
 
+    event: Event | None
     action: Action | None
     boundary_us: int | None = None
     is_tentative: bool = False
@@ -117,6 +131,8 @@ class ConsistencyManager:
         self._tentative_us = [BEGINNING_US] * streams  # the same, tentative tuples included
         self._acted_us = BEGINNING_US  # by stable passes
         self._target_us = BEGINNING_US  # by the tentative passes of the last failure
+        self._corrected_us = BEGINNING_US  # where the present correction ends
+        self._overdue_from_ms: int | None = None  # since when stable input waits in up_failure
         self._missing: dict[int, None] = {}
         self._since_ms = 0
         self._failures = 0
@@ -133,6 +149,9 @@ class ConsistencyManager:
         """All of a stream that is older than this has been added, as stable."""
         self._stable_us[stream] = max(self._stable_us[stream], boundary_us)
         self._promised(stream, now_ms)
+        is_waiting = self.state is Consistency.UP_FAILURE and self.slowest_us > self._acted_us
+        if is_waiting and self._overdue_from_ms is None:
+            self._overdue_from_ms = now_ms
 
     def promised_tentative(self, stream: int, boundary_us: int, now_ms: int) -> None:
         """The same of a stream's stable tuples and the tentative ones behind them."""
@@ -155,23 +174,47 @@ class ConsistencyManager:
         """What all streams have promised, as stable."""
         return min(self._stable_us)
 
+    def behind(self, boundary_us: int) -> tuple[int, ...]:
+        """The streams that have not promised a boundary, not even as tentative."""
+        return self.delay.behind(boundary_us)
+
     def next_step(self, now_ms: int) -> Step | None:
-        """What to do now; None: wait, see `InputDelay.due_ms`."""
+        """What to do now; None: wait, at the longest until `due_ms`."""
         if self.state is Consistency.UP_FAILURE:
             if self.slowest_us >= self._target_us:
-                return Step(Action.GO_BACK)
+                return self._step(Event.HEALED)
+            if self._overdue_ms() <= now_ms:
+                return self._step(Event.OVERDUE)
             return self._tentative_step(None, self._target_us, now_ms)
-        if self.state is Consistency.STABILIZATION and self._acted_us >= self._target_us:
-            return Step(Action.SAY_DONE)
+        if self.state is Consistency.STABILIZATION and self._acted_us >= self._corrected_us:
+            is_all = self._acted_us >= self._target_us
+            return self._step(Event.CORRECTED if is_all else Event.PARTLY_CORRECTED)
         if self.slowest_us > self._acted_us:
-            return Step(None, self.slowest_us)
-        return self._tentative_step(Action.HOLD_CUT, self._acted_us, now_ms)
+            return Step(None, None, self.slowest_us)
+        return self._tentative_step(Event.MISSING, self._acted_us, now_ms)
 
-    def _tentative_step(self, action: Action | None, acted_us: int, now_ms: int) -> Step | None:
+    def due_ms(self) -> int | None:
+        """When there will be a step to do though nothing comes; None: never."""
+        due_ms = self.delay.due_ms()
+        overdue_ms = self._overdue_ms()
+        return (
+            min(overdue_ms, NO_ID if due_ms is None else due_ms) if overdue_ms < NO_ID else due_ms
+        )
+
+    def _overdue_ms(self) -> int:
+        if self._overdue_from_ms is None:
+            return NO_ID
+        return self._overdue_from_ms + PATIENCE * self.delay.bound_ms
+
+    def _step(self, event: Event) -> Step:
+        return Step(event, TRANSITIONS[self.state, event][1])
+
+    def _tentative_step(self, event: Event | None, acted_us: int, now_ms: int) -> Step | None:
         boundary_us = self.delay.tentative_us(now_ms)
         if boundary_us <= acted_us:
             return None
-        return Step(action, boundary_us, is_tentative=True)
+        action = None if event is None else TRANSITIONS[self.state, event][1]
+        return Step(event, action, boundary_us, is_tentative=True)
 
     def did(self, step: Step, boundary_us: int | None, now_ms: int) -> None:
         """The step has been done.
@@ -184,8 +227,8 @@ class ConsistencyManager:
         Raises:
             InvariantViolation: It is no step of this state.
         """
-        if step.action is not None:
-            self._change(step.action, now_ms)
+        if step.event is not None:
+            self._change(step.event, now_ms)
         if boundary_us is None:
             return
         self.delay.reached(boundary_us, now_ms)
@@ -195,16 +238,19 @@ class ConsistencyManager:
         else:
             self._acted_us = max(self._acted_us, boundary_us)
 
-    def _change(self, action: Action, now_ms: int) -> None:
-        found = TRANSITIONS.get((self.state, _EVENTS[action]))
-        if found is None:
-            raise InvariantViolation(f"a node that is {self.state.value} does not {action.value}")
-        following, _ = found
-        if following is Consistency.STABLE:
-            self._stabilization_ms = now_ms - self._since_ms
-            self._missing = {}
-        if following is Consistency.UP_FAILURE:
+    def _change(self, event: Event, now_ms: int) -> None:
+        if (self.state, event) not in TRANSITIONS:
+            raise InvariantViolation(f"not of a node that is {self.state.value}: {event.value}")
+        following, action = TRANSITIONS[self.state, event]
+        if action is Action.HOLD_CUT:
             self._failures += 1
+        elif action is Action.GO_BACK:
+            self._overdue_from_ms = None
+            self._corrected_us = min(self._target_us, self.slowest_us)
+        else:
+            self._stabilization_ms = now_ms - self._since_ms
+        if action is Action.SAY_DONE:
+            self._missing = {}
         self.state, self._since_ms = following, now_ms
 
     # -- looking ----------------------------------------------------------------------------
@@ -230,5 +276,5 @@ class ConsistencyManager:
         self.delay.check_invariants()
         if self.state is Consistency.UP_FAILURE and self._target_us <= self._acted_us:
             raise InvariantViolation("in up_failure nothing was processed without missing input")
-        if self.state is Consistency.STABILIZATION and self._target_us > self.slowest_us:
+        if self.state is Consistency.STABILIZATION and self._corrected_us > self.slowest_us:
             raise InvariantViolation("the correction has begun before all it needs was promised")

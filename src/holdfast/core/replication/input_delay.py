@@ -131,12 +131,17 @@ class InputDelay:
         bound_us = min(waited_for, default=BEGINNING_US)
         return max(expired_us, min(bound_us, self._newest_us))
 
+    def behind(self, boundary_us: int) -> tuple[int, ...]:
+        """The streams that have not promised a boundary."""
+        promised = enumerate(self._boundaries_us)
+        return tuple(stream for stream, before_us in promised if before_us < boundary_us)
+
     def went_without(self, boundary_us: int) -> tuple[int, ...]:
         """The streams that had not promised a boundary which was acted on; silent from now on."""
-        missing = [i for i, promised in enumerate(self._boundaries_us) if promised < boundary_us]
+        missing = self.behind(boundary_us)
         for stream in missing:
             self._is_silent[stream] = True
-        return tuple(missing)
+        return missing
 
     # -- looking ----------------------------------------------------------------------------
 

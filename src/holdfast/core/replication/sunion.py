@@ -239,6 +239,11 @@ class SUnion:
 
     # -- looking ----------------------------------------------------------------------------
 
+    def newest_held_us(self) -> int | None:
+        """The newest time among the tuples held; None: there are none."""
+        times = (int(piece.time_us.max()) for pieces in self._held for piece in pieces)
+        return max(times, default=None)
+
     def oldest_held(self) -> np.ndarray:
         """Per stream the oldest id still held, NO_ID where nothing is. Shape (streams,), int64."""
         return np.array(

@@ -31,6 +31,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from holdfast.core.model.feed_rows import FEED_FIELDS
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
 from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import IngestFile
@@ -38,10 +39,11 @@ from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilte
 from holdfast.shell.spark.watermarks import origin_of_batch, watermark_of_batch
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import StorageError, TuplesMissing, UnknownStream
+from holdfast.shell.storage.feed_log import all_rows, current_rows, logged_in
 from holdfast.shell.storage.ingest_log import IngestLogReader, IngestMeta
 from holdfast.shell.storage.log_follower import LogFollower, LoggedBatch
 from holdfast.shell.storage.logs import open_reader
-from holdfast.shell.storage.paths import checked_name, metrics_path, within
+from holdfast.shell.storage.paths import FEEDS, checked_name, metrics_path, within
 from holdfast.shell.storage.places import has_files, local_path, store_at
 
 if TYPE_CHECKING:
@@ -57,7 +59,9 @@ READ_OPTIONS: Final = {
     "state": "an operator with state: what its newest checkpoints hold; batch only",
     "metrics": "`true`: the progress of the units, one row per unit and report",
     "metadata": "`true` adds `_partition`, `_tuple_id` and `_time`",
-    "types": "`stable` (default), or `all`: tuples of every type, with `_type`",
+    "types": "of a sink: `stable` (default); `all`: tentative ones too, and what is undone and "
+    "corrected, in order, with `_type`, `_tuple_id`, `_run`, `_missing`; `current`: the best known "
+    "now. The latter two are for batch only where a unit is Replicated",
     "late": "`true`: of a source's log the late tuples instead; batch only",
     "pushdown": "`true`: filters run where the log is read. Give each query a `load` of its own: "
     "Spark keeps the filtered scan of a DataFrame for its next query, even without the filter",
@@ -129,6 +133,8 @@ class _Log:
     is_ingest: bool
     partitions: tuple[int, ...]
     schema: pa.Schema
+    feed: str | None = None
+    """Where what is tentative lies; None: nothing is."""
 
     def open(self, partition: int, from_id: int) -> LogFollower | IngestLogReader:
         if self.is_ingest:
@@ -137,7 +143,7 @@ class _Log:
 
 
 def _find(options: dict[str, str]) -> _Log:
-    path = local_path(options.get("path", ""))
+    location = path = local_path(options.get("path", ""))
     if not has_files(path):
         raise UnknownStream(f"{path} is no folder; give load(path) a checkpoint location or a log")
     stream = options.get("stream")
@@ -165,10 +171,31 @@ def _find(options: dict[str, str]) -> _Log:
         schema = open_reader(os.path.join(path, str(partition))).schema
         if schema is not None:
             attributes = pa.schema([f for f in schema if f.name != TIME_COLUMN])
-            return _Log(path, False, partitions, attributes)
+            return _Log(path, False, partitions, attributes, _feed(location, stream))
     known = _known(path)
     hint = f"; name one with option('stream', ...): {known}" if known else ""
     raise UnknownStream(f"{path} holds no log{hint}")
+
+
+def _feed(location: str, stream: str | None) -> str | None:
+    """The folder of a sink's feeds, if it has any."""
+    place = None if stream is None else within(location, FEEDS, stream)
+    return place if place is not None and has_files(place) else None
+
+
+def _has_corrections(options: dict[str, str], log: _Log) -> bool:
+    """Whether more than stable tuples are wanted, and there may be more.
+
+    Raises:
+        StorageError: The best known now is wanted of what nothing tentative is known of.
+    """
+    types = options.get("types", "stable")
+    if types == "current" and log.feed is None:
+        raise StorageError(
+            f"option types='current': {options.get('stream', log.path)} has stable tuples alone, "
+            "as no unit that writes it is Replicated; leave the option out"
+        )
+    return types != "stable" and log.feed is not None
 
 
 def _known(location: str) -> str:
@@ -202,6 +229,7 @@ def _whole(options: dict[str, str], name: str, default: int) -> int:
 _OPTIONS = frozenset(("path", *(name.lower() for name in (*READ_OPTIONS, *WRITE_OPTIONS))))
 _SPARK_OPTIONS = frozenset(("checkpointlocation", "queryname", "outputmode"))
 _KINDS = ("stream", "state", "metrics")
+_TYPES = ("stable", "all", "current")
 
 
 def _checked(options: Any) -> dict[str, str]:
@@ -214,8 +242,8 @@ def _checked(options: Any) -> dict[str, str]:
         )
     if not given.get("path"):
         raise StorageError("give load(path) or save(path) a folder")
-    if given.get("types", "stable") not in ("stable", "all"):
-        raise StorageError(f"option types={given['types']!r}; it is 'stable' or 'all'")
+    if given.get("types", "stable") not in _TYPES:
+        raise StorageError(f"option types={given['types']!r}; it is 'stable', 'all' or 'current'")
     if not _is_true(given, "metrics"):
         given.pop("metrics", None)
     kinds = [kind for kind in _KINDS if kind in given]
@@ -231,6 +259,11 @@ def _checked_for_streams(options: Any) -> dict[str, str]:
         raise StorageError("option state: a checkpoint is no stream; use spark.read")
     if _is_true(given, "late"):
         raise StorageError("option late: late tuples have no ids to follow; use spark.read")
+    if given.get("types", "stable") != "stable" and _has_corrections(given, _find(given)):
+        raise StorageError(
+            f"option types={given['types']!r}: tentative tuples and corrections of a sink can be "
+            "read as a batch; use spark.read, or leave the option out to follow what is stable"
+        )
     return given
 
 
@@ -250,7 +283,9 @@ class HoldfastSource(DataSource):
         if _is_true(options, "metadata"):
             fields += [pa.field(PARTITION, pa.int32()), pa.field(TUPLE_ID, pa.int64())]
             fields.append(pa.field("_time", _UTC))
-        if options.get("types", "stable") == "all":
+        if _has_corrections(options, log):
+            fields += [f for f in FEED_FIELDS if f.name not in [known.name for known in fields]]
+        elif options.get("types", "stable") == "all":
             fields.append(pa.field("_type", pa.string()))
         nullable = [f.with_nullable(True) for f in fields]
         return from_arrow_schema(pa.schema(nullable))
@@ -299,9 +334,14 @@ class _Rows:
         self._has_metadata = _is_true(options, "metadata")
         self._has_types = options.get("types", "stable") == "all"
         self._is_late = _is_true(options, "late")
+        self._is_current = options.get("types") == "current"
+        self._has_corrections = _has_corrections(options, self.log)
 
     def read(self, part: _Range) -> Iterator[pa.RecordBatch]:
         """The rows of a range. Raises `TuplesMissing` if the log ends before what was there."""
+        if self._has_corrections:
+            yield from self._with_corrections(part.partition)
+            return
         reader = self.log.open(part.partition, part.start)
         while part.end is None or reader.next_id < part.end:
             batches = reader.poll()
@@ -321,6 +361,22 @@ class _Rows:
         if part.is_there and part.end is not None and reader.next_id < part.end:
             place = os.path.join(self.log.path, str(part.partition))
             raise TuplesMissing(place, reader.next_id, part.end)
+
+    def _with_corrections(self, partition: int) -> Iterator[pa.RecordBatch]:
+        """What is stable and what is not; all of a partition."""
+        place = os.path.join(self.log.feed or "", str(partition))
+        feed = logged_in(open_reader(place), None) if has_files(place) else iter(())
+        rows = current_rows if self._is_current else all_rows
+
+        def stable(start: int, end: int | None) -> Iterator[LoggedBatch]:
+            return logged_in(open_reader(os.path.join(self.log.path, str(partition)), start), end)
+
+        for batch in rows(stable, feed):
+            known = dict(zip(batch.schema.names, batch.columns, strict=True))
+            known[PARTITION] = pa.repeat(partition, batch.num_rows)
+            known["_time"] = known[TIME_COLUMN].cast(_UTC)
+            columns = [known[field.name].cast(field.type) for field in self._schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _shaped(self, logged: LoggedBatch, partition: int) -> pa.RecordBatch:
         count = logged.count
@@ -365,7 +421,7 @@ class _Reader(DataSourceReader):
         read that this gave with the relation. 2. `frame.count()` has no filter to push down, takes
         what is there, and counts the filtered rows. (Seen with Spark 4.3.)
         """
-        if not _is_true(self._options, "pushdown"):
+        if not _is_true(self._options, "pushdown") or "types" in self._options:
             return filters
         self._pushed, left = PushedFilters.take(filters, self._schema)
         return left

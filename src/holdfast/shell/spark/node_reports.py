@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.core.haunit.life import NodeLife
+    from holdfast.core.replication.consistency_manager import ConsistencyStatistics
     from holdfast.shell.spark.meter import Meter
     from holdfast.shell.spark.node_channels import NodeChannels
     from holdfast.shell.spark.node_sinks import NodeSinks
@@ -27,6 +28,22 @@ if TYPE_CHECKING:
 _HELLO_INTERVAL_MS = 500
 _STATISTICS_INTERVAL_S = 0.5
 _REASON_MAX = 4000
+
+
+def _consistency_said(
+    node: Node, consistency: ConsistencyStatistics, at_ms: int
+) -> dict[str, object]:
+    """What the driver's progress shows of a node that may go on without missing input."""
+    tentative, undone = node.tentative_rows
+    return {
+        "state": consistency.state.value,
+        "since_ms": at_ms - consistency.since_ms,
+        "missing": [node.plan.inputs[number].stream for number in consistency.missing],
+        "tentative_rows": tentative,
+        "undone_rows": undone,
+        "delay_max_ms": consistency.delay_max_ms,
+        "stabilization_ms": consistency.stabilization_ms,
+    }
 
 
 class NodeReports:
@@ -171,12 +188,14 @@ class NodeReports:
         machine = self._life.machine
         if machine is None:
             return
-        statistics = machine.statistics()
+        statistics: Any = machine.statistics()
         positions = {}
         if not isinstance(statistics, dict) and isinstance(machine, Node):
             counted = {name: getattr(statistics, name) for name in statistics.__slots__}
             measured = self._meter.measured(machine, statistics, at_ms)
             statistics = counted | measured | self._traffic.counted()
+            if machine.consistency is not None:
+                statistics["consistency"] = _consistency_said(machine, machine.consistency, at_ms)
             positions = machine.positions()
         refused = {
             "frames": self._channels.refused_frames,

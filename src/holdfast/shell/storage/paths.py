@@ -6,9 +6,12 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from holdfast.shell.storage.errors import BadName
 
+FEEDS: Final = "feeds"
+"""The folder with the feeds of all sinks."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PASSWORD = re.compile(r"[^:/]+://[^/@]*:[^/@]*@")
 _OBJECT_NAME_MAX = 1_024
@@ -62,6 +65,11 @@ def within(root: str, *parts: str) -> str:
 def stream_path(root: str, stream: str, partition: int) -> str:
     """The folder, or URL, of one partition of a stream's log."""
     return within(root, "streams", checked_name(stream), str(partition))
+
+
+def feed_path(root: str, sink: str, partition: int) -> str:
+    """The folder, or URL, of the feed beside one partition of a sink's log."""
+    return within(root, FEEDS, checked_name(sink), str(partition))
 
 
 def ingest_path(root: str, source: str) -> str:

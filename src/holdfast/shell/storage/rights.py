@@ -27,7 +27,16 @@ _OF_FILES: Final = 0o666
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _OWN_NAMES: Final = frozenset(
     (
-        *("coordinator", "ingest", "ingest-checkpoints", "streams", "kafka", "metrics", "rounds"),
+        *(
+            "coordinator",
+            "ingest",
+            "ingest-checkpoints",
+            "streams",
+            "feeds",
+            "kafka",
+            "metrics",
+            "rounds",
+        ),
         *("chunks", "spill", "checkpoint", "dataflow.txt", "location.id", "lock"),
         *("measurements.json", "operators.json", ".spare", ".drafts"),
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.checkers.bounds import Bounds
+from holdfast.sim.checkers.corrections import Corrections
 from holdfast.sim.checkers.fencing import Fencing
 from holdfast.sim.checkers.output import PreciseOutput, Tape
 from holdfast.sim.checkers.promptness import Promptness, timed_sinks
@@ -37,6 +38,7 @@ def all_checkers(
         LoggedRounds(),
         PreciseOutput(expected),
         Promptness(timed or {}),
+        Corrections(),
     )
 
 
@@ -44,6 +46,7 @@ __all__ = [
     "Bounds",
     "Checker",
     "Copies",
+    "Corrections",
     "Fencing",
     "Kept",
     "LoggedRounds",

@@ -43,6 +43,8 @@ class Tape(Checker):
         if isinstance(effect, events.SendBatch | events.WriteSink):
             if effect.stream == process.plan.round_stream:
                 return  # A zombie's differ, and do not count: what leaves the node shows it.
+            if effect.stream in process.plan.feed_streams():
+                return  # What was put out without some input is not put out again.
             self._take(effect.stream, effect.batch, process.endpoint.name)
 
     def _take(self, stream: StreamId, batch: TupleBatch, sender: str) -> None:

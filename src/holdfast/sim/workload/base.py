@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from holdfast.api.operators import is_arbitrary
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import with_time
 from holdfast.core.queues.lateness import CommitTimes, FileTimes
@@ -222,6 +223,14 @@ class Workload:
     expected: Expected
 
 
+def _possible(flow: Dataflow, unit: str, protection: UnitProtection) -> UnitProtection:
+    """What an arbitrary unit cannot have, it waits for."""
+    steps = [step for step in flow.steps if step.unit == unit]
+    if any(is_arbitrary(step.kind, step.settings) for step in steps):
+        return replace(protection, delays=None)
+    return protection
+
+
 def placed(
     flow: Dataflow,
     meanings: dict[str, Meaning],
@@ -245,7 +254,7 @@ def placed(
         "",
         parallelism=parallelism,
         limits=limits,
-        protection=protection,
+        protection=lambda unit: _possible(flow, unit, protection(unit)),
     )
     inputs = {
         step.name: step.settings["generator"].on_time()

@@ -11,8 +11,15 @@ import pyarrow as pa
 from holdfast.api.dataflow import Dataflow, Stream
 from holdfast.api.operators import STATEFUL
 from holdfast.api.windows import CountWindow, Window, counting, sliding, tumbling
-from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
+from holdfast.core.haunit.plan import (
+    CheckpointPlan,
+    DelayPlan,
+    NodeLimits,
+    Standby,
+    UnitProtection,
+)
 from holdfast.core.model.tuples import EARLIEST_US, LATEST_US
+from holdfast.core.replication.input_delay import DuringFailure
 from holdfast.errors import DataflowError
 from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import (
@@ -93,6 +100,8 @@ Protections = Callable[[str], UnitProtection]
 """Of a unit, by its name."""
 
 APPROACHES: Final = ("upstream backup", "checkpoints", "active standby", "passive standby")
+REPLICATED: Final = "replicated"
+_DELAYED_PERCENT: Final = 30
 _STANDBY: Final = {"active standby": Standby.ACTIVE, "passive standby": Standby.PASSIVE}
 
 
@@ -100,6 +109,8 @@ def random_protection(
     limits: NodeLimits, name: str, approach: str | None = None
 ) -> tuple[NodeLimits, Protections]:
     """One approach for all units, or one for each; checkpoints are of small pages, at any rate.
+
+    Some of the units that are replayed do not wait for missing input for long.
 
     Args:
         limits: Bounds and periods of nodes.
@@ -130,9 +141,19 @@ def random_protection(
             checkpoints=plan if chosen == "checkpoints" else None,
             standby=_STANDBY.get(chosen, Standby.NONE),
             delta_interval_ms=interval_ms,
+            delays=_random_delays(f"{name}/{unit}/delays", chosen),
         )
 
     return limits, of_unit
+
+
+def _random_delays(name: str, approach: str) -> DelayPlan | None:
+    """How long a unit waits for missing input; drawn for what is replayed alone."""
+    draw = Draw(name)
+    is_drawn = approach == "upstream backup" and draw.percent(_DELAYED_PERCENT)
+    if not is_drawn and approach != REPLICATED:
+        return None
+    return DelayPlan(draw.steep(5, 300), draw.one_of(tuple(DuringFailure)))
 
 
 def random_workload(

@@ -24,6 +24,15 @@ def batch_of(rows: Rows, spec: OutputSpec) -> pa.RecordBatch:
     )
 
 
+def sink_batch_of(rows: Rows, feed: OutputSpec) -> pa.RecordBatch:
+    """What the sink of a feed would be given of some rows, then their times; all may be null."""
+    kept = rows.batch if feed.columns is None else rows.batch.select(list(feed.columns))
+    fields = list(feed.schema)[: kept.num_columns]
+    return pa.RecordBatch.from_arrays(
+        [*kept.columns, pa.array(rows.time_us)], schema=with_time(pa.schema(fields))
+    )
+
+
 def partition(batch: pa.RecordBatch, spec: OutputSpec) -> list[pa.RecordBatch]:
     """Split by key hash into one batch per receiver, rows in order. Cost: O(rows)."""
     receivers = len(spec.streams)

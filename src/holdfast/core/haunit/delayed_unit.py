@@ -1,0 +1,186 @@
+"""An HA unit that does not wait for missing input for longer than a bound. [DPC §3, §4]
+
+Theory of operation. It is an HAUnit whose passes the consistency manager decides on
+(replication/consistency_manager.py), one step after the other:
+
+- a stable pass, up to what all streams have promised;
+- hold the cut: the pages of the network are frozen, and SUnion keeps what it releases. Then a
+  tentative pass without what is missing. What the network gives goes to feeds alone, and streams
+  and sinks are promised nothing;
+- go back: the pages are those of the cut, another network is built over them, SUnion holds what it
+  held. Feeds say undo. What has come since as stable is processed in passes of a bearable size;
+- the correction is over: feeds say rec_done, unless it was one in part.
+
+Queues live through all that. No restart point is noted in up_failure, and no end reported. The one
+timer, `delay`, is set for when something will have waited for the bound.
+
+Should the memory of state not suffice for the clones beside the held cut, the node fails by name:
+it cannot go back, and must not go on.
+
+Departure from [DPC]: all outputs of a node in up_failure are tentative, those that missing input
+does not reach, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.haunit.delayed_order import DelayedOrder
+from holdfast.core.haunit.ha_unit import HAUnit
+from holdfast.core.haunit.operator_network import OperatorNetwork
+from holdfast.core.machine import SetTimer
+from holdfast.core.replication.consistency_manager import Action, Consistency
+from holdfast.core.state.page_manager import StateLimitExceeded
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.beginning import Beginning
+    from holdfast.core.haunit.events import Proceed
+    from holdfast.core.haunit.plan import DelayPlan, NodePlan
+    from holdfast.core.machine import Effect
+    from holdfast.core.replication.consistency_manager import ConsistencyStatistics, Step
+    from holdfast.core.state.page_manager import Snapshot
+
+
+class HeldCut:
+    """Where a unit goes back to."""
+
+    def __init__(self, snapshot: Snapshot, boundary_us: int) -> None:
+        """The pages, and what the network had acted on."""
+        self.snapshot = snapshot
+        self.boundary_us = boundary_us
+
+
+class DelayedUnit(HAUnit):
+    """See the module. Volatile: all fields."""
+
+    order: DelayedOrder
+
+    def __init__(self, plan: NodePlan, begins: Beginning, now_ms: int, delays: DelayPlan) -> None:
+        """Bring it up where it begins; `delays` says how long it waits."""
+        self._delays = delays
+        super().__init__(plan, begins, now_ms)
+        self._manager = self.order.manager
+        self._cut: HeldCut | None = None
+        self._has_begun = False  # to delay: not before the silent replay is over
+        self._is_due = False  # there is a step to do though nothing has come
+
+    def _order_of(self, begins: Beginning) -> DelayedOrder:
+        at = begins.point if begins.is_at_cut else None
+        return DelayedOrder(self.plan, self.inputs.arrivals, at, self._delays)
+
+    # -- passes -----------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there may be a step to do now."""
+        if self.replay.is_silent or not self._has_begun:
+            return super().has_work or (not self.replay.is_silent and self.outputs.has_room())
+        has_step = self._is_due or self.inputs.arrivals.has_fresh
+        return has_step and self.outputs.has_room()
+
+    def run_pass(self, proceed: Proceed, now_ms: int, effects: list[Effect]) -> bool:
+        """Do the next step; whether there was one."""
+        if self.replay.is_silent:
+            return super().run_pass(proceed, now_ms, effects)
+        if not self._has_begun:
+            self._has_begun = True
+            self.outputs.begin_feeds(effects)
+            self.order.begin(self.network.boundary_us, now_ms)
+        self.order.merge(now_ms)
+        step = self._manager.next_step(now_ms)
+        if step is not None:
+            self._perform(step, now_ms, effects)
+        self.delay_over(now_ms)
+        return step is not None
+
+    def _perform(self, step: Step, now_ms: int, effects: list[Effect]) -> None:
+        if step.action is Action.HOLD_CUT:
+            self._hold_cut()
+        elif step.action is Action.GO_BACK:
+            self._go_back(effects)
+        elif step.action is Action.SAY_DONE:
+            self.outputs.rec_done(effects)
+        boundary_us = step.boundary_us
+        if boundary_us is not None and step.is_tentative:
+            self._process_tentative(boundary_us, effects)
+        elif boundary_us is not None:
+            taken = self.order.up_to(boundary_us)
+            boundary_us = taken.boundary_us
+            self._process(taken, effects)
+        self._manager.did(step, boundary_us, now_ms)
+
+    def _hold_cut(self) -> None:
+        self._cut = HeldCut(self.network.pages.hold(), self.network.boundary_us)
+        self.order.hold_cut()
+
+    def _process_tentative(self, boundary_us: int, effects: list[Effect]) -> None:
+        """Run the operators without what is missing; feeds alone get what they give.
+
+        Raises:
+            StateLimitExceeded: The held cut had to go for the memory of its clones.
+        """
+        taken = self.order.without_missing(boundary_us)
+        self.input_tuples += taken.tuples
+        produced = self.network.process(taken.ports, taken.low, boundary_us, is_silent=False)
+        self.passes += 1
+        missing = tuple(self.plan.inputs[i].stream for i in self._manager.behind(boundary_us))
+        for spec, pieces, _ in produced:
+            self.outputs.put_out_tentative(spec, pieces, missing, effects)
+        if self._cut is not None and self._cut.snapshot.is_cancelled:
+            raise StateLimitExceeded(
+                f"{self.plan.node} has gone on without missing input, and the state that it must "
+                "go back to does not fit beside the present one; set spark.holdfast.stateBytesMax "
+                "to twice the state"
+            )
+
+    def _go_back(self, effects: list[Effect]) -> None:
+        """Build the operators anew over the pages of the cut."""
+        cut, self._cut = self._cut, None
+        if cut is None:
+            raise InvariantViolation("there is no cut to go back to")
+        pages = self.network.pages
+        pages.restore(cut.snapshot)
+        self.network = OperatorNetwork(self.plan, pages)
+        self.network.resume(cut.boundary_us)
+        self.order.go_back()
+        self.outputs.undo(effects)
+
+    # -- waiting ----------------------------------------------------------------------------
+
+    def delay_over(self, now_ms: int) -> None:
+        """Something may have waited for the bound."""
+        self._is_due = self._has_begun and self._manager.next_step(now_ms) is not None
+
+    def ask_to_wake(self, now_ms: int, effects: list[Effect]) -> None:
+        """Set the timer for when something will have waited for the bound."""
+        super().ask_to_wake(now_ms, effects)
+        due_ms = self._manager.due_ms()
+        if due_ms is not None and not self._is_due:
+            effects.append(SetTimer("delay", max(due_ms, now_ms + 1)))
+
+    # -- cuts -------------------------------------------------------------------------------
+
+    @property
+    def may_cut(self) -> bool:
+        """Not in up_failure: what was processed there will be processed again."""
+        return super().may_cut and self._manager.state is not Consistency.UP_FAILURE
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all input has ended, and was processed as stable."""
+        return super().has_ended and self._manager.is_finished
+
+    # -- looking ----------------------------------------------------------------------------
+
+    @property
+    def consistency(self) -> ConsistencyStatistics:
+        """The unit's state, and what has happened so far."""
+        return self._manager.statistics()
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when a part, or what one knows of another, makes no sense."""
+        super().check_invariants()
+        self._manager.check_invariants()
+        if (self._cut is not None) != (self._manager.state is Consistency.UP_FAILURE):
+            raise InvariantViolation(f"a cut is held in {self._manager.state.value}, or is not")

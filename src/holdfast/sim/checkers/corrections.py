@@ -1,0 +1,152 @@
+"""Tentative results and their corrections. [DPC §4, Properties 1 to 4]
+
+I-REC    a feed is runs of tentative tuples behind a stable prefix: each is undone, by whoever comes
+         next, before anything else follows; an undo leaves the prefix; a correction is said to be
+         over once it is, of the run that was undone last. In the end nothing is tentative.
+I-MIN    only what was put out as tentative is undone.
+I-TENT   what is tentative says which input it was made without.
+I-AVAIL  where nothing but input is missing, none waits for it longer than the bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.haunit import events
+from holdfast.core.model.feed_rows import FEED_COLUMNS
+from holdfast.core.model.ids import BEGINNING_US
+from holdfast.sim.checkers.base import Checker, Violation
+from holdfast.sim.faults import SILENCES
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import Effect, Stimulus
+    from holdfast.core.model.ids import StreamId
+    from holdfast.sim.process import Process
+    from holdfast.sim.world import RunResult, World
+
+_SLACK_MS: Final = 100
+"""For what the node has to do before, and for its timers."""
+
+
+@dataclass(slots=True)
+class _Feed:
+    """What a reader of a feed knows.
+
+    Attributes:
+        sink: The stream of the sink beside it.
+        run: The suffix that stands; empty: none.
+        tuples: How many tuples it has.
+        begins: The id of the first one.
+        correcting: The run that was undone and is not corrected.
+    """
+
+    sink: StreamId
+    run: str = ""
+    tuples: int = 0
+    begins: int = 0
+    correcting: str = ""
+
+
+class Corrections(Checker):
+    """See the module."""
+
+    def __init__(self) -> None:
+        """Nothing has been said."""
+        self._world: World | None = None
+        self._feeds: dict[StreamId, _Feed] = {}
+        self._newest_us: dict[tuple[StreamId, str], int] = {}  # of a run's tuples
+        self._is_undisturbed = False
+
+    def begin(self, world: World) -> None:
+        """Find the feeds."""
+        self._world = world
+        self._is_undisturbed = all(f.kind in SILENCES for f in world.faults.values())
+        self._feeds = {
+            output.streams[0]: _Feed(output.feed_of)
+            for plan in world.plans.values()
+            for output in plan.outputs
+            if output.feed_of is not None
+        }
+
+    def performing(self, process: Process, effect: Effect) -> None:
+        """I-REC: the end of a correction is not said too early."""
+        if not isinstance(effect, events.WriteSink) or effect.stream not in self._feeds:
+            return
+        for row, time_us in zip(
+            effect.batch.batch.select(FEED_COLUMNS).to_pylist(),
+            effect.batch.time_us.tolist(),
+            strict=True,
+        ):
+            key = (effect.stream, row["_run"])
+            if row["_type"] == "tentative":
+                self._count("tentative tuple")
+                self._newest_us[key] = max(time_us, self._newest_us.get(key, BEGINNING_US))
+            elif row["_type"] == "rec_done" and process.machine is not None:
+                self._count("corrected")
+                boundary_us = process.machine.statistics().boundary_us
+                if boundary_us < self._newest_us.get(key, BEGINNING_US):
+                    raise Violation(
+                        "I-REC",
+                        f"{effect.stream}: run {row['_run']} is said to be corrected at "
+                        f"{boundary_us}, and has tuples of up to {self._newest_us[key]}",
+                    )
+
+    def _count(self, name: str) -> None:
+        if self._world is not None:
+            self._world.count(name)
+
+    def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
+        """I-AVAIL."""
+        del stimulus, effects
+        machine = process.machine
+        if machine is None or machine.plan.delays is None or not self._is_undisturbed:
+            return
+        waited_ms = machine.consistency.delay_max_ms if machine.consistency is not None else 0
+        if waited_ms > machine.plan.delays.bound_ms + _SLACK_MS:
+            raise Violation(
+                "I-AVAIL",
+                f"{process.node}: input has waited {waited_ms} ms for streams that were missing, "
+                f"the bound is {machine.plan.delays.bound_ms} ms",
+            )
+
+    def end(self, result: RunResult) -> None:
+        """I-REC, I-MIN and I-TENT, over what the feeds hold."""
+        for stream, feed in self._feeds.items():
+            stable = len(result.rows[feed.sink])
+            for _, _, values in result.rows[stream]:
+                self._take(stream, feed, stable, *values[-len(FEED_COLUMNS) :])
+            if feed.run:
+                raise Violation("I-REC", f"{stream}: run {feed.run} still stands in the end")
+
+    def _take(self, stream: StreamId, feed: _Feed, stable: int, *row: Any) -> None:
+        kind, tuple_id, run, missing = row
+        if kind == "tentative":
+            self._take_tentative(stream, feed, tuple_id, run)
+            _require(bool(missing), "I-TENT", f"{stream}: {tuple_id} of {run} lacks no input")
+        elif kind == "undo" and run is None:
+            feed.run = feed.correcting = ""
+        elif kind == "undo":
+            _require(feed.run == run, "I-MIN", f"{stream}: {run} is undone, {feed.run} stands")
+            is_prefix = tuple_id == feed.begins
+            _require(is_prefix, "I-REC", f"{stream}: undo of {run} leaves {tuple_id} tuples")
+            feed.run, feed.correcting = "", run
+        else:
+            is_right = kind == "rec_done" and feed.correcting == run
+            _require(is_right, "I-REC", f"{stream}: {kind} of {run} behind {feed.correcting!r}")
+            feed.correcting = ""
+        if kind != "tentative":
+            _require(tuple_id <= stable, "I-REC", f"{stream}: {tuple_id} stable, not {stable}")
+
+    def _take_tentative(self, stream: StreamId, feed: _Feed, tuple_id: int, run: str) -> None:
+        if not feed.run:
+            feed.run, feed.tuples, feed.begins = run, 0, tuple_id
+        _require(feed.run == run, "I-REC", f"{stream}: {run} behind {feed.run}, without undo")
+        is_next = tuple_id == feed.begins + feed.tuples
+        _require(is_next, "I-REC", f"{stream}: {tuple_id} of {run} behind {feed.tuples} tuples")
+        feed.tuples += 1
+
+
+def _require(is_so: bool, invariant: str, text: str) -> None:
+    if not is_so:
+        raise Violation(invariant, text)

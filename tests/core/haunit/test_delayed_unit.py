@@ -1,0 +1,186 @@
+"""A node that goes on without missing input, stepped by hand. [DPC §3, §4]"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from holdfast.core.haunit import events
+from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.plan import (
+    Assignment,
+    DelayPlan,
+    InputSpec,
+    NodeLimits,
+    NodePlan,
+    OperatorSpec,
+    OutputSpec,
+)
+from holdfast.core.machine import Effect, SetTimer, TimerFired
+from holdfast.core.model.feed_rows import FEED_COLUMNS, feed_schema
+from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.core.operators.aggregate import WindowAggregate
+from holdfast.core.replication.consistency_manager import Consistency
+from holdfast.core.replication.input_delay import DuringFailure
+from holdfast.core.state.page_manager import PageManager, StateLimitExceeded
+
+SCHEMA = pa.schema([("k", pa.int64())])
+A, B = StreamId("a[0]"), StreamId("b[0]")
+SINK, FEED = StreamId("out[0]"), StreamId("out~feed[0]")
+ONE, TWO = Incarnation(1), Incarnation(2)
+
+
+BOUND_MS = 50
+
+
+def counting(pages: PageManager) -> WindowAggregate:
+    """Rows per key in windows of 10 µs."""
+    return WindowAggregate("n", SCHEMA, ["k"], [("count", None, "n")], size_us=10, manager=pages)
+
+
+def node(
+    assignment: Assignment | None = None,
+    during: DuringFailure = DuringFailure.PROCESS,
+    **limits: int,
+) -> Node:
+    counted = counting(PageManager()).output_schema
+    source = ("operator", 0)
+    sink = OutputSpec(source, counted, (SINK,), (), is_sink=True)
+    feed = replace(sink, schema=feed_schema(counted), streams=(FEED,), feed_of=SINK)
+    plan = NodePlan(
+        NodeId("n"),
+        "n",
+        0,
+        tuple(InputSpec(stream, 0, SCHEMA, None) for stream in (A, B)),
+        1,
+        (OperatorSpec("n", counting, (("port", 0),)),),
+        (sink, feed),
+        limits=NodeLimits(**limits),
+        delays=DelayPlan(BOUND_MS, during),
+    )
+    made = Node(plan, assignment or Assignment(1, ONE, None, {}), 0)
+    made.start(0)
+    return made
+
+
+def give(
+    machine: Node, stream: StreamId, first_id: int, times: list[int], boundary_us: int, now_ms: int
+) -> list[Effect]:
+    """A source gives rows of distinct keys, and promises."""
+    first_key = first_id + (0 if stream == A else 1_000)
+    keys = pa.array(range(first_key, first_key + len(times)), pa.int64())
+    rows = pa.RecordBatch.from_arrays([keys, pa.array(times, pa.int64())], schema=with_time(SCHEMA))
+    batches = (TupleBatch(first_id, rows, BEGINNING_US),) if times else ()
+    effects = machine.step(events.SourceRead(stream, batches, boundary_us), now_ms)
+    return effects + proceed(machine, now_ms)
+
+
+def proceed(machine: Node, now_ms: int) -> list[Effect]:
+    effects: list[Effect] = []
+    while machine.has_work:
+        effects += machine.step(events.Proceed(), now_ms)
+    machine.check_invariants()
+    return effects
+
+
+def wait_until(machine: Node, now_ms: int) -> list[Effect]:
+    return machine.step(TimerFired("delay"), now_ms) + proceed(machine, now_ms)
+
+
+def stable(effects: list[Effect]) -> int:
+    """How many rows go to the sink."""
+    return sum(e.batch.count for e in effects if _is_of(e, SINK))
+
+
+def said(effects: list[Effect]) -> list[tuple[str, int]]:
+    """What goes to the feed: types, with ids."""
+    rows = [row for e in effects if _is_of(e, FEED) for row in _feed_rows(e)]
+    return [(row["_type"], row["_tuple_id"]) for row in rows]
+
+
+def _is_of(effect: Effect, stream: StreamId) -> bool:
+    return isinstance(effect, events.WriteSink) and effect.stream == stream
+
+
+def _feed_rows(effect: Effect) -> list[dict[str, object]]:
+    assert isinstance(effect, events.WriteSink)
+    return effect.batch.batch.select(list(FEED_COLUMNS)).to_pylist()
+
+
+def failed(machine: Node) -> None:
+    """Up to 20 all is there, then nothing of B."""
+    give(machine, A, 0, [1, 11, 21], 40, 0)
+    give(machine, B, 0, [2, 12], 20, 0)
+
+
+def test_a_node_goes_on_without_a_silent_source_and_corrects_it_when_it_is_back() -> None:
+    machine = node()
+    give(machine, A, 0, [1, 11, 21], 40, 0)
+    effects = give(machine, B, 0, [2, 12], 20, 0)
+    assert stable(effects) == 4
+    assert SetTimer("delay", BOUND_MS) in effects
+    assert wait_until(machine, BOUND_MS - 1)[-1] == SetTimer("delay", BOUND_MS)
+    effects = wait_until(machine, BOUND_MS)
+    assert (stable(effects), said(effects)) == (0, [("tentative", 4)])
+    assert machine.consistency is not None
+    assert machine.consistency.state is Consistency.UP_FAILURE
+    assert machine.consistency.missing == (1,)
+    effects = give(machine, A, 3, [51, 52], 70, 60)
+    assert said(effects) == [("tentative", 5), ("tentative", 6)]
+    effects = give(machine, B, 2, [22], 80, 70)
+    assert said(effects) == [("undo", 4), ("rec_done", 8)]
+    assert stable(effects) == 4
+    assert machine.consistency.state is Consistency.STABLE
+    assert machine.tentative_rows == (3, 3)
+
+
+def test_delay_makes_each_tuple_wait_for_the_bound() -> None:
+    machine = node(during=DuringFailure.DELAY)
+    failed(machine)
+    assert said(wait_until(machine, BOUND_MS)) == [("tentative", 4)]
+    assert said(give(machine, A, 3, [51], 70, 60)) == []
+    assert said(wait_until(machine, 60 + BOUND_MS)) == [("tentative", 5)]
+
+
+def test_no_restart_point_is_noted_and_no_end_reported_in_up_failure() -> None:
+    machine = node()
+    failed(machine)
+    wait_until(machine, BOUND_MS)
+    give(machine, A, 3, [51], END_US, 60)
+    effects = machine.step(TimerFired("ack"), 70)
+    effects += machine.step(events.SinkSynced(SINK, 4), 71) + machine.step(TimerFired("ack"), 400)
+    assert not [
+        e for e in effects if isinstance(e, events.StoreRestartPoint | events.ReportFinished)
+    ]
+    effects = give(machine, B, 2, [22], END_US, 500)
+    effects += machine.step(events.SinkSynced(SINK, 7), 501)
+    effects += machine.step(events.SinkSynced(FEED, 4), 502)
+    assert [e for e in effects if isinstance(e, events.ReportFinished)]
+
+
+def test_who_takes_over_says_first_that_what_was_left_is_void() -> None:
+    machine = node(Assignment(1, TWO, None, {SINK: 4, FEED: 2}))
+    effects = proceed(machine, 0)
+    assert said(effects) == [("undo", 4)]
+    failed(machine)
+    effects = wait_until(machine, BOUND_MS)
+    assert said(effects) == [("tentative", 4)]
+
+
+def test_a_held_cut_that_does_not_fit_beside_the_state_ends_the_node_by_name() -> None:
+    machine = node(page_bytes=512, state_bytes=24 * 512)
+    give(machine, A, 0, [1] * 150, 40, 0)
+    give(machine, B, 0, [2], 5, 0)
+    wait_until(machine, BOUND_MS)
+    with pytest.raises(StateLimitExceeded, match=r"stateBytesMax to twice the state"):
+        fill(machine)
+
+
+def fill(machine: Node) -> None:
+    """Window after window, with 150 keys each."""
+    for number in range(1, 30):
+        first_id = 150 * number
+        give(machine, A, first_id, [40 + 10 * number] * 150, 50 + 10 * number, 60 + number)

@@ -1,0 +1,133 @@
+"""A sink read together with its feed: in order, or the best known now. [DPC §3.1]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from holdfast.core.haunit import events
+from holdfast.core.haunit.outputs.feed import Feed
+from holdfast.core.haunit.outputs.first_output import FirstOutput
+from holdfast.core.haunit.outputs.sink import Sink
+from holdfast.core.machine import Effect
+from holdfast.core.model.feed_rows import feed_schema
+from holdfast.core.model.ids import Incarnation, StreamId
+from holdfast.core.model.tuples import TIME_COLUMN, with_time
+from holdfast.shell.storage.feed_log import all_rows, current_rows, logged_in
+from holdfast.shell.storage.logs import open_reader, open_writer
+
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+Rows = list[tuple[object, ...]]
+
+
+class Life:
+    """One incarnation of a node that writes a sink and its feed."""
+
+    def __init__(self, root: Path, incarnation: int, begins_at: int = 0) -> None:
+        self.places = {StreamId("out[0]"): SCHEMA, StreamId("out~feed[0]"): feed_schema(SCHEMA)}
+        self.logs = {
+            stream: open_writer(str(root / stream), with_time(schema), stream, incarnation)
+            for stream, schema in self.places.items()
+        }
+        first = FirstOutput()
+        sink, feed = self.logs
+        self.sink = Sink(sink, begins_at, max(begins_at, self.logs[sink].next_id), first)
+        self.feed = Feed(
+            feed,
+            self.logs[feed].next_id,
+            feed_schema(SCHEMA),
+            self.sink,
+            Incarnation(incarnation),
+            first,
+        )
+        self.effects: list[Effect] = []
+        self.feed.begin(self.effects)
+
+    def stable(self, *numbers: int) -> None:
+        self.sink.put_out(batch(numbers), 0, 0, self.effects, is_held=False)
+
+    def tentative(self, *numbers: int) -> None:
+        self.feed.tentative(batch(numbers), ("a", "b"), 0, self.effects)
+
+    def end(self) -> None:
+        for effect in self.effects:
+            if isinstance(effect, events.WriteSink):
+                tuples = effect.batch
+                self.logs[effect.stream].append(0, tuples.first_id, tuples.batch, 0, 0)
+        for log in self.logs.values():
+            log.sync()
+            log.close()
+
+
+def batch(numbers: tuple[int, ...]) -> pa.RecordBatch:
+    columns = [pa.array(numbers, pa.int64()), pa.array([n * 10 for n in numbers], pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
+
+
+def read(root: Path, *, is_current: bool = False) -> Rows:
+    rows = current_rows if is_current else all_rows
+    feed = logged_in(open_reader(str(root / "out~feed[0]")), None)
+    found = rows(lambda a, b: logged_in(open_reader(str(root / "out[0]"), a), b), feed)
+    table = pa.Table.from_batches(list(found)).drop_columns([TIME_COLUMN])
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def stable(*numbers: int, first_id: int = 0) -> Rows:
+    return [(n, "stable", first_id + i, None, None) for i, n in enumerate(numbers)]
+
+
+def test_everything_is_read_in_the_order_in_which_it_was_put_out(tmp_path: Path) -> None:
+    life = Life(tmp_path, 1)
+    life.stable(1, 2)
+    life.tentative(30)
+    life.tentative(40, 50)
+    life.feed.undo(life.effects)
+    life.stable(3, 4)
+    life.feed.rec_done(life.effects)
+    life.stable(5)
+    life.tentative(60)
+    life.end()
+    suffix = [(60, "tentative", 5, "1.2", "a, b")]
+    assert read(tmp_path) == [
+        *stable(1, 2),
+        (30, "tentative", 2, "1.1", "a, b"),
+        (40, "tentative", 3, "1.1", "a, b"),
+        (50, "tentative", 4, "1.1", "a, b"),
+        (None, "undo", 2, "1.1", None),
+        *stable(3, 4, first_id=2),
+        (None, "rec_done", 4, "1.1", None),
+        *stable(5, first_id=4),
+        *suffix,
+    ]
+    assert read(tmp_path, is_current=True) == [*stable(1, 2, 3, 4, 5), *suffix]
+
+
+def test_who_takes_over_undoes_what_was_left_and_repeats_nothing_as_tentative(
+    tmp_path: Path,
+) -> None:
+    first = Life(tmp_path, 1)
+    first.stable(1, 2, 3)
+    first.tentative(40)
+    first.end()
+    second = Life(tmp_path, 2, begins_at=1)
+    second.tentative(2, 3, 4, 5)  # Of these 2 and 3 are there as stable.
+    second.tentative(6)
+    second.end()
+    suffix = [(n, "tentative", n - 1, "2.1", "a, b") for n in (4, 5, 6)]
+    assert read(tmp_path) == [
+        *stable(1, 2, 3),
+        (40, "tentative", 3, "1.1", "a, b"),
+        (None, "undo", 3, None, None),
+        *suffix,
+    ]
+    assert read(tmp_path, is_current=True) == [*stable(1, 2, 3), *suffix]
+
+
+def test_without_a_failure_there_is_nothing_but_stable_tuples(tmp_path: Path) -> None:
+    life = Life(tmp_path, 1)
+    life.stable(1)
+    life.feed.undo(life.effects)
+    life.feed.rec_done(life.effects)
+    life.end()
+    assert read(tmp_path) == read(tmp_path, is_current=True) == stable(1)

@@ -1,0 +1,130 @@
+"""Deliberate bugs in how units go on without missing input, and correct that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mutants import Mutant
+
+from holdfast.core.haunit.delayed_unit import DelayedUnit
+from holdfast.core.haunit.ha_unit import HAUnit
+from holdfast.core.haunit.operator_network import OperatorNetwork
+from holdfast.core.haunit.outputs.feed import Feed
+from holdfast.core.model.tuples import TupleType
+from holdfast.core.replication.consistency_manager import (
+    Action,
+    Consistency,
+    ConsistencyManager,
+    Event,
+    Step,
+)
+from holdfast.core.replication.soutput import SOutput
+from holdfast.core.replication.sunion import SUnion
+from holdfast.sim.workload.random_dataflow import REPLICATED
+
+_SILENCED = ("silence", "kill")
+
+
+def _note_points_in_up_failure(original: Any) -> Any:
+    del original
+    return HAUnit.may_cut
+
+
+def _put_out_as_stable(original: Any) -> Any:
+    """What goes on without missing input is told to sinks and receivers."""
+    del original
+
+    def process_tentative(self: DelayedUnit, boundary_us: int, effects: Any) -> None:
+        self._process(self.order.without_missing(boundary_us), effects)
+
+    return process_tentative
+
+
+def _promise_what_is_tentative(original: Any) -> Any:
+    def process_tentative(self: DelayedUnit, boundary_us: int, effects: Any) -> None:
+        original(self, boundary_us, effects)
+        self.promise()
+
+    return process_tentative
+
+
+def _stay_where_it_is(original: Any) -> Any:
+    """The input is repeated over the state that has seen it."""
+
+    def go_back(self: DelayedUnit, effects: Any) -> None:
+        cut, pages = self._cut, self.network.pages
+        self._cut = None
+        if cut is not None:
+            later = pages.hold()
+            pages.cancel(cut.snapshot)
+            pages.restore(later)
+            self.network = OperatorNetwork(self.plan, pages)
+            self.network.resume(cut.boundary_us)
+        self.order.go_back()
+        self.outputs.undo(effects)
+
+    del original
+    return go_back
+
+
+def _forget_what_comes_late(original: Any) -> Any:
+    def hold(self: SUnion, stream: int, piece: Any) -> None:
+        before = len(self._held[stream])
+        original(self, stream, piece)
+        if self._kept is not None and len(self._held[stream]) == before:
+            self._kept[stream].pop()
+
+    return hold
+
+
+def _say_rec_done_early(original: Any) -> Any:
+    def next_step(self: ConsistencyManager, now_ms: int) -> Step | None:
+        if self.state is Consistency.STABILIZATION:
+            return Step(Event.CORRECTED, Action.SAY_DONE)
+        return original(self, now_ms)  # type: ignore[no-any-return]  # the method itself
+
+    return next_step
+
+
+def _say_nothing_of_what_was_left(original: Any) -> Any:
+    def begin(self: Feed, effects: Any) -> None:
+        del effects
+
+    del original
+    return begin
+
+
+def _never_undo(original: Any) -> Any:
+    def undo(self: SOutput) -> None:
+        self.run = None
+
+    del original
+    return undo
+
+
+def _undo_one_too_many(original: Any) -> Any:
+    def say(self: Feed, kind: TupleType, run: Any, effects: Any) -> None:
+        if kind is TupleType.UNDO and run is not None:
+            self._output.stable_before -= 1
+        original(self, kind, run, effects)
+
+    return say
+
+
+def _mutant(owner: Any, method: str, bug: Any) -> Mutant:
+    return Mutant(owner, method, bug, kinds=_SILENCED, approach=REPLICATED)
+
+
+REPLICATED_MUTANTS = {
+    "notes points in up_failure": _mutant(DelayedUnit, "may_cut", _note_points_in_up_failure),
+    "puts out as stable": _mutant(DelayedUnit, "_process_tentative", _put_out_as_stable),
+    "promises what is tentative": _mutant(
+        DelayedUnit, "_process_tentative", _promise_what_is_tentative
+    ),
+    "stays where it is": _mutant(DelayedUnit, "_go_back", _stay_where_it_is),
+    "forgets what comes late": _mutant(SUnion, "_hold", _forget_what_comes_late),
+    "says rec_done early": _mutant(ConsistencyManager, "next_step", _say_rec_done_early),
+    "says nothing of what was left": _mutant(Feed, "begin", _say_nothing_of_what_was_left),
+    "never undoes": _mutant(SOutput, "undo", _never_undo),
+    "undoes one too many": _mutant(Feed, "_say", _undo_one_too_many),
+}

@@ -1,0 +1,104 @@
+"""A source falls silent: tentative results within the bound, corrected when it is back. [DPC]"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import holdfast as hf
+from holdfast.api.windows import tumbling
+from holdfast.driver.query import Query
+from holdfast.shell.storage import ingest_log
+from holdfast.shell.storage.ingest_log import IngestMeta
+
+pytestmark = pytest.mark.slow
+AT_US = 1_700_000_000_000_000
+META = IngestMeta(
+    pa.schema([pa.field("at", pa.timestamp("us", tz="UTC")), pa.field("n", pa.int64())]), "at", 0
+)
+
+
+class Log:
+    """An ingest log that a test writes to."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = str(root)
+        ingest_log.prepare(self.path, META)
+
+    def put(self, first: int, stop: int, *, ends: bool = False) -> None:
+        """One row per tenth of a second."""
+        at = pa.array([AT_US + n * 100_000 for n in range(first, stop)], META.schema.field(0).type)
+        rows = pa.RecordBatch.from_arrays([at, pa.array(range(first, stop))], schema=META.schema)
+        file = ingest_log.write_file(self.path, META, iter([rows]))
+        assert file is not None
+        ingest_log.append_batch(self.path, [file], ends=ends)
+
+
+def wait(query: Query, is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        assert not query.awaitTermination(0.05)
+
+
+def read(spark: SparkSession, query: Query, types: str) -> list[Any]:
+    reader = spark.read.format("holdfast").option("stream", "counts").option("types", types)
+    return reader.load(query._location).collect()
+
+
+def kinds(spark: SparkSession, query: Query) -> list[str]:
+    return [row["_type"] for row in read(spark, query, "all")]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_silent_source_delays_nothing_beyond_the_bound_and_all_is_corrected(
+    spark: SparkSession, tmp_path: Path, is_killed: bool
+) -> None:
+    a, b = Log(tmp_path / "a"), Log(tmp_path / "b")
+    a.put(0, 50)
+    b.put(0, 50)
+    flow = hf.Dataflow("silenced")
+    sources = [flow.source_log(log.path, name=name) for log, name in ((a, "a"), (b, "b"))]
+    merged = sources[0].unit("all").union(sources[1])
+    windows = merged.unit("all").window(tumbling("1 second"))
+    counts = windows.aggregate("count(*) AS n", name="counts")
+    counts.sink("counts")
+    query = flow.start(
+        spark,
+        checkpointLocation=str(tmp_path / "q"),
+        protection=hf.Replicated(delay="300 milliseconds", alpha=1.0),
+    )
+    try:
+        wait(query, lambda: query.to_dataframe("counts").count() == 4)
+        a.put(50, 100)  # And nothing of b.
+        wait(query, lambda: "tentative" in kinds(spark, query))
+        assert query.to_dataframe("counts").count() == 4
+        current = read(spark, query, "current")
+        assert [row["n"] for row in current[:4]] == [20] * 4
+        assert {row["n"] for row in current[5:]} == {10}
+        assert all("b" in row["_missing"] for row in current[4:])
+        wait(query, lambda: states(query) == {"stable", "up_failure"} or is_killed)
+        if is_killed:
+            pid = query.nodes["all[0]"]
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            wait(query, lambda: len(query.recoveries) == 1)
+        b.put(50, 100, ends=True)
+        a.put(100, 101, ends=True)
+        assert query.awaitTermination(60)
+    finally:
+        query.stop()
+    assert query.verify().ok
+    found = kinds(spark, query)
+    assert found.count("undo") >= 1
+    assert found[-1] in ("stable", "rec_done")
+    assert [row["n"] for row in read(spark, query, "current")] == [20] * 10 + [1]
+
+
+def states(query: Query) -> set[str]:
+    return {unit["consistency"]["state"] for unit in query.lastProgress["units"].values()}

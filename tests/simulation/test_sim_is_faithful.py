@@ -6,9 +6,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from holdfast.core.coordinator import events as coordinator_events
+from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.journal_entries import NewLife, RecoveryDecision
+from holdfast.core.machine import Effect, SetTimer
 from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId
 from holdfast.core.model.tuples import TupleBatch, TupleType, with_time
+from holdfast.core.wire import node_words
+from holdfast.shell.spark import launch
 from holdfast.shell.spark.journal import COORDINATOR, Journal
 from holdfast.shell.storage.errors import (
     JournalCorrupt,
@@ -20,9 +25,11 @@ from holdfast.shell.storage.part_log import PartLogWriter
 from holdfast.shell.storage.part_log_reader import PartLogReader
 from holdfast.shell.storage.places import store_at
 from holdfast.shell.storage.stream_log import StreamLogReader, StreamLogWriter, segments
+from holdfast.sim import driver as simulated_driver
 from holdfast.sim.disk import Damage, SimulatedJournal, SimulatedLog, Superseded
 from holdfast.sim.part_log import SimulatedPartLog
 from holdfast.sim.scheduler import Clock, Scheduler
+from holdfast.sim.seeds import Run, simulate
 
 SCHEMA = with_time(pa.schema([("v", pa.int64())]))
 
@@ -274,3 +281,30 @@ def test_a_clock_that_drifts_and_jumps_never_fires_early() -> None:
     scheduler.run(lambda: False, lambda: 1_000_000)
     assert fired
     assert fired[0] >= 5_100
+
+
+def test_both_drivers_perform_every_effect_of_the_coordinator() -> None:
+    effects = {
+        each
+        for each in vars(coordinator_events).values()
+        if isinstance(each, type) and issubclass(each, Effect) and each is not Effect
+    }
+    wanted = {*effects, SetTimer, AdmitWrite}
+    assert wanted == set(simulated_driver._PERFORMERS)
+    assert wanted == set(launch._PERFORMERS)
+
+
+def test_what_the_simulated_driver_and_its_nodes_say_crosses_the_wire_as_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: dict[str, int] = {}
+
+    def encode(word: node_words.Word) -> bytes:
+        said[type(word).__name__] = said.get(type(word).__name__, 0) + 1
+        return node_words.encode(word)
+
+    monkeypatch.setattr(simulated_driver, "encode", encode)
+    assert simulate(Run(3)).invariant is None
+    assert {"HelloReceived", "KeepAliveReceived", "AssignmentReceived", "PeerTold"} <= set(said)
+    monkeypatch.setattr(simulated_driver, "encode", lambda word: b"[]")
+    assert simulate(Run(3)).invariant is not None

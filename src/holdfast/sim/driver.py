@@ -9,26 +9,31 @@ Spark starts tasks after a while, starts a dead task again by itself, and gives 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.instance import Hearing
-from holdfast.core.haunit.events import (
-    RestartPointStored,
-    WriteAdmitted,
-)
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
-from holdfast.core.wire.node_words import word_of
+from holdfast.core.wire.frames import CorruptFrame
+from holdfast.core.wire.node_words import (
+    CoordinatorStimulus,
+    Task,
+    Telling,
+    decode_from_coordinator,
+    decode_from_node,
+    encode,
+    word_of,
+)
 from holdfast.sim.disk import Superseded
 from holdfast.sim.network import Endpoint
 from holdfast.sim.process import Process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.core.coordinator.journal_entries import JournalEntry
     from holdfast.sim.world import World
 
@@ -81,8 +86,11 @@ class Life:
         """Launch all nodes."""
         self._step(c.Started())
 
-    def receive(self, process: Process, stimulus: Stimulus, incarnation: Incarnation) -> None:
+    def receive(
+        self, process: Process, said: CoordinatorStimulus, incarnation: Incarnation
+    ) -> None:
         """A word of a process is on its way; of a fenced one, it is answered with `fenced`."""
+        word = self._heard(process, said)
 
         def arrive(is_torn: bool) -> None:
             if is_torn:
@@ -90,7 +98,7 @@ class Life:
             instance = self.machine.instance(process.node)
             hearing = instance.judge(process.endpoint.name, incarnation)
             if hearing is Hearing.TAKEN:
-                self._step(stimulus)
+                self._step(word)
             elif hearing is Hearing.FENCED:
                 self._world.count("zombie told to end")
                 self._step(c.ZombieHeard(process.node, incarnation))
@@ -98,10 +106,19 @@ class Life:
 
         self._to_driver(process, arrive)
 
+    def _heard(self, process: Process, said: CoordinatorStimulus) -> CoordinatorStimulus:
+        """What a process says, as bytes over the wire."""
+        name = process.endpoint.name
+        task = Task(name, process.node, process.launch, 0)
+        word = decode_from_node([encode(said)], task)
+        if not isinstance(word, CoordinatorStimulus):
+            raise InvariantViolation(f"{said} of {name} is no word: {word}")
+        return word
+
     def receive_hello(self, process: Process) -> None:
         """A process has come up."""
         name = process.endpoint.name
-        hello = c.HelloReceived(process.node, process.launch, name, name)
+        hello = self._heard(process, c.HelloReceived(process.node, process.launch, name, name))
 
         def arrive(is_torn: bool) -> None:
             if is_torn:
@@ -174,47 +191,32 @@ class Life:
         return self.is_over
 
     def _perform(self, effect: Effect) -> None:
-        match effect:
-            case SetTimer():
-                self._set_timer(effect)
-            case c.LaunchTask():
-                self._spawn(effect.node, effect.launch, 20_000, 250_000)
-                self._passed("task launched", self._newest.get(effect.node))
-            case c.EndTask():
-                process = self.processes.get(effect.task)
-                if process is not None and self._scheduler.percent("spark/end", 75):
-                    process.die()  # One in four stays: a zombie.
-            case c.WriteJournal():
-                if not self._dies_at("journal asked"):
-                    self._unwritten.append(effect)
-                    self._write_journal()
-            case c.SendAssignment():
-                self._assign(effect)
-            case c.TellPeer():
-                self._tell_peer(effect)
-            case c.SendPromotion():
-                self._promote(effect)
-            case c.TellPointStored():
-                target = self.processes[effect.task]
-                self._passed("restart point journalled", target)
-                stored = RestartPointStored(effect.sequence)
-                self._tell(target, lambda: target.take(stored))
-            case AdmitWrite():
-                admitted = self._process_of(effect.node, effect.incarnation)
-                if admitted is None:
-                    return
-                self._world.count("checkpoint admitted")
-                self._tell(admitted, lambda: admitted.take(WriteAdmitted()))
-            case c.ReportFailure():
-                self._scheduler.note(f"{effect.node} is lost: {effect.reason}")
-                self._world.count("failure detected")
-                self._passed("failure detected", self._newest.get(effect.node))
-            case c.FinishQuery():
-                self._world.finished(self)
-            case c.FailQuery():
-                self._world.failed(effect.reason)
-            case _:
-                pass  # Reports of recovered nodes.
+        _PERFORMERS[type(effect)](self, effect)
+
+    def _launch(self, effect: c.LaunchTask) -> None:
+        self._spawn(effect.node, effect.launch, 20_000, 250_000)
+        self._passed("task launched", self._newest.get(effect.node))
+
+    def _end_task(self, effect: c.EndTask) -> None:
+        process = self.processes.get(effect.task)
+        if process is not None and self._scheduler.percent("spark/end", 75):
+            process.die()  # One in four stays: a zombie.
+
+    def _ask_journal(self, effect: c.WriteJournal) -> None:
+        if not self._dies_at("journal asked"):
+            self._unwritten.append(effect)
+            self._write_journal()
+
+    def _report_failure(self, effect: c.ReportFailure) -> None:
+        self._scheduler.note(f"{effect.node} is lost: {effect.reason}")
+        self._world.count("failure detected")
+        self._passed("failure detected", self._newest.get(effect.node))
+
+    def _finish(self, _: c.FinishQuery) -> None:
+        self._world.finished(self)
+
+    def _fail(self, effect: c.FailQuery) -> None:
+        self._world.failed(effect.reason)
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._timers[effect.name] = effect.at_ms
@@ -260,23 +262,42 @@ class Life:
         delay_us = self._scheduler.uniform("journal", 100, self._world.disk_us)
         self._scheduler.after(delay_us * self._world.disk_slowness(DRIVER), written)
 
+    # -- words to nodes ---------------------------------------------------------------------
+
+    def _say(self, process: Process, effect: Telling) -> None:
+        """What an effect tells a process, as bytes over the wire."""
+        word = decode_from_coordinator([encode(word_of(effect))])
+        if isinstance(word, CorruptFrame):
+            raise InvariantViolation(f"{effect} is no word: {word.reason}")
+        self._tell(process, lambda: process.take(word))
+
     def _assign(self, effect: c.SendAssignment) -> None:
         process = self.processes[effect.task]
-        self._tell(process, lambda: process.take(word_of(effect)))
+        self._say(process, effect)
         self._passed("assignment sent", process)
 
     def _tell_peer(self, effect: c.TellPeer) -> None:
         target = self.processes[effect.task]
-        told = word_of(effect)
-        self._world.remember_word(target, told)
-        self._tell(target, lambda: target.take(told))
+        self._world.remember_word(target, word_of(effect))
+        self._say(target, effect)
         self._passed("neighbour told", target)
 
     def _promote(self, effect: c.SendPromotion) -> None:
         target = self.processes[effect.task]
         self._world.count("secondary promoted")
-        self._tell(target, lambda: target.take(word_of(effect)))
+        self._say(target, effect)
         self._passed("promotion sent", target)
+
+    def _tell_point_stored(self, effect: c.TellPointStored) -> None:
+        target = self.processes[effect.task]
+        self._passed("restart point journalled", target)
+        self._say(target, effect)
+
+    def _admit(self, effect: AdmitWrite) -> None:
+        admitted = self._process_of(effect.node, effect.incarnation)
+        if admitted is not None:
+            self._world.count("checkpoint admitted")
+            self._say(admitted, effect)
 
     def _process_of(self, node: NodeId, incarnation: Incarnation) -> Process | None:
         """The process that runs an incarnation."""
@@ -323,3 +344,21 @@ class Life:
             latest_us = 500_000 if self._scheduler.percent("spark/orphan", 75) else _LEASE_US
             delay_us = self._scheduler.uniform("spark/orphan", 0, latest_us)
             self._scheduler.after(delay_us, process.die)
+
+
+_PERFORMERS: dict[type[Effect], Callable[[Life, Any], None]] = {
+    SetTimer: Life._set_timer,
+    c.LaunchTask: Life._launch,
+    c.EndTask: Life._end_task,
+    c.WriteJournal: Life._ask_journal,
+    c.SendAssignment: Life._assign,
+    c.TellPeer: Life._tell_peer,
+    c.SendPromotion: Life._promote,
+    c.TellPointStored: Life._tell_point_stored,
+    c.TellFloor: lambda life, effect: None,  # Sources of this simulator are never idle.
+    AdmitWrite: Life._admit,
+    c.ReportFailure: Life._report_failure,
+    c.ReportRecovery: lambda life, effect: None,  # For people.
+    c.FinishQuery: Life._finish,
+    c.FailQuery: Life._fail,
+}

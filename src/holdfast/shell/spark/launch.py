@@ -530,42 +530,42 @@ class Cluster:
     # -- effects ----------------------------------------------------------------------------
 
     def _perform(self, effect: Effect) -> None:
-        match effect:
-            case SetTimer():
-                self._timers[effect.name] = effect.at_ms
-            case c.LaunchTask():
-                self._launch(effect.node, effect.launch)
-            case c.EndTask():
-                self._end_task(effect.node, effect.task)
-            case c.WriteJournal():
-                self._unwritten.append(effect)
-            case c.SendAssignment():
-                point = effect.assignment.restart_point
-                self.begun.setdefault(effect.node, point or RestartPoint())
-                self._say(effect.task.encode(), word_of(effect))
-            case c.TellFloor() | c.TellPeer() | c.TellPointStored():
-                self._say(effect.task.encode(), word_of(effect))
-            case c.SendPromotion():
-                self._say(effect.task.encode(), word_of(effect))
-                self._show_primary(effect.node)
-            case AdmitWrite():
-                task = self._machine.instance(effect.node).primary.task
-                if task is not None:
-                    self._say(task.encode(), word_of(effect))
-            case c.ReportFailure():
-                if effect.silent_ms > self._spec.limits.keep_alive_ms * self._spec.limits.misses:
-                    self._executors.silent(effect.host)
-                self._note_failure(effect)
-            case c.ReportRecovery():
-                self._note_recovery(effect)
-            case c.FinishQuery():
-                self._is_over = True
-            case c.FailQuery():
-                self.error = effect.reason
-                self._is_over = True
+        _PERFORMERS[type(effect)](self, effect)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._timers[effect.name] = effect.at_ms
+
+    def _ask_journal(self, effect: c.WriteJournal) -> None:
+        self._unwritten.append(effect)
+
+    def _tell_task(self, effect: c.TellFloor | c.TellPeer | c.TellPointStored) -> None:
+        self._say(effect.task.encode(), word_of(effect))
+
+    def _assign(self, effect: c.SendAssignment) -> None:
+        point = effect.assignment.restart_point
+        self.begun.setdefault(effect.node, point or RestartPoint())
+        self._say(effect.task.encode(), word_of(effect))
+
+    def _promote(self, effect: c.SendPromotion) -> None:
+        self._say(effect.task.encode(), word_of(effect))
+        self._show_primary(effect.node)
+
+    def _admit(self, effect: AdmitWrite) -> None:
+        task = self._machine.instance(effect.node).primary.task
+        if task is not None:
+            self._say(task.encode(), word_of(effect))
+
+    def _finish(self, _: c.FinishQuery) -> None:
+        self._is_over = True
+
+    def _fail(self, effect: c.FailQuery) -> None:
+        self.error = effect.reason
+        self._is_over = True
 
     def _note_failure(self, failure: c.ReportFailure) -> None:
         """One line for whoever watches the driver, and what progress reports say of it."""
+        if failure.silent_ms > self._spec.limits.silence_ms:
+            self._executors.silent(failure.host)
         _LOG.warning("%s failed and is being replaced: %s", failure.node, failure.reason)
         self._catch_up.failed(failure.node, time.monotonic() - failure.silent_ms / 1e3)
         self.failures.append(
@@ -595,17 +595,18 @@ class Cluster:
             }
         )
 
-    def _end_task(self, node: NodeId, task: str) -> None:
+    def _end_task(self, effect: c.EndTask) -> None:
         """End a fenced process on this host; elsewhere it ends itself when told or by its lease."""
-        pid = int(task.split("|")[2])
-        present = [report.pid for _, report in self.replicas(node)]
+        pid = int(effect.task.split("|")[2])
+        present = [report.pid for _, report in self.replicas(effect.node)]
         if self._is_local and pid not in present:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     # -- Spark jobs -------------------------------------------------------------------------
 
-    def _launch(self, node: NodeId, launch: int) -> None:
+    def _launch(self, effect: c.LaunchTask) -> None:
+        node, launch = effect.node, effect.launch
         replicas = self._machine.instance(node).replicas
         beside = self._beside(node, [r for r in replicas if r.launch != launch])
         chosen = self._executors.choose(f"{node}#{launch}", apart_from=beside)
@@ -654,4 +655,21 @@ _NOTED: dict[type[Any], Callable[[Cluster, str, Any], None]] = {
     CheckpointReported: Cluster._note_checkpoint,
     DamageReported: Cluster._note_damage,
     GapReported: Cluster._note_gap,
+}
+
+_PERFORMERS: dict[type[Effect], Callable[[Cluster, Any], None]] = {
+    SetTimer: Cluster._set_timer,
+    c.LaunchTask: Cluster._launch,
+    c.EndTask: Cluster._end_task,
+    c.WriteJournal: Cluster._ask_journal,
+    c.SendAssignment: Cluster._assign,
+    c.TellFloor: Cluster._tell_task,
+    c.TellPeer: Cluster._tell_task,
+    c.TellPointStored: Cluster._tell_task,
+    c.SendPromotion: Cluster._promote,
+    AdmitWrite: Cluster._admit,
+    c.ReportFailure: Cluster._note_failure,
+    c.ReportRecovery: Cluster._note_recovery,
+    c.FinishQuery: Cluster._finish,
+    c.FailQuery: Cluster._fail,
 }

@@ -150,13 +150,27 @@ class NodeLife:
         self._refused_frames = 0
 
     def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
-        """Take one stimulus. Raises what the machine at work raises."""
-        if self.phase is Phase.FAILED:
-            return []
+        """Take one stimulus. Raises what the machine at work raises.
+
+        What concerns the machine, nearly everything, goes there without a detour.
+        """
+        handler = _HANDLERS.get(type(stimulus))
+        if handler is None and self.machine is not None:
+            return self._stepped(self.machine, stimulus, now_ms)
         effects: list[Effect] = []
-        handler = _HANDLERS.get(type(stimulus), NodeLife._pass_on)
-        handler(self, stimulus, now_ms, effects)
+        if self.phase is not Phase.FAILED:
+            (handler or NodeLife._before_there_is_a_machine)(self, stimulus, now_ms, effects)
         return effects
+
+    def _stepped(
+        self, machine: Node | StandbyReplica, stimulus: Stimulus, now_ms: int
+    ) -> list[Effect]:
+        """Step the machine; a stream that it cannot follow is the end of this incarnation."""
+        try:
+            return machine.step(stimulus, now_ms)
+        except StreamRebased as rebased:
+            self._fail()
+            return [Fail(rebased)]
 
     def _go(self, phase: Phase) -> None:
         if phase not in TRANSITIONS[self.phase]:
@@ -372,25 +386,21 @@ class NodeLife:
 
     # -- what concerns the machine ----------------------------------------------------------
 
-    def _pass_on(self, stimulus: Stimulus, now_ms: int, effects: list[Effect]) -> None:
+    def _before_there_is_a_machine(
+        self, stimulus: Stimulus, now_ms: int, effects: list[Effect]
+    ) -> None:
         restoration = self._restoration
         if restoration is not None and type(stimulus) in restoration.answers:
             self._perform(restoration.step(stimulus, now_ms), now_ms, effects)
-        elif self.machine is not None:
-            self._tell(stimulus, now_ms, effects)
         elif isinstance(stimulus, SubscribeReceived):
             self._subscribed[(stimulus.stream, stimulus.sender)] = stimulus
         else:
             self._refused_frames += 1
 
     def _tell(self, stimulus: Stimulus, now_ms: int, effects: list[Effect]) -> None:
-        """Step the machine, if there is one; a stream that it cannot follow is its end."""
-        if self.machine is None:
-            return
-        try:
-            effects += self.machine.step(stimulus, now_ms)
-        except StreamRebased as rebased:
-            self._perform([Fail(rebased)], now_ms, effects)
+        """Step the machine, if there is one."""
+        if self.machine is not None:
+            effects += self._stepped(self.machine, stimulus, now_ms)
 
     # -- looking ----------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ def test_of_three_replicas_any_may_lead_and_the_others_follow() -> None:
     ]
     assert instance.primary is third
     assert instance.secondaries == [first, second]
-    instance.check_invariants()
+    instance.check_invariants(instance.newest)
 
 
 def test_of_three_replicas_the_first_that_is_there_takes_over() -> None:
@@ -84,7 +84,7 @@ def test_of_three_replicas_the_first_that_is_there_takes_over() -> None:
     assert instance.secondary_incarnation == 3
     third.lose(10)
     assert instance.successor() is None
-    instance.check_invariants()
+    instance.check_invariants(instance.newest)
 
 
 def test_words_of_a_promoted_replica_s_former_incarnation_are_its_own() -> None:
@@ -95,7 +95,7 @@ def test_words_of_a_promoted_replica_s_former_incarnation_are_its_own() -> None:
     assert instance.of_incarnation(Incarnation(2)) is second
     assert instance.of_incarnation(Incarnation(4)) is second
     second.promoted()
-    instance.check_invariants()
+    instance.check_invariants(instance.newest)
     second.lose(10)
     assert not instance.counts(Incarnation(2))
     assert not instance.counts(Incarnation(4))
@@ -144,11 +144,19 @@ def promoted_as_a_secondary(instance: Instance) -> None:
 )
 def test_what_no_instance_may_be_is_an_invariant(breakage: object, reason: str) -> None:
     instance = three()
-    instance.check_invariants()
+    instance.check_invariants(instance.newest)
     assert callable(breakage)
     breakage(instance)
     with pytest.raises(InvariantViolation, match=reason):
-        instance.check_invariants()
+        instance.check_invariants(instance.newest)
+
+
+def test_nobody_works_as_an_incarnation_that_is_not_durable() -> None:
+    instance = three()
+    with pytest.raises(InvariantViolation, match=r"works as 3, not durable"):
+        instance.check_invariants(Incarnation(2))
+    with pytest.raises(InvariantViolation, match=r"4 is durable, and was not given"):
+        instance.check_invariants(Incarnation(4))
 
 
 def test_a_word_counts_by_its_task_and_incarnation() -> None:

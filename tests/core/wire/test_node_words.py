@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import fields, replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,9 @@ from hypothesis import strategies as st
 from holdfast.core.coordinator import coordinator, reports
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
-from holdfast.core.haunit import told
+from holdfast.core.haunit import life, told
+from holdfast.core.haunit.durability.base import Durability
+from holdfast.core.haunit.durability.checkpointed import Checkpointed
 from holdfast.core.haunit.events import RestartPointStored, WriteAdmitted
 from holdfast.core.haunit.plan import Assignment
 from holdfast.core.machine import Stimulus
@@ -20,7 +24,7 @@ from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.wire import node_words as words
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.node_words import Task, decode_from_coordinator, decode_from_node, task_of
-from holdfast.shell.spark import task as task_module
+from holdfast.shell.spark.task import NodeTask
 
 TASK = Task("counts[0]|3|4711|99", "counts[0]", 3, 4711)
 COUNTS, BIDS, STREAM = NodeId("counts[0]"), NodeId("bids[0]"), StreamId("bids[0]")
@@ -105,11 +109,20 @@ def test_these_are_all_the_words() -> None:
     assert {type(word) for word in TO_NODE} == set(words.TO_NODE)
 
 
-def test_both_ends_have_a_branch_for_every_word() -> None:
-    assert set(task_module._LISTENERS) == set(words.TO_NODE)
+def test_the_coordinator_handles_every_word_but_reports() -> None:
     for kind in words.FROM_NODE:
         assert issubclass(kind, reports.Report) != (kind in coordinator._HANDLERS)
         assert issubclass(kind, reports.Report) != issubclass(kind, Stimulus)
+
+
+def test_every_word_for_a_node_is_for_its_process_its_life_or_its_machine() -> None:
+    sources = SimpleNamespace(tell_floor=None)
+    task = SimpleNamespace(_sources=sources, _end_fenced=None, _stop=None)
+    of_process = set(NodeTask._all_listeners(cast("NodeTask", task)))
+    of_life = set(life._HANDLERS) & set(words.TO_NODE)
+    of_machine = (set(Durability.HANDLERS) | set(Checkpointed.HANDLERS)) & set(words.TO_NODE)
+    assert of_process | of_life | of_machine == set(words.TO_NODE)
+    assert len(of_process) + len(of_life) + len(of_machine) == len(words.TO_NODE)
 
 
 def test_a_word_of_the_other_direction_is_refused_by_name() -> None:

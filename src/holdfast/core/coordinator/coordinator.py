@@ -78,7 +78,6 @@ from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.coordinator.machines import Machines, Place
 from holdfast.core.coordinator.recovery_times import Recovery
 from holdfast.core.coordinator.replica import NodeState, Replica
-from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.plan import Assignment, NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
@@ -517,21 +516,10 @@ class Coordinator:
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when the coordinator's own state makes no sense."""
         for instance in self._instances.values():
-            instance.check_invariants()
-            self._require_durable(instance)
+            instance.check_invariants(self.registry.incarnation(instance.plan.node))
         self._decisions.check_invariants()
         if self._admission is not None:
             self._admission.check_invariants()
-
-    def _require_durable(self, instance: Instance) -> None:
-        """Nobody works as an incarnation that is not durable, and none is that was not given."""
-        node, durable = instance.plan.node, self.registry.incarnation(instance.plan.node)
-        if durable > instance.newest:
-            raise InvariantViolation(f"{node}: {durable} is durable, not given")
-        for replica in instance.replicas:
-            is_told = replica.state is NodeState.RUNNING or replica.is_told
-            if is_told and replica.incarnation > durable:
-                raise InvariantViolation(f"{node} works as {replica.incarnation}, not durable")
 
     def statistics(self) -> dict[NodeId, NodeState]:
         """The state of every node's primary."""

@@ -198,9 +198,15 @@ class Instance:
             return f"{name} failed {times}; last reason: {last}"
         return None
 
-    def check_invariants(self) -> None:
-        """Raise `InvariantViolation` when replicas and incarnations make no sense together."""
+    def check_invariants(self, durable: Incarnation) -> None:
+        """Raise `InvariantViolation` when replicas and incarnations make no sense together.
+
+        Args:
+            durable: The newest incarnation that the journal has: nobody works as a later one.
+        """
         name = self.plan.node
+        if durable > self.newest:
+            raise InvariantViolation(f"{name}: {durable} is durable, and was not given")
         given = [replica.incarnation for replica in self.replicas if replica.incarnation]
         if len(set(given)) < len(given) or any(i > self.newest for i in given):
             raise InvariantViolation(f"{name}: incarnations {given} up to {self.newest}")
@@ -211,3 +217,6 @@ class Instance:
             raise InvariantViolation(f"{name}: the primary does not come first")
         for replica in self.replicas:
             replica.check_invariants()
+            is_told = replica.state is NodeState.RUNNING or replica.is_told
+            if is_told and replica.incarnation > durable:
+                raise InvariantViolation(f"{name} works as {replica.incarnation}, not durable")

@@ -351,7 +351,7 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     "lets the clock move back": Mutant(Rounds, "decide", _let_the_clock_move_back),
     "forgets the seed": Mutant(Round, "to_batch", _forget_the_seed, ("kill",), None, "arbitrary"),
     "trims when a cursor closes": Mutant(
-        Cursor, "unsubscribe", _trim_when_a_cursor_closes, ("lag", "kill", "slow-link"), _ACTIVE
+        Cursor, "unsubscribe", _trim_when_a_cursor_closes, ("lag",), _ACTIVE, "diamond"
     ),
     "notes points before the former cut": Mutant(
         Durability, "may_note", _note_before_the_former_cut, ("lag",), _ACTIVE

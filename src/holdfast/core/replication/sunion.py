@@ -224,6 +224,8 @@ class SUnion:
         For passes of a bearable size: one more tuple time at least, whatever its number of tuples.
         """
         wanted_us = boundary_us
+        if max(self.held_tuples) <= tuples:
+            return boundary_us
         for pieces in self._held:
             left = tuples
             for piece in pieces:

@@ -12,7 +12,14 @@ from holdfast.core.model.ids import NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.driver.draining import Draining
 from holdfast.driver.listeners import Listeners, QueryManager
-from holdfast.driver.progress import Heard, Progress, ProgressMaker, Rates, recovery_block
+from holdfast.driver.progress import (
+    Heard,
+    Progress,
+    ProgressMaker,
+    Rates,
+    consistency_block,
+    recovery_block,
+)
 from holdfast.errors import OptionError
 from holdfast.planning.plan import Plan
 from holdfast.shell.spark.launch import NodeReport
@@ -23,7 +30,7 @@ def node(name: str, inputs: list[tuple[str, str | None]], *, sink: str | None = 
         node=NodeId(name),
         unit=name.partition("[")[0],
         inputs=[SimpleNamespace(stream=s, producer=p) for s, p in inputs],
-        outputs=[SimpleNamespace(is_sink=sink is not None, streams=(f"{sink}[0]",))],
+        outputs=[SimpleNamespace(is_sink=sink is not None, streams=(f"{sink}[0]",), feed_of=None)],
     )
 
 
@@ -232,3 +239,28 @@ def test_the_manager_knows_who_runs_and_who_has_ended() -> None:
 
 def test_a_report_is_a_dict() -> None:
     assert Progress({"a": 1}) == {"a": 1}
+
+
+def test_a_unit_is_as_consistent_as_its_worst_instance() -> None:
+    said = {
+        "state": "stable",
+        "since_ms": 900,
+        "missing": [],
+        "tentative_rows": 2,
+        "undone_rows": 2,
+        "delay_max_ms": 40,
+        "stabilization_ms": 7,
+    }
+    failed = said | {"state": "up_failure", "since_ms": 30, "missing": ["b"], "undone_rows": 0}
+    assert consistency_block([{"consistency": said}, {"consistency": failed}, {}]) == {
+        "state": "up_failure",
+        "sinceMs": 30,
+        "missing": ["b"],
+        "tentativeRows": 4,
+        "undoneRows": 2,
+        "delayMaxMs": 40,
+        "stabilizationMs": 7,
+    }
+    waits = consistency_block([{}])
+    assert waits.pop("state") == "stable"
+    assert set(waits.values()) == {None}

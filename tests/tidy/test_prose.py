@@ -13,28 +13,6 @@ PAGES = sorted(
     key=lambda page: str(page.relative_to(ROOT)),
 )
 WORDS_MAX = 35
-TO_BE_MENDED = {
-    "docs/architecture.md",
-    "docs/cluster.md",
-    "docs/expressions.md",
-    "docs/formats.md",
-    "docs/kafka.md",
-    "docs/measured.md",
-    "docs/operators.md",
-    "docs/progress.md",
-    "docs/protocols/advise.md",
-    "docs/protocols/checkmate.md",
-    "docs/protocols/checkpoints.md",
-    "docs/protocols/chunk_store.md",
-    "docs/protocols/dpc.md",
-    "docs/protocols/guarantees.md",
-    "docs/protocols/standby.md",
-    "docs/protocols/upstream-backup.md",
-    "docs/security.md",
-    "docs/testing.md",
-    "docs/tutorial.md",
-}
-"""Pages with long sentences; there may only be fewer."""
 README_LINES_MAX = 100
 PLACES_OF_CODE = ("", "src/holdfast", "src/holdfast/core", "src/holdfast/core/haunit", "docs")
 """Pages may name a file from any of these: `core/machine.py`, `tests/tidy`, `haunit/life.py`."""
@@ -110,8 +88,6 @@ def sentences(text: str) -> Iterator[str]:
 
 def is_written_by_a_program(page: Path) -> bool:
     """Reports are as old as their measurements; their words are those of `holdfast bench`."""
-    if ids(page) in TO_BE_MENDED:
-        return True
     return page.is_relative_to(REPORTS) and page.name != "README.md"
 
 

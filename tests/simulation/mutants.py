@@ -103,9 +103,9 @@ class Mutant:
 def _heed_boundaries_only_at_the_end(original: Any) -> Any:
     """One that comes without a tuple is taken for nothing, until the stream has ended."""
 
-    def promise(self: InputQueue, next_id: int, boundary_us: int) -> bool:
+    def promise(self: InputQueue, next_id: int, boundary_us: int, next_note: int = 0) -> bool:
         heeded = boundary_us if boundary_us == END_US else BEGINNING_US
-        return bool(original(self, next_id, heeded))
+        return bool(original(self, next_id, heeded, next_note))
 
     return promise
 
@@ -127,7 +127,7 @@ def _trim_what_was_received(original: Any) -> Any:
 
 
 def _keep_duplicates(_: Any) -> Any:
-    def receive(self: InputQueue, batch: Any) -> bool:
+    def receive(self: InputQueue, batch: Any, notes_before: int = 0, notes: Any = ()) -> bool:
         if batch.first_id > self.next_id:
             return False
         self._batches.append(batch)
@@ -140,16 +140,16 @@ def _keep_duplicates(_: Any) -> Any:
 
 
 def _accept_gaps(original: Any) -> Any:
-    def receive(self: InputQueue, batch: Any) -> bool:
+    def receive(self: InputQueue, batch: Any, *notes: Any) -> bool:
         self.next_id = max(self.next_id, batch.first_id)
-        accepted: bool = original(self, batch)
+        accepted: bool = original(self, batch, *notes)
         return accepted
 
     return receive
 
 
 def _ignore_the_last_id_of_keep_alives(_: Any) -> Any:
-    def promise(self: InputQueue, next_id: int, boundary_us: int) -> bool:
+    def promise(self: InputQueue, next_id: int, boundary_us: int, next_note: int = 0) -> bool:
         self.boundary_us = max(self.boundary_us, boundary_us)
         return True
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 from chunk_mutants import CHUNK_MUTANTS
+from finding import first_found
 
 from holdfast.sim.chunks import FAULTS, STEPS, simulate_chunks
 
@@ -41,7 +42,6 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_a_deliberate_bug_of_the_chunk_store_is_found(name: str) -> None:
     mutant = CHUNK_MUTANTS[name]
     with mutant.switched_in():
-        outcomes = map(simulate_chunks, range(MUTANT_SEEDS))
-        found = next((o.invariant for o in outcomes if o.invariant is not None), None)
+        found = first_found(map(simulate_chunks, range(MUTANT_SEEDS)))
     assert found is not None, f"nobody noticed in {MUTANT_SEEDS} runs"
     assert found in (mutant.invariants or (found,))

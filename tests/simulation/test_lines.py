@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
+from finding import first_found
 from line_mutants import LINE_MUTANTS, LineMutant
 
 from holdfast.sim.lines.region import PROTOCOLS
@@ -74,14 +76,11 @@ def test_a_seed_is_one_run() -> None:
 def test_the_simulator_finds(name: str) -> None:
     mutant = LINE_MUTANTS[name]
     with mutant.switched_in():
-        found = _first_violation(mutant)
+        found = first_found(_runs(mutant))
     assert found in mutant.invariants, f"{found} was violated"
 
 
-def _first_violation(mutant: LineMutant) -> str | None:
+def _runs(mutant: LineMutant) -> Iterator[LinesOutcome]:
     for seed in range(MUTANT_SEEDS):
         protocol = mutant.protocols[seed % len(mutant.protocols)]
-        outcome = simulate_lines(seed // len(mutant.protocols), protocol)
-        if outcome.invariant is not None:
-            return outcome.invariant
-    return None
+        yield simulate_lines(seed // len(mutant.protocols), protocol)

@@ -2,16 +2,19 @@
 
 import multiprocessing
 import signal
+from typing import Any
 
 import pytest
 from checkpoint_mutants import CHECKPOINT_MUTANTS
+from finding import first_found
 from lateness_mutants import LATENESS_MUTANTS
 from life_mutants import LIFE_MUTANTS
-from mutants import MUTANTS
+from mutants import MUTANTS, Mutant
 from replicated_mutants import REPLICATED_MUTANTS
 from standby_mutants import STANDBY_MUTANTS
 
-from holdfast.sim.seeds import simulate
+from holdfast.core.queues.input_queue import InputQueue
+from holdfast.sim.seeds import Outcome, simulate
 
 SEEDS = 200
 RUN_S = 60
@@ -83,14 +86,23 @@ def test_a_deliberate_bug_of_checkpoints_is_found(name: str) -> None:
 def _found(name: str, *, run_s: int = 0) -> str | None:
     """The invariant that a bug violates; None: nobody notices. `run_s`: SIGALRM to a longer run."""
     mutant = ALL[name]
+
+    def run(seed: int) -> Outcome:
+        if run_s:
+            signal.alarm(run_s)
+        return simulate(mutant.run(seed))
+
     with mutant.switched_in():
-        for seed in range(SEEDS):
-            if run_s:
-                signal.alarm(run_s)
-            outcome = simulate(mutant.run(seed))
-            if outcome.invariant is not None:
-                return outcome.invariant
-    return None
+        return first_found(map(run, range(SEEDS)))
+
+
+def test_a_bug_that_crashes_is_not_found() -> None:
+    def with_too_few_arguments(_: Any) -> Any:
+        return lambda self: True
+
+    bug = Mutant(InputQueue, "promise", with_too_few_arguments)
+    with bug.switched_in(), pytest.raises(AssertionError, match="crashes: TypeError"):
+        first_found(map(simulate, map(bug.run, range(SEEDS))))
 
 
 def test_a_mutant_is_gone_after_its_block() -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from finding import first_found
 from recording_mutants import RECORDING_MUTANTS
 
 from holdfast.sim.recording import KINDS, simulate_recording
@@ -34,7 +35,6 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_a_deliberate_bug_of_recording_is_found(name: str) -> None:
     mutant = RECORDING_MUTANTS[name]
     with mutant.switched_in():
-        outcomes = map(simulate_recording, range(MUTANT_SEEDS))
-        found = next((o.invariant for o in outcomes if o.invariant is not None), None)
+        found = first_found(map(simulate_recording, range(MUTANT_SEEDS)))
     assert found is not None, f"nobody noticed in {MUTANT_SEEDS} runs"
     assert found in mutant.invariants

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.api import protections
+
 pytestmark = pytest.mark.slow
+PROTECTIONS = ", ".join(protections._BY_NAME)
 
 
 def holdfast(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -44,7 +47,7 @@ def test_nexmark_prints_what_happened_as_json() -> None:
     [
         (("nexmark", "q99"), "there are q1, q3, q8, q12"),
         (("nexmark", "q12", "--rate", "fast"), "neither a number nor max"),
-        (("nexmark", "q12", "--protection", "magic"), "checkpointed, none"),
+        (("nexmark", "q12", "--protection", "magic"), f"there are {PROTECTIONS}"),
         (("nexmark", "q12", "--kill", "counts"), "write unit@seconds"),
         (("bench", "spine", "--only", "luck"), "throughput"),
         (("frobnicate",), "No such command"),

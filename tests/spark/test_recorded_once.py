@@ -10,7 +10,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.api.dataflow import Dataflow
+from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.driver.query import Query
+from holdfast.shell.spark.journal import EntryKind
 from holdfast.shell.storage.errors import StorageError
 
 pytestmark = pytest.mark.slow
@@ -59,7 +61,7 @@ def test_nothing_is_recorded_before_the_driver_has_its_epoch(
 ) -> None:
     """Of two drivers at a location only one gets it; the other one must not write beside it."""
 
-    def refuse(folder: str) -> None:
+    def refuse(folder: str, kind: EntryKind[JournalEntry]) -> None:
         raise StorageError("another driver has begun")
 
     monkeypatch.setattr("holdfast.driver.query.Journal", refuse)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from checkpoint_mutants import CHECKPOINT_MUTANTS
 from finding import first_found
+from footprint_mutants import FOOTPRINT_MUTANTS
 from lateness_mutants import LATENESS_MUTANTS
 from life_mutants import LIFE_MUTANTS
 from mutants import MUTANTS, Mutant
@@ -19,6 +20,7 @@ from holdfast.sim.seeds import Outcome, simulate
 SEEDS = 200
 RUN_S = 60
 SEPARATE = MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS | LIFE_MUTANTS | REPLICATED_MUTANTS
+SEPARATE |= FOOTPRINT_MUTANTS
 ALL = SEPARATE | CHECKPOINT_MUTANTS
 BY_ITS_NAME = {
     "samples a row twice": {"I-SUM"},

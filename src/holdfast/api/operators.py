@@ -10,6 +10,7 @@ from holdfast.api.windows import CountWindow, Window
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.bsort import BSort
 from holdfast.core.operators.filter import Filter
+from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.incremental_join import IncrementalJoin
 from holdfast.core.operators.join import JoinLayout
 from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
@@ -180,6 +181,9 @@ def _aggregate(
     windows: Window | CountWindow = settings["windows"]
     keys = settings["keys"]
     aggregates = _aggregates(settings)
+    if settings.get("footprints"):
+        kind = _kind_of(windows)
+        return FootprintedWindows(name, schema, keys, aggregates, windows=kind, manager=manager)
     if isinstance(windows, CountWindow) and windows.alignment == "stream":
         return StreamWindowAggregate(
             name,
@@ -216,6 +220,13 @@ def _aggregate(
     return _keyed(name, schema, keys, aggregates, windows, manager)
 
 
+def _kind_of(windows: Window | CountWindow) -> WindowKind:
+    if isinstance(windows, CountWindow):
+        return CountWindows(windows.size, windows.advance)
+    is_epoch = windows.alignment == "epoch"
+    return TimeWindows(windows.size_us, windows.slide_us, is_epoch=is_epoch)
+
+
 def _keyed(
     name: str,
     schema: pa.Schema,
@@ -224,12 +235,7 @@ def _keyed(
     windows: Window | CountWindow,
     manager: PageManager,
 ) -> Operator:
-    kind: WindowKind
-    if isinstance(windows, CountWindow):
-        kind = CountWindows(windows.size, windows.advance)
-    else:
-        is_epoch = windows.alignment == "epoch"
-        kind = TimeWindows(windows.size_us, windows.slide_us, is_epoch=is_epoch)
+    kind = _kind_of(windows)
     if windows.timeout_us is None:
         return KeyedWindows(name, schema, keys, aggregates, windows=kind, manager=manager)
     return KeyedWindowsWithTimeout(

@@ -45,6 +45,7 @@ from holdfast.core.operators.union import Union
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
 from holdfast.errors import DataflowError
+from holdfast.planning.footprints import footprints_of
 from holdfast.planning.partial_aggregates import with_partial_aggregates
 from holdfast.shell.kafka.source import KafkaSourceSpec
 from holdfast.shell.sources.base import in_records
@@ -185,7 +186,8 @@ def plan_dataflow(
     for node in nodes:
         _require_replayable(units[node.unit], node)
     keeping = (step for step in steps if _needs_all_input(step))
-    never_trims = tuple(s.name for s in keeping if protection(s.unit).checkpoints is None)
+    copied = {node.unit for node in nodes if node.checkpoints or node.footprints}
+    never_trims = tuple(s.name for s in keeping if s.unit not in copied)
     kafka_sinks = tuple(planner.kafka_sinks)
     return Plan(
         flow,
@@ -482,6 +484,7 @@ class _Planner:
             inputs += streams
             origin_steps += [edge.producer] * len(streams)
         inputs = _with_waiting(inputs, origin_steps)
+        footprints = footprints_of(unit, members, protection.footprints)
         specs = []
         for step in operators:
             origins = tuple(
@@ -490,6 +493,8 @@ class _Planner:
             )
             schemas = tuple(self._read(step, position) for position in range(len(step.inputs)))
             settings = settings_over(schemas, step.settings)
+            if step.kind == "aggregate" and footprints is not None:
+                settings = settings | {"footprints": True}
             recipe = Recipe(step.kind, step.name, schemas, settings)
             specs.append(OperatorSpec(step.name, recipe, origins))
             _require_own_stream(step, origins, len(inputs))
@@ -526,6 +531,7 @@ class _Planner:
             merges_by_arrival=merges_by_arrival,
             keeps_rounds=decides and protection.is_protected and guarantee is Guarantee.PRECISE,
             delays=delays,
+            footprints=footprints,
         )
 
     def _delays_of(

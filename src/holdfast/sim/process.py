@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from holdfast.core.coordinator import events as c
 from holdfast.core.haunit import events
+from holdfast.core.haunit.extent_restoration import ExtentRead, ReadExtent
 from holdfast.core.haunit.life import RECOVERABLE, NodeLife
 from holdfast.core.haunit.life_events import (
     BeginIncarnation,
@@ -78,6 +79,7 @@ _STEPS: dict[type[Stimulus], str] = {
     SinksOpened: "sinks opened",
     CheckpointLoaded: "checkpoint loaded",
     CheckpointUnreadable: "checkpoint loaded",
+    ExtentRead: "checkpoint loaded",
     PromotionReceived: "promotion due",
     events.BatchReceived: "batch received",
     events.SubscribeReceived: "subscription received",
@@ -329,8 +331,17 @@ class Process:
             seed = self._scheduler.uniform("node/seed", 0, 1 << 62)
             clock_us = 1_700_000_000_000_000 + 1_000 * self._now_ms()
             self._step(events.Proceed(clock_us, seed))
+        self._check_windows()
         if not self.is_dead and (self.inbox or self.core.has_work):
             self._turn_soon()
+
+    def _check_windows(self) -> None:
+        """Behind now and then a pass a node has time for windows."""
+        if self.is_dead or self.plan.footprints is None or self.machine is None:
+            return
+        if self._scheduler.uniform("node/background", 0, 2) == 0:
+            windows = self._scheduler.uniform("node/windows", 1, 4)
+            self._step(events.CheckWindows(windows, 1.0))
 
     def _step(self, stimulus: Stimulus) -> None:
         if type(stimulus) in _STEPS and self._dies_at(_STEPS[type(stimulus)]):
@@ -596,6 +607,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     ReadRecordedRounds: lambda process, effect: process.logs.read_recorded(effect),
     OpenStore: Process._open_store,
     LoadCheckpoint: Process._load,
+    ReadExtent: lambda process, effect: process.logs.read_extent(effect),
     ReportDamage: Process._damage,
     Connect: Process._connect,
     Disconnect: Process._disconnect,
@@ -615,6 +627,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.EndSink: Process._nothing,
     events.ReadRounds: lambda process, effect: process.logs.read_rounds(effect),
     events.TrimRounds: Process._nothing,
+    events.TrimFootprints: Process._nothing,
     events.SyncSink: lambda process, effect: process.logs.sync(effect),
     events.SpillBatches: Process._spill,
     events.ReadSpill: Process._read_spill,

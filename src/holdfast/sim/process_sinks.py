@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit import events
+from holdfast.core.haunit.extent_restoration import ExtentRead, ReadExtent
 from holdfast.core.haunit.life_events import (
     OpenedSink,
     OpeningFailed,
@@ -14,9 +15,12 @@ from holdfast.core.haunit.life_events import (
     RecordedRoundsRead,
     SinksOpened,
 )
+from holdfast.core.haunit.restoration import LoadingFailed
 from holdfast.core.haunit.rounds import Round, rounds_of
+from holdfast.core.model.footprints import FootprintsDamaged
 from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import between
+from holdfast.core.recovery.extent import Extent, ExtentSearch
 from holdfast.sim.disk import Damage, SimulatedLog, Superseded
 from holdfast.sim.part_log import SimulatedPartLog
 
@@ -26,6 +30,21 @@ if TYPE_CHECKING:
 
 _STORE_RETRY_US = 50_000
 _STORE_ATTEMPTS = 5
+
+
+def extent_of(
+    log: SimulatedLog | SimulatedPartLog, from_id: int, ends_at: int, streams: int
+) -> Extent:
+    """The eventual checkpoint of the record that ends at a row, of what a footprint log holds.
+
+    Raises:
+        Damage: The log cannot be read.
+        FootprintsDamaged: Its rows are no eventual checkpoint.
+    """
+    search = ExtentSearch(ends_at, streams)
+    for batch in reversed(between(log.read(), from_id, ends_at)):
+        search.add(batch)
+    return search.extent()
 
 
 class ProcessSinks:
@@ -41,8 +60,7 @@ class ProcessSinks:
     def all(self) -> list[SimulatedLog | SimulatedPartLog]:
         """The logs that it writes."""
         streams = [s for o in self._process.plan.outputs if o.is_sink for s in o.streams]
-        if self._process.plan.keeps_rounds:
-            streams.append(self._process.plan.round_stream)
+        streams += self._process.plan.own_logs
         return [self._world.sinks[s] for s in streams]
 
     def open(self, effect: OpenSinks) -> None:
@@ -81,6 +99,24 @@ class ProcessSinks:
     def _read_log(self, stream: StreamId, first: int) -> tuple[Round, ...]:
         batches = self._world.sinks[stream].read()
         return rounds_of(between(batches, first, batches[-1].next_id if batches else first))
+
+    def read_extent(self, effect: ReadExtent) -> None:
+        """The eventual checkpoint of a record, as shell/storage/footprint_log.py reads it."""
+        plan = self._process.plan
+
+        def read() -> None:
+            if self._process.waits(read):
+                return
+            try:
+                log = self._world.sinks[plan.footprint_stream]
+                extent = extent_of(log, effect.from_id, effect.ends_at, len(plan.inputs))
+            except (Damage, FootprintsDamaged) as error:
+                self._process.take(LoadingFailed(error))
+            else:
+                self._world.count("extent read")
+                self._process.take(ExtentRead(extent))
+
+        self._scheduler.after(self._process.disk_us() // 10, read)
 
     def read_rounds(self, effect: events.ReadRounds) -> None:
         """A secondary follows the primary's log."""
@@ -166,12 +202,12 @@ class ProcessSinks:
         self._scheduler.after(_STORE_RETRY_US << attempt, again)
 
     def is_superseded(self, log: SimulatedLog | SimulatedPartLog) -> bool:
-        """Whether a successor may have missed a round: then it may not count, and all is over."""
-        if log.stream != self._process.plan.round_stream or log.is_newest(
-            self._process.incarnation
-        ):
+        """Whether a successor may have missed a record: it may not count, and all is over."""
+        is_own = log.stream in self._process.plan.own_logs
+        if not is_own or log.is_newest(self._process.incarnation):
             return False
-        self._world.count("round of a zombie")
+        is_round = log.stream == self._process.plan.round_stream
+        self._world.count("round of a zombie" if is_round else "footprint of a zombie")
         self._process.fail("superseded", is_fatal=False)
         return True
 

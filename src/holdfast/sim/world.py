@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
+from holdfast.core.haunit.durability.eventual import body_schema
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.haunit.rounds import ROUND_SCHEMA
 from holdfast.core.haunit.told import PeerTold, PromotionReceived
+from holdfast.core.model.footprints import footprint_schema
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.model.tuples import with_time
 from holdfast.core.wire.journal_volumes import (
@@ -167,6 +169,11 @@ class World:
             for plan in plans
             if plan.keeps_rounds
         }
+        self.sinks |= {
+            plan.footprint_stream: kind(plan.footprint_stream, footprint_schema(body))
+            for plan in plans
+            if (body := body_schema(plan)) is not None
+        }
         self.journal = SimulatedJournal()
         self.store = SimulatedStore()
         self.processes: dict[str, Process] = {}
@@ -291,8 +298,8 @@ class World:
     def _result(self) -> RunResult:
         self._restore_files()
         try:
-            rounds = {plan.round_stream for plan in self.plans.values()}
-            rows = {s: _flatten(log) for s, log in self.sinks.items() if s not in rounds}
+            own = {stream for plan in self.plans.values() for stream in plan.own_logs}
+            rows = {s: _flatten(log) for s, log in self.sinks.items() if s not in own}
         except Damage as damage:
             raise Violation("I-ID", str(damage)) from damage
         living = [

@@ -313,6 +313,19 @@ class CheckpointWritten(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckWindows(Stimulus):
+    """The shell has time to spare: write the windows whose footprints are the oldest. [CEC §III]
+
+    Attributes:
+        windows: So many at most.
+        tuple_us: What passes have cost per tuple of late; 0: nobody knows.
+    """
+
+    windows: int
+    tuple_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class WriteAdmitted(Stimulus):
     """The answer to `AskToWrite`: a checkpoint may be written now."""
 
@@ -469,6 +482,14 @@ class ReadRounds(Effect):
 class TrimRounds(Effect):
     """No round before this number will be run again."""
 
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimFootprints(Effect):
+    """No eventual checkpoint needs the footprint log before this row again."""
+
+    stream: StreamId
     before: int
 
 

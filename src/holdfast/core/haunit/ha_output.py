@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.haunit.outputs.edge import Link, OutputEdge
 from holdfast.core.haunit.outputs.feed import Feed
 from holdfast.core.haunit.outputs.first_output import FirstOutput
+from holdfast.core.haunit.outputs.footprint_log import FootprintLog
 from holdfast.core.haunit.outputs.gate import Gate
 from holdfast.core.haunit.outputs.kept_output import KeptOutput
 from holdfast.core.haunit.outputs.kept_passes import KeptPasses
@@ -107,6 +108,9 @@ class HAOutput:
         self._gate: Gate | None = None
         if plan.keeps_rounds:
             self._open_pass_log(point, sink_next_ids)
+        self.footprints: FootprintLog | None = None
+        if plan.footprints is not None:
+            self._open_footprint_log(sink_next_ids)
         self._kept_passes = KeptPasses(self.next_ids)
         self._unsafe_stream: StreamId | None = None  # the one that kept a point from being safe
         self.refused_frames = 0
@@ -119,6 +123,13 @@ class HAOutput:
         self._sinks[stream] = self._pass_log
         self._gate = Gate(self.next_ids)
         self._hold_from_now()
+
+    def _open_footprint_log(self, sink_next_ids: dict[StreamId, int]) -> None:
+        """Its end is where it is written on, whatever the restart point names."""
+        stream = self._plan.footprint_stream
+        in_log = sink_next_ids.get(stream, 0)
+        self.footprints = FootprintLog(stream, in_log, in_log, self._first_output)
+        self._sinks[stream] = self.footprints
 
     def _open(
         self, spec: OutputSpec, point: RestartPoint, sink_next_ids: dict[StreamId, int]

@@ -18,7 +18,7 @@ outputs live on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -41,6 +41,18 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.rounds import Round
     from holdfast.core.machine import Effect
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics
+
+
+class PassWitness(Protocol):
+    """Who is told of each pass that is not silent."""
+
+    def pass_begins(self) -> None:
+        """The operators are about to be run."""
+        ...
+
+    def pass_ended(self, effects: list[Effect]) -> None:
+        """They have been run, and what they gave is put out."""
+        ...
 
 
 class HAUnit:
@@ -72,6 +84,7 @@ class HAUnit:
             has_own_time=self.network.has_own_time,
         )
         self.replay = SilentReplay(begins.silent_to, self.order)
+        self.witness: PassWitness | None = None
         self.passes = 0  # that have changed something
         self.input_tuples = 0  # processed, those in silence included
 
@@ -110,14 +123,19 @@ class HAUnit:
         self.passes += 1
         self.input_tuples += taken.tuples
         is_silent = self.replay.is_silent
+        witness = None if is_silent else self.witness
         if is_silent:
             self.replay.tuples += taken.tuples
+        if witness is not None:
+            witness.pass_begins()
         produced = self.network.process(
             taken.ports, taken.low, taken.boundary_us, is_silent=is_silent
         )
         for spec, pieces, before_us in produced:
             self.outputs.put_out(spec, pieces, before_us, effects)
         self._promise(produced)
+        if witness is not None:
+            witness.pass_ended(effects)
 
     def promise(self) -> None:
         """Tell the outputs what the operators promise now, without a pass."""

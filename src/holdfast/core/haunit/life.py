@@ -65,8 +65,8 @@ from holdfast.core.haunit.restoration import (
     Restoration,
     RestoredState,
     StoreAway,
-    restoration_of,
 )
+from holdfast.core.haunit.restorations import restoration_of
 from holdfast.core.haunit.rounds import RoundsLost
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.haunit.told import AssignmentReceived, PeerTold, PromotionReceived

@@ -21,7 +21,7 @@ node at one moment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan, OperatorSpec, OutputSpec
     from holdfast.core.operators.base import Operator, Rows
     from holdfast.core.state.page_manager import PageManager
+
+
+Kind = TypeVar("Kind")
+"""A kind of operator."""
 
 
 class Produced(NamedTuple):
@@ -187,6 +191,10 @@ class OperatorNetwork:
         """The processing time at which an operator wants a pass without input; None: never."""
         wanted = (operator.wake_us() for operator in self._arbitrary)
         return min((at_us for at_us in wanted if at_us is not None), default=None)
+
+    def of_kind(self, kind: type[Kind]) -> list[Kind]:
+        """The operators of a kind."""
+        return [operator for operator in self._operators if isinstance(operator, kind)]
 
     # -- looking ----------------------------------------------------------------------------
 

@@ -138,6 +138,21 @@ class CheckpointPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class FootprintPlan:
+    """How a node's windows are checkpointed, each on its own. [CEC §III]
+
+    Attributes:
+        share: Most of the node's time for windows that are written between passes, 0 to 1.
+        extent_bytes: Most bytes of its footprint log that a replacement should have to read.
+        recovery_us: Most time to read them and to replay; None: no matter.
+    """
+
+    share: float = 0.05
+    extent_bytes: int = 64 << 20
+    recovery_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DelayPlan:
     """How long a node waits for missing input. [DPC §3]
 
@@ -170,6 +185,8 @@ class UnitProtection:
         guarantee: What recovery must keep.
         is_strict: Whether its replicas never share a machine, even if one of them cannot run then.
         delays: How long it waits for missing input; None: for as long as it takes.
+        footprints: How the windows of units that have some are checkpointed one by one; None: they
+            are not.
     """
 
     is_protected: bool = True
@@ -179,6 +196,7 @@ class UnitProtection:
     guarantee: Guarantee = Guarantee.PRECISE
     is_strict: bool = False
     delays: DelayPlan | None = None
+    footprints: FootprintPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +223,7 @@ class NodePlan:
         loses_input: Whether a unit before it has gap recovery, and none rollback: tuples may be
             missing, and come twice only where `may_repeat_after_gap`.
         delays: How long it waits for missing input; None: for as long as it takes.
+        footprints: How its windows are checkpointed one by one; None: they are not.
     """
 
     node: NodeId
@@ -225,6 +244,7 @@ class NodePlan:
     is_strict: bool = False
     loses_input: bool = False
     delays: DelayPlan | None = None
+    footprints: FootprintPlan | None = None
 
     @property
     def is_replayed(self) -> bool:
@@ -256,6 +276,18 @@ class NodePlan:
     def round_stream(self) -> StreamId:
         """The round log of an arbitrary node."""
         return StreamId(f"{self.node}~rounds")
+
+    @property
+    def footprint_stream(self) -> StreamId:
+        """The footprint log of a node that has one."""
+        return StreamId(f"{self.node}~footprints")
+
+    @property
+    def own_logs(self) -> tuple[StreamId, ...]:
+        """The logs that it alone writes and reads again."""
+        rounds = (self.round_stream,) if self.keeps_rounds else ()
+        footprints = () if self.footprints is None else (self.footprint_stream,)
+        return rounds + footprints
 
     @property
     def replica_stream(self) -> StreamId:

@@ -1,7 +1,7 @@
 """How an incarnation gets the state that it starts from.
 
-A plan chooses its restoration by the table at the end. A restoration asks by effects for what it
-needs, takes the answers, and ends with `BeginFrom` or `Fail`. Plans without one begin empty, and
+A plan chooses its restoration by a table (restorations.py). A restoration asks by effects for what
+it needs, takes the answers, and ends with `BeginFrom` or `Fail`. Plans without one begin empty, and
 replay in silence, if they replay at all.
 
 Theory of operation, of checkpoints [SGuard §4.4]. The assignment names the restart points that the
@@ -13,9 +13,8 @@ used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from holdfast.core.haunit.life_events import Fail
 from holdfast.core.machine import Effect, Stimulus
@@ -23,12 +22,11 @@ from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
     from holdfast.core.checkpoint.page_image import PageImage
-    from holdfast.core.haunit.openings import OpenThings
-    from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.haunit.prepared import OutputSegment
     from holdfast.core.model.ids import CheckpointId, StreamId
     from holdfast.core.model.notes import PlacedNote
     from holdfast.core.model.tuples import TupleBatch
+    from holdfast.core.recovery.extent import Extent
     from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 
 
@@ -73,6 +71,7 @@ class RestoredState:
         found: All checkpoints of the node that may have files in the store.
         is_at_cut: Whether the state is that of the point's cut, not that of the very beginning.
         notes: The notes among the output tuples, and behind them.
+        extent: The eventual checkpoint of the point's cut, whose windows are not in pages yet.
     """
 
     point: RestartPoint
@@ -84,6 +83,7 @@ class RestoredState:
     found: tuple[CheckpointId, ...]
     is_at_cut: bool = True
     notes: dict[StreamId, tuple[PlacedNote, ...]] = field(default_factory=dict)
+    extent: Extent | None = None
 
     @staticmethod
     def of_image(
@@ -260,36 +260,3 @@ def _none_left(reasons: list[str]) -> str:
         f"no checkpoint can be read: {'; '.join(reasons)}. "
         "Restore the files from a copy, or begin in a new checkpointLocation"
     )
-
-
-def _from_checkpoints(plan: NodePlan, point: RestartPoint, opened: OpenThings) -> Restoration:
-    limits = plan.limits
-    return CheckpointRestoration(point, limits.page_bytes, limits.state_bytes, opened.found)
-
-
-RESTORATIONS: Final[
-    tuple[
-        tuple[
-            Callable[[NodePlan], bool], Callable[[NodePlan, RestartPoint, OpenThings], Restoration]
-        ],
-        ...,
-    ]
-] = ((lambda plan: plan.checkpoints is not None, _from_checkpoints),)
-"""Which plans are restored how: the first that fits. A protocol adds a line here."""
-
-
-def restoration_of(
-    plan: NodePlan, point: RestartPoint | None, opened: OpenThings
-) -> Restoration | None:
-    """How an incarnation gets its state; None: it begins empty.
-
-    Args:
-        plan: The node's.
-        point: Its restart point; None at the very beginning.
-        opened: What is open.
-    """
-    if point is None:
-        return None
-    fitting = (restore for is_for, restore in RESTORATIONS if is_for(plan))
-    restore = next(fitting, None)
-    return None if restore is None else restore(plan, point, opened)

@@ -8,6 +8,7 @@ from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.checkers.bounds import Bounds
 from holdfast.sim.checkers.corrections import Corrections
 from holdfast.sim.checkers.fencing import Fencing
+from holdfast.sim.checkers.footprints import Footprints
 from holdfast.sim.checkers.output import PreciseOutput, Tape
 from holdfast.sim.checkers.promptness import Promptness, timed_sinks
 from holdfast.sim.checkers.replicas import Copies, Kept, LoggedRounds
@@ -33,6 +34,7 @@ def all_checkers(
         Bounds(),
         Trimming(),
         RestartPoints(tape),
+        Footprints(),
         Kept(),
         Copies(),
         LoggedRounds(),
@@ -48,6 +50,7 @@ __all__ = [
     "Copies",
     "Corrections",
     "Fencing",
+    "Footprints",
     "Kept",
     "LoggedRounds",
     "PreciseOutput",

@@ -34,7 +34,9 @@ from holdfast.core.model.ids import (
 )
 from holdfast.core.model.tuples import between, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.state.page_manager import PageManager
 from holdfast.sim.checkers.base import Checker, Entries, Violation, points_in
+from holdfast.sim.process_sinks import extent_of
 from holdfast.sim.store import Unreadable, load_checkpoint
 
 if TYPE_CHECKING:
@@ -119,6 +121,13 @@ class Trimming(Checker):
                     f"{process.endpoint.name} trims {effect.stream} before {effect.before}; "
                     f"needed from {self._durable.get(effect.stream, 0)}",
                 )
+        elif isinstance(effect, events.TrimFootprints):
+            if effect.before > self._durable.get(effect.stream, 0):
+                raise Violation(
+                    "I-EXTENT",
+                    f"{process.endpoint.name} trims {effect.stream} before {effect.before}; the "
+                    f"durable point needs it from {self._durable.get(effect.stream, 0)} on",
+                )
         elif isinstance(effect, events.SendAck | events.SendSubscribe):
             if effect.is_secondary:
                 return  # It says what it has received; what is needed, the primary says.
@@ -202,7 +211,11 @@ class RestartPoints(Checker):
 
     def _restored(self, plan: NodePlan, point: RestartPoint) -> RestoredState | None:
         """The state of a point's checkpoint. I-STORE: it can be read as long as it is retained."""
-        if self._world is None or point.checkpoint is None:
+        if self._world is None:
+            return None
+        if plan.footprints is not None:
+            return self._adopted(self._world.sinks[plan.footprint_stream], plan, point)
+        if point.checkpoint is None:
             return None
         store = self._world.store
         schemas: dict[StreamId, pa.Schema] = {
@@ -216,6 +229,16 @@ class RestartPoints(Checker):
             point, 0, loaded.pages, loaded.image, loaded.segments, loaded.outputs, ()
         )
 
+    @staticmethod
+    def _adopted(
+        log: SimulatedLog | SimulatedPartLog, plan: NodePlan, point: RestartPoint
+    ) -> RestoredState:
+        """The eventual checkpoint of a point, of the log as it is in the end."""
+        stream = plan.footprint_stream
+        extent = extent_of(log, point.needed_from[stream], point.next_ids[stream], len(plan.inputs))
+        empty = PageManager(plan.limits.page_bytes)
+        return RestoredState(point, 0, empty, None, (), {}, (), is_at_cut=False, extent=extent)
+
     def _audit(self, node: NodeId, point: RestartPoint) -> None:
         if self._world is None:
             return
@@ -223,6 +246,8 @@ class RestartPoints(Checker):
         plan = replace(plan, limits=NodeLimits())
         incarnation = Incarnation(1 << 30)
         sinks = {s: point.next_ids[s] for o in plan.outputs if o.is_sink for s in o.streams}
+        if plan.footprints is not None:
+            sinks[plan.footprint_stream] = point.next_ids[plan.footprint_stream]
         restored = self._restored(plan, point)
         rounds = self._rounds(plan, point, sinks)
         machine = Node(plan, Assignment(1, incarnation, point, sinks, rounds=rounds), 0, restored)
@@ -241,7 +266,7 @@ class RestartPoints(Checker):
                 break
             effects += machine.step(events.Proceed(), 0)
         for name, first_id in point.next_ids.items():
-            if name == plan.round_stream or name in plan.feed_streams():
+            if name in plan.own_logs or name in plan.feed_streams():
                 continue
             self._compare(node, point, StreamId(name), first_id, effects)
 

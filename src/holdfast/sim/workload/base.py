@@ -13,6 +13,7 @@ from holdfast.api.operators import is_arbitrary
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import with_time
 from holdfast.core.queues.lateness import CommitTimes, FileTimes
+from holdfast.planning.footprints import why_no_footprints
 from holdfast.planning.plan import plan_dataflow, ports_read, units_of
 from holdfast.sim.workload.oracle import Conserved, Expected, Oracle, TimedRow
 from holdfast.sim.workload.source import Arrival, SimulatedFile, SimulatedSource
@@ -224,8 +225,10 @@ class Workload:
 
 
 def _possible(flow: Dataflow, unit: str, protection: UnitProtection) -> UnitProtection:
-    """What an arbitrary unit cannot have, it waits for."""
+    """What an arbitrary unit cannot have, it waits for; what leaves no footprints is replayed."""
     steps = [step for step in flow.steps if step.unit == unit]
+    if why_no_footprints(steps) is not None:
+        protection = replace(protection, footprints=None)
     if any(is_arbitrary(step.kind, step.settings) for step in steps):
         return replace(protection, delays=None)
     return protection

@@ -14,6 +14,7 @@ from holdfast.api.windows import CountWindow, Window, counting, sliding, tumblin
 from holdfast.core.haunit.plan import (
     CheckpointPlan,
     DelayPlan,
+    FootprintPlan,
     NodeLimits,
     Standby,
     UnitProtection,
@@ -46,9 +47,9 @@ _LOGS_PERCENT: Final = 40
 _EDGE_SPAN_US: Final = 1 << 32
 _EDGES_US: Final = (EARLIEST_US + _EDGE_SPAN_US, LATEST_US - 2 * _EDGE_SPAN_US)
 """Where times near the earliest and the latest begin, with room for windows around them."""
-ONLY: Final = ("arbitrary", "branches", "diamond")
+ONLY: Final = ("arbitrary", "branches", "diamond", "aggregate")
 """Dataflows of one kind: arbitrary operators alone, several branches of streams merged in order of
-time, or two ways from one stream that meet again.
+time, two ways from one stream that meet again, or windows alone.
 """
 _BEHIND_US: Final = 5_000
 _BEHIND_SIZE: Final = f"{_BEHIND_US} microseconds"
@@ -99,7 +100,13 @@ def random_limits(draw: Draw, *, may_be_tiny: bool = False) -> NodeLimits:
 Protections = Callable[[str], UnitProtection]
 """Of a unit, by its name."""
 
-APPROACHES: Final = ("upstream backup", "checkpoints", "active standby", "passive standby")
+APPROACHES: Final = (
+    "upstream backup",
+    "checkpoints",
+    "eventual checkpoints",
+    "active standby",
+    "passive standby",
+)
 REPLICATED: Final = "replicated"
 _DELAYED_PERCENT: Final = 30
 _STANDBY: Final = {"active standby": Standby.ACTIVE, "passive standby": Standby.PASSIVE}
@@ -141,10 +148,20 @@ def random_protection(
             checkpoints=plan if chosen == "checkpoints" else None,
             standby=_STANDBY.get(chosen, Standby.NONE),
             delta_interval_ms=interval_ms,
+            footprints=_random_footprints(f"{name}/{unit}/footprints", chosen),
             delays=_random_delays(f"{name}/{unit}/delays", chosen),
         )
 
     return limits, of_unit
+
+
+def _random_footprints(name: str, approach: str) -> FootprintPlan | None:
+    """How large an extent may become: next to nothing, so that windows are written, or anything."""
+    if approach != "eventual checkpoints":
+        return None
+    draw = Draw(name)
+    recovery_us = draw.one_of((None, None, draw.steep(10, 10_000)))
+    return FootprintPlan(1.0, draw.one_of((0, draw.steep(100, 100_000), 1 << 40)), recovery_us)
 
 
 def _random_delays(name: str, approach: str) -> DelayPlan | None:

@@ -1,0 +1,157 @@
+"""Restart points whose windows are in a footprint log, each with its own cut. [CEC §II.B, §III]
+
+A point is noted whenever positions are acknowledged, as without a copy of the state. The log's
+newest record is of its cut, then; the point names that record, and needs the log from T's record,
+and the input from T, on. It is safe once the log is durable up to there, beside what makes any
+point safe. So upstream lets go of what lies before T, and a replacement adopts the windows, and
+replays from T (extent_restoration.py, footprint_writer.py).
+
+The shell says when there is time to write windows (`CheckWindows`), and how many; whether it is
+due, and which ones, is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from holdfast.core.checkpoint.eventual import RecoveryObjective
+from holdfast.core.errors import LocalProtocolError
+from holdfast.core.haunit.durability.base import Durability
+from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
+from holdfast.core.haunit.events import CheckWindows, TrimFootprints
+from holdfast.core.machine import Effect, Stimulus
+from holdfast.core.model.ids import NO_ID
+from holdfast.core.operators.footprinted_windows import FootprintedWindows
+from holdfast.core.state.page_manager import PageManager
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.core.haunit.beginning import Beginning
+    from holdfast.core.haunit.ha_unit import HAUnit
+    from holdfast.core.haunit.plan import Assignment, NodePlan
+    from holdfast.core.haunit.restoration import RestoredState
+    from holdfast.core.model.tuples import TupleBatch
+
+
+class Eventual(Durability):
+    """See the module. Volatile: all fields."""
+
+    @classmethod
+    def begin(
+        cls, plan: NodePlan, assignment: Assignment, restored: RestoredState | None
+    ) -> Beginning:
+        """As where nothing is kept of the state: it is replayed from T, in silence."""
+        del restored  # Its point is the assignment's.
+        return super().begin(plan, assignment, None)
+
+    def __init__(self, unit: HAUnit, begins: Beginning, restored: RestoredState | None) -> None:
+        """Go on with the eventual checkpoint that was read, if there is one.
+
+        Raises:
+            LocalProtocolError: The plan has no footprints, or not one operator that leaves them.
+        """
+        super().__init__(unit, begins, restored)
+        plan, log = unit.plan, unit.outputs.footprints
+        operators = unit.network.of_kind(FootprintedWindows)
+        if plan.footprints is None or log is None or len(operators) != 1:
+            raise LocalProtocolError(f"{plan.node} leaves no footprints by its plan")
+        self._log = log
+        self._streams = tuple(spec.stream for spec in plan.inputs)
+        self._no_ids = np.full(len(self._streams), NO_ID, dtype=np.int64)
+        self._objective = RecoveryObjective(
+            plan.footprints.extent_bytes, plan.footprints.recovery_us
+        )
+        self._footprints = FootprintWriter(
+            operators[0],
+            self._objective,
+            log.next_id,
+            None if restored is None else restored.extent,
+            len(self._streams),
+        )
+        unit.witness = self
+
+    def _place(self) -> Place:
+        """Where the unit stands between two passes."""
+        unit = self.unit
+        needed = unit.order.needed_from(self._no_ids, is_state_kept=True)
+        processed = unit.inputs.arrivals.processed_before
+        boundary_us = unit.network.boundary_us
+        cut = processed[0] if len(processed) == 1 else boundary_us
+        return Place(cut, boundary_us, tuple(needed[s] for s in self._streams), processed)
+
+    def _append(self, record: TupleBatch | None, effects: list[Effect]) -> None:
+        if record is not None:
+            self._log.append(record, effects)
+
+    # -- passes -----------------------------------------------------------------------------
+
+    def pass_begins(self) -> None:
+        """Whatever was replayed is over."""
+        self._footprints.end_replay()
+        self._footprints.begin_pass()
+
+    def pass_ended(self, effects: list[Effect]) -> None:
+        """Say which windows have opened and closed."""
+        self._append(self._footprints.end_pass(self._place()), effects)
+
+    def on_check_windows(self, check: CheckWindows, now_ms: int, effects: list[Effect]) -> None:
+        """Write some windows, if recovery would take too long otherwise."""
+        del now_ms
+        if check.tuple_us:
+            self._objective.learn(check.tuple_us)
+        if self.unit.replay.is_silent:
+            return
+        place = self._place()
+        if self._footprints.is_check_due(place):
+            self._footprints.end_replay()
+            self._append(self._footprints.check(check.windows, place), effects)
+
+    # -- restart points -----------------------------------------------------------------------
+
+    def acknowledging(self, now_ms: int, effects: list[Effect], *, is_due: bool) -> None:
+        """Note a point, if it is due and says anything new."""
+        del now_ms
+        if not is_due or not self.may_note():
+            return
+        place = self._place()
+        self._append(self._footprints.mark(place), effects)
+        cut = self.cut(is_state_kept=True)
+        needed: dict[str, int] = dict(
+            zip(self._streams, self._footprints.starts(place), strict=True)
+        )
+        arrivals = self.unit.inputs.arrivals
+        point = replace(
+            cut,
+            needed_from=needed | {self._log.stream: self._footprints.log_needed_from},
+            next_ids=cut.next_ids | {self._log.stream: self._footprints.ends_at},
+            next_notes=arrivals.next_notes(needed, is_state_kept=False),
+        )
+        self.points.note(point)
+
+    def retained(self, effects: list[Effect]) -> None:
+        """No replacement reads the log from further back than the oldest of these."""
+        before = self.points.retained[-1].needed_from.get(self._log.stream, 0)
+        effects.append(TrimFootprints(self._log.stream, before))
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when points, windows and generations make no sense."""
+        super().check_invariants()
+        self._footprints.check_invariants()
+
+    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
+        **Durability.HANDLERS,
+        CheckWindows: on_check_windows,
+    }
+
+
+def body_schema(plan: NodePlan) -> pa.Schema | None:
+    """The columns in which a node of this plan describes its windows; None: it leaves none."""
+    if plan.footprints is None:
+        return None
+    operators = (spec.build(PageManager(plan.limits.page_bytes)) for spec in plan.operators)
+    return next(o.body_schema for o in operators if isinstance(o, FootprintedWindows))

@@ -1,0 +1,180 @@
+"""A node whose windows leave footprints: what its restart points name, and what it starts from."""
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pytest
+
+from holdfast.core.haunit import events
+from holdfast.core.haunit.durability.eventual import Eventual, body_schema
+from holdfast.core.haunit.extent_restoration import ExtentRead, ExtentRestoration, ReadExtent
+from holdfast.core.haunit.life_events import Fail
+from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.plan import (
+    Assignment,
+    FootprintPlan,
+    InputSpec,
+    NodeLimits,
+    NodePlan,
+    OperatorSpec,
+    OutputSpec,
+)
+from holdfast.core.haunit.restoration import BeginFrom, LoadingFailed, RestoredState
+from holdfast.core.machine import Effect, TimerFired
+from holdfast.core.model.footprints import FootprintKind, record_of
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.core.operators.footprinted_windows import FootprintedWindows
+from holdfast.core.operators.window_kinds import CountWindows
+from holdfast.core.recovery.extent import ExtentSearch
+from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.state.page_manager import PageManager
+
+SCHEMA = pa.schema([("k", pa.int64())])
+A, OUT, LOG = StreamId("a>n"), StreamId("out"), StreamId("n~footprints")
+ONE, TWO = Incarnation(1), Incarnation(2)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Three tuples of a key."""
+
+    def __call__(self, manager: PageManager) -> FootprintedWindows:
+        return FootprintedWindows(
+            "w", SCHEMA, ["k"], [("count", None, "n")], windows=CountWindows(3, 3), manager=manager
+        )
+
+
+RESULT = Windows()(PageManager()).output_schema
+PLAN = NodePlan(
+    NodeId("n"), "n", 0, (InputSpec(A, 0, SCHEMA, NodeId("a")),), 1,
+    (OperatorSpec("w", Windows(), (("port", 0),)),),
+    (OutputSpec(("operator", 0), RESULT, (OUT,), (), is_sink=True),),
+    limits=NodeLimits(ack_tuples=0), footprints=FootprintPlan(extent_bytes=0),
+)  # fmt: skip
+
+
+class Running:
+    """A node, all that it has written, and its newest restart point."""
+
+    def __init__(self, incarnation: Incarnation = ONE, before: "Running | None" = None) -> None:
+        self.log = [] if before is None else list(before.log)
+        self.point = None if before is None else before.point
+        ends = {LOG: self.log[-1].next_id if self.log else 0, OUT: 0}
+        restored = None if self.point is None else self._restored(self.point)
+        self.node = Node(PLAN, Assignment(1, incarnation, self.point, ends), 0, restored)
+        self.incarnation = incarnation
+        self.results: list[TupleBatch] = []
+        self.trims: list[int] = []
+        self._note(self.node.start(0))
+        self.step(events.PeerIncarnationLearned(NodeId("a"), ONE))
+
+    def _restored(self, point: RestartPoint) -> RestoredState:
+        restoration = ExtentRestoration(PLAN, point)
+        (asked,) = restoration.start()
+        assert isinstance(asked, ReadExtent)
+        search = ExtentSearch(asked.ends_at, 1)
+        for batch in reversed(self.log):
+            if asked.from_id <= batch.first_id < asked.ends_at:
+                search.add(batch)
+        (begin,) = restoration.step(ExtentRead(search.extent()), 0)
+        assert isinstance(begin, BeginFrom)
+        return begin.state
+
+    def step(self, stimulus: object) -> None:
+        self._note(self.node.step(stimulus, 1))  # type: ignore[arg-type]
+        self.node.check_invariants()
+
+    def _note(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, events.WriteSink):
+                (self.log if effect.stream == LOG else self.results).append(effect.batch)
+            elif isinstance(effect, events.SyncSink):
+                end = (self.log if effect.stream == LOG else self.results)[-1].next_id
+                self.step(events.SinkSynced(effect.stream, end))
+            elif isinstance(effect, events.StoreRestartPoint):
+                self.point = effect.point
+                self.step(events.RestartPointStored(effect.point.sequence))
+            elif isinstance(effect, events.TrimFootprints):
+                self.trims.append(effect.before)
+
+    def receive(self, first_id: int, *keys: int) -> None:
+        times = range(first_id, first_id + len(keys))
+        columns = [pa.array(keys, pa.int64()), pa.array(times, pa.int64())]
+        rows = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
+        batch = TupleBatch(first_id, rows, times[-1])
+        self.step(events.BatchReceived(A, ONE, self.incarnation, batch))
+        while self.node.has_work:
+            self.step(events.Proceed())
+
+    def acknowledge(self) -> None:
+        self.step(TimerFired("ack"))
+
+    def kinds(self) -> list[list[FootprintKind]]:
+        return [[FootprintKind(k) for k in record_of(b, 1).kinds.tolist()] for b in self.log]
+
+    def counted(self) -> list[tuple[int, int]]:
+        rows = [row for batch in self.results for row in batch.batch.to_pylist()]
+        return [(row["k"], row["n"]) for row in rows]
+
+
+def test_a_point_names_the_record_of_its_cut_and_needs_what_t_does() -> None:
+    running = Running()
+    running.receive(0, 7, 8, 7)
+    running.acknowledge()
+    assert running.kinds() == [[FootprintKind.G_OPEN, FootprintKind.G_OPEN]]
+    point = running.point
+    assert point is not None
+    assert (point.processed_before, point.next_ids[LOG]) == ({A: 3}, 2)
+    assert point.needed_from == {A: 3, LOG: 0}, "the footprints hold all three tuples"
+    running.receive(3, 8)
+    running.acknowledge()
+    assert running.kinds()[1:] == [[FootprintKind.PASS]], "of its own cut, though nothing opened"
+    point = running.point
+    assert point is not None
+    assert (point.processed_before, point.next_ids[LOG]) == ({A: 4}, 3)
+    assert point.needed_from == {A: 3, LOG: 0}, "the newest footprint lacks tuple 3"
+
+
+def test_windows_are_written_when_there_is_time_and_t_moves() -> None:
+    running = Running()
+    running.receive(0, 7, 8)
+    running.receive(2, 7)
+    running.step(events.CheckWindows(1, 1.0))
+    running.step(events.CheckWindows(1, 1.0))
+    running.acknowledge()
+    assert running.kinds()[1:] == [[FootprintKind.G_CHECK], [FootprintKind.G_CHECK]]
+    assert running.point is not None
+    assert running.point.needed_from == {A: 3, LOG: 2}
+    assert running.trims[-1] == 2
+
+
+def test_a_replacement_goes_on_from_its_windows_and_replays_what_they_lack() -> None:
+    running = Running()
+    running.receive(0, 7, 8, 7)
+    running.receive(3, 8)
+    running.acknowledge()
+    other = Running(TWO, running)
+    assert other.point is not None
+    other.receive(3, 8, 8, 7)  # From T on, beyond the cut.
+    assert other.counted() == [(8, 3), (7, 3)]
+    other.acknowledge()
+    assert other.kinds()[2:] == [[FootprintKind.R, FootprintKind.R]]
+
+
+def test_an_extent_that_cannot_be_read_is_the_end() -> None:
+    restoration = ExtentRestoration(PLAN, RestartPoint(1, {A: 0, LOG: 0}, {}, 0, {LOG: 1}))
+    error = OSError("gone")
+    assert restoration.step(LoadingFailed(error), 0) == [Fail(error)]
+
+
+def test_a_plan_without_footprints_has_no_columns_for_them() -> None:
+    assert body_schema(replace(PLAN, footprints=None)) is None
+    assert body_schema(PLAN) == Windows()(PageManager()).body_schema
+
+
+def test_eventual_checkpoints_need_one_operator_that_leaves_footprints() -> None:
+    plan = replace(PLAN, operators=(), outputs=())
+    with pytest.raises(Exception, match="no footprints"):
+        Node(plan, Assignment(1, ONE, None, {}), 0)
+    assert isinstance(Running().node._durability, Eventual)

@@ -1,0 +1,176 @@
+"""Deliberate bugs of eventual checkpoints; see mutants.py. [CEC §II.B, §III]"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from mutants import Mutant
+
+from holdfast.core.haunit.durability.eventual import Eventual
+from holdfast.core.haunit.durability.footprint_writer import FootprintWriter
+from holdfast.core.haunit.events import TrimFootprints
+from holdfast.core.operators.footprinted_windows import FootprintedWindows
+from holdfast.core.operators.window_kinds import Entered
+from holdfast.core.recovery.extent import ExtentSearch
+
+_APPROACH = "eventual checkpoints"
+_FAULTS = ("kill", "machine-crash")
+
+
+def _replay_from_the_newest(_: Any) -> Any:
+    def starts(self: FootprintWriter, place: Any) -> Any:
+        generations = self._order._generations
+        return generations[-1].starts if generations else place.starts
+
+    return starts
+
+
+def _take_what_is_at_the_cut_for_taken(_: Any) -> Any:
+    def enter(self: FootprintedWindows, keys: Any, time_us: Any) -> Entered:
+        entered = super(FootprintedWindows, self)._enter(keys, time_us)
+        if self._floors is None:
+            return entered
+        found, records = self._windows.get(entered.windows)
+        cuts = np.full(len(found), 1 << 62, dtype=np.int64)
+        cuts[found] = self._cuts[records[found, 2]]
+        counts = self._places[entered.rows] > cuts
+        return Entered(entered.words, entered.rows[counts], entered.windows[counts])
+
+    return enter
+
+
+def _take_what_a_footprint_holds_again(_: Any) -> Any:
+    def enter(self: FootprintedWindows, keys: Any, time_us: Any) -> Entered:
+        entered = super(FootprintedWindows, self)._enter(keys, time_us)
+        if self._floors is None:
+            return entered
+        counts, _ = self._windows.get(entered.windows)
+        return Entered(entered.words, entered.rows[counts], entered.windows[counts])
+
+    return enter
+
+
+def _open_again_what_has_closed(original: Any) -> Any:
+    def are_new(self: ExtentSearch, record: Any) -> Any:
+        closed = record.kinds == 3
+        kinds = np.where(closed, 0, record.kinds)
+        return original(self, replace(record, kinds=kinds))
+
+    return are_new
+
+
+def _count_before_the_pass(original: Any) -> Any:
+    def record(self: FootprintWriter, said: Any, kind: Any, place: Any) -> Any:
+        before = len(said.windows) - said.closed.num_rows if kind == 1 else 0
+        n = self._operator.open_windows - before
+        owner = type(self._operator)
+
+        class Counting(owner):  # type: ignore[misc, valid-type]
+            open_windows = n
+
+        self._operator.__class__ = Counting
+        try:
+            return original(self, said, kind, place)
+        finally:
+            self._operator.__class__ = owner
+
+    return record
+
+
+def _count_from_the_newest(original: Any) -> Any:
+    def adopt(self: FootprintedWindows, keys: Any, words: Any, cuts: Any) -> Any:
+        numbers = original(self, keys, words, cuts)
+        slots, known, _ = self._numbered(keys)
+        known[:, 1] = words
+        self._keys.write_values(slots, known)  # The newest is written last.
+        return numbers
+
+    return adopt
+
+
+def _read_half_a_footprint(original: Any) -> Any:
+    def adopt(self: FootprintedWindows, bodies: Any, *arguments: Any) -> Any:
+        state = bodies.schema.names.index(f"state.{len(self._state_at) - 1}")
+        zeros = np.zeros(bodies.num_rows, dtype=np.int64)
+        half = bodies.set_column(state, bodies.schema.field(state), pa.array(zeros))
+        return original(self, half, *arguments)
+
+    return adopt
+
+
+def _trim_a_row_too_far(original: Any) -> Any:
+    def retained(self: Eventual, effects: list[Any]) -> None:
+        original(self, effects)
+        trim = effects[-1]
+        effects[-1] = TrimFootprints(trim.stream, trim.before + 1)
+
+    return retained
+
+
+def _let_go_of_the_oldest(_: Any) -> Any:
+    return property(lambda self: self._last_id)
+
+
+def _let_go_of_a_tuple_of_t(original: Any) -> Any:
+    def starts(self: FootprintWriter, place: Any) -> Any:
+        needed = original(self, place)
+        return tuple(min(n + 1, p) for n, p in zip(needed, place.starts, strict=True))
+
+    return starts
+
+
+def _go_on_behind_a_zombie(original: Any) -> Any:
+    def init(self: FootprintWriter, *arguments: Any) -> None:
+        original(self, *arguments)
+        self._follows = self.next_id
+
+    return init
+
+
+def _forget_to_say_what_closed(original: Any) -> Any:
+    def end_pass(self: FootprintedWindows) -> Any:
+        said = original(self)
+        return replace(said, closed=said.closed.slice(0, 0))
+
+    return end_pass
+
+
+def _mutant(owner: Any, method: str, bug: Any) -> Mutant:
+    return Mutant(owner, method, bug, _FAULTS, _APPROACH, "aggregate")
+
+
+FOOTPRINT_MUTANTS: dict[str, Mutant] = {
+    "replays from the newest footprint": _mutant(
+        FootprintWriter, "starts", _replay_from_the_newest
+    ),
+    "takes what is at the cut for taken": _mutant(
+        FootprintedWindows, "_enter", _take_what_is_at_the_cut_for_taken
+    ),
+    "takes again what a footprint holds": _mutant(
+        FootprintedWindows, "_enter", _take_what_a_footprint_holds_again
+    ),
+    "opens again what has closed": _mutant(ExtentSearch, "_are_new", _open_again_what_has_closed),
+    "counts open windows before the pass": _mutant(
+        FootprintWriter, "_record", _count_before_the_pass
+    ),
+    "counts a key from its newest footprint": _mutant(
+        FootprintedWindows, "_adopt_key_words", _count_from_the_newest
+    ),
+    "reads half a footprint": _mutant(
+        FootprintedWindows, "adopt_footprints", _read_half_a_footprint
+    ),
+    "trims footprints a row too far": _mutant(Eventual, "retained", _trim_a_row_too_far),
+    "lets go of the oldest footprint": _mutant(
+        FootprintWriter, "log_needed_from", _let_go_of_the_oldest
+    ),
+    "lets go of a tuple of T": _mutant(FootprintWriter, "starts", _let_go_of_a_tuple_of_t),
+    "goes on behind what a zombie wrote": _mutant(
+        FootprintWriter, "__init__", _go_on_behind_a_zombie
+    ),
+    "forgets to say what closed": _mutant(
+        FootprintedWindows, "end_pass", _forget_to_say_what_closed
+    ),
+}

@@ -24,13 +24,8 @@ from holdfast.shell.sources import file_recorder
 from holdfast.shell.sources.file_recorder import FileRecorder
 from holdfast.shell.storage.ingest_log import IngestLogReader, SchemaMismatch
 from holdfast.shell.storage.paths import ingest_path
-from holdfast.shell.storage.user_files import (
-    FilesFormat,
-    UserFileChanged,
-    UserFileDamaged,
-    list_files,
-    read_rows,
-)
+from holdfast.shell.storage.user_files import UserFileChanged, UserFileDamaged, list_files
+from holdfast.shell.storage.user_rows import BadRow, FilesFormat, read_rows
 
 SCHEMA = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("k", pa.int64()), ("s", pa.string())])
 PARQUET = FilesFormat("parquet")
@@ -126,6 +121,14 @@ def test_an_empty_file_is_passed_and_what_ends_is_over(tmp_path: Path) -> None:
     assert read(location) == [0, 1]
 
 
+def batches(place: Path, of: FilesFormat, columns: list[str] | None = None) -> list[pa.RecordBatch]:
+    """The attributes of all rows of the only file there."""
+    (found,) = list_files(str(place))
+    made = [rows for part in read_rows(found.file, of, SCHEMA, "at", columns) for rows in part]
+    assert not any(isinstance(rows, BadRow) for rows in made)
+    return [rows.select(SCHEMA.names) for rows in made]
+
+
 def replaced(path: Path) -> None:
     put(path, rows(0, 3), 9.0)
 
@@ -167,9 +170,8 @@ def test_what_is_no_file_of_the_format_stops_the_source_with_its_name(tmp_path: 
 def test_values_that_are_not_of_the_schema_name_file_and_column(tmp_path: Path) -> None:
     table = rows(0, 2).set_column(1, "k", pa.array(["1", "x"]))
     path = put(tmp_path / "a.parquet", table, 1.0)
-    (found,) = list_files(str(path))
-    with pytest.raises(UserFileDamaged, match=r"a\.parquet: column 'k' is not int64"):
-        list(read_rows(found.file, PARQUET, SCHEMA))
+    with pytest.raises(UserFileDamaged, match=r"a\.parquet, row 2: column 'k' is not int64"):
+        batches(path, PARQUET)
 
 
 def test_a_time_that_is_null_names_the_file(tmp_path: Path) -> None:
@@ -177,13 +179,12 @@ def test_a_time_that_is_null_names_the_file(tmp_path: Path) -> None:
     put(tmp_path / "in" / "a.parquet", table, 1.0)
     made = record(tmp_path / "in", tmp_path / "q")
     assert made.error is not None
-    assert "a.parquet: time column 'at' is null in 2 rows" in made.error
+    assert "a.parquet, row 1: its time column 'at' is null; give the source dead" in made.error
 
 
 def test_columns_that_nobody_reads_are_not_read(tmp_path: Path) -> None:
     path = put(tmp_path / "a.parquet", rows(0, 2), 1.0)
-    (found,) = list_files(str(path))
-    (batch,) = read_rows(found.file, PARQUET, SCHEMA, ["k"])
+    (batch,) = batches(path, PARQUET, ["k"])
     assert batch.schema == SCHEMA
     assert batch.column("k").to_pylist() == [0, 1]
     assert batch.column("s").null_count == 2
@@ -211,15 +212,13 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, name: str) -> None:
     else:
         path.write_text(CSV if name == "csv" else JSON)
     options = (("header", "true"),) if name == "csv" else ()
-    (found,) = list_files(str(tmp_path))
-    made = list(read_rows(found.file, FilesFormat(name, options), SCHEMA))
+    made = batches(tmp_path, FilesFormat(name, options))
     assert pa.Table.from_batches(made).to_pylist() == table.to_pylist()
 
 
 def test_a_csv_without_a_header_goes_by_the_schema(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1970-01-01T00:00:00Z|0|n0\n")
-    (found,) = list_files(str(tmp_path / "*.csv"))
-    (batch,) = read_rows(found.file, FilesFormat("csv", (("sep", "|"),)), SCHEMA)
+    (batch,) = batches(tmp_path / "*.csv", FilesFormat("csv", (("sep", "|"),)))
     assert batch.column("k").to_pylist() == [0]
 
 
@@ -374,10 +373,16 @@ def test_files_of_a_relative_place_are_named_absolutely(
     assert [found.file.path for found in list_files("in")] == [str(path)]
 
 
-def test_files_that_are_read_in_place_are_no_original_to_compare_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [({"format": "arrow"}, "no reader of Arrow"), ({"dead_letters": "bad"}, "of bad rows")],
+)
+def test_files_that_spark_cannot_read_alike_are_no_original_to_compare_with(
+    tmp_path: Path, given: dict[str, str], why: str
+) -> None:
     flow = Dataflow("files")
-    flow.source_files(str(tmp_path), schema=SCHEMA, time="at", format="parquet").sink("kept")
-    (step,) = (step for step in flow.steps if step.kind == "source")
+    flow.source_files(str(tmp_path), schema=SCHEMA, time="at", **given).sink("kept")
+    step = next(step for step in flow.steps if step.kind == "source")
     check = check_input(step, None, str(tmp_path))  # type: ignore[arg-type]
     assert check.compared_with == "recorded"
-    assert "read where they lie" in check.reason
+    assert why in check.reason

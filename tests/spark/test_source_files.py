@@ -44,7 +44,11 @@ def test_files_that_end_give_what_spark_sql_gives(spark: SparkSession, tmp_path:
     flow = counting(folder, partitions=2, ends=True)
     query = flow.start(spark, checkpointLocation=str(tmp_path / "q"), parallelism=2)
     assert query.awaitTermination(240)
-    assert query.verify().is_identical
+    found = query.verify(source="original")
+    assert found.is_identical
+    (given,) = found.inputs
+    assert (given.compared_with, given.given, given.recorded) == ("original", 4 * COUNT, 4 * COUNT)
+    assert (given.lost, given.doubled) == (0, 0)
     expected = spark.read.parquet(str(folder)).where("v % 3 <> 0")
     found = query.to_dataframe().selectExpr("sum(n)", "sum(total)").collect()
     assert found == expected.selectExpr("count(*)", "sum(v)").collect()
@@ -87,3 +91,58 @@ def test_files_that_appear_are_read_and_one_that_was_replaced_ends_the_query(
         query.kill(node)
     with pytest.raises(hf.QueryFailedError, match="was replaced or changed"):
         query.awaitTermination(240)
+
+
+def test_bad_rows_of_partitioned_csv_are_put_aside_once_though_all_nodes_are_killed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for day in range(4):
+        folder = tmp_path / "in" / f"day=2026-11-0{day + 1}"
+        folder.mkdir(parents=True)
+        lines = [f"2026-11-0{day + 1}T00:00:{n % 60:02d}Z,{n}" for n in range(20_000)]
+        lines[day * 1000 :: 5_000] = [f"bad {day}"] * len(lines[day * 1000 :: 5_000])
+        (folder / "part.csv").write_text("at,v\n" + "\n".join(lines) + "\n")
+    flow = hf.Dataflow("bad-rows")
+    rows = flow.source_files(
+        str(tmp_path / "in"),
+        format="csv",
+        options={"header": "true"},
+        schema="at TIMESTAMP, v BIGINT, day DATE",
+        time="at",
+        name="rows",
+        partitions=2,
+        trigger={"availableNow": True},
+        dead_letters="bad",
+    )
+    rows.select("day", "v").sink("good")
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"))
+    for node in query.nodes:
+        query.kill(node)
+    assert query.awaitTermination(240)
+    for sink in ("good", "bad"):
+        assert query.verify(sink).is_identical
+    good, bad = query.to_dataframe("good"), query.to_dataframe("bad")
+    assert {
+        row["n"] for row in good.groupBy("day").agg({"*": "count"}).toDF("d", "n").collect()
+    } == {20_000 - 4}
+    found = bad.where("text = 'bad 3'").orderBy("row").collect()
+    assert [row["row"] for row in found] == [3_002, 8_002, 13_002, 18_002]
+    assert all(row["file"].endswith("day=2026-11-04/part.csv") for row in found)
+    assert bad.count() == 16
+
+
+def test_other_numbers_of_instances_go_on_with_the_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder, location = tmp_path / "in", str(tmp_path / "q")
+    protection = hf.Checkpointed(interval="100 milliseconds")
+    for first, instances in ((0, 1), (COUNT, 3)):
+        write(spark, folder, first, COUNT)
+        query = counting(folder).start(
+            spark, checkpointLocation=location, protection=protection, parallelism=instances
+        )
+        assert len([node for node in query.nodes if node.startswith("counts")]) == instances
+        assert query.awaitTermination(240)
+    found = query.verify(source="original")
+    assert found.is_identical
+    assert found.inputs[0].given == 2 * COUNT

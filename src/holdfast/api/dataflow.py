@@ -491,6 +491,7 @@ class Dataflow:
         ahead: str | None = "1 day",
         trigger: Mapping[str, Any] | None = None,
         ends: bool = False,
+        dead_letters: str | None = None,
         unit: str | None = None,
         partitions: int = 1,
         options: Mapping[str, str] | None = None,
@@ -516,6 +517,8 @@ class Dataflow:
                 end the query; the next run goes on behind that.
             ends: Whether what is there at the first start is all: then the query ends with it, and
                 all windows close.
+            dead_letters: Name of a sink for rows that are not of the schema, and for files that are
+                not of the format; without one, such a row fails the query.
             unit: HA unit of the source and the stateless operators after it.
             partitions: Instances of that unit, among which files are divided.
             options: Of CSV, as Spark names them: `header`, `sep`.
@@ -524,7 +527,13 @@ class Dataflow:
             DataflowError: An argument makes no sense, or there is neither a schema nor a file.
             UnsupportedError: A column has a type that Holdfast does not carry.
         """
-        from holdfast.driver.user_files import default_name, files_source
+        from holdfast.driver.user_files import (
+            DEAD_LETTER,
+            IS_ALIVE,
+            IS_DEAD,
+            default_name,
+            files_source,
+        )
 
         source = files_source(
             path,
@@ -536,11 +545,16 @@ class Dataflow:
             trigger=trigger,
             ends=ends,
             options=options,
+            has_dead_letters=dead_letters is not None,
         )
         _timestamp(time, source.meta.schema)
         settings = {"files": source, "time": time, "delay_us": source.meta.delay_us}
         settings |= {"partitions": partitions, "speed": None}
-        return self._source(name or default_name(path), unit, source.meta.schema, settings)
+        stream = self._source(name or default_name(path), unit, source.meta.schema, settings)
+        if dead_letters is None:
+            return stream
+        stream.filter(IS_DEAD).select(*DEAD_LETTER).sink(dead_letters)
+        return stream.filter(IS_ALIVE).select(*source.columns())
 
     def source_log(
         self,

@@ -18,16 +18,19 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from holdfast.api.columns import quoted
 from holdfast.errors import QueryFailedError
 from holdfast.shell.spark.data_source import active_session, load
 from holdfast.shell.spark.reasons import reason_of
-from holdfast.shell.storage.ingest_log import CommitFinder
+from holdfast.shell.storage.ingest_log import CommitFinder, user_files_of
 from holdfast.shell.storage.paths import ingest_path
-from holdfast.shell.storage.places import store_at
+from holdfast.shell.storage.places import is_remote, store_at
+from holdfast.shell.storage.user_files import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.api.dataflow import Step
+    from holdfast.shell.sources.file_recorder import FilesSource
+
+_WITH_COLUMNS = ("parquet", "orc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +78,17 @@ def check_input(step: Step, spark: SparkSession, location: str) -> InputCheck:
         return InputCheck(step.name, "original")  # The twin reads the very same.
     if "kafka" in settings:
         return InputCheck(step.name, "recorded", "records of Kafka are not read again")
-    if "files" in settings:
-        return InputCheck(step.name, "recorded", "its files are read where they lie, as recorded")
+    if "files" in settings and (reason := _unreadable(settings["files"])):
+        return InputCheck(step.name, "recorded", reason)
     compared: list[InputCheck] = []
 
     def compare(given: DataFrame) -> None:
         compared.append(_compared(step, given, _recorded(step, spark, location)))
 
     try:
-        if not settings["df"].isStreaming:
+        if "files" in settings:
+            compare(_files_again(settings["files"], spark, ingest_path(location, step.name)))
+        elif not settings["df"].isStreaming:
             compare(settings["df"])
         elif reason := _read_again(settings["df"], spark, location, step.name, compare):
             return InputCheck(step.name, "recorded", reason)
@@ -96,6 +104,47 @@ def _recorded(step: Step, spark: SparkSession, location: str) -> DataFrame:
     path, partitions = ingest_path(location, step.name), str(step.settings["partitions"])
     parts = [load(spark, path, partitions=partitions, late=late) for late in ("false", "true")]
     return reduce(DataFrame.unionByName, parts)
+
+
+def _unreadable(source: FilesSource) -> str:
+    """Why Spark cannot read the files by itself; empty: it can."""
+    of = source.meta.user_files
+    assert of is not None
+    if of.name == "arrow":
+        return "Spark has no reader of Arrow files"
+    if of.has_dead_letters:
+        return "Spark makes something else of bad rows"
+    return "Spark knows a URL of fsspec by another name" if is_remote(source.place) else ""
+
+
+def _files_again(source: FilesSource, spark: SparkSession, log: str) -> DataFrame:
+    """What Spark's own reader gives of the files that a log names."""
+    of, schema = source.meta.user_files, source.meta.schema
+    assert of is not None
+    folders: dict[tuple[tuple[str, str | None], ...], list[str]] = {}
+    for file in user_files_of(log):
+        folders.setdefault(tuple(partition_of(file.path).items()), []).append(file.path)
+    whole = spark.createDataFrame([], from_arrow_schema(schema))
+    for named, paths in folders.items():
+        reader = spark.read.options(**dict(of.options)).option("mergeSchema", "true")
+        if of.name not in _WITH_COLUMNS:
+            own = [field for field in schema if field.name not in dict(named)]
+            reader = reader.schema(from_arrow_schema(pa.schema(own)))
+        rows = reader.format(of.name).load([f"file://{path}" for path in paths])
+        for name, value in named:
+            rows = rows.withColumn(name, F.lit(value))
+        kinds = {field.name: field.dataType for field in whole.schema}
+        whole = whole.unionByName(
+            rows.select(
+                *(
+                    (F.col(quoted(name)) if name in rows.columns else F.lit(None))
+                    .cast(kinds[name])
+                    .alias(name)
+                    for name in schema.names
+                )
+            )
+        )
+    return whole
 
 
 def _compared(step: Step, given: DataFrame, recorded: DataFrame) -> InputCheck:

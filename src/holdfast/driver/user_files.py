@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from holdfast.api.dead_letters import ERROR_COLUMN
 from holdfast.api.windows import duration_us
 from holdfast.driver.schemas import is_supported, schema_from
 from holdfast.errors import DataflowError
 from holdfast.shell.sources.file_recorder import FilesSource
 from holdfast.shell.storage.ingest_log import IngestMeta
 from holdfast.shell.storage.places import is_remote, local_path
-from holdfast.shell.storage.user_files import (
+from holdfast.shell.storage.user_files import UserFileError, list_files, partition_of
+from holdfast.shell.storage.user_rows import (
+    DEAD,
+    ERROR,
     FORMATS,
+    PATH,
+    ROW,
+    TEXT,
     FilesFormat,
-    UserFileError,
-    list_files,
-    partition_of,
     schema_of,
 )
 
@@ -30,6 +34,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _OPTIONS: Final = {"csv": ("header", "sep")}
+IS_DEAD, IS_ALIVE = f"{ERROR} IS NOT NULL", f"{ERROR} IS NULL"
+DEAD_LETTER = (
+    f"{PATH} AS file",
+    f"{ROW} AS row",
+    f"{TEXT} AS text",
+    f"{ERROR} AS {ERROR_COLUMN}",
+)
+"""What dead letters hold of a row."""
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -44,6 +56,7 @@ def files_source(
     trigger: Mapping[str, Any] | None,
     ends: bool,
     options: Mapping[str, str] | None,
+    has_dead_letters: bool = False,
 ) -> FilesSource:
     """The source; arguments and errors as in `Dataflow.source_files`."""
     if format not in FORMATS:
@@ -63,7 +76,8 @@ def files_source(
     place = local_path(path)
     if not (is_remote(path) or has_magic(place) or os.path.exists(place)):
         raise DataflowError(f"{path} does not exist; correct the path, or make the folder first")
-    of = FilesFormat(format, tuple(sorted((name, str(v)) for name, v in (options or {}).items())))
+    given = tuple(sorted((name, str(value)) for name, value in (options or {}).items()))
+    of = FilesFormat(format, given, has_dead_letters)
     columns = _inferred(path, of) if schema is None else schema_from(schema)
     for field in columns:
         if not is_supported(field.type):
@@ -71,6 +85,10 @@ def files_source(
                 f"column {field.name!r} is {field.type}; Holdfast carries numbers, decimals, "
                 "strings, booleans, dates and timestamps. Leave it out of schema=..."
             )
+    if taken := set(columns.names).intersection(DEAD.names if has_dead_letters else ()):
+        raise DataflowError(f"column {min(taken)!r} is a name of dead letters'; rename yours")
+    if has_dead_letters:
+        columns = pa.schema([*(field.with_nullable(True) for field in columns), *DEAD])
     delay_us = 0 if delay is None else duration_us(delay)
     ahead_us = None if ahead is None else duration_us(ahead)
     meta = IngestMeta(columns, time, delay_us, ahead_us, of)

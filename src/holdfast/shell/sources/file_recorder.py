@@ -12,19 +12,24 @@ import select
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.tuples import EARLIEST_US
 from holdfast.core.queues.file_discovery import FileDiscovery
-from holdfast.core.queues.lateness import FileTimesMaker
+from holdfast.core.queues.lateness import FileTimes, FileTimesMaker
 from holdfast.core.queues.recording import Commit, Following, IngestFile, Recording, UserFile
 from holdfast.shell.storage.commit_store import CommitStore
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.folder_watch import FolderWatch
-from holdfast.shell.storage.ingest_log import IngestMeta, has_ended, prepare, user_records
+from holdfast.shell.storage.ingest_log import IngestMeta, has_ended, prepare, user_rows
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.places import is_remote, local_path
 from holdfast.shell.storage.user_files import UserFileChanged, list_files
+from holdfast.shell.storage.user_rows import DEAD, BadRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +60,10 @@ class FilesSource:
     ends: bool = False
     is_available_now: bool = False
 
+    def columns(self) -> tuple[str, ...]:
+        """What the stream has of the log's columns, as expressions."""
+        return tuple(f"`{name}`" for name in self.meta.schema.names if name not in DEAD.names)
+
     def __str__(self) -> str:
         """For the dataflow's description."""
         assert self.meta.user_files is not None
@@ -73,6 +82,7 @@ class FileRecorder:
         self._path = ingest_path(location, name)
         self._discovery = FileDiscovery()
         self._following = Following()
+        self._newest_us = EARLIEST_US  # of all commits
         self._error: str | None = None
         self._is_stopping = threading.Event()
         self._is_over = False  # Nobody looks any more, or did so in this life.
@@ -170,36 +180,54 @@ class FileRecorder:
         """Record new files, the first ones of many; whether there may be more."""
         while (commit := store.next_commit(self._following)) is not None:
             self._discovery.recorded(commit)
+            self._newest_us = max([self._newest_us, *(file.max_time_us for file in commit.files)])
         if self._following.ended:
             return False
         new = self._discovery.next_files(list_files(self._source.place), _FILES_MAX)
         with ThreadPoolExecutor(_THREADS) as pool:
             described = list(pool.map(self._described, new))
-        files = tuple(found for found in described if isinstance(found, IngestFile))
+        files = self._timed([found for found in described if isinstance(found, IngestFile)])
         is_last = self._source.ends and len(new) < _FILES_MAX and _CHANGED not in described
         if files or is_last:
             made = Commit(BY, files, int(time.time() * 1e6), ends=is_last)
             store.record(Recording(made, self._following.next_number))
         return bool(new)
 
+    def _timed(self, files: list[IngestFile]) -> tuple[IngestFile, ...]:
+        """Files of which no row has a time have that of the stream: they must not be late."""
+        us = max([self._newest_us, *(file.max_time_us for file in files)])
+        return tuple(
+            replace(file, min_time_us=us, max_time_us=us)
+            if file.max_time_us == BEGINNING_US
+            else file
+            for file in files
+        )
+
     def _described(self, file: UserFile) -> IngestFile | str | None:
         """What a commit says of a file; None: it holds no rows; `_CHANGED`: it is not what was
         listed, and the next look will find what it is now.
         """
         times = FileTimesMaker(self._source.meta.ahead_us, int(time.time() * 1e6))
-        rows = 0
+        good = bad = 0
         try:
-            for record in user_records(self._source.meta, file, ()):
-                if record.count:
-                    times.add(record.batch.column(record.batch.num_columns - 1).to_numpy())
-                    rows += record.count
+            for found in user_rows(self._source.meta, file, ()):
+                for rows in found:
+                    if isinstance(rows, BadRow):
+                        bad += 1
+                    elif rows.num_rows:
+                        times.add(rows.column(rows.num_columns - 1).to_numpy())
+                        good += rows.num_rows
         except UserFileChanged:
             return _CHANGED
-        if not rows:
+        if not good + bad:
             self._discovery.passed(file.path)
             return None
+        if not good:
+            return IngestFile(file.path, bad, BEGINNING_US, BEGINNING_US, 0, (), file)
+        if bad:
+            times.add(np.full(bad, times.made().newest_us))
         made = times.made()
-        span = made.oldest_us, made.newest_us, made.disorder_us
+        span = made.oldest_us, made.newest_us, _disorder_us(made, has_bad=bad > 0)
         return IngestFile(file.path, made.count, *span, made.spans, file)
 
     def _watch(self) -> FolderWatch | None:
@@ -214,3 +242,8 @@ class FileRecorder:
             return
         select.select([watch.fileno()], [], [], wait_s)
         watch.clear()
+
+
+def _disorder_us(times: FileTimes, *, has_bad: bool) -> int:
+    """How far a row is older than one before it, at most; bad ones are as new as the newest."""
+    return times.newest_us - times.oldest_us if has_bad else times.disorder_us

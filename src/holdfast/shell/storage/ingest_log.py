@@ -67,7 +67,7 @@ from holdfast.shell.storage.places import (
     store_at,
 )
 from holdfast.shell.storage.small_files import decode
-from holdfast.shell.storage.user_files import FilesFormat, read_rows
+from holdfast.shell.storage.user_rows import DEAD, BadRow, FilesFormat, read_rows
 
 _RECORD_ROWS = 1 << 17
 _RECORD_BYTES = 4 << 20
@@ -133,7 +133,7 @@ def _meta_from(value: dict[str, Any]) -> tuple[int, IngestMeta]:
     user_files = None
     if said is not None:
         options = tuple((str(name), str(given)) for name, given in said["options"])
-        user_files = FilesFormat(str(said["format"]), options)
+        user_files = FilesFormat(str(said["format"]), options, "dead_letters" in said)
     meta = IngestMeta(
         schema,
         str(value["time"]),
@@ -161,6 +161,7 @@ def prepare(root: str, meta: IngestMeta) -> None:
         value["user_files"] = {
             "format": meta.user_files.name,
             "options": [list(option) for option in meta.user_files.options],
+            **({"dead_letters": True} if meta.user_files.has_dead_letters else {}),
         }
     store, content = store_at(root), encode_sealed(value)
     # Looked at first: every batch of Spark comes by here, and what is put is made durable.
@@ -522,7 +523,7 @@ class IngestLogReader:
         if not self._stream.enter(file.times):
             return
         if file.user is not None:
-            records = user_records(self._know_meta(), file.user, self._columns)
+            records = user_records(self._know_meta(), file, self._columns)
             self._records = _counted(file.name, file.count, records)
             return
         place, ahead = _file_place(self._root, file.name), self._ahead.pop(file.name, None)
@@ -609,6 +610,18 @@ class CommitFinder:
         return self._newest
 
 
+def user_files_of(root: str) -> list[UserFile]:
+    """All users' files that a log names. Raises as `IngestLogReader.poll`."""
+    store, following = CommitStore(root), Following()
+    found: list[UserFile] = []
+    try:
+        while (commit := store.next_commit(following)) is not None:
+            found += [file.user for file in commit.files if file.user is not None]
+    finally:
+        store.close()
+    return found
+
+
 class CommitCounter:
     """Counts the rows that one partition holds, from what commits say; from any thread.
 
@@ -649,10 +662,10 @@ def _counted(place: str, count: int, records: Iterable[LoggedBatch]) -> Iterator
         raise FileDamaged(place, f"it holds {seen} rows, its commit says {count}")
 
 
-def user_records(
+def user_rows(
     meta: IngestMeta, file: UserFile, columns: tuple[str, ...] | None
-) -> Iterator[LoggedBatch]:
-    """The rows of a user's file as records, the same ones whenever they are read.
+) -> Iterator[list[pa.RecordBatch | BadRow]]:
+    """The rows of a user's file, their times in a last column, the same ones whenever it is read.
 
     Args:
         meta: Of the log whose commit names the file, or will.
@@ -661,18 +674,43 @@ def user_records(
 
     Raises:
         UserFileError: It is not as it was, or not what format and schema say.
-        SchemaMismatch: It holds a time that is null or outside of the years 1 to 9999.
     """
     assert meta.user_files is not None
-    wanted = None if columns is None else (*columns, meta.time_column)
+    own = meta.schema.names[: -len(DEAD)] if meta.user_files.has_dead_letters else meta.schema.names
+    schema = pa.schema([meta.schema.field(name) for name in own])
+    return read_rows(file, meta.user_files, schema, meta.time_column, columns)
+
+
+def user_records(
+    meta: IngestMeta, file: IngestFile, columns: tuple[str, ...] | None
+) -> Iterator[LoggedBatch]:
+    """The rows of a user's file as records; bad ones have the time of the file's newest row.
+
+    Args and errors as of `user_rows`.
+    """
+    assert file.user is not None
+    assert meta.user_files is not None
     timed, first_id = with_time(meta.schema), 0
-    for rows in read_rows(file, meta.user_files, meta.schema, wanted):
-        try:
-            batch = _timed(rows, meta, timed)
-        except SchemaMismatch as error:
-            raise SchemaMismatch(f"{file.path}: {error}") from None
+    for found in user_rows(meta, file.user, columns):
+        batch = found[0]
+        if meta.user_files.has_dead_letters:
+            made = [_with_dead(rows, timed, file) for rows in found]
+            batch = pa.concat_batches(made) if len(made) > 1 else made[0]
+        assert isinstance(batch, pa.RecordBatch)
         yield LoggedBatch(TupleType.STABLE, 1, first_id, batch.num_rows, BEGINNING_US, 0, batch)
         first_id += batch.num_rows
+
+
+def _with_dead(rows: pa.RecordBatch | BadRow, timed: pa.Schema, file: IngestFile) -> pa.RecordBatch:
+    """Rows of a log with dead letters."""
+    if isinstance(rows, BadRow):
+        said = [file.name, rows.number, rows.text, rows.reason, file.max_time_us]
+        nulls = [None] * (len(timed) - len(said))
+        fields = zip([*nulls, *said], timed, strict=True)
+        return pa.RecordBatch.from_arrays([pa.array([v], f.type) for v, f in fields], schema=timed)
+    columns, times = rows.columns[:-1], rows.columns[-1]
+    nulls = [pa.nulls(rows.num_rows, field.type) for field in DEAD]
+    return pa.RecordBatch.from_arrays([*columns, *nulls, times], schema=timed)
 
 
 def _records(place: str) -> Iterator[LoggedBatch]:

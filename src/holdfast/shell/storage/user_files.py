@@ -1,37 +1,28 @@
-"""Users' own files: listing them, and reading their rows in place.
+"""Users' own files: listing them, and knowing one again; user_rows.py reads them.
 
 A file counts as it was when it was recorded. Whoever finds another size or version later, or no
 file, says so and reads nothing. Names that begin with `_` or `.` are passed over, as Spark does:
 who writes a file under such a name and renames it when it is whole is never read half-way.
-
-Readers of formats are imported when a file is read: most processes that know of logs read none.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from glob import has_magic, iglob
-from typing import IO, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import fsspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.core.queues.file_discovery import ListedFile
 from holdfast.core.queues.recording import UserFile
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.places import is_remote, local_path
 
-FORMATS: Final = ("parquet", "orc", "arrow", "csv", "json")
-_BATCH_ROWS: Final = 1 << 17
-_BLOCK_BYTES: Final = 8 << 20
 _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-_ZONED: Final = r"(Z|[T ]\d\d.*[+-]\d\d(:?\d\d)?)$"
-"""A time of the day comes before a zone: the end of `2026-11-25` is none."""
 
 
 class UserFileError(StorageError):
@@ -44,23 +35,6 @@ class UserFileChanged(UserFileError):
 
 class UserFileDamaged(UserFileError):
     """A user's file is not what its format and schema say."""
-
-
-@dataclass(frozen=True, slots=True)
-class FilesFormat:
-    """How rows lie in files.
-
-    Attributes:
-        name: One of `FORMATS`.
-        options: Of CSV `header` and `sep`, as Spark names them.
-    """
-
-    name: str
-    options: tuple[tuple[str, str], ...] = ()
-
-    def option(self, name: str, default: str) -> str:
-        """An option's value."""
-        return dict(self.options).get(name, default)
 
 
 # -- listing --------------------------------------------------------------------------------------
@@ -179,45 +153,6 @@ def _as_it_is(path: str) -> UserFile | None:
     return next((each.file for each in listed), None)
 
 
-# -- reading --------------------------------------------------------------------------------------
-
-
-def read_rows(
-    file: UserFile, of: FilesFormat, schema: pa.Schema, columns: Sequence[str] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, the same batches whenever it is read.
-
-    Args:
-        file: As it was recorded.
-        of: How its rows lie in it.
-        schema: The columns to give; what the file lacks, is null. Those that are named in the
-            file's path (`key=value`) come from there.
-        columns: Those that are read; the others come as nulls. None: all are.
-
-    Raises:
-        UserFileChanged: It is not as it was recorded, before or after it was read.
-        UserFileDamaged: Its bytes are not of the format, or its values not of the schema.
-    """
-    require_unchanged(file)
-    wanted = set(schema.names if columns is None else columns)
-    named = {k: v for k, v in partition_of(file.path).items() if k in wanted}
-    with _opened(file) as source:
-        for rows in _READERS[of.name](source, of, schema, wanted - set(named)):
-            for start in range(0, rows.num_rows, _BATCH_ROWS):
-                yield _conformed(file, rows.slice(start, _BATCH_ROWS), schema, wanted, named)
-    require_unchanged(file)
-
-
-def schema_of(file: UserFile, of: FilesFormat) -> pa.Schema:
-    """The columns that a file of Parquet, ORC or Arrow says it has. Raises as `read_rows`."""
-    from pyarrow import orc, parquet
-
-    with _opened(file) as source:
-        if of.name == "parquet":
-            return parquet.ParquetFile(source, coerce_int96_timestamp_unit="us").schema_arrow
-        return orc.ORCFile(source).schema if of.name == "orc" else pa.ipc.open_file(source).schema
-
-
 def partition_of(path: str) -> dict[str, str | None]:
     """What a path says of the columns: `.../day=2026-11-25/part.parquet`; null by its own name."""
     pairs = (folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder)
@@ -227,8 +162,13 @@ def partition_of(path: str) -> dict[str, str | None]:
 
 
 @contextmanager
-def _opened(file: UserFile) -> Iterator[Any]:
-    """The file's bytes; what Arrow raises over them names the file."""
+def opened(file: UserFile) -> Iterator[Any]:
+    """The file's bytes.
+
+    Raises:
+        UserFileChanged: It is gone.
+        UserFileDamaged: For whatever Arrow raises over them.
+    """
     try:
         if is_remote(file.path):
             with fsspec.open(file.path, "rb") as remote:
@@ -240,141 +180,3 @@ def _opened(file: UserFile) -> Iterator[Any]:
         raise UserFileChanged(f"{file.path} is gone while it is read; put it back") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserFileDamaged(f"{file.path} cannot be read: {error}") from error
-
-
-def _conformed(
-    file: UserFile,
-    rows: pa.RecordBatch,
-    schema: pa.Schema,
-    wanted: set[str],
-    named: dict[str, str | None],
-) -> pa.RecordBatch:
-    """Rows with the schema's columns and types."""
-    count = rows.num_rows
-    present = dict(zip(rows.schema.names, rows.columns, strict=True))
-    columns: list[pa.Array] = []
-    for field in schema:
-        try:
-            if field.name in named:
-                value = pa.array([named[field.name]], pa.string())
-                columns.append(pa.repeat(_cast(value, field.type)[0], count))
-            elif field.name in present and field.name in wanted:
-                columns.append(_cast(present[field.name], field.type))
-            else:
-                columns.append(pa.nulls(count, field.type))
-        except (pa.ArrowException, ValueError) as error:
-            raise UserFileDamaged(
-                f"{file.path}: column {field.name!r} is not {field.type}: {error}"
-            ) from None
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _cast(values: pa.Array, to: pa.DataType) -> pa.Array:
-    """Values of another type; times without a zone are UTC."""
-    if values.type == to:
-        return values
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if not pa.types.is_timestamp(to):
-        return values.cast(to)
-    plain = pa.timestamp(to.unit)
-    if pa.types.is_string(values.type):
-        is_zoned = pc.match_substring_regex(values, _ZONED)
-        zoned = pc.if_else(is_zoned, values, None).cast(to)
-        return pc.coalesce(zoned, pc.if_else(is_zoned, None, values).cast(plain).cast(to))
-    return values.cast(plain).cast(to) if values.type.tz is None else values.cast(to)
-
-
-# -- formats --------------------------------------------------------------------------------------
-
-Reader = Callable[[IO[bytes], FilesFormat, pa.Schema, set[str]], Iterable[pa.RecordBatch]]
-"""Reads the columns that are wanted, as far as the file has them."""
-
-
-def _parquet(
-    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]
-) -> Iterable[pa.RecordBatch]:
-    from pyarrow import parquet
-
-    opened = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=False)
-    columns = [name for name in schema.names if name in wanted & set(opened.schema_arrow.names)]
-    if not columns:  # Nothing is wanted but how many rows there are.
-        count = opened.metadata.num_rows
-        return [_empty_rows(count)] if count else []
-    rows: Iterable[pa.RecordBatch] = opened.iter_batches(_BATCH_ROWS, columns=columns)
-    return rows
-
-
-def _empty_rows(count: int) -> pa.RecordBatch:
-    """Rows of which no column is wanted."""
-    return pa.RecordBatch.from_arrays([pa.nulls(count)], names=[""])
-
-
-def _orc(
-    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]
-) -> Iterable[pa.RecordBatch]:
-    from pyarrow import orc
-
-    opened = orc.ORCFile(source)
-    columns = [name for name in schema.names if name in wanted & set(opened.schema.names)]
-    for stripe in range(opened.nstripes):
-        rows = opened.read_stripe(stripe, columns=columns or opened.schema.names[:1])
-        yield rows if isinstance(rows, pa.RecordBatch) else rows.combine_chunks().to_batches()[0]
-
-
-def _arrow(
-    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]
-) -> Iterable[pa.RecordBatch]:
-    opened = pa.ipc.open_file(source)
-    return (opened.get_batch(number) for number in range(opened.num_record_batches))
-
-
-def _csv(
-    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str]
-) -> Iterable[pa.RecordBatch]:
-    from pyarrow import csv
-
-    has_header = of.option("header", "false") == "true"
-    names = [] if has_header else schema.names
-    rows: Iterable[pa.RecordBatch] = csv.open_csv(
-        source,
-        csv.ReadOptions(block_size=_BLOCK_BYTES, column_names=names or None),
-        csv.ParseOptions(delimiter=of.option("sep", ","), newlines_in_values=False),
-        csv.ConvertOptions(
-            column_types=_as_text(schema),
-            null_values=[""],
-            strings_can_be_null=True,
-            true_values=["true", "True", "TRUE"],
-            false_values=["false", "False", "FALSE"],
-        ),
-    )
-    return rows
-
-
-def _json(
-    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]
-) -> Iterable[pa.RecordBatch]:
-    from pyarrow import json
-
-    explicit = pa.schema([field for field in _as_text(schema) if field.name in wanted])
-    rows: Iterable[pa.RecordBatch] = json.open_json(
-        source,
-        json.ReadOptions(block_size=_BLOCK_BYTES),
-        json.ParseOptions(explicit_schema=explicit, unexpected_field_behavior="ignore"),
-    )
-    return rows
-
-
-def _as_text(schema: pa.Schema) -> pa.Schema:
-    """How a text holds the columns: times are converted once it is known which have a zone."""
-    fields = (f.with_type(pa.string()) if pa.types.is_timestamp(f.type) else f for f in schema)
-    return pa.schema(fields)
-
-
-_READERS: Final[dict[str, Reader]] = {
-    "parquet": _parquet,
-    "orc": _orc,
-    "arrow": _arrow,
-    "csv": _csv,
-    "json": _json,
-}

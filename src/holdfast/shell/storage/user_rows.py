@@ -1,0 +1,471 @@
+"""The rows of users' files: chunk by chunk, and row by row only where something is wrong.
+
+A chunk that cannot be made into rows of the schema is cut in halves until the rows that are bad are
+found; the others are as if those had not been there. Which rows are bad depends on the file and the
+schema alone, so every reader, and every replay, finds the same ones.
+
+Texts (CSV, JSON) are read by lines: what is wrong with one leaves the next one alone, and a line is
+what an editor shows. A value that holds the end of a line is therefore bad.
+
+Readers of formats are imported when a file is read: most processes that know of logs read none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.model.tuples import outside, with_time
+from holdfast.core.queues.recording import UserFile
+from holdfast.shell.storage.user_files import (
+    UserFileDamaged,
+    opened,
+    partition_of,
+    require_unchanged,
+)
+
+FORMATS: Final = ("parquet", "orc", "arrow", "csv", "json")
+_TEXTS: Final = ("csv", "json")
+PATH, ROW, TEXT, ERROR = "file_path", "file_row", "file_text", "file_error"
+DEAD: Final = pa.schema(
+    [
+        pa.field(PATH, pa.string()),
+        pa.field(ROW, pa.int64()),
+        pa.field(TEXT, pa.string()),
+        pa.field(ERROR, pa.string()),
+    ]
+)
+"""What a log with dead letters has more, null for a good row."""
+_BATCH_ROWS: Final = 1 << 17
+_BLOCK_BYTES: Final = 8 << 20
+_ZONED: Final = r"(Z|[T ]\d\d.*[+-]\d\d(:?\d\d)?)$"
+"""A time of the day comes before a zone: the end of `2026-11-25` is none."""
+_BAD: Final = (pa.ArrowException, ValueError, OverflowError)
+_MARK: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class FilesFormat:
+    """How rows lie in files.
+
+    Attributes:
+        name: One of `FORMATS`.
+        options: Of CSV `header` and `sep`, as Spark names them.
+        has_dead_letters: Whether a bad row becomes a row that says so; else it raises.
+    """
+
+    name: str
+    options: tuple[tuple[str, str], ...] = ()
+    has_dead_letters: bool = False
+
+    def option(self, name: str, default: str) -> str:
+        """An option's value."""
+        return dict(self.options).get(name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that is not of the schema, or what is left of a file that is not of its format.
+
+    Attributes:
+        number: Of the line, or of the row, from 1 on; None: all from some place on.
+        text: The line, where the file is a text.
+        reason: What is wrong.
+    """
+
+    number: int | None
+    text: str | None
+    reason: str
+
+
+class Chunk(Protocol):
+    """Consecutive rows of a file as they lie in it."""
+
+    first: int
+
+    def __len__(self) -> int:
+        """How many rows, or lines."""
+        ...
+
+    def part(self, start: int, stop: int | None) -> pa.RecordBatch:
+        """Rows with the file's columns; raises what Arrow has against one of them."""
+        ...
+
+    def text(self, number: int) -> str | None:
+        """A row as the file has it."""
+        ...
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def read_rows(
+    file: UserFile,
+    of: FilesFormat,
+    schema: pa.Schema,
+    time: str,
+    columns: Sequence[str] | None = None,
+) -> Iterator[list[pa.RecordBatch | BadRow]]:
+    """The rows of a file, the same lists whenever it is read; times in a last column.
+
+    Args:
+        file: As it was recorded.
+        of: How its rows lie in it.
+        schema: The columns to give; what the file lacks, is null. Those that are named in the
+            file's path (`key=value`) come from there.
+        time: The column with the event time.
+        columns: Those that are read; the others come as nulls. None: all are, and so they are
+            with dead letters, as whether a row is bad must not depend on who reads it.
+
+    Raises:
+        UserFileChanged: It is not as it was recorded, before or after it was read.
+        UserFileDamaged: A row is bad, or the file is, and there are no dead letters.
+    """
+    require_unchanged(file)
+    wanted = set(schema.names if columns is None or of.has_dead_letters else (*columns, time))
+    named = {k: v for k, v in partition_of(file.path).items() if k in wanted}
+    making = _Making(schema, time, wanted, named)
+    try:
+        with opened(file) as source:
+            for chunk in _READERS[of.name](source, of, schema, wanted - set(named)):
+                yield from _sorted_out(file, of, chunk, making)
+    except UserFileDamaged as error:
+        cause = error.__cause__
+        is_of_disk = isinstance(cause, OSError) and cause.errno is not None
+        if not of.has_dead_letters or cause is None or is_of_disk:
+            raise
+        yield [BadRow(None, None, f"the rest of the file cannot be read: {cause}")]
+    require_unchanged(file)
+
+
+def _sorted_out(
+    file: UserFile, of: FilesFormat, chunk: Chunk, making: _Making
+) -> Iterator[list[pa.RecordBatch | BadRow]]:
+    """A chunk's good rows, in batches of a bearable size, and bad ones between them."""
+    try:
+        made = making.made(chunk.part(0, None))
+    except _BAD:
+        found = list(_halved(chunk, making, 0, len(chunk)))
+        bad = next((row for row in found if isinstance(row, BadRow)), None)
+        if bad is not None and not of.has_dead_letters:
+            word = "line" if of.name in _TEXTS else "row"
+            raise UserFileDamaged(
+                f"{file.path}, {word} {bad.number}: {bad.reason}; give the source dead_letters=... "
+                "to put such rows aside"
+            ) from None
+        yield found
+        return
+    for start in range(0, made.num_rows, _BATCH_ROWS):
+        yield [made.slice(start, _BATCH_ROWS)]
+
+
+def _halved(
+    chunk: Chunk, making: _Making, start: int, stop: int
+) -> Iterator[pa.RecordBatch | BadRow]:
+    """All that can be made. Cost: O(bad rows * log rows) calls of Arrow."""
+    try:
+        made = making.made(chunk.part(start, stop))
+    except _BAD as error:
+        if stop - start == 1:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            yield BadRow(chunk.first + start, chunk.text(start), reason)
+            return
+        half = (start + stop) // 2
+        yield from _halved(chunk, making, start, half)
+        yield from _halved(chunk, making, half, stop)
+    else:
+        if made.num_rows:
+            yield made
+
+
+def schema_of(file: UserFile, of: FilesFormat) -> pa.Schema:
+    """The columns that a file of Parquet, ORC or Arrow says it has. Raises as `read_rows`."""
+    from pyarrow import orc, parquet
+
+    with opened(file) as source:
+        if of.name == "parquet":
+            return parquet.ParquetFile(source, coerce_int96_timestamp_unit="us").schema_arrow
+        return orc.ORCFile(source).schema if of.name == "orc" else pa.ipc.open_file(source).schema
+
+
+@dataclass(frozen=True)
+class _Making:
+    """Makes rows of the schema of what a file has.
+
+    Attributes:
+        schema: The columns.
+        time: The one with the event time.
+        wanted: Those that are read.
+        named: Those that the file's path names.
+    """
+
+    schema: pa.Schema
+    time: str
+    wanted: set[str]
+    named: dict[str, str | None]
+
+    @cached_property
+    def _timed(self) -> pa.Schema:
+        return with_time(self.schema)
+
+    def made(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The schema's columns, and the time. Raises one of `_BAD` if a row is bad."""
+        present = dict(zip(rows.schema.names, rows.columns, strict=True))
+        columns = [self._column(field, present, rows.num_rows) for field in self.schema]
+        times = columns[self.schema.get_field_index(self.time)]
+        if times.null_count:
+            raise ValueError(f"its time column {self.time!r} is null")
+        times_us = times.cast(pa.timestamp("us")).cast(pa.int64())
+        if outside(np.asarray(times_us.to_numpy())):
+            raise ValueError(f"its time column {self.time!r} is outside of the years 1 to 9999")
+        return pa.RecordBatch.from_arrays([*columns, times_us], schema=self._timed)
+
+    def _column(self, field: pa.Field, present: dict[str, pa.Array], count: int) -> pa.Array:
+        try:
+            if field.name in self.named:
+                value = pa.array([self.named[field.name]], pa.string())
+                return pa.repeat(_cast(value, field.type)[0], count)
+            if field.name in present and field.name in self.wanted:
+                return _cast(present[field.name], field.type)
+        except _BAD as error:
+            raise ValueError(f"column {field.name!r} is not {field.type}: {error}") from None
+        return pa.nulls(count, field.type)
+
+
+def _cast(values: pa.Array, to: pa.DataType) -> pa.Array:
+    """Values of another type; times without a zone are UTC."""
+    if values.type == to:
+        return values
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if not pa.types.is_timestamp(to):
+        return values.cast(to)
+    plain = pa.timestamp(to.unit)
+    if pa.types.is_string(values.type):
+        is_zoned = pc.match_substring_regex(values, _ZONED)
+        zoned = pc.if_else(is_zoned, values, None).cast(to)
+        return pc.coalesce(zoned, pc.if_else(is_zoned, None, values).cast(plain).cast(to))
+    return values.cast(plain).cast(to) if values.type.tz is None else values.cast(to)
+
+
+# -- formats with columns -------------------------------------------------------------------------
+
+
+class _Columns:
+    """Rows of a file that has columns."""
+
+    def __init__(self, first: int, rows: pa.RecordBatch) -> None:
+        self.first = first
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return int(self._rows.num_rows)
+
+    def part(self, start: int, stop: int | None) -> pa.RecordBatch:
+        return self._rows.slice(start, None if stop is None else stop - start)
+
+    def text(self, number: int) -> None:
+        del number
+
+
+def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+    first = 1
+    for rows in batches:
+        yield _Columns(first, rows)
+        first += rows.num_rows
+
+
+def _parquet(
+    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]
+) -> Iterable[pa.RecordBatch]:
+    from pyarrow import parquet
+
+    opened = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=False)
+    columns = [name for name in schema.names if name in wanted & set(opened.schema_arrow.names)]
+    if not columns:  # Nothing is wanted but how many rows there are.
+        count = opened.metadata.num_rows
+        return [_empty_rows(count)] if count else []
+    rows: Iterable[pa.RecordBatch] = opened.iter_batches(_BATCH_ROWS, columns=columns)
+    return rows
+
+
+def _empty_rows(count: int) -> pa.RecordBatch:
+    """Rows of which no column is wanted."""
+    return pa.RecordBatch.from_arrays([pa.nulls(count)], names=[""])
+
+
+def _orc(
+    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]
+) -> Iterable[pa.RecordBatch]:
+    from pyarrow import orc
+
+    opened = orc.ORCFile(source)
+    columns = [name for name in schema.names if name in wanted & set(opened.schema.names)]
+    for stripe in range(opened.nstripes):
+        rows = opened.read_stripe(stripe, columns=columns or opened.schema.names[:1])
+        yield rows if isinstance(rows, pa.RecordBatch) else rows.combine_chunks().to_batches()[0]
+
+
+def _arrow(
+    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]
+) -> Iterable[pa.RecordBatch]:
+    opened = pa.ipc.open_file(source)
+    return (opened.get_batch(number) for number in range(opened.num_record_batches))
+
+
+# -- texts ----------------------------------------------------------------------------------------
+
+
+class _Lines:
+    """Lines of a text, parsed together."""
+
+    def __init__(
+        self, first: int, block: bytes, parse: Callable[[bytes, int], pa.RecordBatch]
+    ) -> None:
+        self.first = first
+        self._block = block
+        self._parse = parse
+
+    @cached_property
+    def _lines(self) -> list[bytes]:
+        return self._block.removesuffix(b"\n").split(b"\n")
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def part(self, start: int, stop: int | None) -> pa.RecordBatch:
+        if stop is None:
+            count = self._block.count(b"\n") + (not self._block.endswith(b"\n"))
+            return self._parse(self._block, count)
+        lines = [line for line in self._lines[start:stop] if line.strip()]
+        return self._parse(b"\n".join(lines), len(lines))
+
+    def text(self, number: int) -> str:
+        return self._lines[number].rstrip(b"\r").decode(errors="replace")
+
+
+def _blocks(source: Any) -> Iterator[bytes]:
+    """A text in blocks of whole lines."""
+    begun: list[bytes] = []
+    while read := source.read(_BLOCK_BYTES):
+        end = read.rfind(b"\n") + 1
+        begun.append(read[:end] if end else read)
+        if end:
+            yield b"".join(begun)
+            begun = [read[end:]]
+    if rest := b"".join(begun):
+        yield rest
+
+
+def _in_lines(
+    blocks: Iterator[bytes], first: int, parse: Callable[[bytes, int], pa.RecordBatch]
+) -> Iterator[Chunk]:
+    for block in blocks:
+        lines = _Lines(first, block, parse)
+        yield lines
+        first += block.count(b"\n")
+
+
+def _unmarked(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Without the mark that some editors put before a text in UTF-8."""
+    for number, block in enumerate(blocks):
+        yield block if number else block.removeprefix(_MARK)
+
+
+def _csv(source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str]) -> Iterator[Chunk]:
+    from pyarrow import csv
+
+    parsing = csv.ParseOptions(delimiter=of.option("sep", ","), newlines_in_values=False)
+    blocks, first, names = _unmarked(_blocks(source)), 1, list(schema.names)
+    if of.option("header", "false") == "true":
+        block = next(blocks, b"")
+        header, _, rest = block.partition(b"\n")
+        names = _header(header, parsing)
+        blocks, first = _with_first(rest, blocks), 2
+    converting = csv.ConvertOptions(
+        column_types=_as_text(schema),
+        include_columns=[name for name in names if name in wanted] or names[:1],
+        null_values=[""],
+        strings_can_be_null=True,
+        true_values=["true", "True", "TRUE"],
+        false_values=["false", "False", "FALSE"],
+    )
+
+    def parse(block: bytes, _: int) -> pa.RecordBatch:
+        if not block.strip():
+            return _empty_rows(0)
+        reading = csv.ReadOptions(block_size=len(block) + 1, column_names=names)
+        return _one(csv.read_csv(pa.BufferReader(block), reading, parsing, converting))
+
+    return _in_lines(blocks, first, parse)
+
+
+def _header(line: bytes, parsing: Any) -> list[str]:
+    """The names of a CSV's columns."""
+    from pyarrow import csv
+
+    if not line.strip():
+        return []
+    found = csv.read_csv(pa.BufferReader(line + b"\n"), parse_options=parsing)
+    return [str(name) for name in found.column_names]
+
+
+def _with_first(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
+    if first:
+        yield first
+    yield from others
+
+
+def _json(source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]) -> Iterator[Chunk]:
+    from pyarrow import json
+
+    explicit = pa.schema([field for field in _as_text(schema) if field.name in wanted])
+    parsing = json.ParseOptions(explicit_schema=explicit, unexpected_field_behavior="ignore")
+
+    def parse(block: bytes, lines: int) -> pa.RecordBatch:
+        if not block.strip():
+            return _empty_rows(0)
+        reading = json.ReadOptions(use_threads=False, block_size=len(block) + 1)
+        found = _one(json.read_json(pa.BufferReader(block), reading, parsing))
+        if found.num_rows != lines:  # An empty line, or one with two records.
+            raise ValueError(f"{lines} lines hold {found.num_rows} records")
+        return found
+
+    return _in_lines(_unmarked(_blocks(source)), 1, parse)
+
+
+def _as_text(schema: pa.Schema) -> pa.Schema:
+    """How a text holds the columns: times are converted once it is known which have a zone."""
+    fields = (f.with_type(pa.string()) if pa.types.is_timestamp(f.type) else f for f in schema)
+    return pa.schema(fields)
+
+
+def _one(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else _empty_rows(0)
+
+
+Reader = Callable[[Any, FilesFormat, pa.Schema, set[str]], Iterator[Chunk]]
+"""Reads the columns that are wanted, as far as the file has them."""
+
+
+def _of_columns(
+    read: Callable[[Any, FilesFormat, pa.Schema, set[str]], Iterable[pa.RecordBatch]],
+) -> Reader:
+    return lambda source, of, schema, wanted: _numbered(read(source, of, schema, wanted))
+
+
+_READERS: Final[dict[str, Reader]] = {
+    "parquet": _of_columns(_parquet),
+    "orc": _of_columns(_orc),
+    "arrow": _of_columns(_arrow),
+    "csv": _csv,
+    "json": _json,
+}

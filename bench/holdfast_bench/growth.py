@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import UpstreamBackup
+from holdfast.api.streams import Stream
 from holdfast.api.windows import tumbling
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import UpstreamBackup
+from holdfast.api.streams import Stream
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.run import NexmarkRun

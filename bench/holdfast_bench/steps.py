@@ -18,7 +18,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import zmq
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.streams import Stream
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import Assignment, NodeLimits, NodePlan

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Protection, Unprotected, UpstreamBackup
+from holdfast.api.streams import Stream
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import KINDS, build
 from holdfast_bench.inputs import FILES_PER_TRIGGER, LogInput, Recording, first_read_s, record

@@ -58,7 +58,7 @@ def targets_of(query: Query) -> list[Target]:
     for plan in cluster._spec.plans:
         endpoint = cluster.instance(plan.node).primary.endpoint
         targets.append(Target(plan.node, endpoint, keys, _Frames(cluster, plan)))
-    chunks = query._chunks
+    chunks = query._running.chunks
     if chunks is None or chunks.spec is None:
         return targets
     machine = chunks._service._machine

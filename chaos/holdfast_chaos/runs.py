@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed
+from holdfast.api.streams import Stream
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import KINDS as SOURCES
 from holdfast.nexmark.queries import build

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.api.dataflow import Dataflow, Stream
+    from holdfast.api.dataflow import Dataflow
     from holdfast.api.embedded_store import EmbeddedStore
     from holdfast.api.protections import (
         ActiveStandby,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Unprotected,
         UpstreamBackup,
     )
+    from holdfast.api.streams import Stream
     from holdfast.api.windows import counting, sliding, tumbling
     from holdfast.driver.listeners import queries
     from holdfast.driver.query import Query
@@ -76,7 +77,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "api.dataflow": ("Dataflow", "Stream"),
+    "api.dataflow": ("Dataflow",),
+    "api.streams": ("Stream",),
     "api.embedded_store": ("EmbeddedStore",),
     "errors": (
         "DataflowError",

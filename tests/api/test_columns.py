@@ -5,7 +5,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.api.columns import quoted, unquoted
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.streams import Stream
 from holdfast.errors import DataflowError
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestMeta

@@ -6,8 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed, UpstreamBackup, parse_protection
+from holdfast.api.streams import Stream
 from holdfast.api.windows import (
     Window,
     counting,

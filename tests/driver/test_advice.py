@@ -35,7 +35,8 @@ from holdfast.driver.measurements import (
 from holdfast.errors import AdviceError, DataflowError, UnsupportedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
-from holdfast.planning.plan import Plan, plan_dataflow, unit_class
+from holdfast.planning.guarantees import unit_class
+from holdfast.planning.plan import Plan, plan_dataflow
 from holdfast.shell.storage.errors import FileDamaged
 
 COUNTS = UnitMeasurement(

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.streams import Stream
 from holdfast.api.windows import tumbling
 from holdfast.core.haunit import events
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection

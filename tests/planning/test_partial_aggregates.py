@@ -7,8 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Protections
+from holdfast.api.steps import PartialAggregate
+from holdfast.api.streams import Stream
 from holdfast.api.windows import counting, sliding, tumbling
 from holdfast.core.haunit.plan import NodeLimits
 from holdfast.core.model.tuples import with_time
@@ -61,7 +63,9 @@ def test_parts_are_made_with_the_source_and_travel_by_key() -> None:
     sender, *_, receiver = plan.nodes
     assert sender.outputs[0].keys == ("key",)
     assert sender.outputs[0].schema.names == receiver.inputs[0].schema.names == ["key", "n", "most"]
-    assert plan.flow.steps[-2].settings["pane_us"] == 2_000_000
+    part = plan.flow.steps[-2].operation
+    assert isinstance(part, PartialAggregate)
+    assert part.pane_us == 2_000_000
     assert all(spec.is_in_records for spec in plan.sources.values())  # type: ignore[attr-defined]
     assert operators(place(flow, has_parts=False))["rows"] == ["filter"]
 

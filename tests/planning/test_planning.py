@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.operators import build_operator, is_arbitrary
 from holdfast.api.protections import Protections, Replicated
+from holdfast.api.streams import Stream
 from holdfast.api.windows import counting, tumbling
 from holdfast.core.haunit.plan import (
     CheckpointPlan,
@@ -36,7 +37,8 @@ from holdfast.errors import (
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource
-from holdfast.planning.plan import Plan, UnitClass, plan_dataflow, unit_class
+from holdfast.planning.guarantees import UnitClass, unit_class
+from holdfast.planning.plan import Plan, plan_dataflow
 
 CHECKPOINTED = UnitProtection(checkpoints=CheckpointPlan(interval_ms=1_000))
 
@@ -268,9 +270,9 @@ def test_what_planning_calls_arbitrary_is_of_that_class(kind: str) -> None:
     (ARBITRARY | DETERMINISTIC)[kind](bids(flow)).sink("out")
     step = flow.sinks["out"]
     schemas = tuple(source.schema for source in step.inputs)
-    operator = build_operator(step.kind, step.name, schemas, step.settings)
+    operator = build_operator(step.operation, step.name, schemas)
     is_of_class = operator.operator_class is OperatorClass.ARBITRARY
-    assert is_arbitrary(step.kind, step.settings) == is_of_class == (kind in ARBITRARY)
+    assert is_arbitrary(step.operation) == is_of_class == (kind in ARBITRARY)
 
 
 @pytest.mark.parametrize("kind", ARBITRARY)

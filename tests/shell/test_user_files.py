@@ -49,7 +49,7 @@ def recorder(place: str, location: Path, **settings: Any) -> FileRecorder:
     given = {"format": "parquet", "schema": SCHEMA, "time": "at", "delay": None, "ahead": None}
     given |= {"trigger": {"availableNow": True}, "ends": False, "options": None}
     source = files_source(place, **(given | settings))
-    return FileRecorder("files", {"files": source}, str(location))
+    return FileRecorder("files", source, str(location))
 
 
 def record(place: Path, location: Path, **settings: Any) -> FileRecorder:
@@ -382,7 +382,7 @@ def test_files_that_spark_cannot_read_alike_are_no_original_to_compare_with(
 ) -> None:
     flow = Dataflow("files")
     flow.source_files(str(tmp_path), schema=SCHEMA, time="at", **given).sink("kept")
-    step = next(step for step in flow.steps if step.kind == "source")
+    step = next(step for step in flow.steps if not step.inputs)
     check = check_input(step, None, str(tmp_path))  # type: ignore[arg-type]
     assert check.compared_with == "recorded"
     assert why in check.reason

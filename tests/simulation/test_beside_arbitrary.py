@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.streams import Stream
 from holdfast.api.windows import counting, sliding, tumbling
 from holdfast.core.haunit.plan import NodeLimits
 from holdfast.planning.plan import plan_dataflow

@@ -5,7 +5,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from holdfast.api.dataflow import Step
+from holdfast.api.steps import FromGenerator, Step
 from holdfast.sim.checkers import Violation
 from holdfast.sim.checkers.output import (
     check_gap,
@@ -71,7 +71,7 @@ def test_rows_in_another_order_are_a_violation_of_their_own() -> None:
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_counts_make_up_their_input_and_a_sample_is_a_part_of_it(is_whole: bool) -> None:
     conserved = Conserved(
-        Step("source", "s", "s", pa.schema([])),
+        Step(FromGenerator(generator=None, partitions=1), "s", "s", pa.schema([])),
         group=lambda row: (row.values["k"],),
         said=lambda row: (row.values["k"],),
         weight=lambda row: row.values["n"],

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed, Protections
-from holdfast.driver import query as query_module
+from holdfast.driver import starting
 from holdfast.driver.advice import Advice, refusals
 from holdfast.driver.measurements import Measurements
 from holdfast.nexmark.run import NexmarkRun
@@ -48,7 +48,7 @@ def test_a_running_query_is_measured_and_leaves_what_it_was_like(
         planned.append(flow)
         return refusals(flow, running, place)
 
-    monkeypatch.setattr(query_module, "refusals", noted)
+    monkeypatch.setattr(starting, "refusals", noted)
     protection = Checkpointed(interval="1 second")
     run = NexmarkRun("q12", 900_000, 10_000.0, 1, protection)
     flow, _ = run.flow()

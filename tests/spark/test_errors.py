@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import ActiveStandby, PassiveStandby, Protection
+from holdfast.api.streams import Stream
 from holdfast.api.windows import tumbling
-from holdfast.driver.query import _check_session
+from holdfast.driver.checks import check_session
 from holdfast.driver.schemas import schema_from_ddl, schema_from_spark
 from holdfast.driver.security import InsecureClusterWarning
 from holdfast.errors import (
@@ -208,7 +209,7 @@ SAFE = {
 
 def _checked(master: str, settings: dict[str, str], *, is_insecure_allowed: bool = False) -> None:
     context: Any = _Context(master, settings)
-    _check_session(context, is_insecure_allowed=is_insecure_allowed)
+    check_session(context, is_insecure_allowed=is_insecure_allowed)
 
 
 def test_an_open_cluster_and_speculation_are_refused() -> None:

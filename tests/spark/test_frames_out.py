@@ -13,8 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed
+from holdfast.api.streams import Stream
 from holdfast.api.windows import tumbling
 from holdfast.driver.session import register
 from holdfast.nexmark.generator import NexmarkConfig

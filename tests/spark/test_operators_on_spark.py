@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed, Protection, UpstreamBackup
+from holdfast.api.streams import Stream
 from holdfast.api.windows import counting, sliding, tumbling
 from holdfast.driver.query import Query
 from holdfast.errors import UnsupportedError

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.api.steps import Resample
 from holdfast.driver.batch_twin import to_dataframe
 from holdfast.sim.seeds import Run
 from holdfast.sim.workload.base import Workload
@@ -42,9 +43,9 @@ def kinds(workload: Workload) -> set[str]:
     """Of its operators: kind, and for aggregates the alignment of their windows."""
     found: set[str] = set()
     for step in workload.flow.steps:
-        windows = step.settings.get("windows")
-        found.add(step.kind if windows is None else f"{step.kind} {windows.alignment}")
-        if step.kind == "resample":
+        windows, word = getattr(step.operation, "windows", None), step.operation.WORD
+        found.add(word if windows is None else f"{word} {windows.alignment}")
+        if isinstance(step.operation, Resample):
             found.add("resample every" if len(step.inputs) == 1 else "resample at")
     return found
 

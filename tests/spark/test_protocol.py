@@ -12,7 +12,8 @@ import pytest
 from killed_driver import kill_when_journalled
 from pyspark.sql import SparkSession
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.streams import Stream
 from holdfast.api.windows import sliding, tumbling
 from holdfast.driver.query import Query
 from holdfast.nexmark.generator import NexmarkConfig

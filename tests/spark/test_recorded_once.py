@@ -64,7 +64,7 @@ def test_nothing_is_recorded_before_the_driver_has_its_epoch(
     def refuse(folder: str, kind: EntryKind[JournalEntry]) -> None:
         raise StorageError("another driver has begun")
 
-    monkeypatch.setattr("holdfast.driver.query.Journal", refuse)
+    monkeypatch.setattr("holdfast.driver.starting.Journal", refuse)
     with pytest.raises(StorageError, match="another driver"):
         started(spark, numbers(spark, 10), tmp_path / "q")
     assert not (tmp_path / "q" / "ingest").exists()

@@ -13,7 +13,7 @@ from killed_driver import kill_when_journalled
 from pyspark.sql import SparkSession
 from test_protocol import EVENTS, MOST, RATE, has_put_in, nexmark, wait_for
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import (
     ActiveStandby,
     Amnesia,
@@ -22,6 +22,7 @@ from holdfast.api.protections import (
     Protection,
     UpstreamBackup,
 )
+from holdfast.api.streams import Stream
 from holdfast.api.windows import tumbling
 from holdfast.driver.query import Query
 from holdfast.nexmark.generator import NexmarkConfig

@@ -30,7 +30,7 @@ def counts(feed: Feed) -> hf.Dataflow:
 
 def keys_of(query: hf.Query) -> list[bytes]:
     """Every key of the query and its store, in all the ways in which a key is written."""
-    stores = [] if query._chunks is None else [query._chunks._service._keys]
+    stores = [] if query._running.chunks is None else [query._running.chunks._service._keys]
     found: list[bytes] = []
     for keys in (query._cluster._keys, *stores):
         assert isinstance(keys, RunKeys)
@@ -170,7 +170,7 @@ seen = list(t.process_files(t.descendants(os.getpid())))
 seen += t.pages(spark.sparkContext.uiWebUrl)
 seen.append(("status", repr(query.status).encode() + repr(query.lastProgress).encode()))
 spec = query._cluster._spec
-seen.append(("specs", repr((spec, query._chunks.spec, query._cluster._keys)).encode()))
+seen.append(("specs", repr((spec, query._running.chunks.spec, query._cluster._keys)).encode()))
 while query.isActive:  # Until it fails: what is said of that is looked at too.
     pid = query.pid("counts[0]")
     if pid:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from holdfast.api import steps
 from holdfast.api.windows import CountWindow, Window
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.bsort import BSort
@@ -31,219 +32,168 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from holdfast.api.steps import Operation
     from holdfast.core.operators.base import Operator
 
-JOINS: Final = ("join", "window_join", "running_join")
-MERGING: Final = ("union", "join", "running_join")
-"""Where the order of rows on one port among those of another matters."""
-PASSING: Final = ("filter", "select")
-"""Kinds of steps that leave rows where they are, or out."""
-STATEFUL: Final = ("aggregate", *JOINS, "sort", "resample")
-"""Kinds of steps whose operators keep state."""
-HOLDING: Final = ("sort", "resample")
-"""Kinds of steps whose operators put rows out later than the boundary alone would."""
+
+def is_arbitrary(operation: Operation) -> bool:
+    """Whether the operator of a step depends on more than its input. [HA §3.2]"""
+    match operation:
+        case steps.Union():
+            return operation.is_by_arrival
+        case steps.WindowAggregate():
+            windows = operation.windows
+            by_clock = isinstance(windows, Window) and windows.time == "processing"
+            return by_clock or windows.timeout_us is not None
+        case _:
+            return isinstance(operation, steps.Sample)
 
 
-def is_arbitrary(kind: str, settings: dict[str, Any]) -> bool:
-    """Whether the operator of a step depends on more than its input. [HA §3.2]
-
-    Args:
-        kind: As in `Step.kind`.
-        settings: As in `Step.settings`.
-    """
-    if kind == "union":
-        return settings.get("order") == "arrival"
-    if kind != "aggregate":
-        return kind == "sample"
-    windows: Window | CountWindow = settings["windows"]
-    by_clock = isinstance(windows, Window) and windows.time == "processing"
-    return by_clock or windows.timeout_us is not None
-
-
-def columns_read(
-    kind: str, position: int, schema: pa.Schema, settings: dict[str, Any]
-) -> Iterable[str]:
+def columns_read(operation: Operation, position: int, schema: pa.Schema) -> Iterable[str]:
     """The columns of an input, by name, that the operator of a step reads; maybe some twice.
 
     Args:
-        kind: As in `Step.kind`.
+        operation: Of the step.
         position: Of the input.
         schema: Of the input, without the time column.
-        settings: As in `Step.settings`.
     """
-    if kind == "aggregate":
-        read = [a.expression.columns for a in settings["aggregates"] if a.expression is not None]
-        return chain(settings["keys"], *read)
-    if kind in JOINS:
-        side = ("left", "right")[position]
-        joined = [column for where, column, _ in settings["fields"] if where == side]
-        return chain(settings[f"{side}_keys"], joined)
-    names: list[str] = schema.names
-    return names
+    match operation:
+        case steps.WindowAggregate(keys=keys, aggregates=aggregates):
+            read = [a.expression.columns for a in aggregates if a.expression is not None]
+            return chain(keys, *read)
+        case steps.WindowJoin() | steps.RunningJoin() | steps.IncrementalJoin():
+            side = ("left", "right")[position]
+            keys = (operation.left_keys, operation.right_keys)[position]
+            joined = [column for where, column, _ in operation.fields if where == side]
+            return chain(keys, joined)
+        case _:
+            names: list[str] = schema.names
+            return names
 
 
-def settings_over(inputs: tuple[pa.Schema, ...], settings: dict[str, Any]) -> dict[str, Any]:
-    """A step's settings for inputs that have been cut down to what it reads."""
-    if "aggregates" not in settings:
-        return settings
-    aggregates = [
+def cut_down(operation: Operation, inputs: tuple[pa.Schema, ...]) -> Operation:
+    """The operation over inputs that have been cut down to the columns it reads."""
+    if not isinstance(operation, steps.WindowAggregate | steps.PartialAggregate):
+        return operation
+    aggregates = tuple(
         a if a.expression is None else replace(a, expression=a.expression.over(inputs[0]))
-        for a in settings["aggregates"]
-    ]
-    return settings | {"aggregates": aggregates}
+        for a in operation.aggregates
+    )
+    return replace(operation, aggregates=aggregates)
 
 
 def build_operator(
-    kind: str,
+    operation: Operation,
     name: str,
     inputs: tuple[pa.Schema, ...],
-    settings: dict[str, Any],
     manager: PageManager | None = None,
 ) -> Operator:
     """The operator of a step, with the state that the page manager holds.
 
     Args:
-        kind: As in `Step.kind`.
+        operation: What it does; that of a source has no operator.
         name: The step's name.
         inputs: Schemas of its inputs, without the time column.
-        settings: As in `Step.settings`.
         manager: Where its state lives; an own one if None.
+
+    Raises:
+        LocalProtocolError: Its columns or numbers make no sense.
     """
     manager = manager if manager is not None else PageManager()
-    match kind:
-        case "filter":
-            return Filter(name, inputs[0], settings["expression"])
-        case "select":
-            return Map(name, settings["expressions"])
-        case "union":
-            return Union(name, inputs[0], is_by_arrival=settings.get("order") == "arrival")
-        case "sample":
-            return Sampler(name, inputs[0], settings["fraction"])
-        case "sort":
-            by, slack = settings["by"], settings["slack"]
+    match operation:
+        case steps.Filter(expression):
+            return Filter(name, inputs[0], expression)
+        case steps.Select(expressions):
+            return Map(name, expressions)
+        case steps.Union():
+            return Union(name, inputs[0], is_by_arrival=operation.is_by_arrival)
+        case steps.Sample(fraction):
+            return Sampler(name, inputs[0], fraction)
+        case steps.Sort(by, slack):
             return BSort(name, inputs[0], by=by, slack=slack, manager=manager)
-        case "resample":
+        case steps.Resample(resampled, match, within_us, every_us):
             return Resample(
                 name,
                 inputs,
-                settings["match"],
-                settings["resampled"],
-                within_us=settings["within_us"],
-                every_us=settings["every_us"],
+                match,
+                resampled,
+                within_us=within_us,
+                every_us=every_us,
                 manager=manager,
             )
-        case "aggregate":
-            return _aggregate(name, inputs[0], settings, manager)
-        case "part":
-            aggregates = _aggregates(settings)
-            pane_us = settings["pane_us"]
-            return PartialAggregate(name, inputs[0], settings["keys"], aggregates, pane_us=pane_us)
-        case "window_join":
-            layout, size_us = _layout(name, inputs, settings), settings["windows"].size_us
-            return WindowedJoin(layout, size_us=size_us, how=settings["how"], manager=manager)
-        case "running_join":
-            layout, size_us = _layout(name, inputs, settings), settings["windows"].size_us
-            return RunningJoin(layout, size_us=size_us, manager=manager)
-        case "join":
-            return IncrementalJoin(_layout(name, inputs, settings), manager=manager)
+        case steps.PartialAggregate(keys, aggregates, pane_us):
+            functions = _functions(aggregates)
+            return PartialAggregate(name, inputs[0], keys, functions, pane_us=pane_us)
+        case steps.WindowAggregate():
+            return _aggregate(operation, name, inputs[0], manager)
+        case steps.WindowJoin() | steps.RunningJoin() | steps.IncrementalJoin():
+            return _join(operation, name, inputs, manager)
         case _:
-            raise AssertionError(f"no operator for a step of kind {kind!r}")
+            raise AssertionError(f"no operator for {operation}")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """An operator of a plan: `build_operator` with what it is given, page manager left out."""
 
-    kind: str
+    operation: Operation
     name: str
     inputs: tuple[pa.Schema, ...]
-    settings: dict[str, Any]
 
     def __call__(self, manager: PageManager) -> Operator:
         """Make the operator, with the state that the page manager holds."""
-        return build_operator(self.kind, self.name, self.inputs, self.settings, manager)
+        return build_operator(self.operation, self.name, self.inputs, manager)
 
 
-def _layout(name: str, inputs: tuple[pa.Schema, ...], settings: dict[str, Any]) -> JoinLayout:
-    """What all joins are made from."""
+def _join(
+    operation: steps.Join, name: str, inputs: tuple[pa.Schema, ...], manager: PageManager
+) -> Operator:
     left, right = inputs
-    keys = settings["left_keys"], settings["right_keys"]
-    return JoinLayout(name, (left, right), keys, settings["fields"])
+    keys = operation.left_keys, operation.right_keys
+    layout = JoinLayout(name, (left, right), keys, operation.fields)
+    match operation:
+        case steps.WindowJoin(windows=windows, how=how):
+            return WindowedJoin(layout, size_us=windows.size_us, how=how, manager=manager)
+        case steps.RunningJoin(windows=windows):
+            return RunningJoin(layout, size_us=windows.size_us, manager=manager)
+        case steps.IncrementalJoin():
+            return IncrementalJoin(layout, manager=manager)
 
 
-def _aggregates(settings: dict[str, Any]) -> list[tuple[Any, Any, str]]:
-    return [(a.function, a.expression, a.name) for a in settings["aggregates"]]
+def _functions(aggregates: tuple[steps.Aggregate, ...]) -> list[tuple[Any, Any, str]]:
+    return [(a.function, a.expression, a.name) for a in aggregates]
 
 
 def _aggregate(
-    name: str, schema: pa.Schema, settings: dict[str, Any], manager: PageManager
+    operation: steps.WindowAggregate, name: str, schema: pa.Schema, manager: PageManager
 ) -> Operator:
-    windows: Window | CountWindow = settings["windows"]
-    keys = settings["keys"]
-    aggregates = _aggregates(settings)
-    if settings.get("footprints"):
-        kind = _kind_of(windows)
-        return FootprintedWindows(name, schema, keys, aggregates, windows=kind, manager=manager)
+    windows, keys = operation.windows, operation.keys
+    of = (name, schema, keys, _functions(operation.aggregates))
+    if operation.has_footprints:
+        return FootprintedWindows(*of, windows=_kind(windows), manager=manager)
     if isinstance(windows, CountWindow) and windows.alignment == "stream":
-        return StreamWindowAggregate(
-            name,
-            schema,
-            keys,
-            aggregates,
-            size=windows.size,
-            advance=windows.advance,
-            manager=manager,
-        )
-    if isinstance(windows, CountWindow):
-        return _keyed(name, schema, keys, aggregates, windows, manager)
-    if windows.time == "processing":
-        return ProcessingTimeAggregate(
-            name,
-            schema,
-            keys,
-            aggregates,
-            size_us=windows.size_us,
-            slide_us=windows.slide_us,
-            manager=manager,
-        )
-    if windows.alignment == "epoch" and windows.timeout_us is None:
+        size, advance = windows.size, windows.advance
+        return StreamWindowAggregate(*of, size=size, advance=advance, manager=manager)
+    if isinstance(windows, Window) and windows.time == "processing":
+        size_us, slide_us = windows.size_us, windows.slide_us
+        return ProcessingTimeAggregate(*of, size_us=size_us, slide_us=slide_us, manager=manager)
+    if isinstance(windows, Window) and windows.alignment == "epoch" and windows.timeout_us is None:
         return WindowAggregate(
-            name,
-            schema,
-            keys,
-            aggregates,
+            *of,
             size_us=windows.size_us,
             slide_us=windows.slide_us,
-            emit=settings["emit"],
+            emit=operation.emit,
             manager=manager,
         )
-    return _keyed(name, schema, keys, aggregates, windows, manager)
+    kind = _kind(windows)
+    if windows.timeout_us is None:
+        return KeyedWindows(*of, windows=kind, manager=manager)
+    timeout_us = windows.timeout_us
+    return KeyedWindowsWithTimeout(*of, windows=kind, timeout_us=timeout_us, manager=manager)
 
 
-def _kind_of(windows: Window | CountWindow) -> WindowKind:
+def _kind(windows: Window | CountWindow) -> WindowKind:
     if isinstance(windows, CountWindow):
         return CountWindows(windows.size, windows.advance)
     is_epoch = windows.alignment == "epoch"
     return TimeWindows(windows.size_us, windows.slide_us, is_epoch=is_epoch)
-
-
-def _keyed(
-    name: str,
-    schema: pa.Schema,
-    keys: tuple[str, ...],
-    aggregates: Any,
-    windows: Window | CountWindow,
-    manager: PageManager,
-) -> Operator:
-    kind = _kind_of(windows)
-    if windows.timeout_us is None:
-        return KeyedWindows(name, schema, keys, aggregates, windows=kind, manager=manager)
-    return KeyedWindowsWithTimeout(
-        name,
-        schema,
-        keys,
-        aggregates,
-        windows=kind,
-        timeout_us=windows.timeout_us,
-        manager=manager,
-    )

@@ -23,7 +23,7 @@ from holdfast.shell.stores.folder import FolderStoreSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.api.dataflow import Dataflow
+    from holdfast.api.graph import Graph
 
 
 CHECKPOINT_FOLDER = "checkpoint"
@@ -36,7 +36,7 @@ class Protection:
 
     guarantee: str = Guarantee.PRECISE.value
 
-    def check(self, flow: Dataflow) -> None:
+    def check(self, flow: Graph) -> None:
         """Refuse what this protection cannot give. Raises `UnsupportedError`."""
 
     def describe(self) -> str:
@@ -61,7 +61,7 @@ class UpstreamBackup(Protection):
             puts out from the first tuple on that it replays, and arbitrary units need no log.
     """
 
-    def check(self, flow: Dataflow) -> None:
+    def check(self, flow: Graph) -> None:
         """Refuse what it cannot give. Raises `UnsupportedError`."""
         _require_guarantee(self, Guarantee.PRECISE, Guarantee.ROLLBACK)
 
@@ -82,7 +82,7 @@ class Amnesia(Protection):
 
     guarantee: str = Guarantee.GAP.value
 
-    def check(self, flow: Dataflow) -> None:
+    def check(self, flow: Graph) -> None:
         """Refuse what it cannot give. Raises `UnsupportedError`."""
         _require_guarantee(self, Guarantee.GAP)
 
@@ -112,7 +112,7 @@ class ActiveStandby(Protection):
 
     strict: bool = False
 
-    def check(self, flow: Dataflow) -> None:
+    def check(self, flow: Graph) -> None:
         """Refuse what it cannot give. Raises `UnsupportedError`."""
         _require_guarantee(self, Guarantee.PRECISE, Guarantee.ROLLBACK)
 
@@ -152,7 +152,7 @@ class PassiveStandby(Protection):
     interval: str = "50 milliseconds"
     strict: bool = False
 
-    def check(self, flow: Dataflow) -> None:
+    def check(self, flow: Graph) -> None:
         """Refuse what it cannot give. Raises `UnsupportedError`, or `OptionError`."""
         _require_guarantee(self, Guarantee.PRECISE, Guarantee.ROLLBACK)
         self.of_unit()
@@ -199,7 +199,7 @@ class Checkpointed(Protection):
     workers: int = 2
     writers: int | None = None
 
-    def check(self, flow: Dataflow) -> None:
+    def check(self, flow: Graph) -> None:
         """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
         _require_guarantee(self, Guarantee.PRECISE)
         for name, value, low, high in (
@@ -290,7 +290,7 @@ class Replicated(Protection):
     reconcile: str = "checkpoint/redo"
     buffer: str = "block"
 
-    def check(self, flow: Dataflow) -> None:
+    def check(self, flow: Graph) -> None:
         """Refuse what it cannot give. Raises `OptionError` and `UnsupportedError`."""
         _require_guarantee(self, Guarantee.PRECISE)
         if not 1 <= self.replicas <= 3:
@@ -390,7 +390,7 @@ class Protections:
         """A unit's."""
         return self._of.get(unit, self._default)
 
-    def check(self, flow: Dataflow) -> None:
+    def check(self, flow: Graph) -> None:
         """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
         units = dict.fromkeys(step.unit for step in flow.steps)
         for name, protection in self._of.items():

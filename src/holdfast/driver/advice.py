@@ -31,12 +31,12 @@ from holdfast.core.recovery.cost_model import (
 )
 from holdfast.driver.measurements import Measurements, UnitMeasurement
 from holdfast.errors import AdviceError, HoldfastError
-from holdfast.planning.plan import units_of
+from holdfast.planning.units import units_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.api.dataflow import Dataflow
+    from holdfast.api.graph import Graph
 
 _STRENGTH: Final[dict[str, int]] = {"gap": 0, "rollback": 1, "precise": 2}
 _WITH_SECONDARY: Final = (Approach.PASSIVE_STANDBY, Approach.ACTIVE_STANDBY)
@@ -216,7 +216,7 @@ def advise(measured: Measurements, objectives: Objectives) -> Advice:
 
 
 def refusals(
-    flow: Dataflow, running: Protections, place: Callable[[Protections], object]
+    flow: Graph, running: Protections, place: Callable[[Protections], object]
 ) -> dict[str, dict[str, str]]:
     """What `start` would refuse, and why: per unit, by the protection without its settings.
 

@@ -17,15 +17,25 @@ from pyspark.sql import Window as SqlWindow
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from holdfast.api import steps
 from holdfast.api.columns import quoted
 from holdfast.api.dead_letters import Evaluable, Failure
-from holdfast.api.windows import CountWindow
+from holdfast.api.steps import (
+    FromFiles,
+    FromFrame,
+    FromGenerator,
+    FromKafka,
+    FromLog,
+    Source,
+    Step,
+)
+from holdfast.api.windows import CountWindow, Window
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.originals import InputCheck, check_input
 from holdfast.driver.resample_twin import resampled
 from holdfast.errors import OptionError, UnsupportedError
-from holdfast.planning.plan import keys_read, ports_read, units_of
+from holdfast.planning.units import keys_read, ports_read, units_of
 from holdfast.shell.kafka import positions
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.storage import ingest_log
@@ -39,7 +49,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from holdfast.api.dataflow import Dataflow, Step
+    from holdfast.api.graph import Graph
 
 
 _ORDER = ("__order", "__ties")
@@ -90,12 +100,12 @@ class Verification:
         return is_recorded and self.lost == self.doubled == self.gaps == 0 and not self.misplaced
 
 
-def to_dataframe(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> DataFrame:
+def to_dataframe(flow: Graph, spark: SparkSession, sink: str, location: str) -> DataFrame:
     """The twin of one sink. The session's time zone must be UTC."""
     return _ordered(flow, spark, sink, location).drop(TIME_COLUMN, *_ORDER)
 
 
-def _ordered(flow: Dataflow, spark: SparkSession, sink: str, location: str) -> DataFrame:
+def _ordered(flow: Graph, spark: SparkSession, sink: str, location: str) -> DataFrame:
     """The twin with the columns that it carries."""
     if spark.conf.get("spark.sql.session.timeZone") not in ("UTC", "Etc/UTC", "GMT"):
         raise UnsupportedError(
@@ -152,37 +162,35 @@ def _twin(step: Step, recorded: _Recorded) -> DataFrame:
         if source.unit != step.unit:
             port = source, keys_read(step, position)
             inputs[position] = recorded.taken_in(inputs[position], step.unit, port)
-    match step.kind:
-        case "source":
+    match step.operation:
+        case FromFrame() | FromFiles() | FromLog() | FromGenerator() | FromKafka():
             rows = _source(step, recorded.spark, recorded.location)
             return recorded.taken_in(rows, step.unit, (step, ()))
-        case "filter":
-            condition = step.settings["expression"]
-            if isinstance(condition, Evaluable):
-                return _by_evaluation(inputs[0], condition)
-            return inputs[0].where(condition.sql)
-        case "select":
-            expressions = step.settings["expressions"]
-            if isinstance(expressions[-1], Failure):
-                return _explained(inputs[0], expressions[-1])
+        case steps.Filter(expression=Evaluable() as condition):
+            return _by_evaluation(inputs[0], condition)
+        case steps.Filter(expression):
+            return inputs[0].where(expression.sql)
+        case steps.Select(expressions=(*_, Failure() as failure)):
+            return _explained(inputs[0], failure)
+        case steps.Select(expressions):
             columns = [F.expr(e.sql).alias(e.name) for e in expressions]
             return inputs[0].select(*columns, *_carried(inputs[0]))
-        case "sample":
+        case steps.Sample():
             raise UnsupportedError(f"{step.name}: no batch twin: what a sample keeps is chance")
-        case "union":
-            return _union(inputs, step.settings.get("order") == "arrival")
-        case "sort":
+        case steps.Union() as union:
+            return _union(inputs, union.is_by_arrival)
+        case steps.Sort():
             return inputs[0].drop(*_ORDER)  # The same rows, but in another order.
-        case "resample":
-            return resampled(step, inputs)
-        case "aggregate":
-            return _aggregate(step, inputs[0])
-        case "window_join" | "running_join":
-            return _window_join(step, inputs[0], inputs[1])
-        case "join":
-            return _join(step, inputs[0], inputs[1])
-        case _:
-            raise UnsupportedError(f"{step.name}: no batch twin for {step.kind}")
+        case steps.Resample() as resample:
+            return resampled(resample, step.inputs, inputs)
+        case steps.WindowAggregate() as aggregate:
+            return _aggregate(step.name, aggregate, inputs[0])
+        case steps.WindowJoin() | steps.RunningJoin() as join:
+            return _window_join(join, inputs[0], inputs[1])
+        case steps.IncrementalJoin() as join:
+            return _join(join, inputs[0], inputs[1])
+        case steps.PartialAggregate():
+            raise AssertionError("a dataflow as it was written has no parts")
 
 
 def _by_evaluation(frame: DataFrame, condition: Evaluable) -> DataFrame:
@@ -222,23 +230,35 @@ def _union(inputs: list[DataFrame], is_by_arrival: bool) -> DataFrame:
 
 
 def _source(step: Step, spark: SparkSession, location: str) -> DataFrame:
-    settings = step.settings
-    if "generator" in settings:
-        frame: DataFrame = settings["generator"].to_dataframe(spark)
-        return frame
-    if "kafka" in settings:
-        path = os.path.join(location, "kafka", step.name)
-        return _timed(step, load(spark, path, metadata="true"))
-    path = settings.get("path") or os.path.join(location, "ingest", step.name)
-    # As many partitions as the nodes read: what is late depends on the order within each.
-    partitions = str(settings["partitions"])
-    return _timed(step, load(spark, path, metadata="true", partitions=partitions))
+    match step.operation:
+        case FromGenerator(generator=generator):
+            frame: DataFrame = generator.to_dataframe(spark)
+            return frame
+        case FromKafka():
+            path = os.path.join(location, "kafka", step.name)
+            return _timed(step, load(spark, path, metadata="true"))
+        case _:
+            # As many partitions as the nodes read: what is late depends on the order within each.
+            partitions = str(_partitions(step))
+            path = _log_of(step, location)
+            return _timed(step, load(spark, path, metadata="true", partitions=partitions))
+
+
+def _log_of(step: Step, location: str) -> str:
+    """The ingest log that a source is read from."""
+    source = step.operation
+    return source.path if isinstance(source, FromLog) else ingest_path(location, step.name)
+
+
+def _partitions(step: Step) -> int:
+    assert isinstance(step.operation, Source)
+    return step.operation.partitions
 
 
 def _timed(step: Step, frame: DataFrame) -> DataFrame:
     time_us = F.unix_micros(F.col("_time")).alias(TIME_COLUMN)
     rows = frame.select("*", time_us)
-    if step.settings["partitions"] == 1:
+    if _partitions(step) == 1:
         rows = rows.withColumn("__order", _longs(F.col("_tuple_id"))).withColumn("__ties", _longs())
     return rows.select(*(F.col(quoted(c)) for c in step.schema.names), *_carried(rows))
 
@@ -251,59 +271,60 @@ def _windows(size_us: int, slide_us: int, origin_us: Any) -> Any:
     return F.explode(F.array(*(last - F.lit(i * slide_us) for i in reversed(range(steps)))))
 
 
-def _aggregate(step: Step, frame: DataFrame) -> DataFrame:
-    settings = step.settings
-    windows, keys = settings["windows"], _keys(step)
+def _aggregate(name: str, of: steps.WindowAggregate, frame: DataFrame) -> DataFrame:
+    windows, keys = of.windows, _keys(of)
     if windows.timeout_us is not None:
         raise UnsupportedError(
-            f"{step.name}: no batch twin: its windows close by a timeout of processing time"
+            f"{name}: no batch twin: its windows close by a timeout of processing time"
         )
     if isinstance(windows, CountWindow):
-        return _counted(step, frame)
+        return _counted(name, of, windows, frame)
     if windows.time == "processing":
         raise UnsupportedError(
-            f"{step.name}: no batch twin: its windows are of processing time, which is not recorded"
+            f"{name}: no batch twin: its windows are of processing time, which is not recorded"
         )
     origin_us: Any = F.lit(0)
     if windows.alignment == "first":
-        order = _order_of_arrival(step, frame)
+        order = _order_of_arrival(name, frame)
         over = SqlWindow.partitionBy(*keys).orderBy(*order)
         over = over.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.unboundedFollowing)
         frame = frame.withColumn("__origin", F.first(TIME_COLUMN).over(over))
         origin_us = F.col("__origin")
     starts = _windows(windows.size_us, windows.slide_us, origin_us)
     placed = frame.withColumn("__start", starts)
-    if settings["emit"] == "changes":
-        return _running(step, placed)
-    grouped = placed.groupBy("__start", *keys).agg(*_results(step))
-    return _windowed(step, grouped, None)
+    if of.emit == "changes":
+        return _running(name, of, windows, placed)
+    grouped = placed.groupBy("__start", *keys).agg(*_results(of))
+    return _windowed(of, windows, grouped, None)
 
 
-def _keys(step: Step) -> list[str]:
-    return [quoted(key) for key in step.settings["keys"]]
+def _keys(of: steps.WindowAggregate) -> list[str]:
+    return [quoted(key) for key in of.keys]
 
 
-def _results(step: Step) -> list[Any]:
-    return [F.expr(a.sql).alias(a.name) for a in step.settings["aggregates"]]
+def _results(of: steps.WindowAggregate) -> list[Any]:
+    return [F.expr(a.sql).alias(a.name) for a in of.aggregates]
 
 
-def _order_of_arrival(step: Step, frame: DataFrame) -> list[Any]:
+def _order_of_arrival(name: str, frame: DataFrame) -> list[Any]:
     """Columns that sort the operator's input as it came."""
     if not _has_order(frame):
         raise UnsupportedError(
-            f"{step.name}: its results depend on the order of the input, which is known for "
+            f"{name}: its results depend on the order of the input, which is known for "
             "recorded sources of one partition alone"
         )
     return [F.col(column) for column in _ORDER]
 
 
-def _counted(step: Step, frame: DataFrame) -> DataFrame:
+def _counted(
+    name: str, of: steps.WindowAggregate, windows: CountWindow, frame: DataFrame
+) -> DataFrame:
     """Windows of so many tuples of a key, or of the stream."""
-    windows, keys = step.settings["windows"], _keys(step)
+    keys = _keys(of)
     size, advance = F.lit(windows.size), F.lit(windows.advance)
     is_stream = windows.alignment == "stream"
     own = [] if is_stream else keys
-    order = _order_of_arrival(step, frame)
+    order = _order_of_arrival(name, frame)
     over = SqlWindow.partitionBy(*own).orderBy(*order)
     at = F.col("__at")
     first = F.greatest(F.lit(0), F.floor((at - size) / advance) + 1)
@@ -320,7 +341,7 @@ def _counted(step: Step, frame: DataFrame) -> DataFrame:
             F.min(TIME_COLUMN).alias("__earliest"),
             F.max(TIME_COLUMN).alias("__latest"),
             F.first("__closed_us").alias("__closed_us"),
-            *_results(step),
+            *_results(of),
         )
     )
     first_id = F.col("__window") * advance
@@ -330,40 +351,40 @@ def _counted(step: Step, frame: DataFrame) -> DataFrame:
     ]
     if is_stream:
         edges = [first_id.alias("first_id"), (first_id + size).alias("next_id")]
-    names = (quoted(a.name) for a in step.settings["aggregates"])
+    names = (quoted(a.name) for a in of.aggregates)
     return grouped.select(*edges, *keys, *names, F.col("__closed_us").alias(TIME_COLUMN))
 
 
-def _running(step: Step, placed: DataFrame) -> DataFrame:
+def _running(name: str, of: steps.WindowAggregate, windows: Window, placed: DataFrame) -> DataFrame:
     """The result after each tuple. A running count(*) is the same in whatever order they came."""
-    settings = step.settings
     order: list[Any] = [F.col(TIME_COLUMN)]
-    if any(a.sql != "count(*)" for a in settings["aggregates"]):
-        order = _order_of_arrival(step, placed)
-    over = SqlWindow.partitionBy("__start", *_keys(step)).orderBy(*order)
+    if any(a.sql != "count(*)" for a in of.aggregates):
+        order = _order_of_arrival(name, placed)
+    over = SqlWindow.partitionBy("__start", *_keys(of)).orderBy(*order)
     over = over.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.currentRow)
-    results = [F.expr(a.sql).over(over).alias(a.name) for a in settings["aggregates"]]
-    rows = placed.select("__start", *_keys(step), *results, TIME_COLUMN)
-    return _windowed(step, rows, F.col(TIME_COLUMN))
+    results = [F.expr(a.sql).over(over).alias(a.name) for a in of.aggregates]
+    rows = placed.select("__start", *_keys(of), *results, TIME_COLUMN)
+    return _windowed(of, windows, rows, F.col(TIME_COLUMN))
 
 
-def _windowed(step: Step, frame: DataFrame, time_us: Any) -> DataFrame:
+def _windowed(
+    of: steps.WindowAggregate, windows: Window, frame: DataFrame, time_us: Any
+) -> DataFrame:
     """Attributes as the operator gives them; by default a result's time is its window's end."""
-    settings = step.settings
-    end_us = F.col("__start") + F.lit(settings["windows"].size_us)
+    end_us = F.col("__start") + F.lit(windows.size_us)
     return frame.select(
         F.timestamp_micros("__start").alias("window_start"),
         F.timestamp_micros(end_us).alias("window_end"),
-        *_keys(step),
-        *(quoted(a.name) for a in settings["aggregates"]),
+        *_keys(of),
+        *(quoted(a.name) for a in of.aggregates),
         (end_us - 1 if time_us is None else time_us).alias(TIME_COLUMN),
     )
 
 
-def _sides(step: Step, left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Any]:
+def _sides(join: steps.Join, left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Any]:
     left = left.select(*(F.col(quoted(c)).alias(f"l__{c}") for c in left.columns))
     right = right.select(*(F.col(quoted(c)).alias(f"r__{c}") for c in right.columns))
-    pairs = zip(step.settings["left_keys"], step.settings["right_keys"], strict=True)
+    pairs = zip(join.left_keys, join.right_keys, strict=True)
     condition = None
     for left_key, right_key in pairs:
         equal = F.col(quoted(f"l__{left_key}")) == F.col(quoted(f"r__{right_key}"))
@@ -371,31 +392,30 @@ def _sides(step: Step, left: DataFrame, right: DataFrame) -> tuple[DataFrame, Da
     return left, right, condition
 
 
-def _fields(step: Step) -> list[Any]:
-    return [
-        F.col(quoted(f"{side[0]}__{column}")).alias(name)
-        for side, column, name in step.settings["fields"]
-    ]
+def _fields(join: steps.Join) -> list[Any]:
+    return [F.col(quoted(f"{side[0]}__{column}")).alias(name) for side, column, name in join.fields]
 
 
-def _window_join(step: Step, left: DataFrame, right: DataFrame) -> DataFrame:
-    size_us = step.settings["windows"].size_us
-    left, right, condition = _sides(step, left, right)
+def _window_join(
+    join: steps.WindowJoin | steps.RunningJoin, left: DataFrame, right: DataFrame
+) -> DataFrame:
+    size_us = join.windows.size_us
+    left, right, condition = _sides(join, left, right)
     start = F.col(f"l__{TIME_COLUMN}") - F.pmod(F.col(f"l__{TIME_COLUMN}"), F.lit(size_us))
     right_start = F.col(f"r__{TIME_COLUMN}") - F.pmod(F.col(f"r__{TIME_COLUMN}"), F.lit(size_us))
-    joined = left.join(right, condition & (start == right_start), step.settings["how"])
+    joined = left.join(right, condition & (start == right_start), join.how)
     end = start + F.lit(size_us)
     return joined.select(
         F.timestamp_micros(start).alias("window_start"),
         F.timestamp_micros(end).alias("window_end"),
-        *_fields(step),
-        (_later() if step.kind == "running_join" else end - 1).alias(TIME_COLUMN),
+        *_fields(join),
+        (_later() if isinstance(join, steps.RunningJoin) else end - 1).alias(TIME_COLUMN),
     )
 
 
-def _join(step: Step, left: DataFrame, right: DataFrame) -> DataFrame:
-    left, right, condition = _sides(step, left, right)
-    return left.join(right, condition).select(*_fields(step), _later().alias(TIME_COLUMN))
+def _join(join: steps.IncrementalJoin, left: DataFrame, right: DataFrame) -> DataFrame:
+    left, right, condition = _sides(join, left, right)
+    return left.join(right, condition).select(*_fields(join), _later().alias(TIME_COLUMN))
 
 
 def _later() -> Any:
@@ -403,7 +423,7 @@ def _later() -> Any:
 
 
 def verify(
-    flow: Dataflow, spark: SparkSession, sink: str, location: str, source: str = "recorded"
+    flow: Graph, spark: SparkSession, sink: str, location: str, source: str = "recorded"
 ) -> Verification:
     """Compare a sink with its batch twin, tuple by tuple, copies counted, ids and order checked.
 
@@ -474,22 +494,20 @@ def _sources_before(step: Step) -> list[Step]:
     while left:
         found = left.pop()
         left += found.inputs
-        if found.kind == "source":
+        if isinstance(found.operation, Source):
             sources[found.name] = found
     return list(sources.values())
 
 
 def _late_rows(source: Step, location: str) -> int:
-    settings = source.settings
-    partitions = int(settings["partitions"])
-    if "generator" in settings:
-        return 0
-    if "kafka" in settings:
-        places = (kafka_path(location, source.name, i) for i in range(partitions))
-        return sum(positions.late_rows_of(place) for place in places)
-    return ingest_log.late_rows_of(
-        str(settings.get("path") or ingest_path(location, source.name)), partitions
-    )
+    match source.operation:
+        case FromGenerator():
+            return 0
+        case FromKafka(partitions=partitions):
+            places = (kafka_path(location, source.name, i) for i in range(partitions))
+            return sum(positions.late_rows_of(place) for place in places)
+        case _:
+            return ingest_log.late_rows_of(_log_of(source, location), _partitions(source))
 
 
 def _promised_us(path: str) -> int:

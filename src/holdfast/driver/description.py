@@ -11,13 +11,15 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.steps import PartialAggregate, said
 from holdfast.errors import DataflowChangedError
 from holdfast.shell.storage.places import DATAFLOW_FILE, put_or_read, store_at
 from holdfast.shell.storage.small_files import decode_text
 
 if TYPE_CHECKING:
-    from holdfast.api.dataflow import Dataflow, Step
+    from holdfast.api.graph import Graph
     from holdfast.api.protections import Protections
+    from holdfast.api.steps import Step
     from holdfast.planning.plan import Plan
 
 _PLACED = re.compile(r"^\w+ (\S+) in (\S+): \(", re.MULTILINE)
@@ -25,13 +27,15 @@ _PLACED = re.compile(r"^\w+ (\S+) in (\S+): \(", re.MULTILINE)
 _AFTER_GAP = " (what fails together with a neighbor, or the driver, may come twice)"
 
 
-def describe(flow: Dataflow, plan: Plan, protections: Protections) -> str:
+def describe(flow: Graph, plan: Plan, protections: Protections) -> str:
     """One line for each step, sink and unit, and how nodes are brought back.
 
     Also for what planning has added: tuples between units depend on it.
     """
     steps = [_step_line(step) for step in flow.steps]
-    steps += [_step_line(step) for step in plan.flow.steps if step.kind == "part"]
+    steps += [
+        _step_line(step) for step in plan.flow.steps if isinstance(step.operation, PartialAggregate)
+    ]
     sinks = [f"sink {name} <- {step.name}{_to(flow, name)}" for name, step in flow.sinks.items()]
     instances: dict[str, int] = {}
     for node in plan.nodes:
@@ -81,12 +85,12 @@ def _moved(before: str, text: str) -> list[str]:
     ]
 
 
-def _to(flow: Dataflow, sink: str) -> str:
+def _to(flow: Graph, sink: str) -> str:
     """Where a sink that is not a log goes."""
     return f" to {flow.kafka_sinks[sink]}" if sink in flow.kafka_sinks else ""
 
 
-def explained(flow: Dataflow, plan: Plan, *, is_extended: bool) -> str:
+def explained(flow: Graph, plan: Plan, *, is_extended: bool) -> str:
     """How a dataflow is placed, for people."""
     lines = [f"== Dataflow {flow.name} ==", *(_step_line(step) for step in flow.steps)]
     lines += [f"sink {name} <- {step.name}" for name, step in flow.sinks.items()]
@@ -105,15 +109,12 @@ def explained(flow: Dataflow, plan: Plan, *, is_extended: bool) -> str:
 
 
 def _step_line(step: Step) -> str:
-    settings = ", ".join(
-        f"{key}={_text(value)}"
-        for key, value in step.settings.items()
-        if key not in ("df", "generator", "speed", "trigger")
-    )
+    operation = step.operation
+    settings = ", ".join(f"{name}={_text(value)}" for name, value in said(operation))
     inputs = ", ".join(source.name for source in step.inputs)
     schema = ", ".join(f"{field.name} {field.type}" for field in step.schema)
     arrow = f" <- {inputs}" if inputs else ""
-    return f"{step.kind} {step.name} in {step.unit}: ({schema}) {settings}{arrow}"
+    return f"{operation.WORD} {step.name} in {step.unit}: ({schema}) {settings}{arrow}"
 
 
 def _text(value: Any) -> str:

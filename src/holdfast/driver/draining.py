@@ -11,6 +11,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from holdfast.shell.sources.log_source import LogSourceSpec
+from holdfast.shell.storage.ingest_log import CommitCounter
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -39,6 +42,15 @@ def wait_until_drained(
     draining = Draining(plan, committed)
     while not draining.is_over(reports) and lives():
         time.sleep(_LOOK_INTERVAL_S)  # Nodes report now and then; nothing tells of it.
+
+
+def commit_counters(plan: Plan) -> dict[str, CommitCounter]:
+    """Who counts the rows of each source stream whose log says how many there are."""
+    return {
+        stream: CommitCounter(spec.path, spec.partition, spec.partitions)
+        for stream, spec in plan.sources.items()
+        if isinstance(spec, LogSourceSpec) and spec.kind == "ingest" and spec.speed is None
+    }
 
 
 class Draining:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.api.steps import FromFrame
 from holdfast.api.windows import duration_us
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.spark.watermarks import Watermark, watermarks_of
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
 _TRIGGERS: Final = ("availableNow", "processingTime")
 
 
-def frame_settings(
+def from_frame(
     df: DataFrame,
     time: str | None,
     delay: str | None,
     ahead: str | None,
     trigger: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """The settings of a source step; arguments as in `Dataflow.source`.
+    partitions: int,
+    speed: float | None,
+) -> FromFrame:
+    """A DataFrame as a source; arguments as in `Dataflow.source`.
 
     Raises:
         DataflowError: Nobody says which column is the event time, or an argument makes no sense.
@@ -31,15 +34,21 @@ def frame_settings(
     """
     known = {watermark.column: watermark for watermark in watermarks_of(df.schema)}
     time = _time_column(known) if time is None else time
-    ahead_us = None if ahead is None else duration_us(ahead)
-    settings: dict[str, Any] = {"df": df, "time": time, "delay_us": 0, "ahead_us": ahead_us}
+    watermark = known.get(time) if delay is None else None
     if delay is not None:
-        settings["delay_us"] = duration_us(delay)
-    elif time in known:
-        settings |= {"delay_us": known[time].delay_us, "has_watermark": True}
-    if trigger is not None:
-        settings["trigger"] = _checked_trigger(df, dict(trigger))
-    return settings
+        delay_us = duration_us(delay)
+    else:
+        delay_us = 0 if watermark is None else watermark.delay_us
+    return FromFrame(
+        df=df,
+        time=time,
+        delay_us=delay_us,
+        ahead_us=None if ahead is None else duration_us(ahead),
+        has_watermark=watermark is not None,
+        partitions=partitions,
+        speed=speed,
+        trigger=None if trigger is None else _checked_trigger(df, dict(trigger)),
+    )
 
 
 def _time_column(known: dict[str, Watermark]) -> str:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import base64
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import pyarrow as pa
 
-from holdfast.api.dataflow import Aggregate
 from holdfast.api.expressions import compile_expression
-from holdfast.api.operators import STATEFUL, Recipe
+from holdfast.api.operators import Recipe
 from holdfast.api.protections import CHECKPOINT_FOLDER
+from holdfast.api.steps import Aggregate, Operation, Stateful, said
 from holdfast.api.windows import window_from, window_words
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.model.ids import CheckpointId, NodeId
@@ -44,11 +44,7 @@ if TYPE_CHECKING:
 
 FILE_NAME = "operators.json"
 _STATE_BYTES = 1 << 44
-_PLAIN = (
-    *("keys", "emit", "left_keys", "right_keys", "fields", "how"),
-    *("by", "slack", "match", "resampled", "within_us", "every_us"),
-)
-"""Settings that are plain values."""
+_OPERATIONS: Final = {kind.WORD: kind for kind in get_args(Stateful)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +92,7 @@ def describe_operators(plan: Plan, store: StoreSpec | None) -> bytes:
     units: dict[str, list[dict[str, Any]]] = {}
     for node in plan.nodes:
         recipes = [spec.build for spec in node.operators if isinstance(spec.build, Recipe)]
-        made = [_described(recipe) for recipe in recipes if recipe.kind in STATEFUL]
+        made = [_described(recipe) for recipe in recipes if isinstance(recipe.operation, Stateful)]
         if made:
             units[node.unit] = made
     where: dict[str, str] = {}
@@ -108,17 +104,17 @@ def describe_operators(plan: Plan, store: StoreSpec | None) -> bytes:
 
 
 def _described(recipe: Recipe) -> dict[str, Any]:
-    settings = recipe.settings
-    plain: dict[str, Any] = {key: settings[key] for key in _PLAIN if key in settings}
-    if settings.get("windows") is not None:
-        plain["windows"] = window_words(settings["windows"])
-    if "aggregates" in settings:
+    plain: dict[str, Any] = dict(said(recipe.operation))
+    windows, aggregates = plain.pop("windows", None), plain.pop("aggregates", None)
+    if windows is not None:
+        plain["windows"] = window_words(windows)
+    if aggregates is not None:
         plain["aggregates"] = [
             [a.function, None if a.expression is None else a.expression.sql, a.name]
-            for a in settings["aggregates"]
+            for a in aggregates
         ]
     inputs = [base64.b64encode(s.serialize().to_pybytes()).decode() for s in recipe.inputs]
-    return {"name": recipe.name, "kind": recipe.kind, "inputs": inputs, "settings": plain}
+    return {"name": recipe.name, "kind": recipe.operation.WORD, "inputs": inputs, "settings": plain}
 
 
 def _built(described: dict[str, Any], pages: PageManager) -> Operator:
@@ -126,18 +122,28 @@ def _built(described: dict[str, Any], pages: PageManager) -> Operator:
     schemas = tuple(
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in described["inputs"]
     )
-    settings = dict(described["settings"])
-    if "windows" in settings:
-        settings["windows"] = window_from(settings["windows"])
-    if "aggregates" in settings:
-        settings["aggregates"] = [
+    operation = _operation(described["kind"], dict(described["settings"]), schemas)
+    return Recipe(operation, described["name"], schemas)(pages)
+
+
+def _operation(kind: str, settings: dict[str, Any], schemas: tuple[pa.Schema, ...]) -> Operation:
+    """The operation that `_described` described."""
+    of = _OPERATIONS[kind]
+    values = {name: settings.get(name) for name in (field.name for field in fields(of))}
+    if values.get("windows") is not None:
+        values["windows"] = window_from(settings["windows"])
+    if "aggregates" in values:
+        values["aggregates"] = tuple(
             Aggregate(
                 function, None if sql is None else compile_expression(sql, schemas[0]), name, ""
             )
             for function, sql, name in settings["aggregates"]
-        ]
-    settings["fields"] = [tuple(field) for field in settings.get("fields", ())]
-    return Recipe(described["kind"], described["name"], schemas, settings)(pages)
+        )
+    for name in ("fields", "match", "resampled"):
+        if name in values:
+            values[name] = tuple(tuple(each) for each in settings[name])
+    made: Operation = of(**values)
+    return made
 
 
 class Inspection:

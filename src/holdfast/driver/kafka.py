@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.api.dead_letters import ERROR_COLUMN
+from holdfast.api.steps import FromKafka
 from holdfast.api.windows import duration_us
 from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError
@@ -28,7 +29,7 @@ from holdfast.shell.kafka.sink import KafkaSinkSpec
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from holdfast.api.dataflow import Dataflow
+    from holdfast.api.graph import Graph
 
 _LOG = logging.getLogger(__name__)
 _CHECK_S = 5.0
@@ -196,16 +197,16 @@ def kafka_sink(
     return KafkaSink(cluster, topic, encoder, transactional_id, exactly_once, interval_us)
 
 
-def check_topics(flow: Dataflow) -> None:
+def check_topics(flow: Graph) -> None:
     """Ask the brokers for the topics; one that is away is waited for by the nodes.
 
     Raises:
         DataflowError: There is no such topic, or it has fewer partitions than instances read it.
     """
     for step in flow.steps:
-        source = step.settings.get("kafka")
-        if isinstance(source, KafkaSource):
-            _check_topic(source.cluster, source.topic, step.settings["partitions"])
+        match step.operation:
+            case FromKafka(kafka=source, partitions=partitions):
+                _check_topic(source.cluster, source.topic, partitions)
     for sink in flow.kafka_sinks.values():
         _check_topic(sink.cluster, sink.topic, 1)
 

@@ -14,7 +14,7 @@ from holdfast.core.operators.base import Operator
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.errors import AdviceError
-from holdfast.planning.plan import unit_class
+from holdfast.planning.guarantees import unit_class
 from holdfast.shell.storage.places import has_files, local_path, read_if_any, store_at
 from holdfast.shell.storage.small_files import decode
 

@@ -24,6 +24,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from holdfast.api.columns import quoted
+from holdfast.api.steps import (
+    FromFiles,
+    FromFrame,
+    FromGenerator,
+    FromKafka,
+    FromLog,
+    Source,
+    Step,
+)
 from holdfast.errors import QueryFailedError
 from holdfast.shell.spark.data_source import active_session, load
 from holdfast.shell.spark.reasons import reason_of
@@ -37,7 +46,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from holdfast.api.dataflow import Step
     from holdfast.shell.sources.file_recorder import FilesSource
 
 _WITH_COLUMNS = ("parquet", "orc")
@@ -73,35 +81,48 @@ def check_input(step: Step, spark: SparkSession, location: str) -> InputCheck:
     Raises:
         QueryFailedError: Spark cannot read it again, e.g. because files are gone.
     """
-    settings = step.settings
-    if "generator" in settings or "path" in settings:
-        return InputCheck(step.name, "original")  # The twin reads the very same.
-    if "kafka" in settings:
-        return InputCheck(step.name, "recorded", "records of Kafka are not read again")
-    if "files" in settings and (reason := _unreadable(settings["files"])):
+    try:
+        match step.operation:
+            case FromGenerator() | FromLog():
+                return InputCheck(step.name, "original")  # The twin reads the very same.
+            case FromKafka():
+                return InputCheck(step.name, "recorded", "records of Kafka are not read again")
+            case FromFiles(files=files):
+                return _check_files(files, step, spark, location)
+            case FromFrame(df=df):
+                return _check_frame(df, step, spark, location)
+            case _:
+                raise AssertionError(f"{step.name} is no source")
+    except Exception as error:  # Spark's errors have many classes.
+        raise QueryFailedError(
+            f"source {step.name} cannot be read again: {reason_of(error)}"
+        ) from error
+
+
+def _check_files(files: FilesSource, step: Step, spark: SparkSession, location: str) -> InputCheck:
+    if reason := _unreadable(files):
         return InputCheck(step.name, "recorded", reason)
+    given = _files_again(files, spark, ingest_path(location, step.name))
+    return _compared(step, given, _recorded(step, spark, location))
+
+
+def _check_frame(df: DataFrame, step: Step, spark: SparkSession, location: str) -> InputCheck:
     compared: list[InputCheck] = []
 
     def compare(given: DataFrame) -> None:
         compared.append(_compared(step, given, _recorded(step, spark, location)))
 
-    try:
-        if "files" in settings:
-            compare(_files_again(settings["files"], spark, ingest_path(location, step.name)))
-        elif not settings["df"].isStreaming:
-            compare(settings["df"])
-        elif reason := _read_again(settings["df"], spark, location, step.name, compare):
-            return InputCheck(step.name, "recorded", reason)
-    except Exception as error:  # Spark's errors have many classes.
-        raise QueryFailedError(
-            f"source {step.name} cannot be read again: {reason_of(error)}"
-        ) from error
+    if not df.isStreaming:
+        compare(df)
+    elif reason := _read_again(df, spark, location, step.name, compare):
+        return InputCheck(step.name, "recorded", reason)
     return compared[0]
 
 
 def _recorded(step: Step, spark: SparkSession, location: str) -> DataFrame:
     """All rows of a recording, late ones too."""
-    path, partitions = ingest_path(location, step.name), str(step.settings["partitions"])
+    assert isinstance(step.operation, Source)
+    path, partitions = ingest_path(location, step.name), str(step.operation.partitions)
     parts = [load(spark, path, partitions=partitions, late=late) for late in ("false", "true")]
     return reduce(DataFrame.unionByName, parts)
 

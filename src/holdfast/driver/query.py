@@ -7,498 +7,94 @@ import os
 import threading
 import time
 import uuid
-import warnings
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.api.protections import Checkpointed, Protection, Protections
-from holdfast.core.coordinator.journal_entries import JournalEntry
-from holdfast.core.coordinator.limits import CoordinatorLimits
-from holdfast.core.haunit.plan import NodeLimits, Standby
+from holdfast.core.haunit.plan import Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
-from holdfast.driver.advice import Advice, Objectives, refusals
+from holdfast.driver.advice import Advice, Objectives
 from holdfast.driver.advice import advise as give_advice
 from holdfast.driver.batch_twin import Verification
 from holdfast.driver.batch_twin import verify as verify_sink
-from holdfast.driver.description import claim, describe, explained
-from holdfast.driver.draining import wait_until_drained
-from holdfast.driver.inspection import FILE_NAME as OPERATORS_FILE
-from holdfast.driver.inspection import describe_operators
-from holdfast.driver.kafka import check_topics
-from holdfast.driver.measurements import Measurements, Observed, measure
-from holdfast.driver.options import PREFIX, read_options
+from holdfast.driver.description import explained
+from holdfast.driver.draining import commit_counters, wait_until_drained
+from holdfast.driver.measurements import Measurements, Observed
 from holdfast.driver.progress import Heard, Progress, ProgressMaker, held_up_note, latency_of
 from holdfast.driver.reporter import Reporter
-from holdfast.driver.rescaling import Rescaling, described, draining_plan, settle
-from holdfast.driver.security import (
-    AUTHENTICATION,
-    InsecureClusterWarning,
-    Shortcoming,
-    shortcomings,
-)
-from holdfast.driver.slots import Slots, require_slots, slots_of
-from holdfast.errors import (
-    InsecureClusterError,
-    NotEnoughHostsError,
-    OptionError,
-    QueryFailedError,
-    RescalingError,
-    UnsupportedError,
-)
-from holdfast.planning.plan import Plan, plan_dataflow
-from holdfast.shell.sources.file_recorder import FileRecorder
-from holdfast.shell.sources.log_source import LogSourceSpec
-from holdfast.shell.spark.chunk_cluster import ChunkCluster
+from holdfast.errors import OptionError, QueryFailedError, UnsupportedError
 from holdfast.shell.spark.data_source import load
-from holdfast.shell.spark.executors import Executors
-from holdfast.shell.spark.ingest import Ingest
-from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal
-from holdfast.shell.spark.launch import Cluster, LaunchSpec
-from holdfast.shell.storage.ingest_log import CommitCounter
-from holdfast.shell.storage.lock import LocationLock
-from holdfast.shell.storage.places import (
-    is_remote,
-    local_path,
-    location_id,
-    put_or_read,
-    store_at,
-)
-from holdfast.shell.storage.rights import mode_of, open_location
-from holdfast.shell.stores.base import StoreSpec
-from holdfast.shell.stores.folder import FolderStoreSpec
+from holdfast.shell.storage.places import location_id
 from holdfast.shell.telemetry import LatencyHistogram
-from holdfast.shell.transport.addresses import Ports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from holdfast.api.dataflow import Dataflow
+    from holdfast.api.graph import Graph
+    from holdfast.driver.security import Shortcoming
+    from holdfast.driver.slots import Slots
+    from holdfast.planning.plan import Plan
     from holdfast.shell.sources.recorder import Recorder
-
+    from holdfast.shell.spark.chunk_cluster import ChunkCluster
+    from holdfast.shell.spark.launch import Cluster
+    from holdfast.shell.storage.lock import LocationLock
 
 _LOG = logging.getLogger(__name__)
-_DATA_NODES_UP_S = 30.0
 
 
-def start(
-    flow: Dataflow,
-    spark: SparkSession,
-    location: str,
-    protection: Protection | Mapping[str, Protection] | None,
-    parallelism: int | dict[str, int],
-    options: dict[str, str],
-) -> Query:
-    """Plan the dataflow, check that Spark can hold it, and launch it."""
-    location = local_path(location)
-    protections = Protections(protection)
-    protections.check(flow)
-    values = read_options({**_session_options(spark), **options})
-    lacking = _check_session(spark, is_insecure_allowed=bool(values["allowInsecureCluster"]))
-    _ports(values)  # Raises before anything has begun.
-    mode_of(values["locationMode"])
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What belongs to a query.
 
-    def place(counts: int | dict[str, int] = parallelism, given: Protections = protections) -> Plan:
-        return plan_dataflow(
-            flow,
-            location,
-            parallelism=counts,
-            limits=_node_limits(values),
-            protection=lambda unit: given.of(unit).of_unit(),
-            has_parts=bool(values["partialAggregates"]),
-        )
-
-    ingests: list[Recorder] = [
-        (Ingest if "df" in step.settings else FileRecorder)(step.name, step.settings, location)
-        for step in flow.steps
-        if step.kind == "source" and ("df" in step.settings or "files" in step.settings)
-    ]
-    _require_end(flow, ingests)
-    checkpointed = protections.checkpointed
-    embedded = checkpointed.store if checkpointed is not None else None
-    embedded = embedded if isinstance(embedded, EmbeddedStore) else None
-    if embedded is not None and is_remote(location) and not embedded.local_directory:
-        raise OptionError(f"EmbeddedStore() with {location} needs local_directory, a folder")
-    wait_s = values["launchTimeoutMs"] / 1e3
-    wanted = slots_of(place(), ingests, embedded)
-    free = require_slots(spark.sparkContext, wanted, wait_s)
-    executors = Executors(spark.sparkContext, flow.name)
-    _check_hosts(place(), executors, wait_s)
-    check_topics(flow)
-    lock: LocationLock | None = None
-    if not is_remote(location):  # Elsewhere the journal keeps two drivers apart.
-        open_location(location, mode_of(values["locationMode"]))
-        lock = LocationLock(location)
-    chunks: ChunkCluster | None = None
-    journal: Journal[JournalEntry] | None = None
-    executors.start()
-    try:
-        location_id(location)  # There is one before there is a dataflow.
-        text = describe(flow, place(), protections)
-        before = described(location)
-        former = settle(before, text)
-        rescaling: Rescaling | None = None
-        if former is None:
-            claim(location, text, before)
-        else:
-            _require_divisible(flow, ingests, checkpointed)
-            timeout_s = values["drainTimeoutMs"] / 1000
-            rescaling = Rescaling(draining_plan(place(former)), place(), location, timeout_s)
-            rescaling.require_possible()
-            former_slots = slots_of(place(former), [], embedded)
-            require_slots(spark.sparkContext, former_slots, wait_s)
-        store: StoreSpec | None = None
-        if embedded is not None:
-            chunks = _start_chunks(spark, location, embedded, flow.name, executors, values)
-            store = chunks.spec
-        elif checkpointed is not None:
-            store = checkpointed.store_spec(location)
-        if isinstance(store, FolderStoreSpec):
-            open_location(store.path, mode_of(values["locationMode"]))
-        writers = 0 if checkpointed is None else checkpointed.writers or 0
-        if rescaling is not None:
-            assert store is not None  # It is divisible.
-            _rescale(flow, spark, replace(rescaling, store=store), values, store, writers)
-        # From here on no other driver goes on here: whoever records has the newest epoch.
-        journal = Journal(os.path.join(location, JOURNAL_FOLDER), COORDINATOR)
-        _start_ingests(spark, ingests, is_room_beside_nodes=free > wanted.count)
-        plan = place()  # Again: a replay begins when its recording is complete.
-        for raised in plan.raised:
-            _LOG.warning("%s", raised)
-        if store is not None:
-            _describe_operators(location, describe_operators(plan, store))
-        spec = _launch_spec(flow, location, plan, values, store, writers)
-        cluster = Cluster(spark, spec, executors, journal)
-    except BaseException:
-        executors.stop()
-        for ingest in ingests:
-            ingest.stop()
-        if journal is not None:
-            journal.close()
-        if chunks is not None:
-            chunks.stop()
-        if lock is not None:
-            lock.release()
-        raise
-
-    @cache
-    def refused() -> dict[str, dict[str, str]]:
-        """Worked out when somebody asks for advice, or the query ends; it stays the same."""
-        return refusals(flow, protections, lambda given: place(given=given))
-
-    def measured(observed: Observed) -> Measurements:
-        misses = values["keepAliveMisses"]
-        return measure(flow.name, plan, protections.of, observed, misses=misses, refused=refused())
-
-    return Query(
-        flow,
-        spark,
-        location,
-        plan,
-        cluster,
-        ingests,
-        lock,
-        chunks,
-        measured,
-        values,
-        wanted,
-        lacking,
-    )
-
-
-def _require_end(flow: Dataflow, ingests: list[Recorder]) -> None:
-    """Raise `UnsupportedError` when nobody could say that what is available is worked off."""
-    available = [ingest.name for ingest in ingests if ingest.is_available_now]
-    endless = {ingest.name for ingest in ingests if ingest.is_unbounded}
-    for step in flow.steps if available else ():
-        is_log = any(kind in step.settings for kind in ("df", "path", "files"))
-        is_unknown = not is_log or step.settings.get("speed") is not None
-        if step.kind == "source" and (step.name in endless or is_unknown):
-            raise UnsupportedError(
-                f"source {available[0]} has trigger availableNow, so that the query ends when what "
-                f"is there has been worked off; source {step.name} does not say how much that is. "
-                "Give all streaming DataFrames availableNow, or none; beside it may be batch "
-                "DataFrames and logs"
-            )
-
-
-def _require_divisible(
-    flow: Dataflow, ingests: list[Recorder], checkpointed: Checkpointed | None
-) -> None:
-    """Raise `RescalingError` for dataflows whose instances cannot change."""
-    if checkpointed is None:
-        raise RescalingError("other numbers of instances need protection=Checkpointed(...)")
-    for step in flow.steps:
-        settings = step.settings
-        if step.kind == "source" and "kafka" in settings:
-            raise RescalingError(
-                f"source {step.name} reads Kafka, whose partitions are bound to the instances that "
-                "have begun with them; the number of instances stays as it is"
-            )
-        if step.kind == "source" and ("generator" in settings or settings["speed"] is not None):
-            raise RescalingError(
-                f"source {step.name} cannot be stopped at a cut: it is a generator or is replayed "
-                "at a set speed; the number of instances stays as it is"
-            )
-    if flow.kafka_sinks:
-        raise RescalingError(
-            f"sink {next(iter(flow.kafka_sinks))} writes Kafka by a transaction per instance; the "
-            "number of instances stays as it is"
-        )
-    for ingest in ingests:
-        if ingest.has_ended:
-            raise RescalingError(
-                f"source {ingest.name} has ended: nothing more comes that other instances could "
-                "work off"
-            )
-
-
-def _rescale(
-    flow: Dataflow,
-    spark: SparkSession,
-    rescaling: Rescaling,
-    values: dict[str, int],
-    store: StoreSpec,
-    writers: int,
-) -> None:
-    """Have the location go on with other numbers of instances."""
-    location, former = rescaling.location, rescaling.former
-    counters = _commit_counters(former)
-    executors = Executors(spark.sparkContext, flow.name)  # The cluster ends their watch.
-    executors.start()
-    journal: Journal[JournalEntry] | None = None
-    try:
-        journal = Journal(os.path.join(location, JOURNAL_FOLDER), COORDINATOR)
-        spec = _launch_spec(flow, location, former, values, store, writers)
-        cluster = Cluster(spark, spec, executors, journal)
-    except BaseException:
-        executors.stop()
-        if journal is not None:
-            journal.close()
-        raise
-    rescaling.run(cluster, lambda: {s: counter.rows() for s, counter in counters.items()})
-
-
-def _commit_counters(plan: Plan) -> dict[str, CommitCounter]:
-    """Who counts the rows of each source stream whose log says how many there are."""
-    return {
-        stream: CommitCounter(spec.path, spec.partition, spec.partitions)
-        for stream, spec in plan.sources.items()
-        if isinstance(spec, LogSourceSpec) and spec.kind == "ingest" and spec.speed is None
-    }
-
-
-def _describe_operators(location: str, content: bytes) -> None:
-    """What `holdfast inspect` goes by; the one before says the same, or is of an older version."""
-    store = store_at(location)
-    if put_or_read(store, OPERATORS_FILE, [content]) != content:
-        store.delete(OPERATORS_FILE)
-        store.put(OPERATORS_FILE, [content])
-
-
-def _start_chunks(
-    spark: SparkSession,
-    location: str,
-    wanted: EmbeddedStore,
-    name: str,
-    executors: Executors,
-    values: dict[str, int],
-) -> ChunkCluster:
-    """Launch the data nodes; nodes that come up first ask them again until they answer."""
-    chunks = ChunkCluster(
-        spark,
-        location,
-        wanted,
-        name=name,
-        executors=executors,
-        settings=replace(wanted.settings(), reach_timeout_ms=values["reachTimeoutMs"]),
-        placement=wanted.placement(),
-        ports=_ports(values),
-    )
-    chunks.start()
-    try:
-        is_up = chunks.wait_until_up(_DATA_NODES_UP_S)
-    except BaseException:  # Somebody will not wait any longer.
-        chunks.stop()
-        raise
-    if not is_up:
-        waits = "; ".join(chunks.waits())
-        _LOG.warning("not all data nodes came up within %s s; %s", _DATA_NODES_UP_S, waits)
-    return chunks
-
-
-def _launch_spec(
-    flow: Dataflow,
-    location: str,
-    plan: Plan,
-    values: dict[str, int],
-    store: StoreSpec | None,
-    writers: int,
-) -> LaunchSpec:
-    return LaunchSpec(
-        flow.name,
-        plan.nodes,
-        plan.sources,
-        plan.sink_paths,
-        location,
-        CoordinatorLimits(
-            keep_alive_ms=values["keepAliveMs"],
-            misses=values["keepAliveMisses"],
-            launch_timeout_ms=values["launchTimeoutMs"],
-            failures_max=values["failuresMax"],
-            failure_window_ms=values["failureWindowMs"],
-            writers_max=writers,
-        ),
-        store,
-        _ports(values),
-        plan.kafka_sinks,
-        values["niceness"],
-    )
-
-
-def _ports(values: dict[str, int]) -> Ports:
-    low, high = values["portMin"], values["portMax"]
-    if low >= high:
-        raise OptionError(f"{PREFIX}portMin={low} is not below {PREFIX}portMax={high}")
-    return Ports(low, high)
-
-
-def _start_ingests(
-    spark: SparkSession, ingests: list[Recorder], *, is_room_beside_nodes: bool
-) -> None:
-    """Begin. Recorded as a whole first: what is replayed at a set speed; and what is bounded, if
-    nodes will leave Spark no slot to record it in.
+    Attributes:
+        flow: The dataflow.
+        spark: The session.
+        location: The checkpoint location.
+        plan: The nodes.
+        cluster: Runs them.
+        recorders: Make what the sources give part of logs.
+        lock: Keeps other drivers of this machine away; None: the location is elsewhere.
+        chunks: The chunk store, if the query runs one.
+        measured: Makes measurements of what was observed.
+        values: The options.
     """
-    for ingest in ingests:
-        ingest.start(spark)
-    first = [
-        ingest
-        for ingest in ingests
-        if (ingest.is_paced and not ingest.is_streaming)
-        or not (ingest.is_unbounded or is_room_beside_nodes)
-    ]
-    for ingest in first:
-        ingest.wait()
-        if ingest.error is not None:
-            raise QueryFailedError(ingest.error)
 
-
-def _check_session(spark: SparkSession, *, is_insecure_allowed: bool) -> list[Shortcoming]:
-    """Refuse sessions in which nodes would not be safe; warn of the rest, and give it back.
-
-    Raises:
-        InsecureClusterError: Tasks, and with them this run's keys, travel unauthenticated.
-        OptionError: Spark would run a second attempt of a slow task, or take executors away.
-    """
-    conf = dict(spark.sparkContext.getConf().getAll())
-    if conf.get("spark.speculation", "false") == "true":
-        raise OptionError(
-            "spark.speculation=true would start nodes twice; set it to false for this session"
-        )
-    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
-        raise OptionError(
-            "spark.dynamicAllocation.enabled=true would take away the executors that wait for "
-            "nodes to replace; set it to false and ask for as many executors as are needed"
-        )
-    lacking = shortcomings(spark.sparkContext.master, conf)
-    if any(each.setting == AUTHENTICATION for each in lacking) and not is_insecure_allowed:
-        raise InsecureClusterError(
-            "spark.authenticate is off, so that anyone on the network could read this run's keys; "
-            f"turn it on (with spark.network.crypto.enabled), or set {PREFIX}allowInsecureCluster="
-            "true if the network is yours alone"
-        )
-    for each in lacking:
-        warnings.warn(str(each), InsecureClusterWarning, stacklevel=4)
-    return lacking
-
-
-def _session_options(spark: SparkSession) -> dict[str, str]:
-    """The session's settings: those of its start, and over them what `spark.conf.set` has said."""
-    given = {**dict(spark.sparkContext.getConf().getAll()), **spark.conf.getAll}
-    return {key: value for key, value in given.items() if key.startswith(PREFIX)}
-
-
-def _node_limits(values: dict[str, int]) -> NodeLimits:
-    if values["roundTuples"] > values["inputQueueTuples"]:
-        raise OptionError(f"{PREFIX}roundTuples is larger than {PREFIX}inputQueueTuples")
-    if values["pageBytes"].bit_count() != 1:
-        raise OptionError(f"{PREFIX}pageBytes={values['pageBytes']} is no power of two")
-    return NodeLimits(
-        input_queue_tuples=values["inputQueueTuples"],
-        output_queue_tuples=values["outputQueueTuples"],
-        output_queue_bytes=values["outputQueueBytes"],
-        round_tuples=values["roundTuples"],
-        ack_interval_ms=values["ackIntervalMs"],
-        keep_alive_ms=values["keepAliveMs"],
-        resubscribe_ms=3 * values["keepAliveMs"],
-        page_bytes=values["pageBytes"],
-        state_bytes=values["stateBytesMax"],
-    )
-
-
-def _check_hosts(plan: Plan, executors: Executors, wait_s: float) -> None:
-    """Replicas belong on different machines; where there is one only, say so, or refuse.
-
-    Args:
-        wait_s: How long executors of a cluster may take to come up, if there must be two.
-    """
-    doubled = [node for node in plan.nodes if node.standby is not Standby.NONE]
-    if any(node.is_strict for node in doubled):
-        executors.wait_for_machines(2, wait_s)
-    if not doubled or len(executors.machines) > 1:
-        return
-    names = ", ".join(dict.fromkeys(node.unit for node in doubled))
-    if any(node.is_strict for node in doubled):
-        raise NotEnoughHostsError(
-            f"both replicas of {names} would run on one machine, and strict=True forbids that: "
-            "give Spark executors on a second one, or leave strict out"
-        )
-    _LOG.warning("both replicas of %s run on one machine, and fail with it", names)
+    flow: Graph
+    spark: SparkSession
+    location: str
+    plan: Plan
+    cluster: Cluster
+    recorders: list[Recorder]
+    lock: LocationLock | None
+    chunks: ChunkCluster | None
+    measured: Callable[[Observed], Measurements]
+    values: dict[str, int]
 
 
 class Query:
     """A running dataflow."""
 
-    def __init__(
-        self,
-        flow: Dataflow,
-        spark: SparkSession,
-        location: str,
-        plan: Plan,
-        cluster: Cluster,
-        ingests: list[Recorder],
-        lock: LocationLock | None,
-        chunks: ChunkCluster | None,
-        measured: Callable[[Observed], Measurements],
-        values: dict[str, int],
-        slots: Slots,
-        lacking: Sequence[Shortcoming] = (),
-    ) -> None:
+    def __init__(self, running: Running, slots: Slots, lacking: Sequence[Shortcoming] = ()) -> None:
         """Launch; use `Dataflow.start`."""
         self.slots = slots
-        self._measured = measured
         self._lacking = lacking
-        self._flow = flow
-        self._spark = spark
-        self._location = location
-        self._plan = plan
-        self._cluster = cluster
-        self._ingests = ingests
-        self._location_lock = lock
-        self._chunks = chunks
+        self._running = running
+        self._flow, self._plan, self._cluster = running.flow, running.plan, running.cluster
+        self._location, self._recorders = running.location, running.recorders
         self._stop_lock = threading.Lock()
         self._is_stopped = False
-        self._id = str(uuid.uuid5(uuid.NAMESPACE_URL, location_id(location)))
+        self._id = str(uuid.uuid5(uuid.NAMESPACE_URL, location_id(running.location)))
         self._run_id = str(uuid.uuid4())
-        self._maker = ProgressMaker(plan, flow.name, self._id, self._run_id)
-        self._committed = _commit_counters(plan)
-        self._reporter = Reporter(self, location, cluster.epoch, values, cluster.done)
+        self._maker = ProgressMaker(running.plan, running.flow.name, self._id, self._run_id)
+        self._committed = commit_counters(running.plan)
+        cluster = running.cluster
+        self._reporter = Reporter(
+            self, running.location, cluster.epoch, running.values, cluster.done
+        )
         cluster.start(self._on_end)
         self._reporter.start()
-        if any(ingest.is_available_now for ingest in ingests):
+        if any(recorder.is_available_now for recorder in running.recorders):
             threading.Thread(target=self._end_with_available, daemon=True).start()
 
     # -- the names of Spark's own handle ------------------------------------------------------
@@ -527,11 +123,11 @@ class Query:
     @property
     def has_lost_input(self) -> bool:
         """Whether Spark can no longer write the rows of some source."""
-        return any(ingest.error for ingest in self._ingests)
+        return any(recorder.error for recorder in self._recorders)
 
     def exception(self) -> QueryFailedError | None:
         """Why it failed, or None."""
-        reason = self._cluster.error or next((i.error for i in self._ingests if i.error), None)
+        reason = self._cluster.error or next((i.error for i in self._recorders if i.error), None)
         return None if reason is None else QueryFailedError(f"{self.name}: {reason}")
 
     def awaitTermination(self, timeout: float | None = None) -> bool:
@@ -561,7 +157,7 @@ class Query:
         Raises:
             QueryFailedError: The query failed meanwhile.
         """
-        is_bounded = [not i.is_unbounded for i in self._ingests]
+        is_bounded = [not i.is_unbounded for i in self._recorders]
         others = [stream for stream in self._plan.sources if stream not in self._committed]
         if all(is_bounded) and (is_bounded or others):
             self.awaitTermination()
@@ -570,8 +166,8 @@ class Query:
             raise UnsupportedError(
                 f"processAllAvailable: {', '.join(others)} does not say how much there is"
             )
-        for ingest in self._ingests:
-            ingest.process_all_available()
+        for recorder in self._recorders:
+            recorder.process_all_available()
         wait_until_drained(self._plan, self._cluster.reports, self._rows_committed(), self._lives)
 
     def _end_with_available(self) -> None:
@@ -579,8 +175,8 @@ class Query:
 
         Their inputs have not ended, as a later run goes on behind that: windows stay open.
         """
-        for ingest in self._ingests:
-            ingest.wait()
+        for recorder in self._recorders:
+            recorder.wait()
         if not self.has_lost_input:
             reports, rows = self._cluster.reports, self._rows_committed()
             wait_until_drained(self._plan, reports, rows, lambda: self.isActive)
@@ -619,13 +215,13 @@ class Query:
             self.measurements().save(self._location)
         except Exception as error:  # Whatever it is, the location must become free.
             _LOG.warning("no measurements left in %s: %s", self._location, error)
-        for ingest in self._ingests:
-            ingest.stop()
+        for recorder in self._recorders:
+            recorder.stop()
         self._reporter.finish()
-        if self._chunks is not None:
-            self._chunks.stop()
-        if self._location_lock is not None:
-            self._location_lock.release()
+        if self._running.chunks is not None:
+            self._running.chunks.stop()
+        if self._running.lock is not None:
+            self._running.lock.release()
 
     @property
     def status(self) -> dict[str, Any]:
@@ -655,7 +251,7 @@ class Query:
                 *self._plan.notes,
                 *self._placement_notes(),
             ],
-            "dataNodes": {} if self._chunks is None else self._chunks.processes(),
+            "dataNodes": {} if self._running.chunks is None else self._running.chunks.processes(),
             "refused": self.refused(),
         }
 
@@ -665,13 +261,15 @@ class Query:
         `frames`: what came from a peer with this run's key and made no sense, or was not its to
         say; `handshakes`: connections that did not prove this run's key. Neither has an effect.
         """
-        of_store = {} if self._chunks is None else self._chunks.refused()
+        of_store = {} if self._running.chunks is None else self._running.chunks.refused()
         return {**self._cluster.refused(), **of_store}
 
     def _waiting_notes(self) -> list[str]:
         """What nodes wait for outside, e.g. a broker, and data nodes."""
         of_nodes = [text for report in self._cluster.reports.values() for text in report.waits]
-        return of_nodes if self._chunks is None else [*of_nodes, *self._chunks.waits()]
+        return (
+            of_nodes if self._running.chunks is None else [*of_nodes, *self._running.chunks.waits()]
+        )
 
     def _placement_notes(self) -> list[str]:
         """Replicas that one machine's failure would end both, or that wait to avoid that."""
@@ -811,7 +409,7 @@ class Query:
     def measurements(self) -> Measurements:
         """What is known of every unit: rates, sizes, costs; left at the location in the end."""
         reports = self._cluster.reports.items()
-        return self._measured(
+        return self._running.measured(
             Observed(
                 {node: report.statistics for node, report in reports},
                 {node: report.host for node, report in reports},
@@ -843,7 +441,7 @@ class Query:
             topic = self._flow.kafka_sinks[name].topic
             raise UnsupportedError(f"sink {name} is in Kafka; read the topic {topic!r} there")
         path = os.path.join(self._location, "streams", name)
-        return load(self._spark, path)
+        return load(self._running.spark, path)
 
     def verify(self, sink: str | None = None, *, source: str = "recorded") -> Verification:
         """Compare a sink with the batch twin over the recorded input; after the query has ended.
@@ -858,4 +456,4 @@ class Query:
             QueryFailedError: What the user gave cannot be read again, e.g. files are gone.
         """
         name = self._flow.sink_name(sink)
-        return verify_sink(self._flow, self._spark, name, self._location, source)
+        return verify_sink(self._flow, self._running.spark, name, self._location, source)

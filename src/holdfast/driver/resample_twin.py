@@ -18,19 +18,23 @@ from holdfast.core.operators.resample import TIME_NAME
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from holdfast.api.dataflow import Step
+    from holdfast.api.steps import Resample, Step
 
 
-def resampled(step: Step, inputs: list[DataFrame]) -> DataFrame:
+def resampled(
+    resample: Resample, producers: tuple[Step, ...], inputs: list[DataFrame]
+) -> DataFrame:
     """Rows at the times of the second input, or at the multiples of the period."""
-    settings = step.settings
-    keys = [f"__key{i}" for i in range(len(settings["match"][0]))]
-    values = _values(step, inputs[0], keys)
-    if settings["every_us"] is None:
-        asking, carried = _asked(step, inputs[1], keys), list(step.inputs[1].schema.names)
+    keys = [f"__key{i}" for i in range(len(resample.match[0]))]
+    values = _values(resample, inputs[0], keys)
+    if resample.every_us is None:
+        asking, carried = (
+            _asked(resample, producers[1], inputs[1], keys),
+            list(producers[1].schema.names),
+        )
     else:
-        asking, carried = _multiples(step, values, keys), []
-    known = [F.col(f"__value{i}") for i in range(len(settings["resampled"]))]
+        asking, carried = _multiples(resample, values, keys), []
+    known = [F.col(f"__value{i}") for i in range(len(resample.resampled))]
     both = values.select(
         *keys, TIME_COLUMN, F.lit(0).alias("__asks"), *known, F.lit(None).alias("__row")
     ).unionByName(
@@ -43,53 +47,51 @@ def resampled(step: Step, inputs: list[DataFrame]) -> DataFrame:
         )
     )
     results = [
-        _interpolated(i, keys, settings["within_us"]).alias(name)
-        for i, (_, name) in enumerate(settings["resampled"])
+        _interpolated(i, keys, resample.within_us).alias(name)
+        for i, (_, name) in enumerate(resample.resampled)
     ]
     found = both.select("*", *(r.alias(f"__result{i}") for i, r in enumerate(results)))
     found = found.where("__asks = 1")
-    if settings["every_us"] is None:
+    if resample.every_us is None:
         first = [F.col("__row")[name].alias(name) for name in carried]
     else:
-        names = settings["match"][0]
+        names = resample.match[0]
         first = [F.timestamp_micros(TIME_COLUMN).alias(TIME_NAME)]
         first += [F.col(key).alias(name) for key, name in zip(keys, names, strict=True)]
     is_keyed = F.lit(True)
-    if settings["every_us"] is None:
+    if resample.every_us is None:
         for key in keys:
             is_keyed = is_keyed & F.col(key).isNotNull()
     last = [
         F.when(is_keyed, F.col(f"__result{i}")).alias(name)
-        for i, (_, name) in enumerate(settings["resampled"])
+        for i, (_, name) in enumerate(resample.resampled)
     ]
     return found.select(*first, *last, TIME_COLUMN)
 
 
-def _values(step: Step, frame: DataFrame, keys: list[str]) -> DataFrame:
+def _values(resample: Resample, frame: DataFrame, keys: list[str]) -> DataFrame:
     """One row per key and time, with the greatest value of each column."""
     named = [
-        F.col(quoted(name)).alias(key)
-        for key, name in zip(keys, step.settings["match"][0], strict=True)
+        F.col(quoted(name)).alias(key) for key, name in zip(keys, resample.match[0], strict=True)
     ]
     columns = [
         F.max(F.col(quoted(column)).cast("double")).alias(f"__value{i}")
-        for i, (column, _) in enumerate(step.settings["resampled"])
+        for i, (column, _) in enumerate(resample.resampled)
     ]
     return frame.groupBy(*named, TIME_COLUMN).agg(*columns)
 
 
-def _asked(step: Step, frame: DataFrame, keys: list[str]) -> DataFrame:
+def _asked(resample: Resample, producer: Step, frame: DataFrame, keys: list[str]) -> DataFrame:
     named = [
-        F.col(quoted(name)).alias(key)
-        for key, name in zip(keys, step.settings["match"][1], strict=True)
+        F.col(quoted(name)).alias(key) for key, name in zip(keys, resample.match[1], strict=True)
     ]
-    row = F.struct(*(F.col(quoted(name)) for name in step.inputs[1].schema.names))
+    row = F.struct(*(F.col(quoted(name)) for name in producer.schema.names))
     return frame.select(*named, TIME_COLUMN, row.alias("__row"))
 
 
-def _multiples(step: Step, values: DataFrame, keys: list[str]) -> DataFrame:
+def _multiples(resample: Resample, values: DataFrame, keys: list[str]) -> DataFrame:
     """Multiples of the period at a tuple of the key, or between two that are near enough."""
-    every, within = F.lit(step.settings["every_us"]), F.lit(step.settings["within_us"])
+    every, within = F.lit(resample.every_us), F.lit(resample.within_us)
     time_us = F.col(TIME_COLUMN)
     after_us = F.lead(TIME_COLUMN).over(SqlWindow.partitionBy(*keys).orderBy(TIME_COLUMN))
     pairs = values.select(*keys, TIME_COLUMN, after_us.alias("__after"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.streams import Stream
 from holdfast.api.windows import tumbling
 
 AIRPORTS = ("ewr", "jfk", "lga")

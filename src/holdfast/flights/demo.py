@@ -16,7 +16,8 @@ from holdfast.flights.dataflow import WEATHER, build
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from holdfast.api.dataflow import Dataflow, Stream
+    from holdfast.api.dataflow import Dataflow
+    from holdfast.api.streams import Stream
     from holdfast.driver.batch_twin import Verification
     from holdfast.driver.query import Query
 

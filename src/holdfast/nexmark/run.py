@@ -8,8 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Protection
+from holdfast.api.streams import Stream
 from holdfast.errors import DataflowError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import KINDS, build

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.api.operators import STATEFUL, is_arbitrary
+from holdfast.api.operators import is_arbitrary
+from holdfast.api.steps import Stateful, WindowAggregate
 from holdfast.api.windows import CountWindow, Window
 from holdfast.errors import DataflowError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.api.dataflow import Step
+    from holdfast.api.steps import Step
     from holdfast.core.haunit.plan import FootprintPlan
 
 _INSTEAD = "give it protection=Checkpointed()"
@@ -25,7 +26,7 @@ def footprints_of(
     Raises:
         DataflowError: Its state is not made of windows that can be written one by one.
     """
-    if wanted is None or not any(step.kind in STATEFUL for step in members):
+    if wanted is None or not any(isinstance(step.operation, Stateful) for step in members):
         return None
     reason = why_no_footprints(members)
     if reason is not None:
@@ -35,9 +36,9 @@ def footprints_of(
 
 def why_no_footprints(members: Sequence[Step]) -> str | None:
     """Why a unit with these steps cannot have eventual checkpoints, with a cure; None: it can."""
-    stateful = [step for step in members if step.kind in STATEFUL]
+    stateful = [step for step in members if isinstance(step.operation, Stateful)]
     for step in members:
-        if is_arbitrary(step.kind, step.settings):
+        if is_arbitrary(step.operation):
             return (
                 f"{step.name} in it depends on more than its input, so that what it replays could "
                 f"differ: {_INSTEAD}, or UpstreamBackup()"
@@ -48,9 +49,9 @@ def why_no_footprints(members: Sequence[Step]) -> str | None:
             f"are not replayed into it; give it another unit(...), or {_INSTEAD}"
         )
     for step in stateful:
-        if step.kind != "aggregate":
+        if not isinstance(step.operation, WindowAggregate):
             return f"the state of {step.name} is not made of windows that close: {_INSTEAD}"
-        reason = _why_no_windows(step.settings["windows"], step.settings["emit"])
+        reason = _why_no_windows(step.operation.windows, step.operation.emit)
         if reason is not None:
             return f"the windows of {step.name} {reason}: {_INSTEAD}"
     return None

@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from holdfast.api.dataflow import Aggregate, Dataflow, Step
 from holdfast.api.expressions import compile_expression
-from holdfast.api.operators import PASSING, build_operator
+from holdfast.api.graph import Graph
+from holdfast.api.operators import build_operator
+from holdfast.api.steps import (
+    Aggregate,
+    PartialAggregate,
+    Passing,
+    Source,
+    Step,
+    WindowAggregate,
+)
 from holdfast.api.windows import Window
 from holdfast.core.model.stable_hash import is_text
 
@@ -26,45 +34,44 @@ PARTS: Final = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """Functions whose parts can be added up, and by which function."""
 
 
-def with_partial_aggregates(flow: Dataflow, is_recorded: Callable[[Step], bool]) -> Dataflow:
+def with_partial_aggregates(flow: Graph, is_recorded: Callable[[Step], bool]) -> Graph:
     """The dataflow as it is run; its steps, sinks and units keep their names.
 
     Args:
         flow: As it was written.
         is_recorded: Whether the tuples of a source always come in the same batches.
     """
-    made = Dataflow(flow.name)
+    made = Graph(flow.name)
     made.kafka_sinks = flow.kafka_sinks
     placed: dict[Step, Step] = {}
     for step in flow.steps:
         inputs = tuple(placed[source] for source in step.inputs)
         placed[step] = replace(step, inputs=inputs)
         if _is_divisible(flow, step, is_recorded):
-            part = _part(placed[step])
+            part, placed[step] = _divided(placed[step])
             made.steps.append(part)
-            placed[step] = _whole(placed[step], part)
         made.steps.append(placed[step])
     made.sinks = {sink: placed[step] for sink, step in flow.sinks.items()}
     return made
 
 
-def _is_divisible(flow: Dataflow, step: Step, is_recorded: Callable[[Step], bool]) -> bool:
-    if step.kind != "aggregate" or step.settings["emit"] != "final":
-        return False
-    windows = step.settings["windows"]
-    if not (isinstance(windows, Window) and windows.is_plain):
+def _is_divisible(flow: Graph, step: Step, is_recorded: Callable[[Step], bool]) -> bool:
+    whole = step.operation
+    if not isinstance(whole, WindowAggregate) or whole.emit != "final":
         return False
     (producer,) = step.inputs
-    if producer.unit == step.unit or not all(map(_has_parts, step.settings["aggregates"])):
+    if not (isinstance(whole.windows, Window) and whole.windows.is_plain):
+        return False
+    if producer.unit == step.unit or not all(map(_has_parts, whole.aggregates)):
         return False
     # Closed windows must not meet other rows in the unit: see core/operators/base.py.
     if any(len(other.inputs) > 1 for other in flow.steps if other.unit == step.unit):
         return False
     beside = [other for other in flow.steps if other.unit == producer.unit]
-    sources = [other for other in beside if other.kind == "source"]
+    sources = [other for other in beside if isinstance(other.operation, Source)]
     if len(sources) != 1 or not is_recorded(sources[0]):
         return False
-    return all(other.kind in ("source", *PASSING) for other in beside)
+    return all(isinstance(other.operation, Source | Passing) for other in beside)
 
 
 def _has_parts(aggregate: Aggregate) -> bool:
@@ -79,23 +86,17 @@ def _has_parts(aggregate: Aggregate) -> bool:
     return not is_text(kind) and not pa.types.is_decimal(kind)
 
 
-def _part(step: Step) -> Step:
-    """What runs where the rows come from."""
-    windows, (producer,) = step.settings["windows"], step.inputs
-    settings = {
-        "keys": step.settings["keys"],
-        "aggregates": step.settings["aggregates"],
-        "pane_us": windows.slide_us,
-    }
+def _divided(step: Step) -> tuple[Step, Step]:
+    """What runs where the rows come from, and what adds up the parts."""
+    whole, (producer,) = step.operation, step.inputs
+    assert isinstance(whole, WindowAggregate)
+    assert isinstance(whole.windows, Window)
+    operation = PartialAggregate(whole.keys, whole.aggregates, whole.windows.slide_us)
     name = f"{step.name}~part"
-    schema = build_operator("part", name, (producer.schema,), settings).output_schema
-    return Step("part", name, producer.unit, schema, (producer,), settings)
-
-
-def _whole(step: Step, part: Step) -> Step:
-    """What adds up the parts."""
-    aggregates = [
-        Aggregate(PARTS[a.function], compile_expression(f"`{a.name}`", part.schema), a.name, a.sql)
-        for a in step.settings["aggregates"]
-    ]
-    return replace(step, inputs=(part,), settings=step.settings | {"aggregates": aggregates})
+    schema = build_operator(operation, name, (producer.schema,)).output_schema
+    part = Step(operation, name, producer.unit, schema, (producer,))
+    adding = tuple(
+        Aggregate(PARTS[a.function], compile_expression(f"`{a.name}`", schema), a.name, a.sql)
+        for a in whole.aggregates
+    )
+    return part, replace(step, inputs=(part,), operation=replace(whole, aggregates=adding))

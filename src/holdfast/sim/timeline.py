@@ -42,7 +42,7 @@ class Timeline:
         self._line("dataflow")
         for step in workload.flow.steps:
             inputs = ", ".join(source.name for source in step.inputs)
-            self._line(f"  {step.name}: {step.kind} of ({inputs}) in unit {step.unit}")
+            self._line(f"  {step.name}: {step.operation.WORD} of ({inputs}) in unit {step.unit}")
         self._line(f"nodes: {', '.join(plan.node for plan in workload.plans)}")
         self._line(f"limits: {workload.plans[0].limits}")
         self._line(f"cluster: {conditions(run.seed, workload.plans[0].limits)}")

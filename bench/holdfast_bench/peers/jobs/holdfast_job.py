@@ -7,8 +7,9 @@ from pathlib import Path
 
 from contract import Job, read, say
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import UpstreamBackup
+from holdfast.api.streams import Stream
 from holdfast.driver.query import Query
 from holdfast.driver.session import session
 from holdfast.nexmark.queries import build

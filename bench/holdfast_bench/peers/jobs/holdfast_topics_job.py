@@ -7,8 +7,9 @@ from typing import Any
 
 from contract import BID_COLUMNS, Job, read, say
 
-from holdfast.api.dataflow import Dataflow, Stream
+from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import UpstreamBackup
+from holdfast.api.streams import Stream
 from holdfast.api.windows import tumbling
 from holdfast.driver.session import session
 

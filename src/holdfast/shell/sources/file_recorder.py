@@ -13,7 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -74,11 +74,11 @@ class FilesSource:
 class FileRecorder:
     """One source of users' files on its way into its ingest log; has what `Ingest` has."""
 
-    def __init__(self, name: str, settings: dict[str, Any], location: str) -> None:
+    def __init__(self, name: str, source: FilesSource, location: str) -> None:
         """Nothing happens before `start`."""
         self.name = name
         self.is_paced = False
-        self._source: FilesSource = settings["files"]
+        self._source = source
         self._path = ingest_path(location, name)
         self._discovery = FileDiscovery()
         self._following = Following()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.columns import quoted
@@ -24,18 +25,43 @@ _WHOLE: Final = "0"
 _IDLE_LOOK_S: Final = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class FrameSource:
+    """How a DataFrame is recorded.
+
+    Attributes:
+        df: Batch or streaming.
+        time: The column with the event time.
+        delay_us: How far rows may be out of order.
+        ahead_us: How far a row may be ahead and still move time; None: every row moves it.
+        has_watermark: Whether Spark's own watermark says what is late.
+        partitions: Into which a batch DataFrame is divided.
+        is_paced: Whether nodes replay it at a set speed.
+        trigger: As `DataStreamWriter.trigger` takes it; None: Spark's default.
+    """
+
+    df: DataFrame
+    time: str
+    delay_us: int
+    ahead_us: int | None
+    has_watermark: bool
+    partitions: int
+    is_paced: bool
+    trigger: dict[str, Any] | None
+
+
 class Ingest:
     """One source DataFrame on its way into its ingest log."""
 
-    def __init__(self, name: str, settings: dict[str, Any], location: str) -> None:
+    def __init__(self, name: str, source: FrameSource, location: str) -> None:
         """Nothing happens before `start`."""
         self.name = name
-        self._df: DataFrame = settings["df"]
-        self._time = settings["time"]
-        self._delay_us = settings["delay_us"]
-        self._ahead_us: int | None = settings["ahead_us"]
-        self._partitions = settings["partitions"]
-        self.is_paced = settings["speed"] is not None
+        self._df = source.df
+        self._time = source.time
+        self._delay_us = source.delay_us
+        self._ahead_us = source.ahead_us
+        self._partitions = source.partitions
+        self.is_paced = source.is_paced
         self._location = location
         self._path = ingest_path(location, name)
         self._checkpoint = _hadoop_url(os.path.join(location, "ingest-checkpoints", name))
@@ -45,8 +71,8 @@ class Ingest:
         self._spark: SparkSession | None = None
         self._error: str | None = None
         self.is_streaming = bool(self._df.isStreaming)
-        self._trigger: dict[str, Any] = settings.get("trigger") or {}
-        self._has_watermark: bool = settings.get("has_watermark", False)
+        self._trigger: dict[str, Any] = source.trigger or {}
+        self._has_watermark = source.has_watermark
         self._is_stopping = False
         self._commits = CommitFinder(self._path)
         self._idle_behind = -1  # the newest batch behind which Spark's idleness was told

@@ -12,30 +12,35 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
+from holdfast.api.steps import IncrementalJoin, Passing, Source, Union, WindowAggregate
 from holdfast.api.windows import Window
 from holdfast.core.haunit import events
 from holdfast.core.model.ids import BEGINNING_US, StreamId
 from holdfast.sim.checkers.base import Checker, Violation
 
 if TYPE_CHECKING:
-    from holdfast.api.dataflow import Dataflow, Step
+    from holdfast.api.graph import Graph
+    from holdfast.api.steps import Step
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.sim.process import Process
     from holdfast.sim.world import World
 
 SOON_US: Final = 1_000_000
-_TIMED: Final = ("source", "filter", "select", "union", "aggregate", "join")
 
 
-def timed_sinks(flow: Dataflow) -> dict[str, frozenset[str]]:
+def timed_sinks(flow: Graph) -> dict[str, frozenset[str]]:
     """The sinks for which event time alone decides, and the sources behind each."""
     return {sink: _sources(step) for sink, step in flow.sinks.items() if _is_timed(step)}
 
 
 def _is_timed(step: Step) -> bool:
-    windows = step.settings.get("windows")
-    is_by_time = windows is None or (isinstance(windows, Window) and windows.is_plain)
-    is_timed = is_by_time and step.kind in _TIMED and step.settings.get("order") != "arrival"
+    match step.operation:
+        case WindowAggregate(windows=windows):
+            is_timed = isinstance(windows, Window) and windows.is_plain
+        case Union() as union:
+            is_timed = not union.is_by_arrival
+        case operation:
+            is_timed = isinstance(operation, Source | Passing | IncrementalJoin)
     return is_timed and all(_is_timed(source) for source in step.inputs)
 
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.api.operators import is_arbitrary
+from holdfast.api.steps import FromGenerator
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import with_time
 from holdfast.core.queues.lateness import CommitTimes, FileTimes
 from holdfast.planning.footprints import why_no_footprints
-from holdfast.planning.plan import plan_dataflow, ports_read, units_of
+from holdfast.planning.plan import plan_dataflow
+from holdfast.planning.units import ports_read, units_of
 from holdfast.sim.workload.oracle import Conserved, Expected, Oracle, TimedRow
 from holdfast.sim.workload.source import Arrival, SimulatedFile, SimulatedSource
 
@@ -229,7 +231,7 @@ def _possible(flow: Dataflow, unit: str, protection: UnitProtection) -> UnitProt
     steps = [step for step in flow.steps if step.unit == unit]
     if why_no_footprints(steps) is not None:
         protection = replace(protection, footprints=None)
-    if any(is_arbitrary(step.kind, step.settings) for step in steps):
+    if any(is_arbitrary(step.operation) for step in steps):
         return replace(protection, delays=None)
     return protection
 
@@ -260,9 +262,9 @@ def placed(
         protection=lambda unit: _possible(flow, unit, protection(unit)),
     )
     inputs = {
-        step.name: step.settings["generator"].on_time()
+        step.name: step.operation.generator.on_time()
         for step in flow.steps
-        if step.kind == "source"
+        if isinstance(step.operation, FromGenerator)
     }
     ports = {unit: ports_read(members) for unit, members in units_of(flow).items()}
     instances = Counter(node.unit for node in plan.nodes)

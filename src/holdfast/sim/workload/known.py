@@ -19,7 +19,8 @@ from holdfast.sim.workload.oracle import TimedRow
 from holdfast.sim.workload.random_dataflow import SPAN_US, random_limits, random_protection
 
 if TYPE_CHECKING:
-    from holdfast.api.dataflow import Dataflow, Stream
+    from holdfast.api.dataflow import Dataflow
+    from holdfast.api.streams import Stream
     from holdfast.sim.workload.oracle import Meaning
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

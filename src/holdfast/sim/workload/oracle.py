@@ -14,11 +14,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api import steps
+from holdfast.api.steps import IncrementalJoin, Resample, RunningJoin, WindowAggregate, WindowJoin
 from holdfast.api.windows import CountWindow
-from holdfast.planning.plan import keys_read
+from holdfast.planning.units import keys_read
 
 if TYPE_CHECKING:
-    from holdfast.api.dataflow import Dataflow, Step
+    from holdfast.api.graph import Graph
+    from holdfast.api.steps import Expression, Step
 
 Values = dict[str, Any]
 Meaning = Callable[[Values], Any]
@@ -142,7 +145,7 @@ class Oracle:
         self._instances = instances
         self._known: dict[str, list[TimedRow]] = {}
 
-    def expected(self, flow: Dataflow, conserved: dict[str, Conserved]) -> Expected:
+    def expected(self, flow: Graph, conserved: dict[str, Conserved]) -> Expected:
         """What the sinks of a dataflow must hold.
 
         Args:
@@ -176,8 +179,32 @@ class Oracle:
                 self._taken_in(step, position, self.rows(source))
                 for position, source in enumerate(step.inputs)
             ]
-            self._known[step.name] = getattr(self, f"_{step.kind}")(step, *inputs)
+            self._known[step.name] = self._put_out(step, inputs)
         return self._known[step.name]
+
+    def _put_out(self, step: Step, inputs: list[list[TimedRow]]) -> list[TimedRow]:
+        match step.operation:
+            case steps.Filter(expression):
+                condition = self._meaning(expression.sql)
+                return [row for row in inputs[0] if condition(row.values) is True]
+            case steps.Select(expressions):
+                return self._selected(expressions, inputs[0])
+            case steps.Union() as union:
+                return _united(inputs, is_by_arrival=union.is_by_arrival)
+            case steps.Sort():
+                return [TimedRow(row.time_us, row.values) for row in inputs[0]]
+            case steps.WindowAggregate() as aggregate:
+                return self._aggregate(step.name, aggregate, inputs[0])
+            case steps.Resample() as resample:
+                return _resampled(resample, inputs)
+            case steps.WindowJoin() | steps.RunningJoin() as join:
+                return _window_join(join, step.inputs[1].schema.names, *inputs)
+            case steps.IncrementalJoin() as join:
+                return _joined(join, *inputs)
+            case steps.FromGenerator():
+                return self._source(step)
+            case operation:
+                raise ValueError(f"{step.name}: the oracle knows no {type(operation).__name__}")
 
     def _taken_in(self, step: Step, position: int, rows: list[TimedRow]) -> list[TimedRow]:
         """Rows of another unit as they come: of one stream as they are, of several by time."""
@@ -212,34 +239,19 @@ class Oracle:
         port = ports.index((step, ()))
         return [replace(row, place=(row.time_us, port, *row.place)) for row in rows]
 
-    def _filter(self, step: Step, rows: list[TimedRow]) -> list[TimedRow]:
-        condition = self._meaning(step.settings["expression"].sql)
-        return [row for row in rows if condition(row.values) is True]
-
-    def _select(self, step: Step, rows: list[TimedRow]) -> list[TimedRow]:
-        columns = [(e.name, self._meaning(e.sql)) for e in step.settings["expressions"]]
+    def _selected(self, expressions: Iterable[Expression], rows: list[TimedRow]) -> list[TimedRow]:
+        columns = [(e.name, self._meaning(e.sql)) for e in expressions]
         return [replace(row, values={name: of(row.values) for name, of in columns}) for row in rows]
 
-    def _sort(self, _: Step, rows: list[TimedRow]) -> list[TimedRow]:
-        return [TimedRow(row.time_us, row.values) for row in rows]
-
-    def _union(self, step: Step, *inputs: list[TimedRow]) -> list[TimedRow]:
-        if step.settings.get("order") == "arrival" or not all(map(_has_order, inputs)):
-            return [TimedRow(row.time_us, row.values) for rows in inputs for row in rows]
-        return [
-            replace(row, ties=(port, *row.ties)) for port, rows in enumerate(inputs) for row in rows
-        ]
-
-    def _aggregate(self, step: Step, rows: list[TimedRow]) -> list[TimedRow]:
-        settings = step.settings
-        if isinstance(settings["windows"], CountWindow):
-            return self._counted(step, rows)
-        size_us, slide_us = settings["windows"].size_us, settings["windows"].slide_us
-        keys = settings["keys"]
-        is_running = settings["emit"] == "changes"
+    def _aggregate(self, name: str, of: WindowAggregate, rows: list[TimedRow]) -> list[TimedRow]:
+        if isinstance(of.windows, CountWindow):
+            return self._counted(name, of, of.windows, rows)
+        size_us, slide_us = of.windows.size_us, of.windows.slide_us
+        keys = of.keys
+        is_running = of.emit == "changes"
         origins: dict[tuple[Any, ...], int] = {}
-        if settings["windows"].alignment == "first":
-            for row in _as_they_come(step, rows):
+        if of.windows.alignment == "first":
+            for row in _as_they_come(name, rows):
                 origins.setdefault(_key(row, keys), row.time_us)
         has_order = all(row.place for row in rows)
         if is_running and has_order:
@@ -255,23 +267,25 @@ class Oracle:
             prefixes: Iterable[int] = range(1, len(members) + 1) if is_running else (len(members),)
             for count in prefixes:
                 values = _window(start_us, size_us) | dict(zip(keys, group, strict=True))
-                values |= self._aggregates(step, members[:count])
+                values |= self._aggregates(of, members[:count])
                 time_us = members[count - 1].time_us if is_running else start_us + size_us - 1
                 results.append(TimedRow(time_us, values, has_time=has_order or not is_running))
         return results
 
-    def _aggregates(self, step: Step, members: list[TimedRow]) -> Values:
+    def _aggregates(self, of: WindowAggregate, members: list[TimedRow]) -> Values:
         values: Values = {}
-        for aggregate in step.settings["aggregates"]:
-            of = aggregate.expression and self._meaning(aggregate.expression.sql)
-            values[aggregate.name] = _aggregated(aggregate.function, of, members)
+        for each in of.aggregates:
+            argument = None if each.expression is None else self._meaning(each.expression.sql)
+            values[each.name] = _aggregated(each.function, argument, members)
         return values
 
-    def _counted(self, step: Step, rows: list[TimedRow]) -> list[TimedRow]:
-        windows, keys = step.settings["windows"], step.settings["keys"]
+    def _counted(
+        self, name: str, of: WindowAggregate, windows: CountWindow, rows: list[TimedRow]
+    ) -> list[TimedRow]:
+        keys = of.keys
         is_stream = windows.alignment == "stream"
         sequences: dict[tuple[Any, ...], list[TimedRow]] = {}
-        for row in _as_they_come(step, rows):
+        for row in _as_they_come(name, rows):
             sequences.setdefault(() if is_stream else _key(row, keys), []).append(row)
         results: list[TimedRow] = []
         for sequence in sequences.values():
@@ -285,82 +299,90 @@ class Oracle:
                     if not is_stream:
                         times = [row.time_us for row in members]
                         values = _window(min(times), max(times) - min(times))
-                    values |= dict(zip(keys, key, strict=True)) | self._aggregates(step, members)
+                    values |= dict(zip(keys, key, strict=True)) | self._aggregates(of, members)
                     results.append(TimedRow(whole[-1].time_us, values))
         return results
 
-    def _resample(self, step: Step, *inputs: list[TimedRow]) -> list[TimedRow]:
-        settings = step.settings
-        within_us, every_us = settings["within_us"], settings["every_us"]
-        columns = settings["resampled"]
-        known: dict[tuple[Any, ...], dict[int, list[Values]]] = {}
-        for row in inputs[0]:
-            mine = known.setdefault(_key(row, settings["match"][0]), {})
-            mine.setdefault(row.time_us, []).append(row.values)
-        results: list[TimedRow] = []
 
-        def put_out(key: tuple[Any, ...], at_us: int, values: Values) -> None:
-            for column, name in columns:
-                points = _greatest(known.get(key, {}), column)
-                values[name] = _on_line(points, at_us, within_us)
-            results.append(TimedRow(at_us, values))
+def _united(inputs: list[list[TimedRow]], *, is_by_arrival: bool) -> list[TimedRow]:
+    if is_by_arrival or not all(map(_has_order, inputs)):
+        return [TimedRow(row.time_us, row.values) for rows in inputs for row in rows]
+    return [
+        replace(row, ties=(port, *row.ties)) for port, rows in enumerate(inputs) for row in rows
+    ]
 
-        if every_us is None:
-            for row in inputs[1]:
-                key = _key(row, settings["match"][1])
-                put_out(() if None in key and key else key, row.time_us, dict(row.values))
-            return results
-        for key, times in known.items():
-            for at_us in _multiples(sorted(times), every_us, within_us):
-                named = dict(zip(settings["match"][0], key, strict=True))
-                put_out(key, at_us, {"time": _EPOCH + timedelta(microseconds=at_us)} | named)
+
+def _resampled(of: Resample, inputs: list[list[TimedRow]]) -> list[TimedRow]:
+    within_us, every_us = of.within_us, of.every_us
+    known: dict[tuple[Any, ...], dict[int, list[Values]]] = {}
+    for row in inputs[0]:
+        mine = known.setdefault(_key(row, of.match[0]), {})
+        mine.setdefault(row.time_us, []).append(row.values)
+    results: list[TimedRow] = []
+
+    def put_out(key: tuple[Any, ...], at_us: int, values: Values) -> None:
+        for column, name in of.resampled:
+            points = _greatest(known.get(key, {}), column)
+            values[name] = _on_line(points, at_us, within_us)
+        results.append(TimedRow(at_us, values))
+
+    if every_us is None:
+        for row in inputs[1]:
+            key = _key(row, of.match[1])
+            put_out(() if None in key and key else key, row.time_us, dict(row.values))
         return results
-
-    def _window_join(
-        self, step: Step, left: list[TimedRow], right: list[TimedRow]
-    ) -> list[TimedRow]:
-        settings = step.settings
-        size_us = settings["windows"].size_us
-        index: dict[tuple[Any, ...], list[TimedRow]] = {}
-        for row in right:
-            key = _join_key(row, settings["right_keys"])
-            if key is not None:
-                index.setdefault((row.time_us // size_us, *key), []).append(row)
-        results: list[TimedRow] = []
-        for row in left:
-            key = _join_key(row, settings["left_keys"])
-            window = row.time_us // size_us
-            matches = [] if key is None else index.get((window, *key), [])
-            if not matches and settings["how"] == "left":
-                matches = [TimedRow(0, dict.fromkeys(step.inputs[1].schema.names))]
-            for other in matches:
-                values = _window(window * size_us, size_us)
-                values |= _picked(settings["fields"], row, other)
-                last_us = max(row.time_us, other.time_us)
-                time_us = last_us if step.kind == "running_join" else window * size_us + size_us - 1
-                results.append(TimedRow(time_us, values))
-        return results
-
-    _running_join = _window_join
-
-    def _join(self, step: Step, left: list[TimedRow], right: list[TimedRow]) -> list[TimedRow]:
-        settings = step.settings
-        index: dict[tuple[Any, ...], list[TimedRow]] = {}
-        for row in right:
-            key = _join_key(row, settings["right_keys"])
-            if key is not None:
-                index.setdefault(key, []).append(row)
-        return [
-            TimedRow(max(row.time_us, other.time_us), _picked(settings["fields"], row, other))
-            for row in left
-            if (key := _join_key(row, settings["left_keys"])) is not None
-            for other in index.get(key, [])
-        ]
+    for key, times in known.items():
+        for at_us in _multiples(sorted(times), every_us, within_us):
+            named = dict(zip(of.match[0], key, strict=True))
+            put_out(key, at_us, {"time": _EPOCH + timedelta(microseconds=at_us)} | named)
+    return results
 
 
-def _as_they_come(step: Step, rows: list[TimedRow]) -> list[TimedRow]:
+def _window_join(
+    join: WindowJoin | RunningJoin,
+    right_columns: list[str],
+    left: list[TimedRow],
+    right: list[TimedRow],
+) -> list[TimedRow]:
+    size_us = join.windows.size_us
+    index: dict[tuple[Any, ...], list[TimedRow]] = {}
+    for row in right:
+        key = _join_key(row, join.right_keys)
+        if key is not None:
+            index.setdefault((row.time_us // size_us, *key), []).append(row)
+    results: list[TimedRow] = []
+    for row in left:
+        key = _join_key(row, join.left_keys)
+        window = row.time_us // size_us
+        matches = [] if key is None else index.get((window, *key), [])
+        if not matches and join.how == "left":
+            matches = [TimedRow(0, dict.fromkeys(right_columns))]
+        for other in matches:
+            values = _window(window * size_us, size_us)
+            values |= _picked(join.fields, row, other)
+            last_us = max(row.time_us, other.time_us)
+            time_us = last_us if isinstance(join, RunningJoin) else window * size_us + size_us - 1
+            results.append(TimedRow(time_us, values))
+    return results
+
+
+def _joined(join: IncrementalJoin, left: list[TimedRow], right: list[TimedRow]) -> list[TimedRow]:
+    index: dict[tuple[Any, ...], list[TimedRow]] = {}
+    for row in right:
+        key = _join_key(row, join.right_keys)
+        if key is not None:
+            index.setdefault(key, []).append(row)
+    return [
+        TimedRow(max(row.time_us, other.time_us), _picked(join.fields, row, other))
+        for row in left
+        if (key := _join_key(row, join.left_keys)) is not None
+        for other in index.get(key, [])
+    ]
+
+
+def _as_they_come(name: str, rows: list[TimedRow]) -> list[TimedRow]:
     if not all(row.place for row in rows):
-        raise ValueError(f"{step.name} depends on the order of its input, which is not known")
+        raise ValueError(f"{name} depends on the order of its input, which is not known")
     return sorted(rows, key=lambda row: row.sorts_by)
 
 
@@ -413,7 +435,7 @@ def _join_key(row: TimedRow, columns: Iterable[str]) -> tuple[Any, ...] | None:
     return None if None in key else key
 
 
-def _picked(fields: list[tuple[str, str, str]], left: TimedRow, right: TimedRow) -> Values:
+def _picked(fields: Iterable[tuple[str, str, str]], left: TimedRow, right: TimedRow) -> Values:
     return {
         name: (left if side == "left" else right).values[column] for side, column, name in fields
     }

@@ -8,8 +8,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from holdfast.api.dataflow import Dataflow, Stream
-from holdfast.api.operators import STATEFUL
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.steps import Filter, Select, Source, Stateful, WindowAggregate
+from holdfast.api.streams import Stream
 from holdfast.api.windows import CountWindow, Window, counting, sliding, tumbling
 from holdfast.core.haunit.plan import (
     CheckpointPlan,
@@ -231,10 +232,12 @@ class _Builder:
         sinks = 0
         for typed in streams:
             is_leaf = typed.stream.step.name not in used
-            if is_leaf or (typed.stream.step.kind != "source" and draw.percent(15)):
+            if is_leaf or (
+                not isinstance(typed.stream.step.operation, Source) and draw.percent(15)
+            ):
                 typed.stream.sink(f"out{sinks}")
                 sinks += 1
-        units = {step.unit for step in self._flow.steps if step.kind in STATEFUL}
+        units = {step.unit for step in self._flow.steps if isinstance(step.operation, Stateful)}
         parallelism = {
             unit: draw.one_of((1, 1, 2, 2, 3, 4)) for unit in sorted(units - self._sources())
         }
@@ -243,7 +246,7 @@ class _Builder:
         return placed(self._flow, self._meanings, parallelism, limits, protection, self._conserved)
 
     def _sources(self) -> set[str]:
-        return {step.unit for step in self._flow.steps if step.kind == "source"}
+        return {step.unit for step in self._flow.steps if isinstance(step.operation, Source)}
 
     def _name(self, prefix: str) -> str:
         self._names += 1
@@ -417,7 +420,8 @@ class _Builder:
     def _filter(self, one: _Typed) -> _Typed:
         condition = one.expressions(self._draw).condition()
         stream = self._placed(one.stream).filter(condition.sql)
-        self._learn(stream.step.settings["expression"].sql, condition.of)
+        assert isinstance(stream.step.operation, Filter)
+        self._learn(stream.step.operation.expression.sql, condition.of)
         return _Typed(stream, one.columns, one.rows_max, _instances(stream, one))
 
     def _placed(self, stream: Stream) -> Stream:
@@ -436,7 +440,8 @@ class _Builder:
         stream = self._placed(one.stream).select(
             *(f"{e.sql} AS {name}" for name, e in chosen.items())
         )
-        compiled = stream.step.settings["expressions"]
+        assert isinstance(stream.step.operation, Select)
+        compiled = stream.step.operation.expressions
         for expression, given in zip(compiled, chosen.values(), strict=True):
             self._learn(expression.sql, given.of)
         columns = {name: e.kind for name, e in chosen.items()}
@@ -483,7 +488,8 @@ class _Builder:
         made = stream.aggregate(
             *texts, name=self._name("agg"), emit="changes" if is_running else "final"
         )
-        for aggregate, of in zip(made.step.settings["aggregates"], meanings, strict=True):
+        assert isinstance(made.step.operation, WindowAggregate)
+        for aggregate, of in zip(made.step.operation.aggregates, meanings, strict=True):
             if aggregate.expression is not None and of is not None:
                 self._learn(aggregate.expression.sql, of)
         if is_running:

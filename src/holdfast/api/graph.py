@@ -1,0 +1,51 @@
+"""What a dataflow consists of: steps, and the sinks that some of them fill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.api.clauses import require_name
+from holdfast.errors import DataflowError
+
+if TYPE_CHECKING:
+    from holdfast.api.steps import Step
+    from holdfast.driver.kafka import KafkaSink
+
+
+class Graph:
+    """A directed graph of steps; planning makes nodes of it, the batch twin a query.
+
+    Attributes:
+        name: It appears in Spark's UI and in messages.
+        steps: All steps, inputs first.
+        sinks: Per sink the step whose tuples it gets.
+        kafka_sinks: Those of them that are topics.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Begin an empty dataflow. Raises `DataflowError` if files cannot have the name."""
+        self.name = require_name(name)
+        self.steps: list[Step] = []
+        self.sinks: dict[str, Step] = {}
+        self.kafka_sinks: dict[str, KafkaSink] = {}
+
+    def unique_name(self, name: str) -> str:
+        """The name, with a number behind it if a step has it already."""
+        taken = {step.name for step in self.steps}
+        if name not in taken:
+            return name
+        return next(n for i in range(2, len(taken) + 3) if (n := f"{name}{i}") not in taken)
+
+    def add_sink(self, name: str, step: Step) -> None:
+        """Have a sink get what a step puts out. Raises `DataflowError` if there is one so named."""
+        if name in self.sinks:
+            raise DataflowError(f"there is already a sink named {name!r}")
+        self.sinks[name] = step
+
+    def sink_name(self, sink: str | None) -> str:
+        """The sink of this name, or the only one."""
+        if sink is None and len(self.sinks) == 1:
+            return next(iter(self.sinks))
+        if sink is None or sink not in self.sinks:
+            raise DataflowError(f"no sink {sink!r}; there are {', '.join(self.sinks) or 'none'}")
+        return sink

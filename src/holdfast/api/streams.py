@@ -1,0 +1,379 @@
+"""A stream of a dataflow: what an application does with it, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, cast
+
+import pyarrow as pa
+
+from holdfast.api import steps
+from holdfast.api.clauses import (
+    ddl,
+    known_column,
+    parse_aggregate,
+    parse_column,
+    parse_join_field,
+    require_name,
+)
+from holdfast.api.columns import check_columns
+from holdfast.api.dead_letters import ERROR_COLUMN, Evaluable, Failure
+from holdfast.api.expressions import CompiledExpression, compile_expression, compile_projection
+from holdfast.api.operators import build_operator, is_arbitrary
+from holdfast.api.steps import Step, held_back
+from holdfast.api.windows import CountWindow, Window, duration_us
+from holdfast.core.errors import LocalProtocolError
+from holdfast.errors import DataflowError, UnsupportedError
+
+if TYPE_CHECKING:
+    from holdfast.api.graph import Graph
+    from holdfast.api.steps import Emit, Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream of a dataflow; every method returns a new one."""
+
+    flow: Graph
+    step: Step
+    keys: tuple[str, ...] = ()
+    windows: Window | CountWindow | None = None
+    next_unit: str | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The attributes, as an Arrow schema."""
+        return self.step.schema
+
+    def unit(self, name: str) -> Stream:
+        """Put the operators that follow into the HA unit `name`.
+
+        What cannot work is refused at `start`: an operator with state behind another one in a unit
+        that is replayed, or a split by key behind other operators of the same unit.
+        """
+        return replace(self, next_unit=require_name(name))
+
+    def filter(self, condition: str, *, dead_letters: str | None = None) -> Stream:
+        """Keep the tuples for which the Spark SQL condition is true.
+
+        Args:
+            condition: A boolean expression.
+            dead_letters: Name of a sink for tuples for which it has no value, e.g. because of a
+                division by zero; without one, such a tuple fails the query.
+        """
+        compiled = compile_expression(condition, self.schema)
+        if not pa.types.is_boolean(compiled.type):
+            raise DataflowError(f"filter({condition!r}) is {compiled.type}, not boolean")
+        good = self._divert([compiled], dead_letters)
+        return good._then(steps.Filter(compiled), self.schema)
+
+    def select(self, *expressions: str, dead_letters: str | None = None) -> Stream:
+        """Compute Spark SQL expressions, e.g. `select("auction", "price * 0.908 AS price")`.
+
+        Args:
+            expressions: `expression AS name`, columns, or `*` for all columns.
+            dead_letters: As in `filter`.
+        """
+        compiled = compile_projection(expressions, self.schema)
+        schema = pa.schema([pa.field(e.name, e.type) for e in compiled])
+        good = self._divert(compiled, dead_letters)
+        return good._then(steps.Select(tuple(compiled)), schema)
+
+    def _divert(self, expressions: list[CompiledExpression], sink: str | None) -> Stream:
+        """Send tuples that cannot be evaluated to a sink; the stream of the others."""
+        if sink is None:
+            return self
+        if ERROR_COLUMN in map(str.lower, self.schema.names):
+            raise DataflowError(f"dead letters have a column {ERROR_COLUMN!r}; rename yours")
+        is_bad = Evaluable(expressions, is_negated=True)
+        bad = self._then(steps.Filter(is_bad), self.schema)
+        columns: list[Expression] = [*compile_projection(["*"], self.schema), Failure(expressions)]
+        schema = self.schema.append(pa.field(ERROR_COLUMN, pa.string()))
+        bad._then(steps.Select(tuple(columns)), schema).sink(sink)
+        is_good = Evaluable(expressions, is_negated=False)
+        return self._then(steps.Filter(is_good), self.schema)
+
+    def sample(self, fraction: float) -> Stream:
+        """Keep each tuple with this probability, above 0 and up to 1."""
+        operation = steps.Sample(fraction)
+        try:
+            build_operator(operation, "sample", (self.schema,))
+        except LocalProtocolError as error:
+            raise DataflowError(str(error)) from None
+        return self._then(operation, self.schema)
+
+    def union(self, *others: Stream, order: str = "time") -> Stream:
+        """All tuples of these streams.
+
+        Args:
+            others: Streams of the same columns.
+            order: `time`: one deterministic order (time, stream, id), which waits for the slowest
+                stream; `arrival`: as they come, which no two runs do alike.
+        """
+        for other in others:
+            if other.schema.types != self.schema.types or other.schema.names != self.schema.names:
+                raise DataflowError(
+                    f"union of different schemas: {ddl(self.schema)} and {ddl(other.schema)}"
+                )
+        if order not in ("time", "arrival"):
+            raise DataflowError(f"union(order={order!r}); it is 'time' or 'arrival'")
+        operation = steps.Union("arrival") if order == "arrival" else steps.Union()
+        return self._then(operation, self.schema, *(other.step for other in others))
+
+    def key_by(self, *columns: str) -> Stream:
+        """Name the key of the window, aggregate or join that follows."""
+        for column in columns:
+            known_column(column, self.schema)
+        if not columns:
+            raise DataflowError("key_by needs at least one column")
+        return replace(self, keys=columns)
+
+    def window(self, windows: Window | CountWindow) -> Stream:
+        """Name the windows of the aggregate or join that follows: `tumbling`, `sliding` or
+        `counting`.
+        """
+        if not isinstance(windows, Window | CountWindow):
+            raise DataflowError(f"window({windows!r}); write for example tumbling('10 seconds')")
+        return replace(self, windows=windows)
+
+    def aggregate(self, *aggregates: str, name: str | None = None, emit: str = "final") -> Stream:
+        """Aggregate per key and window.
+
+        Args:
+            aggregates: `count(*)`, or `count`, `sum`, `min`, `max`, `avg` of a Spark SQL
+                expression, each with `AS name`.
+            name: Name of the operator and, by default, of its HA unit.
+            emit: `final` gives one tuple per key and window when the window has closed;
+                `changes` gives the running result after each tuple.
+        """
+        if self.windows is None:
+            raise DataflowError("aggregate needs window(...) before it")
+        if emit not in ("final", "changes"):
+            raise DataflowError(f"emit={emit!r}; it is 'final' or 'changes'")
+        if emit == "changes" and not self.windows.is_plain:
+            raise UnsupportedError(
+                f"aggregate(emit='changes') over {self.windows}; it works over windows of event "
+                "time aligned to the epoch, without timeout"
+            )
+        parsed = [parse_aggregate(text, self.schema) for text in aggregates]
+        if not parsed:
+            raise DataflowError("aggregate needs at least one aggregate, e.g. 'count(*) AS n'")
+        operation = steps.WindowAggregate(
+            self.keys, self.windows, tuple(parsed), cast("Emit", emit)
+        )
+        return self._stateful(operation, name or "aggregate", (self.step,))
+
+    def join(
+        self,
+        other: Stream,
+        *,
+        on: Sequence[tuple[str, str]] | str,
+        select: Sequence[str],
+        name: str | None = None,
+        how: str = "inner",
+        emit: str = "final",
+    ) -> Stream:
+        """Join with another stream on equal keys.
+
+        With `window(...)` before it, tuples of the same tumbling window are joined, and forgotten
+        when it has closed. Without, both sides are kept for ever, and every pair is put out as soon
+        as both have arrived.
+
+        Args:
+            other: The right side.
+            on: A column both sides have, or pairs (left column, right column).
+            select: The output columns, `left.column [AS name]` or `right.column [AS name]`; with
+                windows, `window_start` and `window_end` come before them.
+            name: Name of the operator and, by default, of its HA unit.
+            how: `inner`, or with windows also `left`.
+            emit: With windows, `final` gives all pairs when the window has closed, with the tuple
+                time of its last microsecond; `changes` each as soon as both have arrived, with the
+                later one's, which `left` does not go with.
+        """
+        pairs = [(on, on)] if isinstance(on, str) else list(on)
+        for left, right in pairs:
+            left_type = known_column(left, self.schema).type
+            right_type = known_column(right, other.schema).type
+            if left_type != right_type:
+                raise DataflowError(f"join on {left} ({left_type}) and {right} ({right_type})")
+        self._require_joinable(how, emit)
+        names = tuple(left for left, _ in pairs), tuple(right for _, right in pairs)
+        fields = tuple(parse_join_field(text, self.schema, other.schema) for text in select)
+        operation: steps.Join
+        if not isinstance(self.windows, Window):
+            operation = steps.IncrementalJoin(*names, None, fields, "inner")
+        elif emit == "changes":
+            operation = steps.RunningJoin(*names, self.windows, fields, "inner")
+        else:
+            kept: Literal["left", "inner"] = "left" if how == "left" else "inner"
+            operation = steps.WindowJoin(*names, self.windows, fields, kept)
+        return self._stateful(operation, name or "join", (self.step, other.step))
+
+    def _require_joinable(self, how: str, emit: str) -> None:
+        """Raise `UnsupportedError` or `DataflowError` for a join that there is not."""
+        if how not in ("inner", "left") or (how == "left" and self.windows is None):
+            raise UnsupportedError(
+                f"join how={how!r}: 'inner' always works, 'left' with window(...)"
+            )
+        if emit not in ("final", "changes"):
+            raise DataflowError(f"emit={emit!r}; it is 'final' or 'changes'")
+        if emit == "changes" and self.windows is None:
+            raise DataflowError("join(emit='changes') without window(...): such a join always does")
+        if emit == "changes" and how == "left":
+            raise UnsupportedError(
+                "join(how='left', emit='changes'): that a tuple has no match is known when the "
+                "window has closed; use emit='final'"
+            )
+        if self.windows is not None and not self.windows.is_plain:
+            raise UnsupportedError(
+                f"a join over {self.windows}; use tumbling(...) in event time, aligned to the "
+                "epoch, without timeout"
+            )
+        if isinstance(self.windows, Window) and self.windows.size_us != self.windows.slide_us:
+            raise UnsupportedError("a join over sliding windows; use tumbling(...)")
+
+    def sort(self, by: str | None = None, *, slack: int, name: str | None = None) -> Stream:
+        """Put tuples into ascending order as far as a buffer of so many goes (BSort).
+
+        A tuple that comes when the buffer is full pushes the least one out, be it itself; so a
+        tuple gets past at most `slack` others. Runs in one instance.
+
+        Args:
+            by: The column, nulls first; by default the tuple time.
+            slack: Size of the buffer.
+            name: Name of the operator and, by default, of its HA unit.
+        """
+        if self.keys:
+            raise DataflowError("sort orders the whole stream; leave key_by(...) out before it")
+        if by is not None:
+            known_column(by, self.schema)
+        if not isinstance(slack, int) or isinstance(slack, bool):
+            raise DataflowError(f"sort(slack={slack!r}); it is a whole number")
+        return self._stateful(steps.Sort(by, slack), name or "sort", (self.step,))
+
+    def resample(
+        self,
+        *columns: str,
+        within: str,
+        every: str | None = None,
+        at: Stream | None = None,
+        on: Sequence[tuple[str, str]] | str = (),
+        name: str | None = None,
+    ) -> Stream:
+        """Values of columns at other times, by linear interpolation in tuple time.
+
+        The value at a time lies on the line between the key's last value at or before it and the
+        first one at or after it, if both are at most `within` away; else it is null. Of several at
+        one time the greatest counts. Results are doubles, put out once `within` has passed.
+
+        Args:
+            columns: `column [AS name]`, of integers or floats.
+            within: How far away a value may be.
+            every: At the multiples of this since the epoch, per key of `key_by(...)`, between two
+                tuples of the key: columns `time`, the key, the results.
+            at: At the times of the tuples of this stream: its columns, and the results.
+            on: With `at`, a column both have, or pairs (column, column of `at`); the key.
+            name: Name of the operator and, by default, of its HA unit.
+        """
+        if (every is None) == (at is None):
+            raise DataflowError("resample needs either every=... or at=...")
+        if every is not None and on:
+            raise DataflowError("resample(every=...) takes its key from key_by(...), not from on=")
+        if at is not None and self.keys:
+            raise DataflowError("resample(at=...) takes its key from on=, not from key_by(...)")
+        pairs = [(on, on)] if isinstance(on, str) else list(on)
+        keys: list[tuple[str, ...]] = [self.keys]
+        if at is not None:
+            for mine, theirs in pairs:
+                kinds = known_column(mine, self.schema).type, known_column(theirs, at.schema).type
+                if kinds[0] != kinds[1]:
+                    raise DataflowError(
+                        f"resample on {mine} ({kinds[0]}) and {theirs} ({kinds[1]})"
+                    )
+            keys = [tuple(mine for mine, _ in pairs), tuple(theirs for _, theirs in pairs)]
+        operation = steps.Resample(
+            tuple(parse_column(text, self.schema) for text in columns),
+            tuple(keys),
+            duration_us(within),
+            None if every is None else duration_us(every),
+        )
+        inputs = (self.step,) if at is None else (self.step, at.step)
+        return self._stateful(operation, name or "resample", inputs)
+
+    def sink(self, name: str) -> None:
+        """Write the stream to the log `name`, exactly once by tuple id."""
+        self.flow.add_sink(require_name(name), self.step)
+
+    def sink_kafka(
+        self,
+        name: str,
+        *,
+        servers: str,
+        topic: str,
+        format: str = "json",
+        key: str | tuple[str, ...] = (),
+        exactly_once: bool = True,
+        commit_interval: str | None = "50 milliseconds",
+        transactional_id: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write the stream to a Kafka topic; see docs/kafka.md.
+
+        Args:
+            name: The sink's name.
+            servers: The brokers, `host:port`, separated by commas.
+            topic: The topic, which exists.
+            format: `json`, an object of all columns; `string` or `bytes`: the column `value`.
+            key: The column, or columns, of the record's key.
+            exactly_once: Write in transactions; otherwise results are there as soon as they are
+                made, and a failure may write some of them again.
+            commit_interval: From the beginning of a transaction to that of the next, at least;
+                None: they follow one another as fast as the broker ends them.
+            transactional_id: Prefix of the transactional ids and groups, where brokers allow only
+                some; unique in the Kafka cluster. By default one is made up for the location.
+            options: More settings of librdkafka, e.g. for TLS and SASL.
+        """
+        from holdfast.driver.kafka import kafka_sink
+
+        sink = kafka_sink(
+            servers=servers,
+            topic=topic,
+            format=format,
+            key=key,
+            schema=self.schema,
+            transactional_id=transactional_id,
+            exactly_once=exactly_once,
+            commit_interval=commit_interval,
+            options=options,
+        )
+        self.flow.add_sink(require_name(name), self.step)
+        self.flow.kafka_sinks[name] = sink
+
+    def _then(self, operation: steps.Operation, schema: pa.Schema, *others: Step) -> Stream:
+        """A stateless operator: in the same unit, unless its inputs come from several, it would
+        merge rows there that are held back, or it is arbitrary: then what else is there would be
+        recovered, and perhaps merged, as only that one needs it.
+        """
+        inputs = (self.step, *others)
+        name = self.flow.unique_name(operation.WORD)
+        is_mixed = bool(others) and any(map(held_back, inputs))
+        is_apart = len({s.unit for s in inputs}) > 1 or is_mixed or is_arbitrary(operation)
+        check_columns(schema.names, name)
+        unit = self.next_unit or (name if is_apart else self.step.unit)
+        return self._added(Step(operation, name, unit, schema, inputs))
+
+    def _stateful(self, operation: steps.Stateful, name: str, inputs: tuple[Step, ...]) -> Stream:
+        """A stateful operator: in a unit of its own unless told otherwise."""
+        name = self.flow.unique_name(require_name(name))
+        try:
+            operator = build_operator(operation, name, tuple(step.schema for step in inputs))
+        except LocalProtocolError as error:
+            raise DataflowError(str(error)) from None
+        schema = operator.output_schema
+        check_columns(schema.names, name)
+        return self._added(Step(operation, name, self.next_unit or name, schema, inputs))
+
+    def _added(self, step: Step) -> Stream:
+        self.flow.steps.append(step)
+        return Stream(self.flow, step)

@@ -1,0 +1,404 @@
+"""From units to nodes: ports and streams get their names, outputs and sinks their places.
+
+Between units go the columns that the receiving one reads.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from holdfast.api.operators import Recipe, columns_read, cut_down, is_arbitrary
+from holdfast.api.steps import (
+    Holding,
+    PartialAggregate,
+    Source,
+    Stateful,
+    Union,
+    WindowAggregate,
+)
+from holdfast.core.haunit.plan import (
+    DelayPlan,
+    InputSpec,
+    NodeLimits,
+    NodePlan,
+    OperatorSpec,
+    OutputSpec,
+    Standby,
+    UnitProtection,
+)
+from holdfast.core.model.feed_rows import FEED_COLUMNS, FEED_SUFFIX, feed_schema
+from holdfast.core.model.ids import NodeId, StreamId
+from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.errors import DataflowError
+from holdfast.planning.footprints import footprints_of
+from holdfast.planning.guarantees import RaisedGuarantee
+from holdfast.planning.refusals import require_none_beside, require_own_stream, require_places
+from holdfast.planning.sources import columns_used, source_spec
+from holdfast.planning.units import keys_read, lineage, needed, ports_read
+from holdfast.shell.sources.base import in_records
+from holdfast.shell.storage.paths import feed_path, stream_path
+
+if TYPE_CHECKING:
+    from holdfast.api.graph import Graph
+    from holdfast.api.steps import Step
+    from holdfast.shell.kafka.sink import KafkaSinkSpec
+    from holdfast.shell.sources.base import SourceSpec
+
+_START_ALLOWANCE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """What a unit reads of one step outside it, on one port.
+
+    Attributes:
+        producer: The step.
+        port: Of the unit's nodes.
+        keys: The columns that choose the instance.
+        columns: Which of the step's columns the unit reads; the others are not sent.
+    """
+
+    producer: Step
+    port: int
+    keys: tuple[str, ...]
+    columns: tuple[int, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of what is sent, without the time column."""
+        return pa.schema([self.producer.schema.field(column) for column in self.columns])
+
+
+class Planner:
+    """Numbers ports and names streams.
+
+    Attributes:
+        sources: How nodes open each source stream made so far.
+        sink_paths: The log folder of each sink stream that is written to a log.
+        kafka_sinks: The sink streams that are written to Kafka.
+        raised: By unit, guarantees that are stronger than was asked for.
+    """
+
+    def __init__(
+        self,
+        flow: Graph,
+        location: str,
+        units: dict[str, list[Step]],
+        counts: dict[str, int],
+    ) -> None:
+        """Number the ports of all units.
+
+        Args:
+            flow: The dataflow.
+            location: The checkpoint location.
+            units: As `units_of` gives them.
+            counts: Instances of each.
+        """
+        self._flow = flow
+        self._location = location
+        self._steps = needed(flow)
+        self._units = units
+        self._counts = counts
+        self._edges = {unit: self._unit_edges(unit) for unit in units}
+        self._readers: dict[str, list[tuple[str, _Edge]]] = {unit: [] for unit in units}
+        for receiver, edges in self._edges.items():
+            for edge in edges:
+                self._readers[edge.producer.unit].append((receiver, edge))
+        self._started_s = time.time() + _START_ALLOWANCE_S
+        self.sources: dict[StreamId, SourceSpec] = {}
+        self.sink_paths: dict[StreamId, str] = {}
+        self.kafka_sinks: list[KafkaSinkSpec] = []
+        self.raised: dict[str, RaisedGuarantee] = {}
+
+    def _unit_edges(self, unit: str) -> list[_Edge]:
+        """What the unit reads from other units."""
+        edges = [
+            _Edge(producer, port, keys)
+            for port, (producer, keys) in enumerate(ports_read(self._units[unit]))
+            if producer.unit != unit
+        ]
+        return [replace(edge, columns=self._columns(unit, edge)) for edge in edges]
+
+    def _columns(self, unit: str, edge: _Edge) -> tuple[int, ...]:
+        """The columns that the unit's steps read of an edge; a batch has one at least."""
+        names: set[str] = set()
+        for step in self._units[unit]:
+            for position, producer in enumerate(step.inputs):
+                if producer is edge.producer and edge.keys == keys_read(step, position):
+                    names.update(columns_read(step.operation, position, producer.schema))
+        found = (i for i, name in enumerate(edge.producer.schema.names) if name in names)
+        return tuple(found) or (0,)
+
+    def _edge(self, step: Step, position: int) -> _Edge:
+        wanted = step.inputs[position], keys_read(step, position)
+        return next(e for e in self._edges[step.unit] if (e.producer, e.keys) == wanted)
+
+    def node(
+        self, unit: str, index: int, limits: NodeLimits, protection: UnitProtection
+    ) -> NodePlan:
+        """One instance of a unit; without state there is nothing to checkpoint.
+
+        Raises:
+            DataflowError: Its operators cannot share a node, or have this protection.
+        """
+        members = self._units[unit]
+        sources = [step for step in members if isinstance(step.operation, Source)]
+        operators = [step for step in members if step not in sources]
+        inputs = self._inputs(unit, index, sources)
+        footprints = footprints_of(unit, members, protection.footprints)
+        specs = tuple(self._operator(s, sources, operators, len(inputs)) for s in operators)
+        if footprints is not None:
+            specs = tuple(map(_with_footprints, specs))
+        arbitrary = [s for s in operators if is_arbitrary(s.operation)]
+        merges_by_arrival = bool(arbitrary) and len(inputs) > 1
+        if merges_by_arrival:
+            readers = (edge.producer for _, edge in self._readers[unit])
+            require_none_beside(unit, members, {*self._flow.sinks.values(), *readers})
+        decides = merges_by_arrival or not all(isinstance(s.operation, Union) for s in arbitrary)
+        guarantee = self._guarantee(unit, protection, decides=decides)
+        delays = _delays_of(unit, protection, [step.name for step in arbitrary], len(inputs))
+        outputs = self._outputs(unit, index, sources, operators)
+        if delays is not None:
+            outputs += self._feeds(unit, outputs)
+        has_state = any(isinstance(step.operation, Stateful) for step in operators)
+        return NodePlan(
+            node=node_id(unit, index),
+            unit=unit,
+            index=index,
+            inputs=tuple(inputs),
+            port_count=len(sources) + len(self._edges[unit]),
+            operators=specs,
+            outputs=tuple(outputs),
+            is_protected=protection.is_protected,
+            limits=limits,
+            checkpoints=protection.checkpoints if has_state else None,
+            standby=protection.standby,
+            is_strict=protection.is_strict,
+            delta_interval_ms=protection.delta_interval_ms,
+            guarantee=guarantee,
+            merges_by_arrival=merges_by_arrival,
+            keeps_rounds=decides and protection.is_protected and guarantee is Guarantee.PRECISE,
+            delays=delays,
+            footprints=footprints,
+        )
+
+    def _inputs(self, unit: str, index: int, sources: list[Step]) -> list[InputSpec]:
+        """The streams of an instance: its sources, then those of other units, port by port."""
+        inputs = [self._source_input(s, port, index) for port, s in enumerate(sources)]
+        origins = list(sources)
+        for edge in self._edges[unit]:
+            streams = self._edge_inputs(edge, unit, index)
+            inputs += streams
+            origins += [edge.producer] * len(streams)
+        return _with_waiting(inputs, origins)
+
+    def _operator(
+        self, step: Step, sources: list[Step], operators: list[Step], streams: int
+    ) -> OperatorSpec:
+        """One operator of a node with so many input streams, and where its rows come from."""
+        positions = range(len(step.inputs))
+        origins = tuple(self._origin(step, i, sources, operators) for i in positions)
+        schemas = tuple(self._read(step, i) for i in positions)
+        require_own_stream(step, origins, streams)
+        require_places(step, streams)
+        recipe = Recipe(cut_down(step.operation, schemas), step.name, schemas)
+        return OperatorSpec(step.name, recipe, origins)
+
+    def _guarantee(self, unit: str, protection: UnitProtection, *, decides: bool) -> Guarantee:
+        """What recovery keeps; nothing less than precise is cheaper with a secondary."""
+        is_raised = protection.standby is not Standby.NONE and not decides
+        given = Guarantee.PRECISE if is_raised else protection.guarantee
+        if given is not protection.guarantee:
+            self.raised[unit] = RaisedGuarantee(unit, protection.guarantee, given)
+        return given
+
+    def _feeds(self, unit: str, outputs: list[OutputSpec]) -> list[OutputSpec]:
+        """Beside each sink a feed of what is tentative.
+
+        Raises:
+            DataflowError: A sink has no place for one.
+        """
+        feeds: list[OutputSpec] = []
+        for spec in outputs:
+            if not spec.is_sink:
+                continue
+            (stream,) = spec.streams
+            sink, _, index = stream.removesuffix("]").rpartition("[")
+            if sink in self._flow.kafka_sinks:
+                raise DataflowError(
+                    f"unit {unit!r} is Replicated, and its sink {sink!r} is a Kafka topic, which "
+                    "has no place for tentative results; write it to sink(...), or give the unit "
+                    "another protection"
+                )
+            if taken := [name for name in spec.schema.names if name in FEED_COLUMNS]:
+                raise DataflowError(
+                    f"sink {sink!r} has a column {taken[0]!r}, which is a name of its feed's; "
+                    "rename it with select(...)"
+                )
+            feed = StreamId(f"{sink}{FEED_SUFFIX}[{index}]")
+            self.sink_paths[feed] = feed_path(self._location, sink, int(index))
+            schema = feed_schema(spec.schema)
+            feeds.append(replace(spec, schema=schema, streams=(feed,), feed_of=stream))
+        return feeds
+
+    def _read(self, step: Step, position: int) -> pa.Schema:
+        """What a step is given of one of its inputs."""
+        producer = step.inputs[position]
+        is_inside = producer.unit == step.unit
+        return producer.schema if is_inside else self._edge(step, position).schema
+
+    def _origin(
+        self, step: Step, position: int, sources: list[Step], operators: list[Step]
+    ) -> tuple[str, int]:
+        producer = step.inputs[position]
+        if producer.unit != step.unit:
+            return "port", self._edge(step, position).port
+        return _within(producer, sources, operators)
+
+    def _source_input(self, step: Step, port: int, index: int) -> InputSpec:
+        stream = StreamId(f"{step.name}[{index}]")
+        columns = columns_used(step, self._steps, [*self._flow.sinks.values()])
+        spec = source_spec(step, index, self._location, self._started_s, columns)
+        has_parts = any(isinstance(s.operation, PartialAggregate) for s in self._units[step.unit])
+        self.sources[stream] = (in_records(spec) if has_parts else None) or spec
+        return InputSpec(stream, port, step.schema, None)
+
+    def _edge_inputs(self, edge: _Edge, unit: str, index: int) -> list[InputSpec]:
+        senders = range(self._counts[edge.producer.unit])
+        if self._is_forward(edge, unit):
+            senders = range(index, index + 1)
+        return [
+            InputSpec(
+                _stream(edge, i, unit, index),
+                edge.port,
+                edge.schema,
+                node_id(edge.producer.unit, i),
+            )
+            for i in senders
+        ]
+
+    def _is_forward(self, edge: _Edge, unit: str) -> bool:
+        """Whether instance i reads from instance i alone."""
+        receivers, senders = self._counts[unit], self._counts[edge.producer.unit]
+        if edge.keys or receivers == 1:
+            return False
+        if receivers == senders:
+            return True
+        raise DataflowError(
+            f"unit {unit!r} has {receivers} instances and reads {edge.producer.name!r} without a "
+            f"key from {senders}; add key_by(...) or use the same number"
+        )
+
+    def _outputs(
+        self, unit: str, index: int, sources: list[Step], operators: list[Step]
+    ) -> list[OutputSpec]:
+        outputs: list[OutputSpec] = []
+        for receiver, edge in self._readers[unit]:
+            receivers = range(self._counts[receiver])
+            if self._is_forward(edge, receiver):
+                receivers = range(index, index + 1)
+            outputs.append(
+                OutputSpec(
+                    _within(edge.producer, sources, operators),
+                    edge.schema,
+                    tuple(_stream(edge, index, receiver, j) for j in receivers),
+                    tuple(node_id(receiver, j) for j in receivers),
+                    edge.keys,
+                    edge.columns,
+                )
+            )
+        for sink, step in self._flow.sinks.items():
+            if step.unit == unit:
+                stream = StreamId(f"{sink}[{index}]")
+                place = stream_path(self._location, sink, index)
+                kafka = self._flow.kafka_sinks.get(sink)
+                if kafka is None:
+                    self.sink_paths[stream] = place
+                else:
+                    self.kafka_sinks.append(kafka.spec(sink, index, place))
+                outputs.append(
+                    OutputSpec(
+                        _within(step, sources, operators),
+                        step.schema,
+                        (stream,),
+                        (),
+                        is_sink=True,
+                        is_held_up=kafka is not None,
+                    )
+                )
+        return outputs
+
+
+def _with_footprints(spec: OperatorSpec) -> OperatorSpec:
+    """The operator with windows that are checkpointed one by one, if it has windows."""
+    recipe = spec.build
+    if not isinstance(recipe, Recipe) or not isinstance(recipe.operation, WindowAggregate):
+        return spec
+    operation = replace(recipe.operation, has_footprints=True)
+    return replace(spec, build=replace(recipe, operation=operation))
+
+
+def _delays_of(
+    unit: str, protection: UnitProtection, arbitrary: list[str], streams: int
+) -> DelayPlan | None:
+    """How long a node waits for missing input; with one stream it waits for none.
+
+    Raises:
+        DataflowError: What it puts out would depend on more than its input.
+    """
+    if protection.delays is None:
+        return None
+    if arbitrary:
+        raise DataflowError(
+            f"unit {unit!r} is Replicated, and {arbitrary[0]!r} in it is arbitrary: what it "
+            "puts out could not be corrected, as it would come out otherwise; give it "
+            "UpstreamBackup() or Checkpointed(), in a unit of its own"
+        )
+    return protection.delays if streams > 1 else None
+
+
+def _with_waiting(inputs: list[InputSpec], origins: list[Step]) -> list[InputSpec]:
+    """Tell every input stream which others hold back what comes from a source of its own."""
+    held = [_sources_held_back(step) for step in origins]
+    own = [_sources(step) for step in origins]
+    return [
+        replace(
+            spec,
+            waits_for=tuple(
+                other.stream for j, other in enumerate(inputs) if j != i and held[j] & own[i]
+            ),
+        )
+        for i, spec in enumerate(inputs)
+    ]
+
+
+def _sources(step: Step) -> set[str]:
+    """The sources that a step depends on."""
+    return {found.name for found in lineage([step]) if isinstance(found.operation, Source)}
+
+
+def _sources_held_back(step: Step) -> set[str]:
+    """Those of them whose rows some operator on the way holds back."""
+    holders = [found for found in lineage([step]) if isinstance(found.operation, Holding)]
+    return {found.name for found in lineage(holders) if isinstance(found.operation, Source)}
+
+
+def _within(step: Step, sources: list[Step], operators: list[Step]) -> tuple[str, int]:
+    """Where a step of this unit puts its rows."""
+    for port, source in enumerate(sources):
+        if source is step:
+            return "port", port
+    return "operator", next(i for i, operator in enumerate(operators) if operator is step)
+
+
+def node_id(unit: str, index: int) -> NodeId:
+    return NodeId(f"{unit}[{index}]")
+
+
+def _stream(edge: _Edge, sender: int, unit: str, receiver: int) -> StreamId:
+    producer = node_id(edge.producer.unit, sender)
+    return StreamId(f"{edge.producer.name}:{producer}>{node_id(unit, receiver)}.{edge.port}")

@@ -1,0 +1,140 @@
+"""What cannot be placed, because some rows would have no place, or could not be made again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.api import steps
+from holdfast.api.operators import is_arbitrary
+from holdfast.api.steps import Merging, Passing, Source, Stateful, before, held_back
+from holdfast.api.windows import CountWindow, Window
+from holdfast.errors import DataflowError
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from holdfast.api.steps import Step
+    from holdfast.core.haunit.plan import NodePlan
+
+
+def refuse_held_back(members: list[Step]) -> None:
+    """Raise `DataflowError`: rows held back have no place among others of the same pass."""
+    for step in members:
+        if not isinstance(step.operation, Merging):
+            continue
+        for source in step.inputs:
+            holder = held_back(source) if source.unit == step.unit else None
+            if holder is not None:
+                raise DataflowError(
+                    f"{step.name} would merge rows in unit {step.unit!r} that {holder.name} holds "
+                    f"back there; give {step.name} another unit(...)"
+                )
+
+
+def require_replayable(members: list[Step], plan: NodePlan) -> None:
+    """Whoever replays a unit from the middle of its input gives its operators windows without their
+    first tuples. Their results are discarded; they must not get into the state of others.
+
+    Raises:
+        DataflowError: They would.
+    """
+    if plan.checkpoints is not None or not plan.is_replayed:
+        return
+    for step in members:
+        behind = before(step, Stateful) if isinstance(step.operation, Stateful) else None
+        if behind is not None and not _is_of_all_results(step):
+            raise DataflowError(
+                f"{step.name} keeps state behind {behind.name}, which does too, in one unit, "
+                f"{step.unit!r}: that cannot be replayed; give {step.name} another unit(...), or "
+                "the unit protection=Checkpointed(...)"
+            )
+
+
+def _is_of_all_results(step: Step) -> bool:
+    """Whether a step aggregates windows of all results of windows, and computes nothing of them.
+
+    An open window needs all tuples of the windows whose results are in it, so that these are
+    replayed whole. Results of others get into windows only that have closed as well.
+    """
+    (source, *others) = step.inputs
+    whole, part = step.operation, source.operation
+    if others or not (
+        isinstance(whole, steps.WindowAggregate) and isinstance(part, steps.WindowAggregate)
+    ):
+        return False
+    return all(isinstance(w, Window) and w.is_plain for w in (whole.windows, part.windows)) and all(
+        a.expression is None or a.expression.sql in source.schema.names for a in whole.aggregates
+    )
+
+
+def require_own_stream(step: Step, origins: tuple[tuple[str, int], ...], streams: int) -> None:
+    """Raise `DataflowError` unless windows aligned to a stream's ids see all of it alone."""
+    windows = getattr(step.operation, "windows", None)
+    if not isinstance(windows, CountWindow) or windows.alignment != "stream":
+        return
+    if streams != 1 or origins != (("port", 0),):
+        raise DataflowError(
+            f"{step.name} counts the tuples of one stream, but unit {step.unit!r} reads {streams} "
+            "and may filter what it reads; leave it in a unit of its own that reads one instance "
+            "of another, or use counting(..., alignment='key')"
+        )
+
+
+def require_places(step: Step, streams: int) -> None:
+    """Results of closed windows find their place among other rows by tuple time, in which those of
+    several input streams come, but those of a single one need not.
+
+    Raises:
+        DataflowError: They would have no place.
+    """
+    if streams > 1 or not isinstance(step.operation, Merging):
+        return
+    are_closed = {_is_of_closed_windows(source, step.unit) for source in step.inputs}
+    if len(are_closed) > 1:
+        raise DataflowError(
+            f"{step.name} would merge results of closed windows in unit {step.unit!r} with other "
+            f"rows of the one stream that it reads, among which they have no place; give "
+            f"{step.name} another unit(...)"
+        )
+
+
+def _is_of_closed_windows(step: Step, unit: str) -> bool:
+    """Whether a step of this unit puts out its rows when windows of event time close."""
+    if step.unit != unit:
+        return False
+    operation = step.operation
+    if isinstance(operation, steps.WindowAggregate) and operation.emit == "final":
+        windows = operation.windows
+        is_timed = isinstance(windows, Window) and windows.time == "event"
+        if is_timed and windows.timeout_us is None:
+            return True  # Others go by the order of their rows, or write down their passes.
+    if isinstance(operation, steps.WindowJoin):
+        return True
+    return any(_is_of_closed_windows(source, unit) for source in step.inputs)
+
+
+def require_none_beside(unit: str, members: list[Step], seen: Container[Step]) -> None:
+    """Where input streams are taken as they come, there must be nothing whose result would be
+    another one in a unit of its own: nothing that merges in order of time, and nothing that
+    anyone sees but by way of what is arbitrary.
+
+    Args:
+        unit: Its name.
+        members: Its steps, inputs first; one is arbitrary.
+        seen: Steps that sinks or other units read.
+
+    Raises:
+        DataflowError: There is something.
+    """
+    arbitrary: list[Step] = []  # and what only they give to
+    for step in members:
+        is_behind = len(step.inputs) == 1 and step.inputs[0] in arbitrary
+        if is_behind or is_arbitrary(step.operation):
+            arbitrary.append(step)
+        elif step in seen or not isinstance(step.operation, Source | Passing):
+            found = next(s for s in members if is_arbitrary(s.operation))
+            raise DataflowError(
+                f"unit {unit!r} would take its input streams as they come, for {found.name}, "
+                f"and {step.name} there would depend on that; give {found.name} another "
+                "unit(...), or none"
+            )

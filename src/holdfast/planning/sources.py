@@ -1,0 +1,87 @@
+"""How an instance opens a source, and which columns of it anybody needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.api import steps
+from holdfast.api.operators import columns_read
+from holdfast.api.steps import Source
+from holdfast.shell.kafka.source import KafkaSourceSpec
+from holdfast.shell.sources.base import in_records
+from holdfast.shell.sources.log_source import LogSourceSpec
+from holdfast.shell.storage.paths import ingest_path, kafka_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from holdfast.api.steps import Step
+    from holdfast.shell.sources.base import SourceSpec
+
+
+def source_spec(
+    step: Step,
+    index: int,
+    location: str,
+    started_s: float,
+    columns: tuple[str, ...] | None = None,
+) -> SourceSpec:
+    """How an instance opens a source.
+
+    Args:
+        step: The source.
+        index: The instance.
+        location: The checkpoint location.
+        started_s: Wall-clock time at which a paced log's first tuple is due.
+        columns: Those that anybody reads; None: all.
+    """
+    log, speed = ingest_path(location, step.name), None
+    match step.operation:
+        case steps.FromGenerator(generator=generator, partitions=partitions):
+            spec: SourceSpec = generator.spec(index, partitions)
+            return spec
+        case steps.FromKafka(kafka=kafka, partitions=partitions):
+            reading = kafka.reading(step.name, index, partitions)
+            return KafkaSourceSpec(reading, kafka_path(location, step.name, index))
+        case steps.FromLog():
+            log, speed = step.operation.path, step.operation.speed
+        case steps.FromFrame():
+            speed = step.operation.speed
+    assert isinstance(step.operation, Source)
+    partitions = step.operation.partitions
+    return LogSourceSpec(log, "ingest", index, partitions, speed, started_s, columns=columns)
+
+
+def is_recorded(step: Step) -> bool:
+    """Whether the tuples of a source always come in the same batches."""
+    return in_records(source_spec(step, 0, "", 0.0)) is not None
+
+
+def columns_used(step: Step, steps_read: list[Step], sinks: list[Step]) -> tuple[str, ...]:
+    """The columns of a step that decide what comes out anywhere, in its schema's order."""
+    used: set[str] = set(step.schema.names) if step in sinks else set()
+    for reader in steps_read:
+        for position, source in enumerate(reader.inputs):
+            if source is step:
+                used.update(_columns_used_by(reader, position, steps_read, sinks))
+    return tuple(name for name in step.schema.names if name in used)
+
+
+def _columns_used_by(
+    reader: Step, position: int, steps_read: list[Step], sinks: list[Step]
+) -> Iterable[str]:
+    """Those of its input that a step evaluates, or hands on to somebody who uses them."""
+    schema = reader.inputs[position].schema
+    everything: list[str] = schema.names
+    match reader.operation:
+        case steps.Filter(expression):
+            evaluated = getattr(expression, "columns", everything)
+            return [*evaluated, *columns_used(reader, steps_read, sinks)]
+        case steps.Select(expressions):
+            named = [getattr(e, "columns", everything) for e in expressions]
+            return [column for columns in named for column in columns]
+        case steps.PartialAggregate(keys=keys, aggregates=aggregates):
+            evaluating = [a.expression for a in aggregates if a.expression is not None]
+            return [*keys, *(column for each in evaluating for column in each.columns)]
+        case _:
+            return columns_read(reader.operation, position, schema)

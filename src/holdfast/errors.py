@@ -31,6 +31,14 @@ class QueryFailedError(HoldfastError):
     """A running query stopped because of an error it could not recover from."""
 
 
+class NotRunningError(HoldfastError):
+    """No running query answers at a checkpoint location."""
+
+
+class RequestError(HoldfastError):
+    """A running query did not do what it was asked for."""
+
+
 class DataflowChangedError(HoldfastError):
     """A checkpoint location holds the state of another dataflow."""
 

@@ -2,7 +2,6 @@
 
 import io
 import signal
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,8 +38,7 @@ def report(failures: int = 0) -> dict[str, Any]:
 
 def shown(width: int) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    query: Any = SimpleNamespace(name="flights", status={"nodes": NODES})
-    console.print(views.progress(query, report(1), 7.0, width))
+    console.print(views.progress("flights", NODES, report(1), 7.0, width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import json
 import os
 import sys
@@ -16,11 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli import flow_file
 from holdfast.errors import AdviceError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from holdfast.api.dataflow import Dataflow
     from holdfast.driver.advice import Advice, Option, UnitAdvice
     from holdfast.driver.measurements import Measurements
@@ -85,9 +82,14 @@ def _measured(target: str, seconds: float, rate: float, parallelism: int) -> Mea
         return Measurements.load(target)
     if target in KINDS:
         return _run(lambda _: _nexmark(target, seconds, rate, parallelism), seconds, parallelism)
-    path, colon, name = target.rpartition(":")
-    if colon and path.endswith(".py"):
-        return _run(lambda spark: _loaded(path, name, spark), seconds, parallelism)
+    place = flow_file.split(target)
+    if place is not None:
+        path, name = place
+        return _run(
+            lambda spark: flow_file.dataflow_of(flow_file.module_of(path), name, spark),
+            seconds,
+            parallelism,
+        )
     raise AdviceError(f"{target!r} is no folder, no file.py:name, and none of {', '.join(KINDS)}")
 
 
@@ -132,30 +134,6 @@ def _nexmark(query: str, seconds: float, rate: float, parallelism: int) -> Dataf
     events = max(50, int(rate * (seconds + 5) / per_event) // 50 * 50)
     flow, _ = NexmarkRun(query, events, rate, parallelism, UpstreamBackup()).flow()
     return flow
-
-
-def _loaded(path: str, name: str, spark: SparkSession) -> Dataflow:
-    """The dataflow that a file defines: by this name, or made by the function of this name.
-
-    Raises:
-        AdviceError: There is no such file or name, or it is no dataflow.
-    """
-    from holdfast.api.dataflow import Dataflow
-
-    if not os.path.isfile(path):
-        raise AdviceError(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location("holdfast_advised", path)
-    if spec is None or spec.loader is None:
-        raise AdviceError(f"{path} cannot be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    found = getattr(module, name, None)
-    if callable(found) and not isinstance(found, Dataflow):
-        found = found(spark) if inspect.signature(found).parameters else found()
-    if not isinstance(found, Dataflow):
-        raise AdviceError(f"{name} of {path} is neither a Dataflow nor a function that makes one")
-    return found
 
 
 # -- showing --------------------------------------------------------------------------------

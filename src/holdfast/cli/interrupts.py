@@ -31,9 +31,13 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def take_over(self) -> None:
-        """Take the signal from PySpark, which has taken it for a new session."""
+        """Take the signals from PySpark, which takes them for a new session.
+
+        SIGTERM is as Ctrl-C: it is how service managers and containers stop a process.
+        """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._handle)
+            signal.signal(signal.SIGTERM, self._handle)
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:

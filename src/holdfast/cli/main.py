@@ -1,4 +1,4 @@
-"""`holdfast`: run the demo, NexMark queries and benchmarks."""
+"""`holdfast`: run dataflows and look after them; the demo, NexMark queries and benchmarks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from holdfast.cli import checkout
+from holdfast.cli import checkout, on_call
 from holdfast.cli.advise import advise
 from holdfast.cli.interrupts import INTERRUPTED, Interrupts
+from holdfast.cli.run import run
 from holdfast.cli.settings import settings
 from holdfast.cli.simulate import simulate
 from holdfast.errors import HoldfastError, OptionError
@@ -33,6 +34,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(run)
+app.command()(on_call.status)
+app.command()(on_call.stop)
+app.command()(on_call.kill)
+app.command()(on_call.promote)
 app.command()(simulate)
 app.command()(advise)
 app.command()(settings)
@@ -101,7 +107,9 @@ def _watching(run: Demo, *, as_json: bool) -> Iterator[Callable[[dict[str, Any]]
     elif _console.is_terminal:
         with Live(console=_console, refresh_per_second=8) as live:
             yield lambda now: live.update(
-                views.progress(run.query, now, run.elapsed_s, _console.width)
+                views.progress(
+                    run.query.name, run.query.status["nodes"], now, run.elapsed_s, _console.width
+                )
             )
     else:
         yield views.Lines(_console, run.query.name)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.driver.inspection import CheckpointInfo
-    from holdfast.driver.query import Query
     from holdfast.flights.demo import DemoResult
 
 
@@ -21,14 +20,29 @@ _WIDE = 90
 """Columns that the whole table of nodes takes."""
 
 
-def progress(query: Query, now: dict[str, Any], elapsed_s: float, width: int) -> Group:
-    """The live view: nodes, rates, latency, failures. Narrow terminals show what matters most."""
+def progress(
+    name: str,
+    nodes_of_query: dict[str, Any],
+    now: dict[str, Any],
+    elapsed_s: float | None,
+    width: int,
+) -> Group:
+    """The live view: nodes, rates, latency, failures. Narrow terminals show what matters most.
+
+    Args:
+        name: The query's.
+        nodes_of_query: As `query.status["nodes"]` has them.
+        now: As `query.lastProgress` is.
+        elapsed_s: Since the start; None: not shown.
+        width: Of the terminal, in columns.
+    """
     shown = _SHOWN if width >= _WIDE else [column for column in _SHOWN if column in _NARROW]
-    nodes = Table(title=f"{query.name}: {elapsed_s:5.1f} s", title_justify="left")
+    since = "" if elapsed_s is None else f": {elapsed_s:5.1f} s"
+    nodes = Table(title=f"{name}{since}", title_justify="left")
     for column in shown:
         is_text = column in ("node", "state")
         nodes.add_column(column, justify="left" if is_text else "right", no_wrap=True)
-    for node, status in query.status["nodes"].items():
+    for node, status in nodes_of_query.items():
         color = "green" if status["state"] == "running" else "bold red"
         cells: dict[str, str | Text] = {
             "node": node,

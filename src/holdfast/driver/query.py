@@ -21,6 +21,7 @@ from holdfast.driver.draining import commit_counters, wait_until_drained
 from holdfast.driver.measurements import Measurements, Observed
 from holdfast.driver.progress import Heard, Progress, ProgressMaker, held_up_note, latency_of
 from holdfast.driver.reporter import Reporter
+from holdfast.driver.requests import RequestDesk
 from holdfast.errors import OptionError, QueryFailedError, UnsupportedError
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.storage.places import location_id
@@ -94,6 +95,7 @@ class Query:
         )
         cluster.start(self._on_end)
         self._reporter.start()
+        RequestDesk(self, running.location, cluster.done).start()
         if any(recorder.is_available_now for recorder in running.recorders):
             threading.Thread(target=self._end_with_available, daemon=True).start()
 

@@ -35,3 +35,18 @@ class LocationLock:
     def release(self) -> None:
         """Let the next query in."""
         os.close(self._file)
+
+
+def is_held(location: str) -> bool:
+    """Whether a query of this machine, or of one that shares its locks, runs at a folder."""
+    try:
+        file = open_regular(Path(location, "lock"))
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False

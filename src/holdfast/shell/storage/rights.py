@@ -35,6 +35,7 @@ _OWN_NAMES: Final = frozenset(
             "feeds",
             "kafka",
             "metrics",
+            "requests",
             "rounds",
         ),
         *("chunks", "spill", "checkpoint", "dataflow.txt", "location.id", "lock"),

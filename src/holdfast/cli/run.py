@@ -1,0 +1,142 @@
+"""`holdfast run`: run the dataflow that a file defines, until it ends or is stopped."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from holdfast.cli import flow_file, views
+from holdfast.cli.interrupts import INTERRUPTED, Interrupts
+from holdfast.errors import OptionError
+
+if TYPE_CHECKING:
+    from holdfast.api.protections import Protection
+    from holdfast.driver.query import Query
+
+_POLL_S: Final = 0.2
+
+
+def run(
+    target: Annotated[
+        str, typer.Argument(metavar="FLOW.py", help="A file, or file.py:name; by default `flow`.")
+    ],
+    *,
+    location: Annotated[
+        str, typer.Option(help="The checkpointLocation: a folder or URL that all hosts see.")
+    ],
+    protection: Annotated[
+        str | None,
+        typer.Option(help="Of all units; by default `protection` of the file, if it has one."),
+    ] = None,
+    interval: Annotated[
+        str | None, typer.Option(help="Period of checkpoints, or of a standby's differences.")
+    ] = None,
+    guarantee: Annotated[
+        str | None, typer.Option(help="precise, rollback or gap; the protection's own by default.")
+    ] = None,
+    parallelism: Annotated[int, typer.Option(help="Instances of every stateful unit.")] = 1,
+    slots: Annotated[int, typer.Option(help="Task slots of a local Spark.")] = 16,
+    conf: Annotated[
+        list[str] | None, typer.Option(help="A setting, e.g. spark.holdfast.keepAliveMs=50.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only, at the end.")] = False,
+) -> None:
+    """Run the dataflow of a file until it ends, fails or is stopped.
+
+    Ctrl-C and SIGTERM stop it in order; run it again at the same location, and it goes on.
+    """
+    from holdfast.driver.session import session
+
+    place = flow_file.split(target)
+    if place is None:
+        raise OptionError(f"{target!r} is no file.py or file.py:name")
+    module_path, name = place
+    settings = _settings(conf or [])
+    console = Console(stderr=True)
+    interrupts = Interrupts()
+    stops: list[Callable[[], None]] = []
+    summary: dict[str, Any] = {}
+    try:
+        with interrupts.asking():
+            spark = session("holdfast-run", slots=slots)
+            stops.append(spark.stop)
+            interrupts.take_over()
+        module = flow_file.module_of(module_path)
+        flow = flow_file.dataflow_of(module, name, spark)
+        interrupts.take_over()  # The file may have made a session of its own.
+        query = flow.start(
+            spark,
+            checkpointLocation=location,
+            protection=_protection(protection, guarantee, interval)
+            or getattr(module, "protection", None),
+            parallelism=parallelism,
+            options=settings,
+        )
+        stops.insert(0, query.stop)
+        with interrupts.asking():
+            _watch(query, interrupts, console, is_quiet=as_json)
+        summary = _summary(query, location)
+    except KeyboardInterrupt:
+        console.print("asked to stop; stopping the nodes")
+    finally:
+        interrupts.stop(*stops)
+    if interrupts.is_asked:
+        raise typer.Exit(INTERRUPTED)
+    if as_json:
+        sys.stdout.write(json.dumps(summary, indent=2, default=str) + "\n")
+    elif summary["exception"] is None:
+        console.print(f"{summary['name']} has ended: {summary['numOutputRows']:,} rows put out")
+    if summary["exception"] is not None:
+        console.print(summary["exception"], style="bold red", markup=False, highlight=False)
+        raise typer.Exit(1)
+
+
+def _watch(query: Query, interrupts: Interrupts, console: Console, *, is_quiet: bool) -> None:
+    lines = views.Lines(console, query.name)
+    while query.isActive and not interrupts.is_asked:
+        if not is_quiet:
+            lines(query.lastProgress)
+        time.sleep(_POLL_S)
+
+
+def _summary(query: Query, location: str) -> dict[str, Any]:
+    query.stop()
+    error = query.exception()
+    progress = query.lastProgress
+    rows = {key: progress[key] for key in ("numInputRows", "numOutputRows", "lateRows")}
+    return {
+        "name": query.name,
+        "id": query.id,
+        "location": location,
+        **rows,
+        "failures": query.failures,
+        "recoveries": query.recoveries,
+        "exception": None if error is None else str(error),
+    }
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    """Settings as `flow.start` takes them. Raises `OptionError`."""
+    settings: dict[str, str] = {}
+    for each in given:
+        key, equals, value = each.partition("=")
+        if not equals:
+            raise OptionError(f"--conf {each!r}; write name=value")
+        settings[key] = value
+    return settings
+
+
+def _protection(name: str | None, guarantee: str | None, interval: str | None) -> Protection | None:
+    from holdfast.api.protections import parse_protection
+
+    if name is None:
+        if guarantee is not None or interval is not None:
+            raise OptionError("--guarantee and --interval are of a --protection; name one")
+        return None
+    return parse_protection(name, guarantee, interval)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.model.ids import Incarnation, StreamId
@@ -236,9 +236,11 @@ class Replaced(Stream):
             self.output.put_note(note)
 
     def checkpoint(self) -> None:
+        """What is kept, spilled or not."""
         queue = self.output
-        held = queue.held_from(queue.trimmed_before)
-        self.cut = (queue.next_id, queue.notes.all(), held)
+        spilled = between(self.spilled, queue.trimmed_before, queue.memory_first)
+        held = queue.held_from(max(queue.trimmed_before, queue.memory_first))
+        self.cut = (queue.next_id, queue.notes.all(), [*spilled, *held])
 
     def replace_producer(self) -> None:
         next_id, notes, held = self.cut
@@ -276,6 +278,8 @@ class Replaced(Stream):
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from("aaannddddtttlrukpx"), st.integers(1, 9)), max_size=70))
+@example([("a", 1)] * 8 + [("p", 1), ("x", 1)])  # Some of what is kept has been spilled.
+@example([("a", 1), ("n", 1), ("d", 1), ("d", 1), ("x", 1), ("n", 1)])  # A note waits meanwhile.
 def test_after_a_failure_of_the_producer_every_note_of_its_replacement_comes_once(
     steps: list[tuple[str, int]],
 ) -> None:

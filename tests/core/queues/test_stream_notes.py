@@ -229,6 +229,18 @@ def test_notes_of_a_replacement_come_even_where_the_tuples_have_been_had() -> No
     queue.check_invariants()
 
 
+def test_a_note_of_a_replacement_waits_behind_those_of_its_predecessor_that_have_come() -> None:
+    """It stands ahead of them, as it began again further ahead; the receiver had the tuples."""
+    queue = inputs()
+    queue.receive(tuples(0, 9), 0, (placed(0, 7),))
+    new = PlacedNote(first_number_of(Incarnation(2)), 4, CheckpointMarker(7))
+    assert queue.receive_notes(4, 1, (new,))
+    assert [(b.first_id, b.next_id) for b in queue.take(100)] == [(0, 7)]
+    assert queue.take_note() == placed(0, 7)
+    assert queue.take_note() == PlacedNote(new.number, 7, new.note)
+    queue.check_invariants()
+
+
 def test_what_was_decided_once_is_taken_whatever_notes_stand_in_it_now() -> None:
     queue = inputs()
     queue.receive(tuples(0, 9), 0, (placed(0, 3), placed(1, 8)))

@@ -10,7 +10,7 @@ what it, or a round, has come to since. So a note's number begins with the incar
 producer that put it (`first_number_of`), and notes of a replacement have higher numbers than all
 that its predecessor put. What a checkpoint holds keeps its numbers: receivers drop by number what
 they have had. Behind the restart point the notes of the replacement are others, and come even where
-the receiver has had the tuples; they are due at once.
+the receiver has had the tuples; they are due at once, or behind the predecessor's that still wait.
 
 The producer's `KeptNotes` keeps notes as long as the tuple behind them, and trims them with it.
 Every frame says what its receiver must have had (`notes_before`): up to the note that was sent
@@ -51,6 +51,10 @@ _NUMBER_BITS: Final = 32
 def first_number_of(incarnation: Incarnation) -> int:
     """The number of the first note that this incarnation of a producer puts on a stream."""
     return incarnation << _NUMBER_BITS
+
+
+def _incarnation_of(note: PlacedNote) -> int:
+    return note.number >> _NUMBER_BITS
 
 
 class KeptNotes:
@@ -165,6 +169,8 @@ class ComingNotes:
             if note.number < self.next_number:
                 continue
             before_id = max(note.before_id, taken_before)
+            if self._pending and _incarnation_of(self._pending[-1]) < _incarnation_of(note):
+                before_id = max(before_id, self._pending[-1].before_id)
             if before_id > next_id or (self._pending and before_id < self._pending[-1].before_id):
                 raise RemoteProtocolError(
                     f"{self._stream}: note {note.number} stands before {note.before_id}, where it "

@@ -15,7 +15,7 @@ from holdfast.core.queues import idle_floor, topic_positions
 from holdfast.core.queues.partition_boundaries import PartitionBoundaries
 from holdfast.core.queues.topic_positions import Span, TopicPositions, end_of
 from holdfast.sim import topics
-from holdfast.sim.topics import _Instance
+from holdfast.sim.topic_instances import Instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +209,6 @@ TOPIC_MUTANTS: dict[str, TopicMutant] = {
         (topics,), "read_in_vain", _compare_ids_alone, ("K-SHOWN",)
     ),
     "what a successor may have missed is shown": TopicMutant(
-        (_Instance,), "is_newest", _show_in_spite_of_claims, ("K-SHOWN", "K-BND")
+        (Instance,), "is_newest", _show_in_spite_of_claims, ("K-SHOWN", "K-BND")
     ),
 }

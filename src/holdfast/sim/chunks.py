@@ -25,7 +25,7 @@ The invariants, by name:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.chunks import effects as e
@@ -33,32 +33,18 @@ from holdfast.core.chunks import messages as m
 from holdfast.core.chunks.chunk_master import ChunkMaster
 from holdfast.core.chunks.data_node import DataNode, DataNodeIdentity
 from holdfast.core.chunks.homes import destination
-from holdfast.core.chunks.object_reading import (
-    Deliver,
-    ObjectReading,
-    ReadDone,
-    ReadMissing,
-    ReadOutOfReach,
-)
-from holdfast.core.chunks.object_writing import (
-    ChunkGiven,
-    FinishRequested,
-    GivenUp,
-    ObjectFailed,
-    ObjectWriting,
-    StepDone,
-    WritingState,
-)
 from holdfast.core.chunks.settings import ChunkSettings
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
+from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.wire import chunk_words as words
 from holdfast.core.wire.frames import CorruptFrame
+from holdfast.sim.chunk_checks import Violated, check_end, explain
+from holdfast.sim.chunk_clients import Client, Process
 from holdfast.sim.chunk_disk import ChunkDisk
 from holdfast.sim.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from holdfast.core.chunks.messages import ChunkCopies, Message, StoredChunk
+    from holdfast.core.chunks.messages import Message, StoredChunk
 
 _FAULTS_END_US: Final = 12_000_000
 _LIMIT_US: Final = 120_000_000
@@ -88,15 +74,6 @@ STEPS: Final = {
     "copy begun": 30,
 }
 """Where somebody is killed, and how often in a thousand times."""
-
-
-class Violated(Exception):
-    """An invariant does not hold."""
-
-    def __init__(self, invariant: str, what: str) -> None:
-        """Name it."""
-        super().__init__(f"{invariant}: {what}")
-        self.invariant = invariant
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +120,6 @@ def simulate_chunks(
         world.struck,
         world.copies,
     )
-
-
-@dataclass(slots=True)
-class Process:
-    """A machine that runs; messages reach it by its name while it lives."""
-
-    name: str
-    machine: Machine
-    perform: Callable[[Effect], None]
-    is_alive: bool = True
-    paused_until_us: int = 0
-    timers: dict[str, int] = field(default_factory=dict)
 
 
 class ChunkWorld:
@@ -240,8 +205,8 @@ class ChunkWorld:
             client.is_ending = True
         is_over = self.scheduler.run(self._is_settled, lambda: _LIMIT_US)
         if not is_over:
-            self._explain()
-        self._check_end()
+            explain(self)
+        check_end(self)
 
     def _is_settled(self) -> bool:
         if any(client.is_busy for client in self.clients) or self.master is None:
@@ -251,72 +216,16 @@ class ChunkWorld:
 
     def _is_clean(self) -> bool:
         """Whether the disks hold just what they should."""
-        wanted = self._wanted()
+        wanted = self.wanted()
         return all(not disk.parts and disk.is_idle for disk in self.disks.values()) and (
             sum(len(disk.chunks) for disk in self.disks.values())
             == self.settings.copies * len(wanted)
         )
 
-    def _wanted(self) -> dict[str, StoredChunk]:
+    def wanted(self) -> dict[str, StoredChunk]:
         """All chunks of objects that the journal knows."""
         fresh = ChunkMaster(epoch=0, settings=self.settings, journal=tuple(self.journal))
         return {c.chunk: c for _, record in fresh.objects() for c in record.chunks}
-
-    def _explain(self) -> None:
-        """Why the store did not settle."""
-        busy = [client.name for client in self.clients if client.is_busy]
-        if busy:
-            raise Violated("C-LIVE", f"{busy} did not end")
-        wanted = self._wanted()
-        for node, disk in self.disks.items():
-            extra = [chunk for chunk in disk.chunks if chunk not in wanted]
-            if extra or disk.parts:
-                raise Violated("C-LEAK", f"{node} still has {extra}, {list(disk.parts)}")
-        for chunk in wanted:
-            copies = [node for node, disk in self.disks.items() if chunk in disk.chunks]
-            if len(copies) != self.settings.copies:
-                raise Violated("C-COPIES", f"{chunk} is at {copies}")
-        raise Violated("C-LIVE", "the master does not settle")
-
-    def _check_end(self) -> None:
-        if self.master is None:
-            raise Violated("C-LIVE", "there is no master")
-        for node, disk in self.disks.items():
-            for chunk, stored in self._wanted().items():
-                if chunk in disk.chunks and not disk.is_sound(stored):
-                    self.scheduler.note(f"{chunk} at {node} rots unnoticed")
-        names = {name for name, _ in self.master.objects()}
-        for name in names:
-            if name not in self.expected and name not in self.unsure:
-                raise Violated("C-NAMES", f"{name} exists")
-        for name, content in self.expected.items():
-            if name not in names:
-                raise Violated("C-NAMES", f"{name} is gone")
-            self._check_readable(name, content)
-
-    def _check_readable(self, name: str, content: bytes) -> None:
-        """What any reader would get in the end: every chunk from some sound copy."""
-        if self.master is None:
-            return
-        found = b""
-        for stored in next(r for n, r in self.master.objects() if n == name).chunks:
-            sound = [disk for disk in self.disks.values() if disk.is_sound(stored)]
-            if not sound:
-                raise Violated("C-LOST", f"chunk {stored.chunk} of {name}")
-            found += sound[0].content(stored)
-        if found != content:
-            raise Violated("C-READ", f"{name} in the end")
-
-    def check_acknowledged(self, name: str) -> None:
-        """An object has just been acknowledged: are its copies on the disks?"""
-        if self.master is None:
-            return
-        least = self.settings.copies - len(self.wounded)
-        record = next((r for n, r in self.master.objects() if n == name), None)
-        for stored in () if record is None else record.chunks:
-            copies = sum(disk.is_sound(stored) for disk in self.disks.values())
-            if copies < max(1, least):
-                raise Violated("C-ACK", f"{stored.chunk} of {name} has {copies} copies")
 
     # -- processes --------------------------------------------------------------------------
 
@@ -655,248 +564,3 @@ class ChunkWorld:
         "make a disk read-only": _protect,
         "cut off a data node": _cut_off,
     }
-
-
-class Client:
-    """Writes, reads and deletes, one thing at a time."""
-
-    def __init__(self, world: ChunkWorld, number: int) -> None:
-        """Idle."""
-        self._world = world
-        self._number = number
-        self._life = 0
-        self._writes = 0
-        self._requests = 1
-        self._mine: list[str] = []
-        self._places: dict[str, tuple[ChunkCopies, ...]] = {}
-        self._process: Process | None = None
-        self._delete: tuple[int, str] | None = None
-        self.is_ending = False
-        self.is_busy = False
-
-    @property
-    def name(self) -> str:
-        """Where answers go."""
-        return f"client-{self._number}#{self._life}"
-
-    def start(self) -> None:
-        """Begin a life."""
-        self._life += 1
-        self._places.clear()
-        self._next()
-
-    def die(self) -> None:
-        """Be killed, and start again later."""
-        if self._process is not None:
-            self._process.is_alive = False
-        self._process = None
-        self._delete = None
-        self.is_busy = False
-        self._life += 1
-        delay_us = self._world.scheduler.uniform("restart", 10_000, 500_000)
-        life = self._life
-        self._world.scheduler.after(delay_us, lambda: self.start() if life == self._life else None)
-
-    def _next(self) -> None:
-        self.is_busy = False
-        life = self._life
-        delay_us = self._world.scheduler.uniform(f"client/{self._number}", 1_000, 200_000)
-
-        def act() -> None:
-            if life == self._life and not self.is_ending:
-                self._act()
-
-        self._world.scheduler.after(delay_us, act)
-
-    def _act(self) -> None:
-        draw = self._world.scheduler.uniform(f"client/{self._number}", 0, 99)
-        self.is_busy = True
-        known = list(self._world.expected)
-        if draw < 40 or not known:
-            self._write()
-        elif draw < 85:
-            self._read(known[self._world.scheduler.uniform("reads", 0, len(known) - 1)])
-        elif self._mine:
-            self._begin_delete(self._mine.pop(0))
-        else:
-            self._next()
-
-    def _run(self, machine: Machine, perform: Callable[[Effect], None]) -> Process:
-        world = self._world
-        process = Process(self.name, machine, lambda _: None)
-
-        def performing(effect: Effect) -> None:
-            match effect:
-                case e.SendToMaster():
-                    world.send(process, "master", effect.message, None)
-                case e.SendToEndpoint():
-                    world.send(process, effect.endpoint, effect.message, process.name)
-                case _:
-                    perform(effect)
-
-        process.perform = performing
-        self._process = world.processes[self.name] = process
-        return process
-
-    # -- writing ----------------------------------------------------------------------------
-
-    def _write(self) -> None:
-        world = self._world
-        self._writes += 1
-        name = f"c{self._number}-{self._writes}/{self._life}"
-        draw = world.scheduler.uniform
-        content = bytes(draw("content", 0, 255) for _ in range(draw("content", 0, 200)))
-        machine = ObjectWriting(
-            client=self.name,
-            upload=f"{self.name}-{self._writes}",
-            name=name,
-            host="",
-            settings=world.settings,
-        )
-        rest = [content[at : at + 64] for at in range(0, len(content), 64)]
-        is_given_up = not world.is_quiet and world.scheduler.percent("give up", 5)
-
-        def perform(effect: Effect) -> None:
-            if isinstance(effect, ObjectFailed):
-                world.scheduler.note(f"failed: {effect.reason}")
-                self._next()
-            elif isinstance(effect, StepDone):
-                self._go_on(process, machine, name, content, rest, is_given_up)
-
-        process = self._run(machine, perform)
-        world.step(process, e.Started())
-
-    def _go_on(
-        self,
-        process: Process,
-        machine: ObjectWriting,
-        name: str,
-        content: bytes,
-        rest: list[bytes],
-        is_given_up: bool,
-    ) -> None:
-        world = self._world
-        if machine.state is WritingState.DONE:
-            world.scheduler.note(f"committed: {name}")
-            world.commits += 1
-            world.expected[name] = content
-            world.unsure.pop(name, None)
-            self._mine.append(name)
-            world.check_acknowledged(name)
-            self._next()
-        elif rest:
-            data = rest.pop(0)
-            self._later(process, machine, ChunkGiven(data))
-        elif is_given_up:
-            world.scheduler.after(1, lambda: world.step(process, GivenUp()))
-            self._next()
-        else:
-            world.unsure[name] = content
-            self._later(process, machine, FinishRequested())
-
-    def _later(self, process: Process, machine: ObjectWriting, stimulus: Stimulus) -> None:
-        """The next step of a writer, which may be slow, and refused meanwhile."""
-        world = self._world
-
-        def act() -> None:
-            if machine.state is WritingState.IDLE:
-                world.step(process, stimulus)
-
-        is_slow = not world.is_quiet and world.scheduler.percent("slow writers", 8)
-        delay_us = world.scheduler.uniform("slow writers", 1, 3_000_000) if is_slow else 1
-        world.scheduler.after(delay_us, act)
-
-    # -- reading ----------------------------------------------------------------------------
-
-    def _read(self, name: str) -> None:
-        world = self._world
-        content = world.expected[name]
-        if not content:
-            self._next()
-            return
-        start = world.scheduler.uniform("reads", 0, len(content) - 1)
-        size = world.scheduler.uniform("reads", 1, len(content) - start)
-        machine = ObjectReading(
-            client=self.name,
-            name=name,
-            offset=start,
-            size=size,
-            first_request=self._requests,
-            settings=world.settings,
-            chunks=self._places.get(name),
-        )
-        buffer = bytearray(size)
-
-        def perform(effect: Effect) -> None:
-            if isinstance(effect, Deliver):
-                buffer[effect.offset : effect.offset + len(effect.data)] = effect.data
-            elif isinstance(effect, ReadDone):
-                if buffer != content[start : start + size]:
-                    raise Violated("C-READ", f"{name} from {start}, {size} bytes")
-                self._places[name] = effect.chunks
-                end()
-            elif isinstance(effect, ReadMissing):
-                if name in world.expected:
-                    raise Violated("C-NAMES", f"{name} is missing")
-                end()
-            elif isinstance(effect, ObjectFailed | ReadOutOfReach):
-                world.scheduler.note(f"unread: {effect.reason}")
-                self._places.pop(name, None)
-                end()
-
-        def end() -> None:
-            self._requests = machine.next_request
-            self._next()
-
-        world.step(self._run(machine, perform), e.Started())
-
-    # -- deleting ---------------------------------------------------------------------------
-
-    def _begin_delete(self, name: str) -> None:
-        content = self._world.expected.pop(name)
-        self._world.unsure[name] = content
-        self._delete = (self._requests, name)
-        self._requests += 1
-        asking = _Asking(self._delete[0], lambda: self._deleted(name))
-        self._process = Process(self.name, asking, lambda _: None)
-        self._world.processes[self.name] = self._process
-        self._ask_to_delete(self._delete)
-
-    def _ask_to_delete(self, asked: tuple[int, str]) -> None:
-        """Until it is answered; a client that dies before leaves it open, and so may others."""
-        if self._delete != asked or self._process is None:
-            return
-        world = self._world
-        word = m.ObjectDeleteRequested(self.name, *asked)
-        world.send(self._process, "master", word, None)
-        if not world.is_quiet and world.scheduler.percent("give up", 30):
-            self._delete = None
-            self._next()
-            return
-        world.scheduler.after(100_000, lambda: self._ask_to_delete(asked))
-
-    def _deleted(self, name: str) -> None:
-        if self._delete is not None and self._delete[1] == name:
-            self._world.unsure.pop(name, None)
-            self._delete = None
-            self._next()
-
-
-class _Asking:
-    """Waits for one answer."""
-
-    def __init__(self, request: int, done: Callable[[], None]) -> None:
-        self._request = request
-        self._done = done
-
-    def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
-        del now_ms
-        if isinstance(stimulus, m.ObjectDeleted) and stimulus.request == self._request:
-            self._done()
-        return []
-
-    def check_invariants(self) -> None:
-        """There is nothing to violate."""
-
-    def statistics(self) -> object:
-        return None

@@ -26,7 +26,7 @@ The invariants, by name:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -34,35 +34,29 @@ import pyarrow as pa
 from holdfast.core.coordinator.idle_floors import IdleFloors
 from holdfast.core.haunit.plan import InputSpec, NodePlan
 from holdfast.core.model.ids import BEGINNING_US, NOBODY, Incarnation, NodeId, StreamId
-from holdfast.core.queues.partition_boundaries import PartitionBoundaries
-from holdfast.core.queues.topic_positions import (
-    Span,
-    TopicPositions,
-    believed,
-    end_of,
-    positions_name,
-    superseded,
-)
-from holdfast.core.wire.log_owners import Owners, owner_of, read_in_vain, succeeded
 from holdfast.sim.checkers.base import Violation
 from holdfast.sim.scheduler import Scheduler
+from holdfast.sim.topic_instances import (
+    ASK_ID_MS,
+    Entry,
+    Follower,
+    Instance,
+    Place,
+    Row,
+    TopicRecord,
+)
 
 if TYPE_CHECKING:
     from holdfast.core.queues.idle_floor import Reached
-    from holdfast.core.wire.log_owners import Place as Begun
 
 _FAULTS_END_MS: Final = 12_000
 _END_MS: Final = 18_000
-_IS_IDLE: Final = 10**9
 _KEEP_ALIVE_MS: Final = 100
 _WORD_MS: Final = 50
-_ASK_ID_MS: Final = 500
-_SAVE_MS: Final = 700
 _KNOWN_MS: Final = 2 * _KEEP_ALIVE_MS + 3 * _WORD_MS
 """After so long the driver knows that an instance is not idle, unless several words are lost."""
 _LOOKED_MS: Final = 1_000
 """A record that has been there for so long has been looked at, or nobody has looked."""
-_LISTED_MS: Final = 1_000
 _BOUND_MS: Final = 2_500
 """An idle instance is no further behind the others."""
 
@@ -76,319 +70,6 @@ FAULTS: Final = (
     "topic made anew",
 )
 _DRAWN: Final = (*FAULTS[:-1], "kill", "pause", "pause")
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRecord:
-    """A record of the topic."""
-
-    at_ms: int
-    time_us: int
-    is_out_of_order: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A tuple of a log."""
-
-    topic: int
-    partition: int
-    offset: int
-    time_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A record of a log."""
-
-    rows: tuple[Row, ...]
-    boundary_us: int
-    at_ms: int
-
-
-@dataclass(slots=True)
-class Place:
-    """What lies at one instance's place. All of it is durable.
-
-    Attributes:
-        claims: Of the log.
-        owner: Whose entries count.
-        log: The entries that count.
-        owners: Of the log.
-        written: Per incarnation where it began, and all its tuples, whether they count or not.
-        files: Of positions.
-        span: Where to begin, once it is settled.
-        shown: The tuples that any incarnation has shown, by id.
-        shown_us: The boundary that was shown.
-        late: The records judged late, with their times.
-        not_idle_since_ms: Since when the instance has not been idle; `_IS_IDLE`: it is.
-    """
-
-    claims: set[int] = field(default_factory=set)
-    owner: int = 0
-    log: list[Entry] = field(default_factory=list)
-    owners: Owners = ()
-    written: dict[int, tuple[int, list[Row]]] = field(default_factory=dict)
-    files: dict[str, dict[str, object]] = field(default_factory=dict)
-    span: Span | None = None
-    shown: list[Row] = field(default_factory=list)
-    shown_us: int = BEGINNING_US
-    late: dict[tuple[int, int], int] = field(default_factory=dict)
-    not_idle_since_ms: int = 0
-
-    @property
-    def next_id(self) -> int:
-        return sum(len(entry.rows) for entry in self.log)
-
-    @property
-    def boundary_us(self) -> int:
-        return max((entry.boundary_us for entry in self.log), default=BEGINNING_US)
-
-
-class _Follower:
-    """A second replica: it reads the log, by owners that it has seen up to a second ago."""
-
-    def __init__(self, world: TopicWorld, number: int) -> None:
-        self.world = world
-        self.number = number
-        self.rows: list[Row] = []
-        self.read_of: list[Begun] = []
-        self.is_over = False
-        self._owners: Owners = ()
-        self._listed_ms = -_LISTED_MS
-
-    def poll(self) -> None:
-        """Read what there is, from whom it seems to be."""
-        world, place = self.world, self.world.places[self.number]
-        if self.is_over or world.is_over:
-            return
-        if world.now_ms - self._listed_ms >= _LISTED_MS:
-            self._listed_ms, self._owners = world.now_ms, place.owners
-        owner = owner_of(self._owners, len(self.rows))
-        if owner is not None:
-            first_id, written = place.written[owner.incarnation]
-            end = min(owner.superseded_from, first_id + len(written))
-            taken = written[len(self.rows) - first_id : end - first_id]
-            if taken and (not self.read_of or self.read_of[-1][0] != owner.incarnation):
-                self.read_of.append((owner.incarnation, len(self.rows)))
-            self.rows += taken
-        world.after(world.draw(f"follow/{self.number}", 20, 150), self.poll)
-
-    def take_over(self, begun_at: int) -> bool:
-        """Whether it can; as `KafkaReader.lead`."""
-        self.is_over = True
-        place = self.world.places[self.number]
-        lost = read_in_vain(self.read_of, len(self.rows), place.owners)
-        return lost is None and len(self.rows) <= begun_at
-
-
-class _Instance:
-    """One incarnation that reads and writes."""
-
-    def __init__(
-        self, world: TopicWorld, number: int, incarnation: int, follower: _Follower | None
-    ) -> None:
-        self.world = world
-        self.number = number
-        self.incarnation = incarnation
-        self.place = world.places[number]
-        self.follower = follower  # that it was
-        self.is_dead = False
-        self.paused_until_ms = 0
-        self.floor_us = BEGINNING_US
-        self.floor_at_ms = 0
-        self.reached: Reached | None = None
-        self.boundaries: PartitionBoundaries | None = None
-        self.positions = TopicPositions()
-        self.next_id = 0
-        self.durable_us = BEGINNING_US
-        self.asked_ms = self.saved_ms = 0
-        self.left: list[str] = []
-        self.taken_ms: dict[int, int] = {}  # when each partition's last record was taken
-        self.at_end: list[int] = []
-        self.opened_ms = world.now_ms
-        self.partitions = [p for p in range(world.partitions) if p % world.instances == number]
-
-    def later(self, low_ms: int, high_ms: int, action: str) -> None:
-        """Take the next step; a paused process takes it when it goes on."""
-        delay_ms = self.world.draw(f"steps/{self.number}", low_ms, high_ms)
-        self.world.after(delay_ms, lambda: self._step(action))
-
-    def _step(self, action: str) -> None:
-        if self.is_dead or self.world.is_over:
-            return
-        if self.world.now_ms < self.paused_until_ms:
-            self.world.after(self.paused_until_ms - self.world.now_ms, lambda: self._step(action))
-            return
-        getattr(self, action)()
-
-    def claim(self) -> None:
-        """Step 1 of opening."""
-        if max(self.place.claims, default=0) >= self.incarnation:
-            self.is_dead = True
-            return
-        self.place.claims.add(self.incarnation)
-        self.later(0, 150, "find_end")
-
-    def find_end(self) -> None:
-        """Step 2: what is there now counts, and nothing that comes before step 3."""
-        self._found = len(self.place.log)
-        self.later(0, 150, "begin")
-
-    def begin(self) -> None:
-        """Step 3: from now on this incarnation's entries count."""
-        place, world = self.place, self.world
-        if place.owner < self.incarnation:
-            del place.log[self._found :]
-            place.owner = self.incarnation
-            incarnation = Incarnation(self.incarnation)
-            place.owners = succeeded(place.owners, incarnation, place.next_id)
-            place.written[self.incarnation] = (place.next_id, [])
-        if self.follower is not None and not self.follower.take_over(place.next_id):
-            self.is_dead = True
-            world.count("replica with other tuples")
-            world.after(50, lambda: world.replace_if(self))
-            return
-        self.next_id, self.durable_us = place.next_id, place.boundary_us
-        name = believed(place.files, self.next_id)
-        from_id = 0
-        if name is not None:
-            self.positions.restore(place.files[name])
-            from_id = end_of(name)
-        for row in [row for entry in place.log for row in entry.rows][from_id:]:
-            self.positions.advance(row.partition, row.offset + 1, row.time_us)
-        self.save()
-        if place.span is None:
-            place.span = Span(dict.fromkeys(self.partitions, 0), None, world.topic_id)
-        if not place.span.is_of(world.topic_id):
-            world.refused(self)
-            return
-        self.positions.begin(self.partitions, place.span)
-        self.boundaries = PartitionBoundaries(
-            self.partitions,
-            delay_us=world.delay_us,
-            idle_ms=world.idle_ms,
-            boundary_us=self.durable_us,
-            newest_us={p: found.newest_us for p, found in self.positions.of.items()},
-            is_sole=world.instances == 1,
-        )
-        self.show()
-        self.asked_ms = world.now_ms
-        self.later(0, 30, "turn")
-
-    def save(self) -> None:
-        """Leave the positions, as shell/kafka/positions.py does."""
-        name = positions_name(self.incarnation, self.next_id)
-        if name in self.left:
-            return
-        self.place.files[name] = self.positions.to_json()
-        former, self.left = self.left, [name]
-        earlier = () if former else list(self.place.files)
-        for old in [*former, *superseded(earlier, self.incarnation)]:
-            self.place.files.pop(old, None)
-
-    def turn(self) -> None:
-        """As the thread of shell/kafka/ingest.py."""
-        world, boundaries, place = self.world, self.boundaries, self.place
-        if boundaries is None or place.span is None:
-            return
-        now_ms = world.now_ms
-        if world.is_broker_away:
-            boundaries.looked(now_ms)
-            boundaries.resumed(now_ms)
-            self.told()
-            self.later(100, 300, "turn")
-            return
-        if now_ms - self.asked_ms > _ASK_ID_MS:
-            self.asked_ms = now_ms
-            if not place.span.is_of(world.topic_id):
-                world.refused(self)
-                return
-        taken = self.take()
-        boundaries.looked(now_ms)
-        floor_us = boundaries.boundary_us
-        for row in taken:
-            boundaries.received(row.partition, row.time_us)
-            self.taken_ms[row.partition] = now_ms
-            self.positions.advance(row.partition, row.offset + 1, row.time_us)
-        rows = tuple(row for row in taken if row.time_us >= floor_us)
-        for row in taken:
-            if row.time_us < floor_us:
-                world.judged_late(self, row)
-        for partition in self.at_end:
-            boundaries.reached_end(partition, now_ms)
-        self.at_end.clear()
-        before_us = boundaries.advance() if rows else boundaries.boundary_us
-        for partition in boundaries.quiet(now_ms):
-            if world.end_of(partition) <= max(0, self.positions.of[partition].next_offset):
-                boundaries.set_idle(partition)
-        boundaries.told(self.floor_us)
-        after_us = boundaries.advance()
-        if rows:
-            self.append(Entry(rows, before_us, now_ms))
-        if after_us > max(before_us, self.durable_us):
-            world.promised(self, after_us)
-            self.append(Entry((), after_us, now_ms))
-        if now_ms - self.saved_ms > _SAVE_MS:
-            self.saved_ms = now_ms
-            self.save()
-        self.later(0, 20 if world.percent("disk", 90) else 600, "confirm")
-
-    def take(self) -> list[Row]:
-        """Some of what the topic has, partition by partition in any order."""
-        taken: list[Row] = []
-        world = self.world
-        for partition in self.partitions:
-            if world.percent("fetch", 30):
-                continue
-            at = max(0, self.positions.of[partition].next_offset)
-            end = world.end_of(partition, world.draw("fetch", 0, 40))
-            stop = min(end, at + world.draw("fetch", 1, 60))
-            records = world.records[partition]
-            taken += [
-                Row(world.topic, partition, offset, records[offset].time_us)
-                for offset in range(at, stop)
-            ]
-            if stop >= end:
-                self.at_end.append(partition)
-        return taken
-
-    def append(self, entry: Entry) -> None:
-        """Durable at once; it counts if this is still the owner."""
-        self.next_id += len(entry.rows)
-        self.world.passed(self, entry.boundary_us)
-        if self.incarnation in self.place.written:
-            self.place.written[self.incarnation][1].extend(entry.rows)
-        if self.place.owner == self.incarnation:
-            self.place.log.append(entry)
-        self.world.appended(self, entry)
-
-    def is_newest(self) -> bool:
-        """Whether nobody else has claimed the log."""
-        return max(self.place.claims) == self.incarnation
-
-    def confirm(self) -> None:
-        """What is durable is shown, unless somebody may have missed it."""
-        if not self.is_newest():
-            self.is_dead = True
-            return
-        self.durable_us = max(self.durable_us, self.place.boundary_us)
-        self.show()
-        self.told()
-        self.later(10, 60, "turn")
-
-    def show(self) -> None:
-        """The node sees what the log holds."""
-        self.world.showed(self)
-
-    def told(self) -> None:
-        """What the next keep-alive says."""
-        if self.boundaries is not None:
-            self.reached = self.boundaries.reached(self.durable_us)
-            if self.reached.is_idle:
-                self.place.not_idle_since_ms = _IS_IDLE
-            elif self.place.not_idle_since_ms == _IS_IDLE:
-                self.place.not_idle_since_ms = self.world.now_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +112,7 @@ class TopicWorld:
         self.topic = 0
         self.places = [Place() for _ in range(self.instances)]
         self.records = [self._produced(partition) for partition in range(self.partitions)]
-        self.current: list[_Instance] = []
+        self.current: list[Instance] = []
         self.primaries = dict.fromkeys(map(self.node, range(self.instances)), NOBODY)
         self.floors = self._floors()
         self.is_over = False
@@ -441,7 +122,7 @@ class TopicWorld:
         self.promises = 0
         self.struck: list[str] = []
         self.has_followers = self.percent("followers", 50)
-        self.followers: dict[int, _Follower] = {}
+        self.followers: dict[int, Follower] = {}
         self.reached: dict[str, int] = {}
 
     # -- chance and time ----------------------------------------------------------------------
@@ -516,7 +197,7 @@ class TopicWorld:
         if not self.is_over:
             self.after(_KEEP_ALIVE_MS, self._keep_alive)
 
-    def _say(self, instance: _Instance, reached: Reached) -> None:
+    def _say(self, instance: Instance, reached: Reached) -> None:
         node, incarnation = self.node(instance.number), Incarnation(instance.incarnation)
 
         def arrive() -> None:
@@ -543,9 +224,9 @@ class TopicWorld:
         if self.has_followers:
             follower = self.followers.get(number) if self.percent("followers", 70) else None
             if follower is not None or number not in self.followers:
-                self.followers[number] = _Follower(self, number)
+                self.followers[number] = Follower(self, number)
                 self.after(self.draw("followers", 50, 400), self.followers[number].poll)
-        instance = _Instance(self, number, incarnation, follower)
+        instance = Instance(self, number, incarnation, follower)
         if number < len(self.current):
             self.current[number] = instance
         else:
@@ -596,7 +277,7 @@ class TopicWorld:
         else:
             self._make_anew()
 
-    def replace_if(self, instance: _Instance) -> None:
+    def replace_if(self, instance: Instance) -> None:
         """Replace it, unless that has been done."""
         if self.current[instance.number] is instance:
             node = self.node(instance.number)
@@ -625,7 +306,7 @@ class TopicWorld:
 
     # -- what is checked ------------------------------------------------------------------------
 
-    def refused(self, instance: _Instance) -> None:
+    def refused(self, instance: Instance) -> None:
         """A topic of another id was refused: the query has failed."""
         instance.is_dead = True
         if self.anew_at_ms is None:
@@ -633,7 +314,7 @@ class TopicWorld:
         self.refusals.add(instance.number)
         self.is_over = True
 
-    def appended(self, instance: _Instance, entry: Entry) -> None:
+    def appended(self, instance: Instance, entry: Entry) -> None:
         """An instance has written."""
         anew_ms = self.anew_at_ms
         if anew_ms is None or not any(row.topic for row in entry.rows):
@@ -642,10 +323,10 @@ class TopicWorld:
         paused_ms = max(0, instance.paused_until_ms - seen_ms)
         if instance.place.span is not None and instance.place.span.topic_id == self.topic_id:
             return  # It began with the new one.
-        if self.now_ms - seen_ms > _ASK_ID_MS + 400 + paused_ms and not self.is_broker_away:
+        if self.now_ms - seen_ms > ASK_ID_MS + 400 + paused_ms and not self.is_broker_away:
             raise Violation("K-TOPIC", f"instance {instance.number} reads on in another topic")
 
-    def promised(self, instance: _Instance, boundary_us: int) -> None:
+    def promised(self, instance: Instance, boundary_us: int) -> None:
         """An instance promises something without a record."""
         boundaries = instance.boundaries
         if boundaries is None or not boundaries.reached(0).is_idle or self.instances == 1:
@@ -663,7 +344,7 @@ class TopicWorld:
                     f"has not been idle since {place.not_idle_since_ms} ms, {place.boundary_us}",
                 )
 
-    def passed(self, instance: _Instance, boundary_us: int) -> None:
+    def passed(self, instance: Instance, boundary_us: int) -> None:
         """A boundary is written that may be further than the one before."""
         if self.topic or boundary_us <= max(instance.durable_us, instance.place.boundary_us):
             return
@@ -677,7 +358,7 @@ class TopicWorld:
                     "K-IDLE", f"{boundary_us} is promised, and partition {partition} is at {own_us}"
                 )
 
-    def judged_late(self, instance: _Instance, row: Row) -> None:
+    def judged_late(self, instance: Instance, row: Row) -> None:
         """An instance leaves a record out."""
         if row.topic != 0 or self.topic:
             return
@@ -697,7 +378,7 @@ class TopicWorld:
         """Something rare was met."""
         self.reached[what] = self.reached.get(what, 0) + 1
 
-    def showed(self, instance: _Instance) -> None:
+    def showed(self, instance: Instance) -> None:
         """A node sees the log of an instance as it is."""
         place = instance.place
         rows = [row for entry in place.log for row in entry.rows]

@@ -193,7 +193,7 @@ class ExperimentWorld(World):
                 measured.reached_us = process.reached_us
             measured.failed_us = now_us
             measured.seconds = (now_us - self._counts_from_us) / 1e6
-            self._kill(process)
+            self.strikes.kill(process)
 
     def detected(self, node: NodeId) -> None:
         """The coordinator has noticed."""

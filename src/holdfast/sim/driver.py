@@ -184,7 +184,7 @@ class Life:
                 self._perform(effect)
 
     def _passed(self, step: str, process: Process | None) -> None:
-        self._world.passed(step, process)
+        self._world.strikes.passed(step, process)
 
     def _dies_at(self, step: str) -> bool:
         self._passed(step, None)
@@ -260,7 +260,7 @@ class Life:
             self._write_journal()
 
         delay_us = self._scheduler.uniform("journal", 100, self._world.disk_us)
-        self._scheduler.after(delay_us * self._world.disk_slowness(DRIVER), written)
+        self._scheduler.after(delay_us * self._world.strikes.disk_slowness(DRIVER), written)
 
     # -- words to nodes ---------------------------------------------------------------------
 
@@ -278,7 +278,7 @@ class Life:
 
     def _tell_peer(self, effect: c.TellPeer) -> None:
         target = self.processes[effect.task]
-        self._world.remember_word(target, word_of(effect))
+        self._world.strikes.remember_word(target, word_of(effect))
         self._say(target, effect)
         self._passed("neighbour told", target)
 

@@ -199,7 +199,7 @@ class Process:
     def opening_us(self) -> int:
         """How long a disk takes to say where a log ends."""
         disk_us = self._scheduler.uniform("disk/open", 100, self._world.disk_us)
-        return disk_us * self._world.disk_slowness(self.endpoint.machine)
+        return disk_us * self._world.strikes.disk_slowness(self.endpoint.machine)
 
     def waits(self, action: Callable[[], None]) -> bool:
         """Whether an action is not for now: it comes when the process wakes up, or never."""
@@ -219,7 +219,7 @@ class Process:
         def loaded() -> None:
             if self.waits(loaded):
                 return
-            if self._world.is_store_away():
+            if self._world.strikes.is_store_away():
                 self._scheduler.after(_STORE_RETRY_US, loaded)
                 return
             limits = self.plan.limits
@@ -259,7 +259,7 @@ class Process:
 
     def _dies_at(self, step: str) -> bool:
         """Pass a named step; whether that was the end."""
-        self._world.passed(step, self)
+        self._world.strikes.passed(step, self)
         return self.is_dead
 
     @property
@@ -313,7 +313,7 @@ class Process:
         if not self._is_turn_due:
             self._is_turn_due = True
             if delay_us is None:
-                delay_us = _TURN_US * self._world.slowness(self.endpoint.machine)
+                delay_us = _TURN_US * self._world.strikes.slowness(self.endpoint.machine)
             self._scheduler.after(delay_us, self._turn)
 
     def _turn(self) -> None:
@@ -362,7 +362,7 @@ class Process:
                 self.fail(str(damage), is_fatal=False)
                 return
             if type(effect) in _EFFECT_STEPS:
-                self._world.passed(_EFFECT_STEPS[type(effect)], self)
+                self._world.strikes.passed(_EFFECT_STEPS[type(effect)], self)
 
     def _answer(self, stimulus: Stimulus, delay_us: int) -> None:
         self._scheduler.after(delay_us, lambda: self.take(stimulus))
@@ -371,11 +371,11 @@ class Process:
         """How long its disk takes to sync or read, this time."""
         machine = self.endpoint.machine
         disk_us = self._scheduler.uniform("disk", 100, self._world.disk_us)
-        return disk_us * self._world.disk_slowness(machine)
+        return disk_us * self._world.strikes.disk_slowness(machine)
 
     def dies_of_a_full_disk(self) -> bool:
         """Whether nothing can be written; then the process fails."""
-        if not self._world.is_disk_full(self.endpoint.machine):
+        if not self._world.strikes.is_disk_full(self.endpoint.machine):
             return False
         self.fail("no space left on device", is_fatal=True)
         return True
@@ -394,7 +394,9 @@ class Process:
         def step() -> None:
             if self.is_dead or self._writing != checkpoint:
                 return
-            if self._world.is_store_away() or self._world.is_disk_full(self.endpoint.machine):
+            if self._world.strikes.is_store_away() or self._world.strikes.is_disk_full(
+                self.endpoint.machine
+            ):
                 self._world.count("checkpoint failed")
                 self.take(events.CheckpointFailed(checkpoint, "the store takes nothing"))
                 return
@@ -439,7 +441,7 @@ class Process:
         if receiver is None:
             return
         epoch, sender = self.core.epoch, self.endpoint
-        self._world.remember_frame(receiver.node, epoch, stimulus)
+        self._world.strikes.remember_frame(receiver.node, epoch, stimulus)
 
         def deliver(is_torn: bool) -> None:
             receiver.receive(stimulus, epoch, sender, is_torn=is_torn)
@@ -543,10 +545,10 @@ class Process:
         self, stream: StreamId, from_id: int, wanted: int
     ) -> tuple[tuple[TupleBatch, ...], int]:
         """What a source gives, and promises, unless it has fallen silent."""
-        if self._world.is_silent(stream):
+        if self._world.strikes.is_silent(stream):
             return (), BEGINNING_US
         batches, boundary_us = self._source(stream).read(from_id, wanted, self._scheduler.now_us)
-        if not self._world.is_silent(stream, "no-boundaries"):
+        if not self._world.strikes.is_silent(stream, "no-boundaries"):
             return batches, boundary_us
         return tuple(replace(batch, boundary_us=BEGINNING_US) for batch in batches), BEGINNING_US
 

@@ -160,7 +160,7 @@ def simulate(run: Run, trace: Callable[[int, str], None] | None = None) -> Outco
         run,
         invariant,
         violation,
-        world.struck,
+        world.strikes.struck,
         world.reached,
         world.scheduler.now_us,
         world.scheduler.events,

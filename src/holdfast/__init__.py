@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         RescalingError,
         UnsupportedError,
     )
+    from holdfast.view.metrics import serve_metrics
 
 __version__ = "0.1.0"
 
@@ -71,6 +72,7 @@ __all__ = [
     "counting",
     "queries",
     "register",
+    "serve_metrics",
     "session",
     "sliding",
     "tumbling",
@@ -104,6 +106,7 @@ _HOMES = {
     "driver.query": ("Query",),
     "driver.security": ("InsecureClusterWarning",),
     "driver.session": ("register", "session"),
+    "view.metrics": ("serve_metrics",),
     "api.windows": ("counting", "sliding", "tumbling"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

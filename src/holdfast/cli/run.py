@@ -45,6 +45,9 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option(help="A setting, e.g. spark.holdfast.keepAliveMs=50.")
     ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve metrics for Prometheus at this port of 127.0.0.1.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only, at the end.")] = False,
 ) -> None:
     """Run the dataflow of a file until it ends, fails or is stopped.
@@ -62,10 +65,16 @@ def run(
     interrupts = Interrupts()
     stops: list[Callable[[], None]] = []
     summary: dict[str, Any] = {}
+    if metrics_port is not None:
+        from holdfast.view.metrics import serve_metrics
+
+        metrics = serve_metrics(metrics_port)
+        stops.append(metrics.stop)
+        console.print(f"metrics at {metrics.url}", highlight=False)
     try:
         with interrupts.asking():
             spark = session("holdfast-run", slots=slots)
-            stops.append(spark.stop)
+            stops.insert(0, spark.stop)
             interrupts.take_over()
         module = flow_file.module_of(module_path)
         flow = flow_file.dataflow_of(module, name, spark)

@@ -1,0 +1,1 @@
+"""What shows a running query to people and to monitoring."""

@@ -185,6 +185,20 @@ def test_draining_follows_what_a_node_had_put_out_when_it_had_read_everything() 
     assert draining.is_over(reports)
 
 
+def test_a_node_that_was_replaced_says_twice_again_that_it_has_read_everything() -> None:
+    draining = Draining(plan(), {"rows[0]": 100})
+    former, counts = report({"rows[0]": 90}, {"edge": 90}), report({"edge": 90}, {})
+    former.source_rows = {"rows[0]": 100}
+    assert not draining.is_over({NodeId("rows[0]"): former, NodeId("counts[0]"): counts})
+    later = report({"rows[0]": 90}, {"edge": 90})  # Its queue does not have the rows yet.
+    later.source_rows, later.pid, later.reports = {"rows[0]": 100}, 2, 7
+    reports = {NodeId("rows[0]"): later, NodeId("counts[0]"): counts}
+    assert not draining.is_over(reports)
+    later.reports, later.processed, later.next_ids = 8, {"rows[0]": 100}, {"edge": 95}
+    assert not draining.is_over(reports)
+    assert draining.wanted["edge"] == 95
+
+
 class Broken:
     def onQueryProgress(self, event: object) -> None:
         raise ValueError("no")

@@ -573,7 +573,7 @@ def test_what_cannot_be_corrected_is_refused_for_a_replicated_unit() -> None:
     flow = Dataflow("topic")
     merged = bids(flow, "a").unit("all").union(bids(flow, "b"))
     merged.sink_kafka("out", servers="nowhere:1", topic="t")
-    with pytest.raises(DataflowError, match="is a Kafka topic, which has no place"):
+    with pytest.raises(DataflowError, match="'t', where tentative results have no place"):
         protected(flow, DELAYED)
 
 

@@ -170,7 +170,7 @@ def test_killed_brokers_and_nodes_lose_nothing_and_double_nothing(
     assert set(killed) - {"broker"} <= {failure["node"] for failure in query.failures}
     assert query.lastProgress["lateRows"] == 0
     assert query.verify("logged").is_identical
-    with pytest.raises(UnsupportedError, match=f"read the topic '{name}-out'"):
+    with pytest.raises(UnsupportedError, match=f"the Kafka topic '{name}-out'; read it there"):
         query.to_dataframe("out")
 
 

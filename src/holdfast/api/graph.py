@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from holdfast.api.clauses import require_name
 from holdfast.errors import DataflowError
 
 if TYPE_CHECKING:
     from holdfast.api.steps import Step
-    from holdfast.driver.kafka import KafkaSink
+    from holdfast.shell.sinks.base import OutsideSpec
+
+
+class OutsideSink(Protocol):
+    """A sink that is no log of ours; its text is part of what a location was made by.
+
+    Attributes:
+        unsynced_max: See `OutputSpec`.
+    """
+
+    unsynced_max: ClassVar[int]
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        ...
+
+    def spec(self, sink: str, instance: int, place: str) -> OutsideSpec:
+        """What one instance writes; `place` is for what is to be remembered of it."""
+        ...
 
 
 class Graph:
@@ -19,7 +38,7 @@ class Graph:
         name: It appears in Spark's UI and in messages.
         steps: All steps, inputs first.
         sinks: Per sink the step whose tuples it gets.
-        kafka_sinks: Those of them that are topics.
+        outside_sinks: Those of them that are no logs of ours.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,7 +46,7 @@ class Graph:
         self.name = require_name(name)
         self.steps: list[Step] = []
         self.sinks: dict[str, Step] = {}
-        self.kafka_sinks: dict[str, KafkaSink] = {}
+        self.outside_sinks: dict[str, OutsideSink] = {}
 
     def unique_name(self, name: str) -> str:
         """The name, with a number behind it if a step has it already."""

@@ -348,7 +348,41 @@ class Stream:
             options=options,
         )
         self.flow.add_sink(require_name(name), self.step)
-        self.flow.kafka_sinks[name] = sink
+        self.flow.outside_sinks[name] = sink
+
+    def sink_files(
+        self,
+        path: str,
+        *,
+        name: str | None = None,
+        format: str = "parquet",
+        partition_by: str | Sequence[str] = (),
+        every: str = "10 seconds",
+    ) -> None:
+        """Write the stream into files that anybody may read, each tuple once; see docs/files.md.
+
+        A file shows up whole, by a rename, and is never changed again. Other files in the folder
+        are left alone.
+
+        Args:
+            path: The folder: a local path, or a URL that fsspec knows. It is made if need be.
+            name: The sink's name, by default the folder's.
+            format: `parquet`, `orc`, `arrow` (IPC files) or `csv` (with a header).
+            partition_by: Columns that folders `key=value` name: integers, strings, booleans, dates.
+            every: How late rows may appear, beside the time that writing takes; more makes fewer
+                and larger files. A million rows, or 128 MB, are a file at once.
+
+        Raises:
+            DataflowError: An argument makes no sense.
+        """
+        from holdfast.driver.files_sink import files_sink
+        from holdfast.driver.user_files import default_name
+
+        by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        sink = files_sink(path, schema=self.schema, format=format, partition_by=by, every=every)
+        name = require_name(default_name(path) if name is None else name)
+        self.flow.add_sink(name, self.step)
+        self.flow.outside_sinks[name] = sink
 
     def _then(self, operation: steps.Operation, schema: pa.Schema, *others: Step) -> Stream:
         """A stateless operator: in the same unit, unless its inputs come from several, it would

@@ -32,6 +32,7 @@ from holdfast.api.steps import (
 from holdfast.api.windows import CountWindow, Window
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.driver.files_sink import FilesSink, promised_us, read_files
 from holdfast.driver.originals import InputCheck, check_input
 from holdfast.driver.resample_twin import resampled
 from holdfast.errors import OptionError, UnsupportedError
@@ -442,24 +443,21 @@ def verify(
         raise OptionError(f"verify(source={source!r}); it is 'recorded' or 'original'")
     whole = _ordered(flow, spark, sink, location)
     twin = whole.drop(TIME_COLUMN, *_ORDER)
-    path = os.path.join(location, "streams", sink)
-    stored = load(spark, path, metadata="true").persist()
+    stored, bound_us = _stored(flow, spark, sink, location)
+    has_ids = sink not in flow.outside_sinks
     actual = stored.select(*(F.col(quoted(c)) for c in twin.columns))
     missing = twin.exceptAll(actual).persist()
     lost = missing
-    promised_us = _promised_us(path)
-    if promised_us < END_US and missing.count():
-        due = whole.where(F.col(TIME_COLUMN) < promised_us).drop(TIME_COLUMN, *_ORDER)
+    if bound_us < END_US and missing.count():
+        due = whole.where(F.col(TIME_COLUMN) < bound_us).drop(TIME_COLUMN, *_ORDER)
         lost = due.exceptAll(actual).persist()
     still_open = missing.count() - lost.count()
     doubled = actual.exceptAll(twin).persist()
     sample = [f"lost {row}" for row in lost.take(3)]
     sample += [f"not expected {row}" for row in doubled.take(2)]
-    order = SqlWindow.partitionBy("_partition").orderBy("_tuple_id")
-    previous = F.lag("_tuple_id", 1, -1).over(order)
-    gaps = stored.select((F.col("_tuple_id") - previous).alias("step")).where("step <> 1").count()
+    gaps = _gaps(stored) if has_ids else 0
     misplaced: int | None = None
-    if not (missing.count() or doubled.count() or gaps):
+    if has_ids and not (missing.count() or doubled.count() or gaps):
         moved = _moved(whole, stored)
         if moved is not None:
             misplaced = moved.count()
@@ -485,6 +483,24 @@ def verify(
     for frame in (stored, missing, lost, doubled):
         frame.unpersist()
     return result
+
+
+def _stored(flow: Graph, spark: SparkSession, sink: str, location: str) -> tuple[DataFrame, int]:
+    """What a sink holds, kept; with ids, if it is a log; and what it promises of tuple time."""
+    outside = flow.outside_sinks.get(sink)
+    if isinstance(outside, FilesSink):
+        found = read_files(outside, sink, spark, location, flow.sinks[sink].schema)
+        return found.persist(), promised_us(location, sink)
+    path = os.path.join(location, "streams", sink)
+    return load(spark, path, metadata="true").persist(), _promised_us(path)
+
+
+def _gaps(stored: DataFrame) -> int:
+    """Ids missing from, or repeated in, the streams of a sink."""
+    order = SqlWindow.partitionBy("_partition").orderBy("_tuple_id")
+    previous = F.lag("_tuple_id", 1, -1).over(order)
+    steps = stored.select((F.col("_tuple_id") - previous).alias("step"))
+    return int(steps.where("step <> 1").count())
 
 
 def _sources_before(step: Step) -> list[Step]:

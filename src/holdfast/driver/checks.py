@@ -128,10 +128,10 @@ def require_divisible(
                     f"source {step.name} cannot be stopped at a cut: it is a generator or is "
                     "replayed at a set speed; the number of instances stays as it is"
                 )
-    if flow.kafka_sinks:
+    if flow.outside_sinks:
         raise RescalingError(
-            f"sink {next(iter(flow.kafka_sinks))} writes Kafka by a transaction per instance; the "
-            "number of instances stays as it is"
+            f"sink {next(iter(flow.outside_sinks))} is written outside, by each instance as it has "
+            "begun; the number of instances stays as it is"
         )
     for ingest in ingests:
         if ingest.has_ended:

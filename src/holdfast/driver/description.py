@@ -87,7 +87,7 @@ def _moved(before: str, text: str) -> list[str]:
 
 def _to(flow: Graph, sink: str) -> str:
     """Where a sink that is not a log goes."""
-    return f" to {flow.kafka_sinks[sink]}" if sink in flow.kafka_sinks else ""
+    return f" to {flow.outside_sinks[sink]}" if sink in flow.outside_sinks else ""
 
 
 def explained(flow: Graph, plan: Plan, *, is_extended: bool) -> str:

@@ -30,8 +30,12 @@ def wait_until_drained(
     reports: Mapping[NodeId, NodeReport],
     committed: Mapping[str, int | None],
     lives: Callable[[], bool],
-) -> None:
+) -> Mapping[str, int]:
     """Wait until all nodes have processed what comes of so many rows of the sources.
+
+    Returns:
+        Per stream the id before which all of that is. A node that is replaced afterwards has to
+        come there again.
 
     Args:
         plan: The nodes.
@@ -42,6 +46,7 @@ def wait_until_drained(
     draining = Draining(plan, committed)
     while not draining.is_over(reports) and lives():
         time.sleep(_LOOK_INTERVAL_S)  # Nodes report now and then; nothing tells of it.
+    return draining.wanted
 
 
 def commit_counters(plan: Plan) -> dict[str, CommitCounter]:
@@ -60,8 +65,14 @@ class Draining:
         """Nothing has been heard yet."""
         self._committed = committed
         self._left = {node.node: node for node in plan.nodes}
-        self._read: dict[str, tuple[int, int]] = {}  # source: which report said it was read
+        # Per source which report said it was read: of which life, and which one of that.
+        self._read: dict[str, tuple[tuple[int, int], int]] = {}
         self._wanted: dict[str, int] = {}  # per stream the id before which all is to be processed
+
+    @property
+    def wanted(self) -> Mapping[str, int]:
+        """Per stream that is known so far the id before which all is to be processed."""
+        return self._wanted
 
     def is_over(self, reports: Mapping[NodeId, NodeReport]) -> bool:
         """Take what the nodes say now; whether all have processed what is wanted."""
@@ -83,18 +94,20 @@ class Draining:
         """Rows become ids with the report after the one that says they were read.
 
         1. A node reads, and reports before it has taken what was read into its queue. 2. Its next
-        report has it there.
+        report has it there. A node that was replaced in between begins again with 1.
         """
         for spec in node.inputs:
             stream = spec.stream
             rows = report.source_rows.get(stream)
             if spec.producer is not None or stream in self._wanted or rows is None:
                 continue
-            said = (id(report), report.reports)
             if rows < (self._committed.get(stream) or 0):
                 continue
-            first = self._read.setdefault(stream, said)
-            if said != first:
+            life = (id(report), report.pid)
+            first = self._read.get(stream)
+            if first is None or first[0] != life:
+                self._read[stream] = (life, report.reports)
+            elif report.reports != first[1]:
                 pending = int(report.statistics.get("pending_tuples", 0))
                 self._wanted[stream] = report.processed.get(stream, 0) + pending
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -107,6 +107,13 @@ class KafkaSink:
     is_exactly_once: bool
     commit_interval_us: int
 
+    unsynced_max: ClassVar[int] = 0  # What is not settled is bounded as if it were unsent.
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"the Kafka topic {self.topic!r}"
+
     def spec(self, sink: str, instance: int, place: str) -> KafkaSinkSpec:
         """What one instance writes."""
         name = None if self.transactional_id is None else f"{self.transactional_id}-{instance}"
@@ -207,8 +214,9 @@ def check_topics(flow: Graph) -> None:
         match step.operation:
             case FromKafka(kafka=source, partitions=partitions):
                 _check_topic(source.cluster, source.topic, partitions)
-    for sink in flow.kafka_sinks.values():
-        _check_topic(sink.cluster, sink.topic, 1)
+    for sink in flow.outside_sinks.values():
+        if isinstance(sink, KafkaSink):
+            _check_topic(sink.cluster, sink.topic, 1)
 
 
 def _check_topic(cluster: KafkaCluster, topic: str, instances: int) -> None:

@@ -18,6 +18,7 @@ from holdfast.driver.batch_twin import Verification
 from holdfast.driver.batch_twin import verify as verify_sink
 from holdfast.driver.description import explained
 from holdfast.driver.draining import commit_counters, wait_until_drained
+from holdfast.driver.files_sink import FilesSink, read_files, wait_until_published
 from holdfast.driver.measurements import Measurements, Observed
 from holdfast.driver.progress import Heard, Progress, ProgressMaker, held_up_note, latency_of
 from holdfast.driver.reporter import Reporter
@@ -170,7 +171,7 @@ class Query:
             )
         for recorder in self._recorders:
             recorder.process_all_available()
-        wait_until_drained(self._plan, self._cluster.reports, self._rows_committed(), self._lives)
+        self._wait_until_drained(self._lives)
 
     def _end_with_available(self) -> None:
         """Stop all nodes once what is available has been worked off.
@@ -180,9 +181,16 @@ class Query:
         for recorder in self._recorders:
             recorder.wait()
         if not self.has_lost_input:
-            reports, rows = self._cluster.reports, self._rows_committed()
-            wait_until_drained(self._plan, reports, rows, lambda: self.isActive)
+            self._wait_until_drained(lambda: self.isActive)
             self._cluster.stop()
+
+    def _wait_until_drained(self, lives: Callable[[], bool]) -> None:
+        """Until what comes of the rows that are there now is in the sinks, files included."""
+        reports = self._cluster.reports
+        wanted = wait_until_drained(self._plan, reports, self._rows_committed(), lives)
+        for name, outside in self._flow.outside_sinks.items():
+            if isinstance(outside, FilesSink):
+                wait_until_published(self._location, name, wanted, lives)
 
     def _lives(self) -> bool:
         """Whether there is something to wait for. Raises `QueryFailedError` when it failed."""
@@ -439,9 +447,13 @@ class Query:
     def to_dataframe(self, sink: str | None = None) -> DataFrame:
         """What a sink holds now."""
         name = self._flow.sink_name(sink)
-        if name in self._flow.kafka_sinks:
-            topic = self._flow.kafka_sinks[name].topic
-            raise UnsupportedError(f"sink {name} is in Kafka; read the topic {topic!r} there")
+        if name in self._flow.outside_sinks:
+            outside = self._flow.outside_sinks[name]
+            if isinstance(outside, FilesSink):
+                schema = self._flow.sinks[name].schema
+                return read_files(outside, name, self._running.spark, self._location, schema)
+            place = outside.place
+            raise UnsupportedError(f"sink {name} is {place}; read it there")
         path = os.path.join(self._location, "streams", name)
         return load(self._running.spark, path)
 

@@ -286,7 +286,7 @@ def _launch_spec(request: Request, plan: Plan, store: StoreSpec | None) -> Launc
         ),
         store,
         ports_of(values),
-        plan.kafka_sinks,
+        plan.outside_sinks,
         values["niceness"],
     )
 

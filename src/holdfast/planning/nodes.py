@@ -45,7 +45,7 @@ from holdfast.shell.storage.paths import feed_path, stream_path
 if TYPE_CHECKING:
     from holdfast.api.graph import Graph
     from holdfast.api.steps import Step
-    from holdfast.shell.kafka.sink import KafkaSinkSpec
+    from holdfast.shell.sinks.base import OutsideSpec
     from holdfast.shell.sources.base import SourceSpec
 
 _START_ALLOWANCE_S = 2.0
@@ -79,7 +79,7 @@ class Planner:
     Attributes:
         sources: How nodes open each source stream made so far.
         sink_paths: The log folder of each sink stream that is written to a log.
-        kafka_sinks: The sink streams that are written to Kafka.
+        outside_sinks: The sink streams that are written to Kafka.
         raised: By unit, guarantees that are stronger than was asked for.
     """
 
@@ -111,7 +111,7 @@ class Planner:
         self._started_s = time.time() + _START_ALLOWANCE_S
         self.sources: dict[StreamId, SourceSpec] = {}
         self.sink_paths: dict[StreamId, str] = {}
-        self.kafka_sinks: list[KafkaSinkSpec] = []
+        self.outside_sinks: list[OutsideSpec] = []
         self.raised: dict[str, RaisedGuarantee] = {}
 
     def _unit_edges(self, unit: str) -> list[_Edge]:
@@ -228,11 +228,11 @@ class Planner:
                 continue
             (stream,) = spec.streams
             sink, _, index = stream.removesuffix("]").rpartition("[")
-            if sink in self._flow.kafka_sinks:
+            if sink in self._flow.outside_sinks:
                 raise DataflowError(
-                    f"unit {unit!r} is Replicated, and its sink {sink!r} is a Kafka topic, which "
-                    "has no place for tentative results; write it to sink(...), or give the unit "
-                    "another protection"
+                    f"unit {unit!r} is Replicated, and its sink {sink!r} is "
+                    f"{self._flow.outside_sinks[sink].place}, where tentative results have no "
+                    "place; write it to sink(...), or give the unit another protection"
                 )
             if taken := [name for name in spec.schema.names if name in FEED_COLUMNS]:
                 raise DataflowError(
@@ -315,11 +315,11 @@ class Planner:
             if step.unit == unit:
                 stream = StreamId(f"{sink}[{index}]")
                 place = stream_path(self._location, sink, index)
-                kafka = self._flow.kafka_sinks.get(sink)
-                if kafka is None:
+                outside = self._flow.outside_sinks.get(sink)
+                if outside is None:
                     self.sink_paths[stream] = place
                 else:
-                    self.kafka_sinks.append(kafka.spec(sink, index, place))
+                    self.outside_sinks.append(outside.spec(sink, index, place))
                 outputs.append(
                     OutputSpec(
                         _within(step, sources, operators),
@@ -327,7 +327,7 @@ class Planner:
                         (stream,),
                         (),
                         is_sink=True,
-                        is_held_up=kafka is not None,
+                        unsynced_max=None if outside is None else outside.unsynced_max,
                     )
                 )
         return outputs

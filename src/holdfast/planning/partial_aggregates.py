@@ -42,7 +42,7 @@ def with_partial_aggregates(flow: Graph, is_recorded: Callable[[Step], bool]) ->
         is_recorded: Whether the tuples of a source always come in the same batches.
     """
     made = Graph(flow.name)
-    made.kafka_sinks = flow.kafka_sinks
+    made.outside_sinks = flow.outside_sinks
     placed: dict[Step, Step] = {}
     for step in flow.steps:
         inputs = tuple(placed[source] for source in step.inputs)

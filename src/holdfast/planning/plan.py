@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.api.graph import Graph
     from holdfast.api.steps import Step
-    from holdfast.shell.kafka.sink import KafkaSinkSpec
+    from holdfast.shell.sinks.base import OutsideSpec
     from holdfast.shell.sources.base import SourceSpec
 
 
@@ -36,7 +36,7 @@ class Plan:
         sources: How nodes open each source stream.
         sink_paths: The log folder of each sink stream that is written to a log.
         never_trims: Operators that keep their input for ever.
-        kafka_sinks: The sink streams that are written to Kafka.
+        outside_sinks: The sink streams that are written outside: to topics, or as files.
         raised: The units whose guarantee is a stronger one than was asked for.
     """
 
@@ -45,7 +45,7 @@ class Plan:
     sources: dict[StreamId, SourceSpec]
     sink_paths: dict[StreamId, str]
     never_trims: tuple[str, ...]
-    kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
+    outside_sinks: tuple[OutsideSpec, ...] = ()
     raised: tuple[RaisedGuarantee, ...] = ()
 
     @property
@@ -106,14 +106,14 @@ def plan_dataflow(
     keeping = (step for step in needed(flow) if _needs_all_input(step))
     copied = {node.unit for node in nodes if node.checkpoints or node.footprints}
     never_trims = tuple(s.name for s in keeping if s.unit not in copied)
-    kafka_sinks = tuple(planner.kafka_sinks)
+    outside_sinks = tuple(planner.outside_sinks)
     return Plan(
         flow,
         nodes,
         planner.sources,
         planner.sink_paths,
         never_trims,
-        kafka_sinks,
+        outside_sinks,
         tuple(planner.raised.values()),
     )
 

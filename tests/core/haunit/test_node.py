@@ -565,8 +565,10 @@ def test_peers_are_known_by_stream() -> None:
 
 def test_a_node_stops_working_while_too_much_of_a_sink_that_holds_it_up_is_not_durable() -> None:
     sink = StreamId("out[0]")
-    for is_held_up in (True, False):
-        output = OutputSpec(("port", 0), SCHEMA, (sink,), (), is_sink=True, is_held_up=is_held_up)
+    for unsynced_max in (0, None):
+        output = OutputSpec(
+            ("port", 0), SCHEMA, (sink,), (), is_sink=True, unsynced_max=unsynced_max
+        )
         limits = NodeLimits(input_queue_tuples=10, round_tuples=100, output_queue_tuples=4)
         inputs = (InputSpec(A, 0, SCHEMA, NodeId("a")),)
         plan = NodePlan(NodeId("n"), "n", 0, inputs, 1, (), (output,), limits=limits)
@@ -575,7 +577,7 @@ def test_a_node_stops_working_while_too_much_of_a_sink_that_holds_it_up_is_not_d
         written = of_kind(receive(machine, A, batch(0, [1, 2, 3, 4])), events.WriteSink)
         assert [w.batch.count for w in written] == [4]
         written = of_kind(receive(machine, A, batch(4, [5])), events.WriteSink)
-        assert len(written) == (0 if is_held_up else 1)
+        assert len(written) == (0 if unsynced_max == 0 else 1)
         machine.step(events.SinkSynced(sink, 1), 2)
         written += of_kind(proceed(machine), events.WriteSink)
         assert [w.batch.first_id for w in written] == [4]

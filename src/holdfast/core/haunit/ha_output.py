@@ -141,7 +141,7 @@ class HAOutput:
             elif spec.is_sink:
                 in_log = max(sink_next_ids.get(stream, 0), next_id)
                 self._sinks[stream] = Sink(
-                    stream, next_id, in_log, self._first_output, is_held_up=spec.is_held_up
+                    stream, next_id, in_log, self._first_output, unsynced_max=spec.unsynced_max
                 )
             else:
                 first_note = first_number_of(self._incarnation)
@@ -189,9 +189,8 @@ class HAOutput:
     def has_room(self) -> bool:
         """Whether no stream has too many unsent tuples. Cost: O(streams)."""
         limit = self._plan.limits.output_queue_tuples
-        for sink in self._sinks.values():
-            if sink.is_held_up and sink.unsynced_tuples >= limit:
-                return False
+        if not all(sink.has_room(limit) for sink in self._sinks.values()):
+            return False
         if self._is_secondary and any(s.held_tuples >= limit for s in self._sinks.values()):
             return False
         return all(

@@ -69,7 +69,8 @@ class OutputSpec:
         keys: Columns whose stable hash chooses the receiver; empty when there is one.
         columns: Which columns of the rows are put out; None: all.
         is_sink: Whether the shell writes the stream to a log.
-        is_held_up: Whether the node stops working when too many tuples of the sink are not durable.
+        unsynced_max: The node stops working when so many tuples of the sink are not durable; 0: as
+            many as may be unsent on a stream; None: it never does.
         feed_of: The sink stream beside which this one stands, as its feed of what is tentative;
             None: it is none.
     """
@@ -81,7 +82,7 @@ class OutputSpec:
     keys: tuple[str, ...] = ()
     columns: tuple[int, ...] | None = None
     is_sink: bool = False
-    is_held_up: bool = False
+    unsynced_max: int | None = None
     feed_of: StreamId | None = None
 
 

@@ -67,6 +67,7 @@ from holdfast.shell.kafka.client import (
 )
 from holdfast.shell.kafka.encoding import HEADER, Encoder
 from holdfast.shell.kafka.sending import Batches, Sending, from_id
+from holdfast.shell.sinks.base import Waits
 from holdfast.shell.storage.errors import FileMissing, LogSuperseded, StorageError
 from holdfast.shell.storage.places import put_or_read, read_if_any, store_at
 from holdfast.shell.storage.small_files import decode
@@ -114,14 +115,6 @@ class KafkaSinkSpec:
     def open(self, incarnation: int, closing: threading.Event, waits: Waits) -> KafkaSinkWriter:
         """Open it; waits for the broker. Raises as `KafkaSinkWriter`."""
         return KafkaSinkWriter(self, incarnation, closing, waits)
-
-
-class Waits:
-    """What something waits for: a text for the user, empty if nothing."""
-
-    def __init__(self) -> None:
-        """Nothing yet."""
-        self.trouble = ""
 
 
 class KafkaSinkWriter:
@@ -315,14 +308,19 @@ class KafkaSinkWriter:
         self._waits.trouble = ""
 
     @property
-    def is_exactly_once(self) -> bool:
-        """Whether readers see nothing that is not settled."""
+    def is_prompt(self) -> bool:
+        """Whether readers wait for every `sync`, as they see nothing that is not settled."""
         return self._spec.is_exactly_once
 
     @property
-    def commit_interval_s(self) -> float:
-        """See `KafkaSinkSpec`."""
+    def interval_s(self) -> float:
+        """See `KafkaSinkSpec.commit_interval_s`."""
         return self._spec.commit_interval_s
+
+    @property
+    def is_full(self) -> bool:
+        """It holds no more than the node's limits allow."""
+        return False
 
     @property
     def is_stale(self) -> bool:
@@ -541,46 +539,3 @@ def _made_up(place: str, stream: str, *, has_own_id: bool = False) -> str:
         return decode(found, f"{place}/{_NAME_FILE}", lambda said: str(said["id"]))
     finally:
         store.close()
-
-
-class SinkOpening:
-    """Opens sinks in a thread of its own: the broker may be away, and the node must say so."""
-
-    def __init__(
-        self,
-        specs: list[KafkaSinkSpec],
-        incarnation: int,
-        closing: threading.Event,
-        waits: Waits,
-        wake: Callable[[], None],
-    ) -> None:
-        """Begin; `wake` is called, by the thread, when all is over."""
-        self.writers: dict[str, KafkaSinkWriter] = {}
-        self.error: Exception | None = None
-        self._is_over = False
-        self._wake = wake
-        self._thread = threading.Thread(
-            target=self._run, args=(specs, incarnation, closing, waits), daemon=True
-        )
-        self._thread.start()
-
-    def _run(
-        self, specs: list[KafkaSinkSpec], incarnation: int, closing: threading.Event, waits: Waits
-    ) -> None:
-        try:
-            for spec in specs:
-                self.writers[spec.stream] = spec.open(incarnation, closing, waits)
-            waits.trouble = ""
-        except Exception as error:  # The node raises it.
-            self.error = error
-        self._is_over = True
-        self._wake()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all are open, or one could not be. Raises what was wrong with that."""
-        if not self._is_over:
-            return False
-        if self.error is not None:
-            raise self.error
-        return True

@@ -48,7 +48,7 @@ from holdfast.core.wire.node_words import (
     task_of,
     word_of,
 )
-from holdfast.shell.kafka.sink import KafkaSinkSpec
+from holdfast.shell.sinks.base import OutsideSpec
 from holdfast.shell.sources.base import SourceSpec
 from holdfast.shell.spark.catch_up import CatchUpWatch, CaughtUp
 from holdfast.shell.spark.executors import Executors
@@ -117,7 +117,7 @@ class LaunchSpec:
         limits: Failure detection.
         store: Where checkpoints are kept; None: there are none.
         ports: Where the driver and nodes may listen.
-        kafka_sinks: The sink streams that are written to Kafka.
+        outside_sinks: The sink streams that are written outside: to topics, or as files.
         niceness: Of nodes, beside other sessions of their machine.
     """
 
@@ -129,7 +129,7 @@ class LaunchSpec:
     limits: CoordinatorLimits
     store: StoreSpec | None = None
     ports: Ports = field(default_factory=Ports)
-    kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
+    outside_sinks: tuple[OutsideSpec, ...] = ()
     niceness: int = 0
 
 
@@ -636,7 +636,7 @@ class Cluster:
             store=self._spec.store,
             is_local=self._is_local,
             ports=self._spec.ports,
-            kafka_sinks=tuple(s for s in self._spec.kafka_sinks if s.stream in sinks),
+            outside_sinks=tuple(s for s in self._spec.outside_sinks if s.stream in sinks),
             niceness=self._spec.niceness,
         )
 

@@ -18,7 +18,7 @@ from holdfast.core.haunit.life_events import (
 )
 from holdfast.core.haunit.rounds import Round, RoundsLost
 from holdfast.core.model.ids import StreamId
-from holdfast.shell.kafka.sink import KafkaSinkWriter, SinkOpening, Waits
+from holdfast.shell.sinks.base import OutsideWriter, SinkOpening, Waits
 from holdfast.shell.spark.node_channels import output_schemas
 from holdfast.shell.spark.syncing import Syncing
 from holdfast.shell.storage.errors import StorageError, UnknownStream
@@ -68,6 +68,7 @@ class NodeSinks:
         self._wake = wake
         self._schemas = output_schemas(spec)
         self._writers: dict[StreamId, LogWriter | RoundLogWriter] = {}
+        self._outside: dict[StreamId, OutsideWriter] = {}  # those of them that are no logs of ours
         self._places: dict[StreamId, str] = {}  # of logs that are ours alone to keep
         self._closing = threading.Event()  # for what waits for a broker
         self._opening: SinkOpening | None = None
@@ -85,7 +86,7 @@ class NodeSinks:
     def open(self, effect: OpenSinks) -> None:
         """Topics first, in a thread: the broker may be away; then logs, here."""
         self._asked = effect
-        specs = [s for s in self._spec.kafka_sinks if StreamId(s.stream) not in self._writers]
+        specs = [s for s in self._spec.outside_sinks if StreamId(s.stream) not in self._writers]
         if specs:
             self._opening = SinkOpening(
                 specs, effect.incarnation, self._closing, self.waits, self._wake
@@ -114,9 +115,8 @@ class NodeSinks:
     def _adopt(self, opening: SinkOpening) -> None:
         for name, writer in opening.writers.items():
             stream = StreamId(name)
-            self._writers[stream] = writer
-            interval_s = writer.commit_interval_s
-            self._settling[stream] = Syncing(f"settle-{name}", self._answer, interval_s)
+            self._writers[stream] = self._outside[stream] = writer
+            self._settling[stream] = Syncing(f"settle-{name}", self._answer, writer.interval_s)
 
     def _open_logs(self, asked: OpenSinks) -> None:
         for stream, path in self._spec.sink_paths.items():
@@ -174,7 +174,8 @@ class NodeSinks:
         """Append; what readers wait for is made durable at once."""
         batch, writer = effect.batch, self._writers[effect.stream]
         append(writer, batch)
-        if isinstance(writer, KafkaSinkWriter) and writer.is_exactly_once:
+        outside = self._outside.get(effect.stream)
+        if outside is not None and (outside.is_full or outside.is_prompt):
             self.sync(events.SyncSink(effect.stream))  # Readers wait for it.
         if batch.created_us:
             self.has_news = True
@@ -183,12 +184,15 @@ class NodeSinks:
     def sync(self, effect: events.SyncSink) -> None:
         """Have a log synced by a thread beside the loop."""
         stream = effect.stream
-        self._settling.get(stream, self._syncing).request(stream, self._writers[stream])
+        thread = self._settling.get(stream, self._syncing)
+        thread.request(stream, self._writers[stream])
+        if stream in self._outside and self._outside[stream].is_full:
+            thread.hasten()
 
     def sync_stale(self) -> None:
         """Topics whose readers have waited for long."""
-        for stream, writer in self._writers.items():
-            if isinstance(writer, KafkaSinkWriter) and writer.is_stale:
+        for stream, writer in self._outside.items():
+            if writer.is_stale:
                 self.sync(events.SyncSink(stream))
 
     def end(self, effect: events.EndSink) -> None:

@@ -45,6 +45,7 @@ class Syncing:
         self._writers: dict[StreamId, Syncable] = {}
         self._wake = threading.Event()
         self._closing = threading.Event()
+        self._due = threading.Event()  # the interval counts no more
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._has_started = False
 
@@ -58,9 +59,14 @@ class Syncing:
             self._has_started = True
             self._thread.start()
 
+    def hasten(self) -> None:
+        """Sync what was asked for without waiting for the interval."""
+        self._due.set()
+
     def end(self) -> None:
         """Do not wait for another interval or request."""
         self._closing.set()
+        self._due.set()
         self._wake.set()
 
     def join(self) -> None:
@@ -75,8 +81,9 @@ class Syncing:
                 self._wake.clear()
                 while self._requests:
                     began_s = time.monotonic()
+                    self._due.clear()
                     self._sync(self._requests.popleft())
-                    self._closing.wait(self._interval_s - (time.monotonic() - began_s))
+                    self._due.wait(self._interval_s - (time.monotonic() - began_s))
         except Exception as error:  # The loop raises it.
             self._tell(error)
 

@@ -10,7 +10,7 @@ from holdfast.shell.transport.addresses import Ports
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import StreamId
-    from holdfast.shell.kafka.sink import KafkaSinkSpec
+    from holdfast.shell.sinks.base import OutsideSpec
     from holdfast.shell.sources.base import SourceSpec
     from holdfast.shell.stores.base import StoreSpec
     from holdfast.shell.transport.channels import RunKeys
@@ -27,7 +27,7 @@ class TaskSpec:
         keys: This run's CURVE keys.
         sources: How to open each source stream.
         sink_paths: The log folder of each sink stream that is written to a log.
-        kafka_sinks: The sink streams that are written to Kafka.
+        outside_sinks: The sink streams that are written outside: to topics, or as files.
         round_place: The round log of an arbitrary node.
         spill_path: Folder for spill logs.
         store: Where checkpoints are kept; None: there are none.
@@ -49,7 +49,7 @@ class TaskSpec:
     store: StoreSpec | None
     is_local: bool
     ports: Ports = field(default_factory=Ports)
-    kafka_sinks: tuple[KafkaSinkSpec, ...] = ()
+    outside_sinks: tuple[OutsideSpec, ...] = ()
     lease_s: float = 10.0
     stall_s: float = 10.0
     niceness: int = 0

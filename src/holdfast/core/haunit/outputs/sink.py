@@ -36,7 +36,7 @@ class Sink:
         in_log: int,
         first_output: FirstOutput,
         *,
-        is_held_up: bool = False,
+        unsynced_max: int | None = None,
     ) -> None:
         """Number from an id on.
 
@@ -45,13 +45,13 @@ class Sink:
             next_id: Id of the next tuple.
             in_log: The first id that its log does not hold yet.
             first_output: Is told when something is written.
-            is_held_up: Whether what is not durable has a bound, as unsent tuples have.
+            unsynced_max: See `OutputSpec`.
         """
         self.stream = stream
         self.next_id = next_id
         self.durable_before = in_log  # level-1 position of the log
         self.written_before = in_log
-        self.is_held_up = is_held_up
+        self._unsynced_max = unsynced_max
         self.is_sync_due = False
         self.is_ended = False
         self.held: deque[TupleBatch] = deque()  # what must not be written yet
@@ -66,6 +66,12 @@ class Sink:
     def unsynced_tuples(self) -> int:
         """How many tuples are in the log and may be lost with the machine."""
         return self.written_before - self.durable_before
+
+    def has_room(self, unsent_max: int) -> bool:
+        """Whether more may be put out, as a stream may have so many unsent tuples."""
+        if self._unsynced_max is None:
+            return True
+        return self.unsynced_tuples < (self._unsynced_max or unsent_max)
 
     # -- putting out --------------------------------------------------------------------------
 

@@ -1,0 +1,151 @@
+"""What a dataflow says of files as a sink, checked; and what is in them, as Spark reads it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from holdfast.api.columns import quoted
+from holdfast.api.windows import duration_us
+from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.errors import DataflowError, UnsupportedError
+from holdfast.shell.sinks.file_formats import FORMATS, is_partition_type
+from holdfast.shell.sinks.files import CUT_TUPLES, CutStore, FilesSinkSpec
+from holdfast.shell.storage.errors import BadName
+from holdfast.shell.storage.paths import check_url
+from holdfast.shell.storage.places import is_remote, local_path, store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.core.queues.file_cuts import CutRecord
+
+_LOOK_INTERVAL_S: Final = 0.05
+_NO_READER: Final = ("arrow",)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesSink:
+    """Files to write.
+
+    Attributes:
+        folder: Where; a path, or a URL.
+        format: One of `FORMATS`.
+        partition_by: Columns that folders name.
+        every_us: How late rows may appear.
+    """
+
+    folder: str
+    format: str
+    partition_by: tuple[str, ...]
+    every_us: int
+
+    unsynced_max: ClassVar[int] = 2 * CUT_TUPLES  # A cut is filled while another one is written.
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"the folder {self.folder}"
+
+    def spec(self, sink: str, instance: int, place: str) -> FilesSinkSpec:
+        """What one instance writes."""
+        return FilesSinkSpec(
+            f"{sink}[{instance}]",
+            self.folder,
+            self.format,
+            self.partition_by,
+            place,
+            self.every_us / 1e6,
+        )
+
+    def __str__(self) -> str:
+        """What a checkpoint location depends on; how often rows appear may change."""
+        by = f" by {list(self.partition_by)}" if self.partition_by else ""
+        return f"files of {self.format} in {self.folder}{by}"
+
+
+def files_sink(
+    path: str, *, schema: pa.Schema, format: str, partition_by: tuple[str, ...], every: str
+) -> FilesSink:
+    """The sink; arguments and errors as in `Stream.sink_files`."""
+    if format not in FORMATS:
+        raise DataflowError(f"format={format!r}; there are {', '.join(FORMATS)}")
+    for name in partition_by:
+        if name not in schema.names:
+            raise DataflowError(f"no column {name!r}; there are {', '.join(schema.names)}")
+        if not is_partition_type(schema.field(name).type):
+            raise DataflowError(
+                f"partition_by={name!r} is {schema.field(name).type}; folders name integers, "
+                "strings, booleans and dates: select one of these first"
+            )
+    if len(set(partition_by)) == len(schema):
+        raise DataflowError("partition_by names all columns; files need one at least")
+    try:
+        if is_remote(path):
+            check_url(path)
+    except BadName as error:
+        raise DataflowError(str(error)) from None
+    folder = path.rstrip("/") if is_remote(path) else os.path.abspath(local_path(path))
+    return FilesSink(folder, format, partition_by, duration_us(every))
+
+
+def newest_records(location: str, sink: str) -> dict[str, CutRecord]:
+    """Per stream of the sink what its newest record says. Raises `StorageError`."""
+    path, found = os.path.join(location, "streams", sink), {}
+    for name in store_at(path).children():
+        store = CutStore(os.path.join(path, name))
+        newest = store.newest()
+        store.close()
+        if newest is not None:
+            found[f"{sink}[{name}]"] = newest
+    return found
+
+
+def promised_us(location: str, sink: str) -> int:
+    """Nothing older than this comes to the sink any more; `END_US` if nothing comes at all."""
+    records = newest_records(location, sink).values()
+    known = [END_US if record.ends else record.boundary_us for record in records]
+    return min(known) if known else BEGINNING_US
+
+
+def wait_until_published(
+    location: str, sink: str, wanted: Mapping[str, int], lives: Callable[[], bool]
+) -> None:
+    """Wait until the sink's streams are in files up to these ids."""
+
+    def is_published() -> bool:
+        records = newest_records(location, sink)
+        mine = {stream: i for stream, i in wanted.items() if stream.rpartition("[")[0] == sink}
+        return all(
+            stream in records and records[stream].next_id >= i for stream, i in mine.items() if i
+        )
+
+    while not is_published() and lives():
+        time.sleep(_LOOK_INTERVAL_S)  # Nodes tell nobody of their cuts but the records.
+
+
+def read_files(
+    sink: FilesSink, name: str, spark: SparkSession, location: str, schema: pa.Schema
+) -> DataFrame:
+    """What the files of this sink hold, and no others in its folder.
+
+    Raises:
+        UnsupportedError: Spark has no reader for them.
+    """
+    if sink.format in _NO_READER or is_remote(sink.folder):
+        raise UnsupportedError(f"sink {name} is {sink.place}; Spark may not read it, others do")
+    columns = from_arrow_schema(schema)
+    writers = dict.fromkeys(r.writer for r in newest_records(location, name).values())
+    if not writers or not os.path.isdir(sink.folder):
+        return spark.createDataFrame([], columns)
+    own = "{" + ",".join(f"part-{writer}-*" for writer in writers) + "}"
+    reader = spark.read.schema(columns).option("pathGlobFilter", own).option("header", "true")
+    found = reader.format(sink.format).load(f"file://{sink.folder}")
+    return found.select(*map(quoted, schema.names))

@@ -1,0 +1,1 @@
+"""What nodes can write beside their own logs."""

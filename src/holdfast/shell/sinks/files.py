@@ -1,0 +1,289 @@
+"""Writes a stream into files that anybody may read: does what core/queues/file_cuts.py decides.
+
+Tuples wait in memory for the next cut, at most so long, so many, or so many bytes. What is not in a
+cut yet is produced again after a failure; so nothing else need be durable.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from holdfast.core.model.ids import Incarnation
+from holdfast.core.queues.file_cuts import (
+    NO_RECORD,
+    Claiming,
+    CutFile,
+    CutRecord,
+    Cutting,
+    FilesNamed,
+    ListRecords,
+    NameFiles,
+    PutRecord,
+    ReadRecord,
+    RecordPut,
+    RecordRead,
+    RecordsListed,
+    RecordTaken,
+    Replaced,
+    Settled,
+)
+from holdfast.core.wire.cut_records import encode_record, record_from
+from holdfast.shell.sinks.base import Waits
+from holdfast.shell.sinks.file_formats import FORMATS, partitioned
+from holdfast.shell.sinks.user_folder import user_folder
+from holdfast.shell.storage.errors import LogSuperseded, StorageError
+from holdfast.shell.storage.places import read_if_any, store_at
+from holdfast.shell.storage.small_files import decode
+from holdfast.shell.stores.base import NameTaken
+
+if TYPE_CHECKING:
+    from holdfast.core.machine import Effect, Stimulus
+
+CUT_TUPLES: Final = 1 << 20
+"""So many tuples are a cut although its time has not come."""
+_CUT_BYTES: Final = 128 << 20
+_RECORDS: Final = "cuts"
+_TEMPORARY: Final = "_holdfast"
+
+
+@dataclass(frozen=True, slots=True)
+class FilesSinkSpec:
+    """One sink stream.
+
+    Attributes:
+        stream: Its name, e.g. `counts[0]`.
+        folder: Where files go; a path, or a URL.
+        format: One of `FORMATS`.
+        partition_by: Columns that folders name.
+        place: A folder or URL for the records of cuts.
+        interval_s: From one cut to the next, at most, and a small one at least.
+    """
+
+    stream: str
+    folder: str
+    format: str
+    partition_by: tuple[str, ...]
+    place: str
+    interval_s: float
+
+    def open(self, incarnation: int, closing: threading.Event, waits: Waits) -> FilesSinkWriter:
+        """Open it. Raises as `FilesSinkWriter`."""
+        del closing, waits
+        return FilesSinkWriter(self, incarnation)
+
+
+class CutStore:
+    """The records of a sink stream's cuts."""
+
+    def __init__(self, place: str) -> None:
+        """Open the place. Raises `StoreUnavailable`."""
+        self._place = place
+        self._store = store_at(place)
+
+    def perform(self, effect: Effect) -> Stimulus:
+        """Do what concerns records. Raises `StorageError`."""
+        match effect:
+            case ListRecords():
+                return RecordsListed(max(self._numbers(), default=NO_RECORD))
+            case ReadRecord(number):
+                return RecordRead(number, self._read(number))
+            case PutRecord(number, record):
+                try:
+                    self._store.put(_name(number), [encode_record(record)])
+                except NameTaken:
+                    return RecordTaken()
+                return RecordPut()
+        raise AssertionError(effect)
+
+    def newest(self) -> CutRecord | None:
+        """The newest record; None: there is none. Raises `StorageError`."""
+        while numbers := self._numbers():
+            if (record := self._read(max(numbers))) is not None:
+                return record
+        return None
+
+    def delete_before(self, number: int) -> None:
+        """Delete records that a newer one makes needless. Raises `StoreUnavailable`."""
+        for each in self._numbers():
+            if each < number:
+                self._store.delete(_name(each))
+
+    def _numbers(self) -> list[int]:
+        stems = (PurePosixPath(name).stem for name in self._store.names(_RECORDS))
+        return [int(stem) for stem in stems if stem.isdigit()]
+
+    def _read(self, number: int) -> CutRecord | None:
+        name = _name(number)
+        found = read_if_any(self._store, name)
+        return None if found is None else decode(found, f"{self._place}/{name}", record_from)
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self._store.close()
+
+
+def _name(number: int) -> str:
+    return f"{_RECORDS}/{number:020d}.json"
+
+
+class FilesSinkWriter:
+    """Writes a sink stream as one incarnation; see `OutsideWriter`."""
+
+    def __init__(self, spec: FilesSinkSpec, incarnation: int) -> None:
+        """Finish what the former writer had decided, and claim the sink.
+
+        Raises:
+            LogSuperseded: A later incarnation has claimed it.
+            StorageError: Records or files cannot be read or written.
+        """
+        self._spec = spec
+        self._incarnation = incarnation
+        self._label = spec.stream.replace("[", "-").removesuffix("]")
+        self._folder = user_folder(spec.folder)
+        self._store = CutStore(spec.place)
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._lock = threading.Lock()  # over the two above, `next_id` and `boundary_us`
+        claiming = Claiming(Incarnation(incarnation), secrets.token_hex(6))
+        settled = self._performed(claiming, claiming.start())
+        self._writer = settled.record.writer
+        self._cutting = Cutting(settled.number, settled.record)
+        self.next_id = settled.record.next_id
+        self.boundary_us = settled.record.boundary_us
+        self.has_ended = settled.record.ends
+        self._newest = settled.number
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Delete what earlier incarnations have left half-way."""
+        for name in self._folder.names(self._temporary):
+            incarnation = PurePosixPath(name).name.partition("-")[0]
+            if incarnation.isdigit() and int(incarnation) < self._incarnation:
+                self._folder.delete(name)
+
+    @property
+    def _temporary(self) -> str:
+        return f"{_TEMPORARY}/{self._writer}-{self._label}"
+
+    # -- a log's writer ---------------------------------------------------------------------
+
+    def append(
+        self,
+        tuple_type: int,
+        first_id: int,
+        batch: pa.RecordBatch,
+        boundary_us: int,
+        created_us: int,
+    ) -> None:
+        """Take tuples; they wait for the next cut. Raises `StorageError` if others come next."""
+        del tuple_type, created_us
+        if first_id != self.next_id:
+            raise StorageError(f"{self._spec.stream}: tuple {first_id}, expected {self.next_id}")
+        with self._lock:
+            self._waiting.append(batch.select(range(batch.num_columns - 1)))
+            self._waiting_bytes += batch.nbytes
+            self.next_id += batch.num_rows
+            self.boundary_us = max(self.boundary_us, boundary_us)
+
+    def sync(self) -> None:
+        """Make a cut of everything appended so far, and let readers see it.
+
+        Raises:
+            LogSuperseded: A later incarnation has claimed the sink.
+            StorageError: It cannot be written.
+        """
+        with self._lock:
+            batches, next_id, boundary_us = list(self._waiting), self.next_id, self.boundary_us
+        if batches:
+            files = self._written(pa.Table.from_batches(batches), next_id)
+            self._settle(self._cutting.cut(next_id, files, boundary_us))
+            with self._lock:
+                del self._waiting[: len(batches)]
+                self._waiting_bytes = sum(batch.nbytes for batch in self._waiting)
+
+    def _written(self, table: pa.Table, next_id: int) -> tuple[CutFile, ...]:
+        """The files of a cut, under temporary names, durable."""
+        spec, ids = self._spec, f"{self._cutting.next_id:012d}-{next_id:012d}"
+        name = f"part-{self._writer}-{self._label}-{ids}.{spec.format}"
+        files = []
+        for number, (folder, rows) in enumerate(partitioned(table, spec.partition_by)):
+            temporary = f"{self._temporary}/{self._incarnation:010d}-{ids}-{number}"
+            self._folder.write(temporary, partial(FORMATS[spec.format], rows))
+            files.append(CutFile(temporary, f"{folder}/{name}" if folder else name))
+        return tuple(files)
+
+    def end(self) -> None:
+        """Say that nothing follows."""
+        if not self.has_ended:
+            with self._lock:
+                next_id, boundary_us = self.next_id, self.boundary_us
+            self._settle(self._cutting.cut(next_id, (), boundary_us, ends=True))
+            self.has_ended = True
+
+    def _settle(self, effects: list[Effect]) -> None:
+        self._newest = self._performed(self._cutting, effects).number
+
+    def _performed(self, machine: Claiming | Cutting, effects: list[Effect]) -> Settled:
+        """Perform one effect after the other, up to the one that is the result."""
+        while True:
+            (effect,) = effects
+            match effect:
+                case Settled():
+                    return effect
+                case Replaced(text):
+                    raise LogSuperseded(f"sink {self._spec.stream}: {text}")
+                case NameFiles(files):
+                    self._folder.rename(files)
+                    effects = machine.step(FilesNamed())
+                case _:
+                    effects = machine.step(self._store.perform(effect))
+
+    def tidy(self) -> None:
+        """Delete records that are not needed any more."""
+        self._store.delete_before(self._newest)
+
+    def publish(self) -> None:
+        """See `sync`."""
+        self.sync()
+
+    def skip_to(self, first_id: int) -> None:
+        """Sinks leave nothing out."""
+        raise StorageError(f"{self._spec.stream}: files cannot skip to {first_id}")
+
+    def trim(self, before: int) -> None:
+        """How long files are kept is their readers' affair."""
+
+    def close(self) -> None:
+        """Let go of the store; tuples that are in no cut are dropped."""
+        self._store.close()
+
+    # -- when to cut ------------------------------------------------------------------------
+
+    @property
+    def is_prompt(self) -> bool:
+        """Readers wait for as long as the user says."""
+        return False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that it is a file of a good size."""
+        with self._lock:
+            count = self.next_id - self._cutting.next_id
+            return count >= CUT_TUPLES or self._waiting_bytes >= _CUT_BYTES
+
+    @property
+    def is_stale(self) -> bool:
+        """Files last."""
+        return False
+
+    @property
+    def interval_s(self) -> float:
+        """See `FilesSinkSpec`."""
+        return self._spec.interval_s

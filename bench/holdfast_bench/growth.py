@@ -164,7 +164,7 @@ def _units(spark: SparkSession, sizes: Sizes) -> Iterator[dict[str, Any]]:
 
 def _batch(spark: SparkSession, sizes: Sizes) -> Iterator[dict[str, Any]]:
     for tuples in sizes.batch_tuples:
-        options = {"spark.holdfast.roundTuples": str(tuples)}
+        options = {"spark.holdfast.passTuples": str(tuples)}
         fast = _fast(spark, _counting(sizes.tuples, None, 1), options, sizes)
         steady = _counting(int(RATE * sizes.seconds), RATE, 1)
         yield _point(tuples, fast, _steady(spark, steady, options))

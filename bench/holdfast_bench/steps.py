@@ -129,7 +129,7 @@ class _Steps:
         """Each step's output is the next one's input."""
         ingest = self._plans[0]
         yield from self._reading(ingest.unit)
-        reads = list(_reads(self._log, self._sizes.tuples, NodeLimits().round_tuples))
+        reads = list(_reads(self._log, self._sizes.tuples, NodeLimits().pass_tuples))
         batches = [batch for rows in reads for batch in rows.batches]
         yield self._cost(ingest.unit, "rounds", batches, lambda: _read(ingest, reads))
         effects = _read(ingest, reads)
@@ -150,7 +150,7 @@ class _Steps:
         yield self._of(unit, "thereof checksum, validation", size, lambda: _decode_log(whole))
 
     def _read_log(self) -> None:
-        for _ in _reads(self._log, self._sizes.tuples, NodeLimits().round_tuples):
+        for _ in _reads(self._log, self._sizes.tuples, NodeLimits().pass_tuples):
             pass
 
     def _sending(self, plan: NodePlan, sent: Sequence[events.SendBatch]) -> Iterator[Cost]:

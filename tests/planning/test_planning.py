@@ -281,10 +281,10 @@ def test_what_is_arbitrary_begins_a_unit_and_leaves_the_one_before_it_as_it_is(k
     merged = bids(flow, "one").union(bids(flow, "two"))
     merged.key_by("bidder").window(counting(7)).aggregate("count(*) AS n", name="sevens").sink("a")
     merged.select("price").sink("b")
-    before = {node.node: node.merges_by_arrival or node.keeps_rounds for node in place(flow).nodes}
+    before = {node.node: node.merges_by_arrival or node.keeps_passes for node in place(flow).nodes}
     assert not any(before.values())
     ARBITRARY[kind](merged).sink("peek")
-    after = {node.node: node.merges_by_arrival or node.keeps_rounds for node in place(flow).nodes}
+    after = {node.node: node.merges_by_arrival or node.keeps_passes for node in place(flow).nodes}
     (made,) = after.keys() - before.keys()
     assert after == before | {made: True}
 
@@ -333,7 +333,7 @@ def test_of_a_single_stream_everything_keeps_its_order_beside_a_sample() -> None
     source.unit("bids").sample(0.5).sink("peek")
     source.filter("price > 1").sink("out")
     (node,) = place(flow).nodes
-    assert node.keeps_rounds
+    assert node.keeps_passes
     assert not node.merges_by_arrival
 
 

@@ -6,22 +6,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast.core.haunit.rounds import ROUND_SCHEMA, RoundsLost
+from holdfast.core.haunit.passes import PASS_SCHEMA, PassesLost
 from holdfast.core.model.ids import Incarnation
 from holdfast.core.wire import part_writing
 from holdfast.core.wire.log_opening import BeginAt, Opening, open_log
-from holdfast.shell.storage import claimed_log, part_log, round_log, stream_log
+from holdfast.shell.storage import claimed_log, part_log, pass_log, stream_log
 from holdfast.shell.storage.claim import Claim
 from holdfast.shell.storage.errors import LogSuperseded
 from holdfast.shell.storage.logs import LogWriter, open_writer
-from holdfast.shell.storage.round_log import RoundLogReader, RoundLogWriter
+from holdfast.shell.storage.pass_log import PassLogReader, PassLogWriter
 from holdfast.shell.stores.base import StoreUnavailable
 
 
-def put_round(log: RoundLogWriter) -> None:
+def put_pass(log: PassLogWriter) -> None:
     rows = [[7], [0], [[log.next_id]], [0]]
-    columns = [pa.array(row, kind.type) for row, kind in zip(rows, ROUND_SCHEMA, strict=True)]
-    batch = pa.RecordBatch.from_arrays(columns, schema=ROUND_SCHEMA)
+    columns = [pa.array(row, kind.type) for row, kind in zip(rows, PASS_SCHEMA, strict=True)]
+    batch = pa.RecordBatch.from_arrays(columns, schema=PASS_SCHEMA)
     log.append(0, log.next_id, batch, 0, 0)
 
 
@@ -63,42 +63,42 @@ def test_a_claim_is_looked_up_again_where_the_store_is_away_for_a_moment(
         claim.require_newest()
 
 
-def test_a_round_that_a_successor_has_missed_does_not_count(
+def test_a_pass_that_a_successor_has_missed_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1. The successor finds the log's end. 2. A zombie logs a round. 3. The successor goes on."""
-    zombie = RoundLogWriter(str(tmp_path), "a~rounds", 1)
-    put_round(zombie)
+    """1. The successor finds the log's end. 2. A zombie logs a pass. 3. The successor goes on."""
+    zombie = PassLogWriter(str(tmp_path), "a~rounds", 1)
+    put_pass(zombie)
     zombie.sync()
 
     def opened(place: str, *how: Any, **more: Any) -> LogWriter:
         writer = open_writer(place, *how, **more)
-        put_round(zombie)
+        put_pass(zombie)
         with pytest.raises(LogSuperseded, match="claimed by incarnation 2"):
             zombie.sync()
         return writer
 
     monkeypatch.setattr(claimed_log, "open_writer", opened)
-    successor = RoundLogWriter(str(tmp_path), "a~rounds", 2)
+    successor = PassLogWriter(str(tmp_path), "a~rounds", 2)
     assert successor.next_id == 1
-    put_round(successor)
+    put_pass(successor)
     successor.sync()
-    assert [each.number for each in round_log.read_rounds(str(tmp_path), 0, 2)] == [0, 1]
+    assert [each.number for each in pass_log.read_passes(str(tmp_path), 0, 2)] == [0, 1]
     zombie.close()
     successor.close()
 
 
 @pytest.mark.parametrize("place", ["{}", "memory://{}"])
-def test_a_replica_that_has_read_a_round_of_a_zombie_cannot_take_the_log_over(
+def test_a_replica_that_has_read_a_pass_of_a_zombie_cannot_take_the_log_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """The zombie logs it between its successor's look at the end and its beginning there."""
     monkeypatch.setattr(part_log, "PART_INTERVAL_S", 0.0)
     log = place.format(tmp_path)
-    zombie = RoundLogWriter(log, "r", 1)
-    put_round(zombie)
+    zombie = PassLogWriter(log, "r", 1)
+    put_pass(zombie)
     zombie.sync()
-    follower = RoundLogReader(log, 0, is_tailing=False)
+    follower = PassLogReader(log, 0, is_tailing=False)
     assert [r.number for r in follower.poll()] == [0]
     begun = open_log
 
@@ -111,7 +111,7 @@ def test_a_replica_that_has_read_a_round_of_a_zombie_cannot_take_the_log_over(
                 last: BeginAt = end.value
                 return last
             if isinstance(request, BeginAt) and incarnation == 3:
-                put_round(zombie)
+                put_pass(zombie)
                 with pytest.raises(LogSuperseded):
                     zombie.sync()
                 assert [r.number for r in follower.poll()] == [1]
@@ -119,17 +119,17 @@ def test_a_replica_that_has_read_a_round_of_a_zombie_cannot_take_the_log_over(
 
     for module in (stream_log, part_writing):
         monkeypatch.setattr(module, "open_log", meanwhile)
-    third = RoundLogWriter(log, "r", 3)
+    third = PassLogWriter(log, "r", 3)
     assert third.next_id == 1
     for _ in range(2):
-        put_round(third)
+        put_pass(third)
         third.sync()
     assert [r.number for r in follower.poll()] == [2]
-    fourth = RoundLogWriter(log, "r", 4)
+    fourth = PassLogWriter(log, "r", 4)
     assert fourth.next_id == 3
-    with pytest.raises(RoundsLost, match="has lost round 1, which this replica has read"):
+    with pytest.raises(PassesLost, match="has lost pass 1, which this replica has read"):
         follower.require_held(fourth.owners)
-    other = RoundLogReader(log, 0, is_tailing=False)
+    other = PassLogReader(log, 0, is_tailing=False)
     assert [r.number for r in other.poll()] == [0, 1, 2]
     other.require_held(fourth.owners)
     for one in (follower, other, zombie, third, fourth):

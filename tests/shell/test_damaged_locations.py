@@ -45,7 +45,7 @@ class Kind:
     protection: Protection | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     scheme: str = ""
-    has_rounds: bool = False
+    has_passes: bool = False
     leaves: tuple[str, ...] = ()
     """Folders that its runs must have left, so that the test sees what it is for."""
     only: str = ""
@@ -59,12 +59,12 @@ KINDS: Final = {
         options={
             "spark.holdfast.outputQueueBytes": "1024",
             "spark.holdfast.partialAggregates": "0",
-            "spark.holdfast.roundTuples": "100",
+            "spark.holdfast.passTuples": "100",
         },
         leaves=("spill",),
     ),
-    "standbys": Kind(hf.ActiveStandby(), has_rounds=True, leaves=("rounds",)),
-    "passive": Kind(hf.PassiveStandby(), has_rounds=True, leaves=("rounds",)),
+    "standbys": Kind(hf.ActiveStandby(), has_passes=True, leaves=("rounds",)),
+    "passive": Kind(hf.PassiveStandby(), has_passes=True, leaves=("rounds",)),
     "data nodes": Kind(EMBEDDED, leaves=("chunks",), only="chunks/"),
     "url": Kind(scheme="local://", leaves=("coordinator", "streams")),
     "url, checkpoints": Kind(OFTEN, scheme="local://", leaves=("checkpoint",)),
@@ -110,7 +110,7 @@ class Location:
         rows.filter("id % 3 = 0").sink("thirds")
         windows = rows.key_by("key").window(hf.tumbling("500 milliseconds"))
         windows.aggregate("count(*) AS n", "sum(id) AS total", name="counts").sink("counts")
-        if self.kind.has_rounds:
+        if self.kind.has_passes:
             others = flow.source_log(self._root, name="others").filter("id % 2 = 0")
             rows.filter("id % 2 = 1").union(others, order="arrival").sink("merged")
         return flow

@@ -195,8 +195,8 @@ def test_small_parts_are_merged_and_their_number_stays_low(place: str) -> None:
     reader, slow = PartLogReader(place), PartLogReader(place)
     assert taken(slow) == []
     seen: list[int] = []
-    most, rounds = 0, 40 if place.startswith("s3") else 300
-    for number in range(rounds):
+    most, passes = 0, 40 if place.startswith("s3") else 300
+    for number in range(passes):
         put(log, boundary_us=number)
         log.tidy()
         if number % 3 == 0:
@@ -206,12 +206,12 @@ def test_small_parts_are_merged_and_their_number_stays_low(place: str) -> None:
         if number % 20 == 19:
             most = max(most, len(store_at(place).names("0000000001")))
     assert most <= 3 * 16
-    assert seen + taken(reader) == list(range(rounds))
-    assert taken(slow) == list(range(1, rounds))
-    assert reader.boundary_us == rounds - 1
-    for start in (0, 15, 16, 17, 32, 39, rounds - 1):
-        assert values(place, start) == list(range(start, rounds))
-    assert writer(place, 2).next_id == rounds
+    assert seen + taken(reader) == list(range(passes))
+    assert taken(slow) == list(range(1, passes))
+    assert reader.boundary_us == passes - 1
+    for start in (0, 15, 16, 17, 32, 39, passes - 1):
+        assert values(place, start) == list(range(start, passes))
+    assert writer(place, 2).next_id == passes
 
 
 def test_trimmed_and_missing_tuples_are_an_error_and_not_a_silence(place: str) -> None:

@@ -43,10 +43,10 @@ def _write_as_who_it_was(original: Any) -> Any:
     return open_all
 
 
-def _read_no_rounds(original: Any) -> Any:
+def _read_no_passes(original: Any) -> Any:
     def note(self: Openings, answer: Any) -> Any:
         lost = original(self, answer)
-        self.open.rounds = ()
+        self.open.passes = ()
         return lost
 
     return note
@@ -63,7 +63,7 @@ LIFE_MUTANTS: dict[str, Mutant] = {
         NodeLife, "_to_be_told", _tell_a_promoted_node_of_itself, ("kill",), _PASSIVE
     ),
     "takes over as who it was": Mutant(NodeLife, "_open", _write_as_who_it_was, ("kill",), _ACTIVE),
-    "reads no rounds when it begins": Mutant(
-        Openings, "_note", _read_no_rounds, ("kill",), None, "arbitrary"
+    "reads no passes when it begins": Mutant(
+        Openings, "_note", _read_no_passes, ("kill",), None, "arbitrary"
     ),
 }

@@ -165,7 +165,7 @@ def _ack_before_durable(original: Any) -> Any:
     return ask_to_store
 
 
-def _make_parts_of_rounds(_: Any) -> Any:
+def _make_parts_of_passes(_: Any) -> Any:
     return lambda rows: []
 
 
@@ -501,8 +501,8 @@ MUTANTS: dict[str, Mutant] = {
     "heeds boundaries without tuples only at the end": Mutant(
         InputQueue, "promise", _heed_boundaries_only_at_the_end, ()
     ),
-    "makes parts of rounds": Mutant(
-        partial_aggregate, "_ends", _make_parts_of_rounds, dataflow="q12"
+    "makes parts of passes": Mutant(
+        partial_aggregate, "_ends", _make_parts_of_passes, dataflow="q12"
     ),
     "acknowledges before durable": Mutant(Durability, "ask_to_store", _ack_before_durable),
     "takes every restart point for safe": Mutant(HAOutput, "let_go", _every_point_is_safe),

@@ -17,7 +17,7 @@ from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.input_order import ArrivalOrder
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.outputs.kept_output import KeptOutput
-from holdfast.core.haunit.rounds import Round, Rounds, RoundStart
+from holdfast.core.haunit.passes import Pass, Passes, PassStart
 from holdfast.core.haunit.state_delta import StandbyImage
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
 from holdfast.core.state.kernels import CLEAN
@@ -243,19 +243,19 @@ def _open_all_gates(original: Any) -> Any:
 
 
 def _do_not_log(original: Any) -> Any:
-    def begin_round(self: HAOutput, round_: Round, effects: list[Any]) -> None:
+    def begin_pass(self: HAOutput, pass_: Pass, effects: list[Any]) -> None:
         logged: list[Any] = []
-        original(self, round_, logged)
+        original(self, pass_, logged)
         log = self._pass_log
         if log is not None and any(isinstance(effect, WriteSink) for effect in logged):
-            log.durable_before = round_.number + 1
+            log.durable_before = pass_.number + 1
             log.is_syncing = False
 
-    return begin_round
+    return begin_pass
 
 
 def _decide_anew(original: Any) -> Any:
-    def init(self: Rounds, first: RoundStart, recorded: Any, **named: Any) -> None:
+    def init(self: Passes, first: PassStart, recorded: Any, **named: Any) -> None:
         before = tuple(r for r in recorded if r.number < first.number)
         original(self, first, before, **named)
 
@@ -264,7 +264,7 @@ def _decide_anew(original: Any) -> Any:
 
 def _decide_as_a_secondary(_: Any) -> Any:
     def has_pass(self: ArrivalOrder, progress: Any) -> bool:
-        recorded = self._rounds.recorded
+        recorded = self._passes.recorded
         if recorded is not None:
             return self._arrivals.has_received(recorded.processed_before)
         return self._arrivals.has_fresh or bool(progress.is_woken)
@@ -276,12 +276,12 @@ def _count_zombies(_: Any) -> Any:
     return lambda self, log: False
 
 
-def _need_only_the_next_round(_: Any) -> Any:
-    return lambda self, low: RoundStart(self.next_number, self.starts)
+def _need_only_the_next_pass(_: Any) -> Any:
+    return lambda self, low: PassStart(self.next_number, self.starts)
 
 
 def _let_the_clock_move_back(original: Any) -> Any:
-    def decide(self: Rounds, clock_us: int, *arguments: Any) -> Round:
+    def decide(self: Passes, clock_us: int, *arguments: Any) -> Pass:
         self.clock_us = 0
         return original(self, clock_us, *arguments)  # type: ignore[no-any-return]
 
@@ -289,7 +289,7 @@ def _let_the_clock_move_back(original: Any) -> Any:
 
 
 def _forget_the_clock(original: Any) -> Any:
-    def init(self: Rounds, *arguments: Any, **named: Any) -> None:
+    def init(self: Passes, *arguments: Any, **named: Any) -> None:
         original(self, *arguments, **named)
         self.clock_us = 0
 
@@ -340,16 +340,16 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     "opens all gates": Mutant(
         HAOutput, "_let_out", _open_all_gates, ("machine-crash",), None, "arbitrary"
     ),
-    "does not log rounds": Mutant(HAOutput, "begin_round", _do_not_log),
-    "decides anew": Mutant(Rounds, "__init__", _decide_anew),
+    "does not log passes": Mutant(HAOutput, "begin_pass", _do_not_log),
+    "decides anew": Mutant(Passes, "__init__", _decide_anew),
     "decides as a secondary": Mutant(
         ArrivalOrder, "has_pass", _decide_as_a_secondary, _KILLS, _ACTIVE
     ),
-    "needs only the next round": Mutant(
-        Rounds, "needed_from", _need_only_the_next_round, ("kill",), "upstream backup", "arbitrary"
+    "needs only the next pass": Mutant(
+        Passes, "needed_from", _need_only_the_next_pass, ("kill",), "upstream backup", "arbitrary"
     ),
-    "lets the clock move back": Mutant(Rounds, "decide", _let_the_clock_move_back),
-    "forgets the seed": Mutant(Round, "to_batch", _forget_the_seed, ("kill",), None, "arbitrary"),
+    "lets the clock move back": Mutant(Passes, "decide", _let_the_clock_move_back),
+    "forgets the seed": Mutant(Pass, "to_batch", _forget_the_seed, ("kill",), None, "arbitrary"),
     "trims when a cursor closes": Mutant(
         Cursor, "unsubscribe", _trim_when_a_cursor_closes, ("lag",), _ACTIVE, "diamond"
     ),
@@ -359,7 +359,7 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     "applies without all pages": Mutant(
         StandbyImage, "apply", _apply_without_all_pages, ("lost-frames",), _PASSIVE
     ),
-    "counts a zombie's rounds": Mutant(
+    "counts a zombie's passes": Mutant(
         ProcessSinks,
         "is_superseded",
         _count_zombies,
@@ -368,6 +368,6 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
         "arbitrary",
     ),
     "forgets the clock": Mutant(
-        Rounds, "__init__", _forget_the_clock, ("kill",), None, "arbitrary"
+        Passes, "__init__", _forget_the_clock, ("kill",), None, "arbitrary"
     ),
 }

@@ -111,7 +111,7 @@ def _sinks(
     stream = build(flow)
     if branch is not None:
         branch(stream)
-    plan = plan_dataflow(flow, "", parallelism=1, limits=NodeLimits(round_tuples=8))
+    plan = plan_dataflow(flow, "", parallelism=1, limits=NodeLimits(pass_tuples=8))
     world = World(plan.nodes, plan.sources, seed=seed, conditions=Conditions(2), checkers=[])
     rows = world.run().rows
     assert all(rows.values()), "sinks without rows prove nothing"

@@ -65,7 +65,7 @@ def test_a_deliberate_bug_is_found(name: str) -> None:
 def test_a_deliberate_bug_of_checkpoints_is_found(name: str) -> None:
     """In a process of its own: compiled code that follows a wrong link may bring it down.
 
-    Or it goes round in circles: a run that does not end brings its process down, too.
+    Or it goes pass in circles: a run that does not end brings its process down, too.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()

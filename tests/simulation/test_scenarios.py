@@ -12,8 +12,8 @@ from mutants import Mutant
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.windows import tumbling
 from holdfast.core.haunit.arrivals import Arrivals
+from holdfast.core.haunit.passes import Passes
 from holdfast.core.haunit.plan import NodeLimits, Standby, UnitProtection
-from holdfast.core.haunit.rounds import Rounds
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.planning.plan import plan_dataflow
 from holdfast.sim.checkers import Violation, all_checkers
@@ -100,7 +100,7 @@ def timeouts_of_three_sources() -> Dataflow:
 
 
 def both_replicas_lost(after_us: int) -> Scenario:
-    """1. A passive replica is promoted; its state depends on rounds that it has not run. 2. It
+    """1. A passive replica is promoted; its state depends on passes that it has not run. 2. It
     notes a restart point. 3. Both replicas die.
     """
     again_us = after_us + 150_000
@@ -118,7 +118,7 @@ def both_replicas_lost(after_us: int) -> Scenario:
 
 def a_union_beside_a_merge(crash_us: int, approach: str) -> Scenario:
     """1. A source feeds a union in the order of arrival, and a unit that merges it by time. 2. All
-    begin anew. 3. A recorded round of the union waits for a tuple of a partition that is full
+    begin anew. 3. A recorded pass of the union waits for a tuple of a partition that is full
     towards the merge; this waits for another one, which is full towards the union.
     """
     flow = Dataflow("t")
@@ -134,7 +134,7 @@ def a_union_beside_a_merge(crash_us: int, approach: str) -> Scenario:
     limits = NodeLimits(
         input_queue_tuples=16,
         output_queue_tuples=12,
-        round_tuples=3,
+        pass_tuples=3,
         ack_interval_ms=57,
         ack_tuples=256,
         keep_alive_ms=50,
@@ -163,8 +163,8 @@ def test_a_recovery_does_not_wait_for_itself(approach: str) -> None:
         assert sum(len(result.rows[StreamId(f"{sink}[0]")]) for sink in ("first", "united")) == 382
 
 
-def _forget_the_rounds_of_a_copy(original: Any) -> Any:
-    def init(self: Rounds, first: Any, recorded: Any, *, replayed_from: Any) -> None:
+def _forget_the_passes_of_a_copy(original: Any) -> Any:
+    def init(self: Passes, first: Any, recorded: Any, *, replayed_from: Any) -> None:
         original(self, first, recorded, replayed_from=replayed_from and first)
 
     return init
@@ -175,11 +175,11 @@ def _make_no_room(_: Any) -> Any:
 
 
 BUGS = {
-    "forgets the rounds of a copy": (
-        Mutant(Rounds, "__init__", _forget_the_rounds_of_a_copy),
+    "forgets the passes of a copy": (
+        Mutant(Passes, "__init__", _forget_the_passes_of_a_copy),
         (both_replicas_lost(500_000), 0, "I-CUT"),
     ),
-    "makes no room for recorded rounds": (
+    "makes no room for recorded passes": (
         Mutant(Arrivals, "make_room", _make_no_room),
         (a_union_beside_a_merge(540_000, "upstream backup"), 2, "I-LIVE"),
     ),

@@ -332,7 +332,7 @@ def test_a_secondary_that_decides_for_itself_loses_nothing(
     tap.open()
     assert query.awaitTermination(240)
     assert recovery(query, "chance[0]")["was_promoted"]
-    assert not list(tmp_path.rglob("*~rounds*"))
+    assert not list(tmp_path.rglob("*~passes*"))
     found = query.to_dataframe("out").selectExpr("sum(bids)").collect()[0][0]
     assert EVENTS <= found < 2 * EVENTS
 

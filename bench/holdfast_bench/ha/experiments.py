@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.sim.workload.source import SimulatedSource
 
 _SCHEMA: Final = pa.schema([("value", pa.int64())])
-_ROUND_TUPLES: Final = 10
+_PASS_TUPLES: Final = 10
 _PAGE_BYTES: Final = 512
 """The smallest there are: the states here are some hundred bytes."""
 _AFTERWARDS_MS: Final = 1_500
@@ -204,7 +204,7 @@ def _prepared(
         limits=NodeLimits(
             ack_interval_ms=interval_ms,
             ack_tuples=0,  # As in the paper, every M whatever the rate.
-            round_tuples=_ROUND_TUPLES,
+            pass_tuples=_PASS_TUPLES,
             page_bytes=_PAGE_BYTES,
         ),
         protection=lambda unit: protection if unit == "query" else UnitProtection(),

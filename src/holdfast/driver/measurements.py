@@ -53,7 +53,7 @@ class UnitMeasurement:
         input_tuple_bytes: In memory, with the time column.
         output_tuple_bytes: In memory, with the time column.
         tuple_cost_us: Processing time per input tuple.
-        replay_cost_us: The same in rounds as large as those of a replay, receiving included.
+        replay_cost_us: The same in passes as large as those of a replay, receiving included.
         state_bytes: Pages, on average.
         changed_bytes_per_s: Bytes of pages in which anything changed.
         state_tuples: Input tuples that the state goes back to, on average.

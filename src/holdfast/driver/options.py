@@ -46,7 +46,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("inputQueueTuples", 1 << 18, 1, 1 << 30, "unprocessed tuples per input stream"),
     Option("outputQueueTuples", 1 << 18, 1, 1 << 30, "unsent tuples per output stream"),
     Option("outputQueueBytes", 256 << 20, 1 << 10, 1 << 40, "retained bytes before spilling"),
-    Option("roundTuples", 1 << 16, 1, 1 << 24, "tuples a node processes at a time"),
+    Option("passTuples", 1 << 16, 1, 1 << 24, "tuples a node processes at a time"),
     Option("partialAggregates", 1, 0, 1, "0 sends every tuple of a recorded source to aggregates"),
     Option(
         "niceness",

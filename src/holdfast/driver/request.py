@@ -92,15 +92,15 @@ def session_options(spark: SparkSession) -> dict[str, str]:
 
 def node_limits(values: dict[str, int]) -> NodeLimits:
     """Bounds and periods of nodes. Raises `OptionError` for some that exclude each other."""
-    if values["roundTuples"] > values["inputQueueTuples"]:
-        raise OptionError(f"{PREFIX}roundTuples is larger than {PREFIX}inputQueueTuples")
+    if values["passTuples"] > values["inputQueueTuples"]:
+        raise OptionError(f"{PREFIX}passTuples is larger than {PREFIX}inputQueueTuples")
     if values["pageBytes"].bit_count() != 1:
         raise OptionError(f"{PREFIX}pageBytes={values['pageBytes']} is no power of two")
     return NodeLimits(
         input_queue_tuples=values["inputQueueTuples"],
         output_queue_tuples=values["outputQueueTuples"],
         output_queue_bytes=values["outputQueueBytes"],
-        round_tuples=values["roundTuples"],
+        pass_tuples=values["passTuples"],
         ack_interval_ms=values["ackIntervalMs"],
         keep_alive_ms=values["keepAliveMs"],
         resubscribe_ms=3 * values["keepAliveMs"],

@@ -143,7 +143,7 @@ class Rescaling:
     def require_possible(self) -> None:
         """Raise `RescalingError` for what cannot be divided, before anything is done."""
         for plan in self._changed():
-            if plan.merges_by_arrival or plan.keeps_rounds:
+            if plan.merges_by_arrival or plan.keeps_passes:
                 self._refuse(
                     f"unit {plan.unit!r} depends on more than its input, and what it depended on "
                     "is logged for each of its instances"

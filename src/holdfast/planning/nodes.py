@@ -181,7 +181,7 @@ class Planner:
             delta_interval_ms=protection.delta_interval_ms,
             guarantee=guarantee,
             merges_by_arrival=merges_by_arrival,
-            keeps_rounds=decides and protection.is_protected and guarantee is Guarantee.PRECISE,
+            keeps_passes=decides and protection.is_protected and guarantee is Guarantee.PRECISE,
             delays=delays,
             footprints=footprints,
         )

@@ -70,7 +70,7 @@ _RECOVERY_STEPS: Final = (
     "sinks opened",
     "subscription sent",
     "batch received",
-    "round due",
+    "pass due",
     "caught up",
     "first output",
     "acknowledged",

@@ -24,12 +24,13 @@ from holdfast.core.haunit.life_events import (
     OpenSinks,
     OpenSources,
     OpenStore,
-    ReadRecordedRounds,
+    ReadRecordedPasses,
     SinksOpened,
     SourcesOpened,
     StoreOpened,
 )
 from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.passes import PassesLost
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.haunit.restoration import (
     CheckpointLoaded,
@@ -37,7 +38,6 @@ from holdfast.core.haunit.restoration import (
     LoadCheckpoint,
     ReportDamage,
 )
-from holdfast.core.haunit.rounds import RoundsLost
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.haunit.told import AssignmentReceived, PromotionReceived
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
@@ -90,7 +90,7 @@ _STEPS: dict[type[Stimulus], str] = {
     events.SinkSynced: "sink synced",
     events.RestartPointStored: "restart point stored",
     events.SpillRead: "spill read",
-    events.Proceed: "round due",
+    events.Proceed: "pass due",
     events.PagesCopied: "pages copied",
     events.CheckpointWritten: "checkpoint written",
     events.CheckpointFailed: "checkpoint failed",
@@ -251,7 +251,7 @@ class Process:
 
     def _die_of(self, effect: Fail) -> None:
         error = effect.error
-        if isinstance(error, RoundsLost):
+        if isinstance(error, PassesLost):
             self._world.count("secondary ahead of the log")
         elif isinstance(error, StreamRebased):
             self._world.count("started once more for a rebased stream")
@@ -606,7 +606,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     BeginIncarnation: Process._begin,
     OpenSinks: lambda process, effect: process.logs.open(effect),
     OpenSources: Process._open_sources,
-    ReadRecordedRounds: lambda process, effect: process.logs.read_recorded(effect),
+    ReadRecordedPasses: lambda process, effect: process.logs.read_recorded(effect),
     OpenStore: Process._open_store,
     LoadCheckpoint: Process._load,
     ReadExtent: lambda process, effect: process.logs.read_extent(effect),
@@ -627,8 +627,8 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.ReadSource: Process._read_source,
     events.WriteSink: lambda process, effect: process.logs.write(effect),
     events.EndSink: Process._nothing,
-    events.ReadRounds: lambda process, effect: process.logs.read_rounds(effect),
-    events.TrimRounds: Process._nothing,
+    events.ReadPasses: lambda process, effect: process.logs.read_passes(effect),
+    events.TrimPasses: Process._nothing,
     events.TrimFootprints: Process._nothing,
     events.SyncSink: lambda process, effect: process.logs.sync(effect),
     events.SpillBatches: Process._spill,

@@ -1,4 +1,4 @@
-"""The logs that a simulated process writes: sinks, on disks or in a store, and its round log."""
+"""The logs that a simulated process writes: sinks, on disks or in a store, and its pass log."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.core.haunit.life_events import (
     OpenedSink,
     OpeningFailed,
     OpenSinks,
-    ReadRecordedRounds,
-    RecordedRoundsRead,
+    ReadRecordedPasses,
+    RecordedPassesRead,
     SinksOpened,
 )
+from holdfast.core.haunit.passes import Pass, passes_of
 from holdfast.core.haunit.restoration import LoadingFailed
-from holdfast.core.haunit.rounds import Round, rounds_of
 from holdfast.core.model.footprints import FootprintsDamaged
 from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import between
@@ -86,19 +86,19 @@ class ProcessSinks:
         else:
             self._process.at_once.append(SinksOpened(effect.request_id, {}))
 
-    def read_recorded(self, effect: ReadRecordedRounds) -> None:
-        """The rounds that the log holds."""
+    def read_recorded(self, effect: ReadRecordedPasses) -> None:
+        """The passes that the log holds."""
         try:
-            rounds = self._read_log(self._process.plan.round_stream, effect.first)
+            passes = self._read_log(self._process.plan.pass_stream, effect.first)
         except Damage as damage:
             self._process.at_once.append(OpeningFailed(effect.request_id, damage))
         else:
-            logged = tuple(r for r in rounds if r.number < effect.before)
-            self._process.at_once.append(RecordedRoundsRead(effect.request_id, logged))
+            logged = tuple(r for r in passes if r.number < effect.before)
+            self._process.at_once.append(RecordedPassesRead(effect.request_id, logged))
 
-    def _read_log(self, stream: StreamId, first: int) -> tuple[Round, ...]:
+    def _read_log(self, stream: StreamId, first: int) -> tuple[Pass, ...]:
         batches = self._world.sinks[stream].read()
-        return rounds_of(between(batches, first, batches[-1].next_id if batches else first))
+        return passes_of(between(batches, first, batches[-1].next_id if batches else first))
 
     def read_extent(self, effect: ReadExtent) -> None:
         """The eventual checkpoint of a record, as shell/storage/footprint_log.py reads it."""
@@ -118,17 +118,17 @@ class ProcessSinks:
 
         self._scheduler.after(self._process.disk_us() // 10, read)
 
-    def read_rounds(self, effect: events.ReadRounds) -> None:
+    def read_passes(self, effect: events.ReadPasses) -> None:
         """A secondary follows the primary's log."""
 
         def read() -> None:
             if self._process.is_dead:
                 return
             try:
-                rounds = self._read_log(self._process.plan.round_stream, effect.from_number)
+                passes = self._read_log(self._process.plan.pass_stream, effect.from_number)
             except Damage:
-                rounds = ()  # The primary will find it.
-            self._process.take(events.RoundsRead(rounds))
+                passes = ()  # The primary will find it.
+            self._process.take(events.PassesRead(passes))
 
         self._scheduler.after(self._process.disk_us() // 10, read)
 
@@ -206,8 +206,8 @@ class ProcessSinks:
         is_own = log.stream in self._process.plan.own_logs
         if not is_own or log.is_newest(self._process.incarnation):
             return False
-        is_round = log.stream == self._process.plan.round_stream
-        self._world.count("round of a zombie" if is_round else "footprint of a zombie")
+        is_pass = log.stream == self._process.plan.pass_stream
+        self._world.count("pass of a zombie" if is_pass else "footprint of a zombie")
         self._process.fail("superseded", is_fatal=False)
         return True
 

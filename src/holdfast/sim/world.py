@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
 from holdfast.core.haunit.durability.eventual import body_schema
-from holdfast.core.haunit.rounds import ROUND_SCHEMA
+from holdfast.core.haunit.passes import PASS_SCHEMA
 from holdfast.core.haunit.told import PromotionReceived
 from holdfast.core.model.footprints import footprint_schema
 from holdfast.core.model.ids import NodeId, StreamId
@@ -158,9 +158,9 @@ class World:
             for stream in output.streams
         }
         self.sinks |= {
-            plan.round_stream: kind(plan.round_stream, ROUND_SCHEMA)
+            plan.pass_stream: kind(plan.pass_stream, PASS_SCHEMA)
             for plan in plans
-            if plan.keeps_rounds
+            if plan.keeps_passes
         }
         self.sinks |= {
             plan.footprint_stream: kind(plan.footprint_stream, footprint_schema(body))

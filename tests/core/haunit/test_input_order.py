@@ -6,12 +6,12 @@ import pytest
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.arrivals import Arrivals, InputStream
 from holdfast.core.haunit.beginning import Beginning
-from holdfast.core.haunit.events import Proceed, ReadRounds, ReportCaughtUp, TrimRounds
+from holdfast.core.haunit.events import Proceed, ReadPasses, ReportCaughtUp, TrimPasses
 from holdfast.core.haunit.input_order import ArrivalOrder, IdOrder, InputOrder, TimeOrder
 from holdfast.core.haunit.input_order import input_order as chosen
 from holdfast.core.haunit.operator_network import OperatorNetwork
+from holdfast.core.haunit.passes import Pass
 from holdfast.core.haunit.plan import InputSpec, NodePlan
-from holdfast.core.haunit.rounds import Round
 from holdfast.core.haunit.silent_replay import SilentReplay
 from holdfast.core.machine import Effect, SetTimer
 from holdfast.core.model.ids import BEGINNING_US, END_US, NodeId, StreamId
@@ -38,13 +38,13 @@ class Rig:
         *streams: StreamId,
         by_arrival: bool = False,
         point: RestartPoint | None = None,
-        rounds: tuple[Round, ...] = (),
+        passes: tuple[Pass, ...] = (),
         is_secondary: bool = False,
     ) -> None:
         specs = tuple(InputSpec(stream, 0, SCHEMA, NodeId("p")) for stream in streams)
         self.plan = NodePlan(
             NodeId("n"), "n", 0, specs, 1, (), (),
-            merges_by_arrival=by_arrival, keeps_rounds=by_arrival,
+            merges_by_arrival=by_arrival, keeps_passes=by_arrival,
         )  # fmt: skip
         self.streams = {
             spec.stream: InputStream(
@@ -58,7 +58,7 @@ class Rig:
             point=point or RestartPoint(),
             pages=self.network.pages,
             newest_sequence=0,
-            rounds=rounds,
+            passes=passes,
             is_secondary=is_secondary,
         )
         self.order: InputOrder = chosen(self.plan, self.arrivals, begins, is_arbitrary=False)
@@ -146,8 +146,8 @@ def test_arrivals_are_decided_on_and_repeated_as_they_were() -> None:
     found = rig.order.take(Proceed(70, 7), rig.network)
     assert found is not None
     decided = found.decided
-    assert decided == Round(0, 70, 7, BEGINNING_US, (2, 1))
-    again = Rig(A, B, by_arrival=True, rounds=(decided,))
+    assert decided == Pass(0, 70, 7, BEGINNING_US, (2, 1))
+    again = Rig(A, B, by_arrival=True, passes=(decided,))
     again.receive(A, batch(0, [9, 1, 3]))
     assert not again.order.has_pass(again.network), "the other stream's tuple is missing"
     again.receive(B, batch(0, [5, 6]))
@@ -160,8 +160,8 @@ def test_a_secondary_runs_what_is_logged_until_it_is_promoted() -> None:
     rig.receive(A, batch(0, [1, 2, 3]))
     assert not rig.order.has_pass(rig.network)
     rig.order.follow(effects)
-    rig.order.recorded((Round(0, 1, 1, BEGINNING_US, (2,)),), 10, effects)
-    assert effects == [ReadRounds(0), SetTimer("rounds", 15)]
+    rig.order.recorded((Pass(0, 1, 1, BEGINNING_US, (2,)),), 10, effects)
+    assert effects == [ReadPasses(0), SetTimer("passes", 15)]
     assert rig.passes() == [([1, 2], BEGINNING_US)]
     assert not rig.order.may_follow(0), "the log has lost what this one has run"
     assert rig.order.may_follow(1)
@@ -172,9 +172,9 @@ def test_a_secondary_runs_what_is_logged_until_it_is_promoted() -> None:
 def test_a_log_of_passes_keeps_the_one_before_the_oldest_point() -> None:
     rig = Rig(A, by_arrival=True)
     effects: list[Effect] = []
-    rig.order.trim(RestartPoint(1, {rig.plan.round_stream: 4}), effects)
+    rig.order.trim(RestartPoint(1, {rig.plan.pass_stream: 4}), effects)
     Rig(A).order.trim(RestartPoint(1, {A: 4}), effects)
-    assert effects == [TrimRounds(3)]
+    assert effects == [TrimPasses(3)]
 
 
 def test_a_replay_is_silent_up_to_its_cut() -> None:

@@ -16,6 +16,7 @@ from holdfast.core.haunit import life_events as le
 from holdfast.core.haunit.life import RECOVERABLE, TRANSITIONS, NodeLife, Phase
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.openings import OPENINGS, SinkLacksTuples
+from holdfast.core.haunit.passes import Pass, PassesLost
 from holdfast.core.haunit.plan import (
     CheckpointPlan,
     InputSpec,
@@ -34,7 +35,6 @@ from holdfast.core.haunit.restoration import (
     StoreAway,
     StoreFailed,
 )
-from holdfast.core.haunit.rounds import Round, RoundsLost
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.haunit.state_delta import StateDelta
 from holdfast.core.haunit.told import AssignmentReceived, PeerTold, PromotionReceived
@@ -63,7 +63,7 @@ PLAN = NodePlan(
 CHECKPOINTED = replace(PLAN, checkpoints=CheckpointPlan(100))
 ACTIVE = replace(PLAN, standby=Standby.ACTIVE)
 PASSIVE = replace(PLAN, standby=Standby.PASSIVE)
-ARBITRARY = replace(PLAN, keeps_rounds=True, merges_by_arrival=True)
+ARBITRARY = replace(PLAN, keeps_passes=True, merges_by_arrival=True)
 _E = TypeVar("_E", bound=Effect)
 
 
@@ -95,12 +95,12 @@ class Living:
         self._answers = {
             le.OpenSinks: lambda e: le.SinksOpened(e.request_id, self.sinks),
             le.OpenSources: lambda e: le.SourcesOpened(e.request_id),
-            le.ReadRecordedRounds: lambda e: le.RecordedRoundsRead(e.request_id, self.rounds),
+            le.ReadRecordedPasses: lambda e: le.RecordedPassesRead(e.request_id, self.passes),
             le.OpenStore: lambda e: le.StoreOpened(e.request_id, ()),
         }
         self._answers |= {getattr(le, name): answer for name, answer in answers.items()}
         self.sinks: dict[StreamId, le.OpenedSink] = {SINK: le.OpenedSink(0, "/sink")}
-        self.rounds: tuple[Round, ...] = ()
+        self.passes: tuple[Pass, ...] = ()
 
     def step(self, stimulus: Stimulus) -> list[Effect]:
         """What was asked for, and what came of it, in order."""
@@ -128,7 +128,7 @@ def of_kind(effects: list[Effect], kind: type[_E]) -> list[_E]:
 
 def asked(effects: list[Effect]) -> list[str]:
     """The requests among effects, and what a machine says first."""
-    kinds = (le.OpenSinks, le.OpenSources, le.ReadRecordedRounds, le.OpenStore, LoadCheckpoint)
+    kinds = (le.OpenSinks, le.OpenSources, le.ReadRecordedPasses, le.OpenStore, LoadCheckpoint)
     return [type(effect).__name__ for effect in effects if isinstance(effect, kinds)]
 
 
@@ -169,15 +169,15 @@ def test_a_transition_that_the_table_does_not_have_is_refused() -> None:
 # -- bring-up -------------------------------------------------------------------------------
 
 
-def test_a_primary_opens_sinks_then_sources_then_rounds_and_works() -> None:
+def test_a_primary_opens_sinks_then_sources_then_passes_and_works() -> None:
     living = Living(ARBITRARY)
-    living.sinks |= {ARBITRARY.round_stream: le.OpenedSink(4)}
-    point = RestartPoint(3, {IN: 0, ARBITRARY.round_stream: 2}, {IN: 0})
+    living.sinks |= {ARBITRARY.pass_stream: le.OpenedSink(4)}
+    point = RestartPoint(3, {IN: 0, ARBITRARY.pass_stream: 2}, {IN: 0})
     effects = living.step(assigned(TWO, point))
-    assert asked(effects) == ["OpenSinks", "OpenSources", "ReadRecordedRounds"]
+    assert asked(effects) == ["OpenSinks", "OpenSources", "ReadRecordedPasses"]
     assert of_kind(effects, le.OpenSinks)[0].incarnation == TWO
     assert of_kind(effects, le.OpenSources)[0].leads_as == TWO
-    (read,) = of_kind(effects, le.ReadRecordedRounds)
+    (read,) = of_kind(effects, le.ReadRecordedPasses)
     assert (read.first, read.before) == (1, 4)  # One earlier: its clock goes on.
     assert living.life.phase is Phase.AT_WORK
 
@@ -474,12 +474,12 @@ def test_a_failed_opening_of_a_promotion_is_the_end_of_who_it_was() -> None:
 def test_a_secondary_that_has_run_what_the_log_has_lost_is_not_promoted() -> None:
     plan = replace(ARBITRARY, standby=Standby.ACTIVE)
     living = following(plan)
-    living.step(events.RoundsRead((Round(0, 1, 1, 5, (0,)),)))
+    living.step(events.PassesRead((Pass(0, 1, 1, 5, (0,)),)))
     living.step(events.Proceed())
-    living.sinks |= {plan.round_stream: le.OpenedSink(0)}
+    living.sinks |= {plan.pass_stream: le.OpenedSink(0)}
     *_, failed = living.step(PromotionReceived(THREE, None))
     assert isinstance(failed, le.Fail)
-    assert isinstance(failed.error, RoundsLost)
+    assert isinstance(failed.error, PassesLost)
     assert isinstance(failed.error, RECOVERABLE)
 
 

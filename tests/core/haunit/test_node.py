@@ -12,6 +12,7 @@ from holdfast.core.errors import RemoteProtocolError
 from holdfast.core.haunit import events
 from holdfast.core.haunit.input_order import ArrivalOrder
 from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.passes import Pass
 from holdfast.core.haunit.plan import (
     Assignment,
     InputSpec,
@@ -20,7 +21,6 @@ from holdfast.core.haunit.plan import (
     OperatorSpec,
     OutputSpec,
 )
-from holdfast.core.haunit.rounds import Round
 from holdfast.core.machine import Effect, SetTimer, TimerFired
 from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
@@ -42,7 +42,7 @@ SCHEMA = pa.schema([("v", pa.int64())])
 COUNTED = WindowAggregate("", SCHEMA, [], [("count", None, "n")], size_us=10).output_schema
 A, B, OUT = StreamId("a>n"), StreamId("b>n"), StreamId("n>c")
 ONE, TWO = Incarnation(1), Incarnation(2)
-LIMITS = NodeLimits(input_queue_tuples=10, round_tuples=100, ack_tuples=0)
+LIMITS = NodeLimits(input_queue_tuples=10, pass_tuples=100, ack_tuples=0)
 _E = TypeVar("_E", bound=Effect)
 
 
@@ -187,12 +187,12 @@ def test_a_source_that_brought_less_than_was_asked_for_is_given_time() -> None:
     machine.start(0)
     effects = machine.step(events.SourceRead(A, (batch(0, [1, 2], 2),), 2), 5)
     effects += proceed(machine, 5)
-    assert not of_kind(effects, events.ReadSource), "what it has by now is not worth a round"
+    assert not of_kind(effects, events.ReadSource), "what it has by now is not worth a pass"
     assert SetTimer("read", 6) in effects
     assert of_kind(machine.step(TimerFired("read"), 6), events.ReadSource)
 
 
-def test_a_node_without_rounds_looks_at_its_positions_less_often_until_the_next() -> None:
+def test_a_node_without_passes_looks_at_its_positions_less_often_until_the_next() -> None:
     machine = node((A, "a"))
 
     def ack_after(now_ms: int) -> int:
@@ -226,8 +226,8 @@ def test_a_new_receiver_that_needs_what_was_trimmed_is_an_error() -> None:
         machine.step(events.SubscribeReceived(OUT, TWO, ONE, 0, 0, 100), 3)
 
 
-def test_what_was_spilled_is_read_back_as_far_as_credit_goes_however_small_a_round_is() -> None:
-    machine = node((A, "a"), limits=NodeLimits(round_tuples=1, output_queue_bytes=1))
+def test_what_was_spilled_is_read_back_as_far_as_credit_goes_however_small_a_pass_is() -> None:
+    machine = node((A, "a"), limits=NodeLimits(pass_tuples=1, output_queue_bytes=1))
     machine.step(events.PeerIncarnationLearned(NodeId("c"), ONE), 0)
     machine.step(events.SubscribeReceived(OUT, ONE, ONE, 0, 0, 100), 1)
     spilled: list[TupleBatch] = []
@@ -246,7 +246,7 @@ def test_what_was_spilled_is_read_back_as_far_as_credit_goes_however_small_a_rou
     assert (read.from_id, read.to_id) == (40, 50), "what was granted meanwhile"
 
 
-def test_a_round_takes_only_what_has_come() -> None:
+def test_a_pass_takes_only_what_has_come() -> None:
     machine = node((A, "a"), (B, "b"))
     assert not machine.has_work
     effects = receive(machine, A, batch(0, [1], 50))
@@ -387,7 +387,7 @@ def test_windows_that_had_closed_are_not_computed_from_what_is_left_of_them() ->
 
 
 class Waker(ArbitraryOperator):
-    """Wants a round at a given time, and then puts out a row of the clock."""
+    """Wants a pass at a given time, and then puts out a row of the clock."""
 
     name = "waker"
     output_schema = SCHEMA
@@ -444,12 +444,12 @@ def test_an_arbitrary_operator_is_told_the_clock_and_woken(
     assert waker.told[-1] == (41_000, 3), "it never moves back"
 
 
-def recorded_rounds(*taken: tuple[int, ...]) -> tuple[Round, ...]:
-    return tuple(Round(n, 100 * n, 1, 0, before) for n, before in enumerate(taken))
+def recorded_passes(*taken: tuple[int, ...]) -> tuple[Pass, ...]:
+    return tuple(Pass(n, 100 * n, 1, 0, before) for n, before in enumerate(taken))
 
 
 def arbitrary(producers: Sequence[str | None], assignment: Assignment) -> Node:
-    """Two input streams, merged as they come, with rounds that are logged."""
+    """Two input streams, merged as they come, with passes that are logged."""
     specs = tuple(
         InputSpec(stream, 0, SCHEMA, None if producer is None else NodeId(producer))
         for stream, producer in zip((A, B), producers, strict=True)
@@ -464,20 +464,20 @@ def arbitrary(producers: Sequence[str | None], assignment: Assignment) -> Node:
         (OutputSpec(("port", 0), SCHEMA, (OUT,), (NodeId("c"),)),),
         limits=LIMITS,
         merges_by_arrival=True,
-        keeps_rounds=True,
+        keeps_passes=True,
     )
     return Node(plan, assignment, 0)
 
 
-def test_what_recorded_rounds_will_take_uses_up_no_credit() -> None:
+def test_what_recorded_passes_will_take_uses_up_no_credit() -> None:
     """Else the node may wait for a stream whose sender waits for one that has no credit here."""
-    rounds = recorded_rounds((10, 4), (25, 6))
-    machine = arbitrary(("a", "b"), Assignment(1, ONE, None, {}, rounds=rounds))
+    passes = recorded_passes((10, 4), (25, 6))
+    machine = arbitrary(("a", "b"), Assignment(1, ONE, None, {}, passes=passes))
     effects = machine.step(events.PeerIncarnationLearned(NodeId("a"), ONE), 0)
     (subscribed,) = of_kind(effects, events.SendSubscribe)
     assert subscribed.credit_until == 25 + LIMITS.input_queue_tuples
     receive(machine, A, batch(0, [7] * 30))
-    assert not machine.has_work, "the round waits for the other stream"
+    assert not machine.has_work, "the pass waits for the other stream"
     (ack,) = of_kind(machine.step(TimerFired("ack"), 50), events.SendAck)
     assert ack.credit_until == 25 + LIMITS.input_queue_tuples
 
@@ -493,9 +493,9 @@ def test_who_has_nothing_to_replay_says_what_it_has_been_promised() -> None:
     assert subscribed.boundary_us == 1_000
 
 
-def test_a_boundary_that_came_with_the_last_tuples_of_a_recorded_round_is_acted_on() -> None:
+def test_a_boundary_that_came_with_the_last_tuples_of_a_recorded_pass_is_acted_on() -> None:
     """It acts on the boundary of then; sent again, its tuples bring the end with them."""
-    machine = arbitrary(("a", "b"), Assignment(1, ONE, None, {}, rounds=recorded_rounds((1, 1))))
+    machine = arbitrary(("a", "b"), Assignment(1, ONE, None, {}, passes=recorded_passes((1, 1))))
     for producer in ("a", "b"):
         machine.step(events.PeerIncarnationLearned(NodeId(producer), ONE), 0)
     receive(machine, A, batch(0, [7], END_US))
@@ -503,9 +503,9 @@ def test_a_boundary_that_came_with_the_last_tuples_of_a_recorded_round_is_acted_
     assert machine.statistics().boundary_us == END_US
 
 
-def test_a_source_is_read_until_a_recorded_round_has_its_tuples() -> None:
+def test_a_source_is_read_until_a_recorded_pass_has_its_tuples() -> None:
     """It is read in other steps than before; more than half an input may be there, and too few."""
-    machine = arbitrary((None, "b"), Assignment(1, ONE, None, {}, rounds=recorded_rounds((9, 0))))
+    machine = arbitrary((None, "b"), Assignment(1, ONE, None, {}, passes=recorded_passes((9, 0))))
     machine.start(0)
     effects = machine.step(events.SourceRead(A, (batch(0, [7] * 6),), BEGINNING_US), 1)
     effects += machine.step(events.SourceStirred(A), 2)
@@ -513,27 +513,27 @@ def test_a_source_is_read_until_a_recorded_round_has_its_tuples() -> None:
     assert read.from_id == 6
 
 
-def test_a_secondary_forgets_the_rounds_that_its_state_does_not_depend_on() -> None:
+def test_a_secondary_forgets_the_passes_that_its_state_does_not_depend_on() -> None:
     machine = arbitrary(("a", "b"), Assignment(1, ONE, None, {}, is_secondary=True))
     for producer in ("a", "b"):
         machine.step(events.PeerIncarnationLearned(NodeId(producer), ONE), 0)
-    machine.step(events.RoundsRead(recorded_rounds((1, 0), (2, 0), (3, 0))), 0)
+    machine.step(events.PassesRead(recorded_passes((1, 0), (2, 0), (3, 0))), 0)
     receive(machine, A, batch(0, [7] * 3))
     machine.step(TimerFired("ack"), 50)
     order = machine._unit.order
     assert isinstance(order, ArrivalOrder)
-    assert not order._rounds._run
+    assert not order._passes._run
 
 
-def test_a_boundary_of_rounds_that_are_not_run_again_still_holds() -> None:
-    """1. A round brings a boundary and no tuple. 2. A restart point behind it needs none of it."""
+def test_a_boundary_of_passes_that_are_not_run_again_still_holds() -> None:
+    """1. A pass brings a boundary and no tuple. 2. A restart point behind it needs none of it."""
     output = OutputSpec(("port", 0), SCHEMA, (OUT,), (NodeId("c"),))
     source = InputSpec(A, 0, SCHEMA, NodeId("a"))
     plan = NodePlan(NodeId("n"), "n", 0, (source,), 1, (), (output,), limits=LIMITS)
-    plan = replace(plan, merges_by_arrival=True, keeps_rounds=True)
-    rounds = plan.round_stream
-    point = RestartPoint(1, {A: 0, rounds: 1}, {A: 0}, 5_000, {OUT: 0, rounds: 1})
-    machine = Node(plan, Assignment(1, TWO, point, {rounds: 1}), 0)
+    plan = replace(plan, merges_by_arrival=True, keeps_passes=True)
+    passes = plan.pass_stream
+    point = RestartPoint(1, {A: 0, passes: 1}, {A: 0}, 5_000, {OUT: 0, passes: 1})
+    machine = Node(plan, Assignment(1, TWO, point, {passes: 1}), 0)
     machine.start(0)
     assert machine.statistics().boundary_us == 5_000
 
@@ -569,7 +569,7 @@ def test_a_node_stops_working_while_too_much_of_a_sink_that_holds_it_up_is_not_d
         output = OutputSpec(
             ("port", 0), SCHEMA, (sink,), (), is_sink=True, unsynced_max=unsynced_max
         )
-        limits = NodeLimits(input_queue_tuples=10, round_tuples=100, output_queue_tuples=4)
+        limits = NodeLimits(input_queue_tuples=10, pass_tuples=100, output_queue_tuples=4)
         inputs = (InputSpec(A, 0, SCHEMA, NodeId("a")),)
         plan = NodePlan(NodeId("n"), "n", 0, inputs, 1, (), (output,), limits=limits)
         machine = Node(plan, Assignment(1, ONE, None, {sink: 0}), 0)
@@ -588,7 +588,7 @@ def test_much_output_is_cut_into_what_readers_and_receivers_take_whole(
     is_sink: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.core.model.tuples.PART_BYTES", 1_000)
-    limits = replace(LIMITS, input_queue_tuples=1_000, round_tuples=1_000)
+    limits = replace(LIMITS, input_queue_tuples=1_000, pass_tuples=1_000)
     inputs = (InputSpec(A, 0, SCHEMA, NodeId("a"), ()),)
     receivers = () if is_sink else (NodeId("c"),)
     output = OutputSpec(("port", 0), SCHEMA, (OUT,), receivers, is_sink=is_sink)

@@ -62,7 +62,7 @@ def proceed(machine: Node) -> list[Effect]:
 
 
 class Heard:
-    """A durability that passes on what it hears, and stops at every marker of an odd round."""
+    """A durability that passes on what it hears, and stops at every marker of an odd pass."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.arrived = 0

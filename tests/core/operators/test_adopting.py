@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounds import SCHEMA, Column, Row, rounds_of, rows_strategy
+from passes import SCHEMA, Column, Row, passes_of, rows_strategy
 
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
@@ -90,7 +90,7 @@ def run(
     for index, operator in enumerate(operators):
         mine = [row for row in rows if where(row, keys, len(operators)) == index]
         low = np.zeros(1, dtype=np.int64)
-        rows_out = operator.process(rounds_of(mine, ports), low, until).rows
+        rows_out = operator.process(passes_of(mine, ports), low, until).rows
         operator.check_invariants()
         if rows_out is not None:
             found += [tuple(map(repr, r.values())) for r in rows_out.batch.to_pylist()]
@@ -155,7 +155,7 @@ def run_wide(
     for index, operator in enumerate(operators):
         mine = [row for row in rows if where(row, keys, len(operators)) == index]
         low = np.zeros(3, dtype=np.int64)
-        rows_out = operator.process(rounds_of(mine, ports), low, END_US).rows
+        rows_out = operator.process(passes_of(mine, ports), low, END_US).rows
         operator.check_invariants()
         if rows_out is not None:
             found += [tuple(map(repr, r.values())) for r in rows_out.batch.to_pylist()]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounds import SCHEMA, Column, Lifetime, Row, restored, rounds_of, rows_strategy, run
+from passes import SCHEMA, Column, Lifetime, Row, passes_of, restored, rows_strategy, run
 
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.ids import END_US, NO_ID
@@ -52,7 +52,7 @@ ids = st.lists(st.integers(0, 40), max_size=6)
 
 
 def determinant(number: int) -> tuple[int, int]:
-    """Of the round that begins with this tuple."""
+    """Of the pass that begins with this tuple."""
     return 1_000 + 13 * number, (number + 1) * 0x9E3779B97F4A7C15 % 2**64
 
 
@@ -63,11 +63,11 @@ def _one(value: int, time: int = 0, key: str = "a") -> Row:
 def feed(
     operator: Operator, clock_us: int, rows: list[Row], boundary_us: int
 ) -> list[tuple[object, ...]]:
-    """One round; tuple time, count and sum of what comes out."""
+    """One pass; tuple time, count and sum of what comes out."""
     assert isinstance(operator, ArbitraryOperator)
     operator.decide(clock_us, 0)
     low = np.array([0 if rows else NO_ID])
-    output = operator.process(rounds_of(rows, 1), low, boundary_us)
+    output = operator.process(passes_of(rows, 1), low, boundary_us)
     operator.check_invariants()
     if output.rows is None:
         return []
@@ -88,7 +88,7 @@ def test_they_state_their_class(kind: str) -> None:
 @pytest.mark.parametrize("kind", BUILDS)
 @given(rows=rows_strategy, cuts=ids, at=st.integers(0, 40))
 @settings(max_examples=15)
-def test_the_same_rounds_told_the_same_give_the_same_after_a_restoration_too(
+def test_the_same_passes_told_the_same_give_the_same_after_a_restoration_too(
     kind: str, rows: list[Row], cuts: list[int], at: int
 ) -> None:
     at = min(at, len(rows))
@@ -162,12 +162,12 @@ def test_a_sample_is_as_large_as_asked_for_and_two_differ() -> None:
     samplers = [Sampler(name, schema, 0.3) for name in ("one", "other", "one")]
     kept: list[set[int]] = [set(), set(), set()]
     batch = pa.RecordBatch.from_arrays([pa.array(range(1_000))], schema=schema)
-    for round_ in range(100):
+    for pass_ in range(100):
         for sampler, mine in zip(samplers, kept, strict=True):
-            sampler.decide(0, determinant(round_)[1])
+            sampler.decide(0, determinant(pass_)[1])
             output = sampler.process([_rows(batch)], np.array([0]), 0)
             assert output.rows is not None
-            mine |= {1_000 * round_ + i for i in output.rows.batch.column(0).to_pylist()}
+            mine |= {1_000 * pass_ + i for i in output.rows.batch.column(0).to_pylist()}
     assert 0.29 < len(kept[0]) / 100_000 < 0.31
     assert kept[0] == kept[2]
     both = len(kept[0] & kept[1]) / 100_000
@@ -182,7 +182,7 @@ def _rows(batch: pa.RecordBatch) -> Rows:
 def test_all_of_a_sample_of_everything_is_kept() -> None:
     operator = Sampler("s", SCHEMA, 1.0)
     operator.decide(0, 2**64 - 1)
-    output = operator.process(rounds_of([_one(i) for i in range(99)], 1), np.array([0]), 0)
+    output = operator.process(passes_of([_one(i) for i in range(99)], 1), np.array([0]), 0)
     assert output.rows is not None
     assert output.rows.batch.num_rows == 99
 

@@ -1,4 +1,4 @@
-"""Each operator against a plain model, and independence of the cuts into rounds."""
+"""Each operator against a plain model, and independence of the cuts into passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounds import SCHEMA, Column, IsPositive, Lifetime, Row, rounds_of, rows_strategy, run
+from passes import SCHEMA, Column, IsPositive, Lifetime, Row, passes_of, rows_strategy, run
 
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.ids import END_US, NO_ID
@@ -195,7 +195,7 @@ def test_a_running_join_gives_the_pages_of_closed_windows_back() -> None:
     operator = RunningJoin(ON_K, size_us=10, manager=manager)
     for start in range(0, 500, 10):
         rows = [(n % 2, start, _one(n)[2]) for n in range(50)]
-        operator.process(rounds_of(rows, 2), np.zeros(1, np.int64), start + 10)
+        operator.process(passes_of(rows, 2), np.zeros(1, np.int64), start + 10)
         manager.check_invariants()
     assert manager.statistics().pages_used == 2, "the directory's and the boundary's"
 
@@ -208,7 +208,7 @@ def test_rows_that_can_match_nothing_are_not_kept(build: Callable[[], Operator],
     operator = build()
     without = {"k": None, "x": 0.0, "i": 1, "d": None}
     low = np.array([7], dtype=np.int64)
-    given = rounds_of([(0, 5, without), (1, 5, without)], 2)
+    given = passes_of([(0, 5, without), (1, 5, without)], 2)
     assert operator.process(given, low, 5).rows is None
     operator.check_invariants()
     state, needed = operator.state_rows(), operator.oldest_needed()
@@ -234,7 +234,7 @@ def test_windows_may_close_into_a_running_join(rows: list[Row], cuts: list[int])
         for begin, end in itertools.pairwise([0, *sorted(min(c, len(rows)) for c in cuts), None]):
             rest = [] if end is None else [time for _, time, _ in rows[end:]]
             low = np.zeros(1, dtype=np.int64)
-            given = rounds_of(rows[begin:end], 1)
+            given = passes_of(rows[begin:end], 1)
             boundary = min(rest, default=END_US)
             closed = [side.process(given, low, boundary).rows for side in sides]
             output = join.process(closed, low, boundary).rows
@@ -255,9 +255,9 @@ def _us(time: object) -> int:
 def test_what_a_running_join_needs_and_depends_on_is_that_of_its_open_windows() -> None:
     operator = running()
     left, right = _one(1, 5), (1, 6, _one(2)[2])
-    operator.process(rounds_of([left], 2), np.array([7, NO_ID]), 5)
-    operator.process(rounds_of([(0, 15, left[2])], 2), np.array([8, NO_ID]), 6)
-    output = operator.process(rounds_of([right], 2), np.array([NO_ID, 3]), 6)
+    operator.process(passes_of([left], 2), np.array([7, NO_ID]), 5)
+    operator.process(passes_of([(0, 15, left[2])], 2), np.array([8, NO_ID]), 6)
+    output = operator.process(passes_of([right], 2), np.array([NO_ID, 3]), 6)
     assert output.low is not None
     assert output.low.tolist() == [7, 3], "the pair's left row was the tuple 7"
     needed = operator.oldest_needed()
@@ -268,7 +268,7 @@ def test_what_a_running_join_needs_and_depends_on_is_that_of_its_open_windows() 
     assert needed is not None
     assert needed.tolist() == [8, NO_ID]
     with pytest.raises(LocalProtocolError, match="older than the boundary"):
-        operator.process(rounds_of([right], 2), np.zeros(2, np.int64), 10)
+        operator.process(passes_of([right], 2), np.zeros(2, np.int64), 10)
 
 
 def _one(value: int, time: int = 0) -> Row:
@@ -278,21 +278,21 @@ def _one(value: int, time: int = 0) -> Row:
 def test_an_integer_sum_that_overflows_is_refused_by_name() -> None:
     operator = WindowAggregate("a", SCHEMA, [], [("sum", Column("i"), "total")], size_us=10)
     with pytest.raises(ArithmeticOverflow, match="total"):
-        operator.process(rounds_of([_one(2**63 - 1), _one(1)], 1), np.zeros(1, np.int64), 0)
+        operator.process(passes_of([_one(2**63 - 1), _one(1)], 1), np.zeros(1, np.int64), 0)
 
 
 def test_a_row_older_than_the_boundary_is_refused() -> None:
     operator = aggregate()
-    operator.process(rounds_of([_one(1, 5)], 1), np.zeros(1, np.int64), 20)
+    operator.process(passes_of([_one(1, 5)], 1), np.zeros(1, np.int64), 20)
     with pytest.raises(LocalProtocolError, match="older than the boundary"):
-        operator.process(rounds_of([_one(1, 5)], 1), np.zeros(1, np.int64), 20)
+        operator.process(passes_of([_one(1, 5)], 1), np.zeros(1, np.int64), 20)
 
 
 def test_low_watermarks_follow_the_open_windows() -> None:
     operator = aggregate()
     assert operator.oldest_needed() is None
-    operator.process(rounds_of([_one(1, 5)], 1), np.array([7, NO_ID]), 5)
-    operator.process(rounds_of([_one(1, 15)], 1), np.array([8, 3]), 9)
+    operator.process(passes_of([_one(1, 5)], 1), np.array([7, NO_ID]), 5)
+    operator.process(passes_of([_one(1, 15)], 1), np.array([8, 3]), 9)
     needed = operator.oldest_needed()
     assert needed is not None
     assert needed.tolist() == [7, 3]
@@ -311,7 +311,7 @@ def test_closed_windows_give_their_pages_back() -> None:
     )
     for start in range(0, 1000, 10):
         rows = [_one(i, start) for i in range(50)]
-        operator.process(rounds_of(rows, 1), np.zeros(1, np.int64), start + 10)
+        operator.process(passes_of(rows, 1), np.zeros(1, np.int64), start + 10)
         manager.check_invariants()
     statistics = manager.statistics()
     assert statistics.pages_peak < 60
@@ -330,7 +330,7 @@ def test_a_union_places_closed_windows_by_tuple_time_whatever_the_cuts() -> None
         for begin, end in itertools.pairwise(edges):
             boundary = rows[end][1] if end < len(rows) else END_US
             low = np.array([begin], dtype=np.int64)
-            inputs = rounds_of(rows[begin:end], 1)
+            inputs = passes_of(rows[begin:end], 1)
             parts = [operator.process(inputs, low, boundary).rows for operator in (wide, narrow)]
             merged = union.process(parts, low, boundary).rows
             if merged is not None:

@@ -1,4 +1,4 @@
-"""Parts of aggregates: added up they are the aggregates, however batches are cut into rounds."""
+"""Parts of aggregates: added up they are the aggregates, however batches are cut into passes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rounds import SCHEMA, Column, IsPositive, Row, rounds_of, rows_strategy
+from passes import SCHEMA, Column, IsPositive, Row, passes_of, rows_strategy
 
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.ids import END_US
@@ -56,18 +56,18 @@ def batches_of(rows: Sequence[Row], cuts: Sequence[int]) -> list[Sequence[Row]]:
     return [rows[a:b] for a, b in itertools.pairwise(edges) if b > a]
 
 
-def round_of(batches: Sequence[Sequence[Row]]) -> Rows:
-    (rows,) = rounds_of([row for batch in batches for row in batch], 1)
+def pass_of(batches: Sequence[Sequence[Row]]) -> Rows:
+    (rows,) = passes_of([row for batch in batches for row in batch], 1)
     assert rows is not None
     sizes = [len(batch) for batch in batches]
     rows.batch_starts = np.array([0, *np.cumsum(sizes[:-1])], dtype=np.int64)
     return rows
 
 
-def put_out(operators: Sequence[Operator], rounds: Sequence[Rows], boundary_us: int) -> list[str]:
+def put_out(operators: Sequence[Operator], passes: Sequence[Rows], boundary_us: int) -> list[str]:
     """What a chain of operators puts out, in order, with its times."""
     texts = []
-    for rows in [*rounds, None]:
+    for rows in [*passes, None]:
         given: Rows | None = rows
         for operator in operators:
             given = operator.process([given], LOW, boundary_us if rows else END_US).rows
@@ -91,15 +91,15 @@ def test_added_up_they_are_the_aggregate(
     size, slide = window
     if not rows:
         return
-    rounds = [round_of([batch]) for batch in batches_of(rows, cuts)]
+    passes = [pass_of([batch]) for batch in batches_of(rows, cuts)]
     part = parts(keys, int(np.gcd(size, slide)))
     added = windows(keys, size, slide, part.output_schema)
     whole = windows(keys, size, slide, None)
-    assert put_out([part, added], rounds, -1000) == put_out([whole], rounds, -1000)
+    assert put_out([part, added], passes, -1000) == put_out([whole], passes, -1000)
 
 
 @given(rows_strategy, cuts_strategy, cuts_strategy, keys_strategy, st.booleans())
-def test_rounds_of_several_batches_give_the_same_parts(
+def test_passes_of_several_batches_give_the_same_parts(
     rows: list[Row], cuts: list[int], joined: list[int], keys: tuple[str, ...], is_filtered: bool
 ) -> None:
     def chain() -> list[Operator]:
@@ -107,9 +107,9 @@ def test_rounds_of_several_batches_give_the_same_parts(
         return [Filter("filter", SCHEMA, IsPositive()), part] if is_filtered else [part]
 
     batches = batches_of(rows, cuts)
-    alone = [round_of([batch]) for batch in batches]
+    alone = [pass_of([batch]) for batch in batches]
     edges = [0, *sorted({cut for cut in joined if 0 < cut < len(batches)}), len(batches)]
-    together = [round_of(batches[a:b]) for a, b in itertools.pairwise(edges) if b > a]
+    together = [pass_of(batches[a:b]) for a, b in itertools.pairwise(edges) if b > a]
     assert put_out(chain(), alone, -1000) == put_out(chain(), together, -1000)
 
 
@@ -119,7 +119,7 @@ def test_a_part_has_the_place_and_the_time_of_its_first_row() -> None:
         (0, time, {"k": key, "x": 0.0, "i": time, "d": None}) for key, time in values
     ]
     part = parts(["k"], 10, ["n", "total"])
-    made = part.process([round_of([rows])], LOW, 0).rows
+    made = part.process([pass_of([rows])], LOW, 0).rows
     assert made is not None
     assert made.batch.to_pylist() == [
         {"k": "a", "n": 2, "total": 11},
@@ -144,7 +144,7 @@ def test_dictionaries_are_keys_too() -> None:
 def test_a_sum_that_does_not_fit_is_refused() -> None:
     rows: list[Row] = [(0, 1, {"k": "a", "x": 0.0, "i": 2**62, "d": None}) for _ in range(2)]
     with pytest.raises(ArithmeticOverflow, match="total"):
-        parts(["k"], 10, ["total"]).process([round_of([rows])], LOW, 0)
+        parts(["k"], 10, ["total"]).process([pass_of([rows])], LOW, 0)
 
 
 def test_text_has_no_parts() -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from rounds import Column
+from passes import Column
 
 from holdfast.core.operators import aggregate, base
 from holdfast.core.operators.aggregate import WindowAggregate

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounds import SCHEMA, Column, Lifetime, Row, restored, rounds_of, rows_strategy, run
+from passes import SCHEMA, Column, Lifetime, Row, passes_of, restored, rows_strategy, run
 
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.ids import END_US, NO_ID
@@ -304,7 +304,7 @@ def _text(value: float | None) -> str:
 @given(rows=rows_strategy, within=st.sampled_from([1, 5, 16, 90]))
 @settings(max_examples=40)
 def test_resample_at_other_times_equals_the_plain_model(rows: list[Row], within: int) -> None:
-    rows = sorted(rows, key=lambda row: row[1])  # So that the boundary moves with every round.
+    rows = sorted(rows, key=lambda row: row[1])  # So that the boundary moves with every pass.
     _, output = run(fresh(resample("k", within_us=within)), rows, range(0, 40, 2), 2)
     asked = sorted((row for row in rows if row[0] == 1), key=lambda row: row[1])
     expected = []
@@ -362,7 +362,7 @@ def test_every_operator_states_its_class() -> None:
 
 def test_windows_aligned_by_the_first_tuple_need_it_for_ever() -> None:
     operator = fresh(keyed(TimeWindows(10, 10, is_epoch=False), "k"))
-    operator.process(rounds_of([_one(1, 5)], 1), np.array([3]), 5)
+    operator.process(passes_of([_one(1, 5)], 1), np.array([3]), 5)
     operator.process([None], np.array([NO_ID]), 100)
     needed = operator.oldest_needed()
     assert needed is not None
@@ -373,7 +373,7 @@ def test_windows_that_need_no_alignment_let_go_of_what_has_left_them() -> None:
     operator = fresh(keyed(CountWindows(3, 1), "k"))
     for i in range(40_000 // 400):
         rows = [_one(1, 400 * i + j) for j in range(400)]
-        operator.process(rounds_of(rows, 1), np.array([400 * i]), 400 * i)
+        operator.process(passes_of(rows, 1), np.array([400 * i]), 400 * i)
     needed = operator.oldest_needed()
     assert needed is not None
     assert needed[0] >= 36_000
@@ -382,7 +382,7 @@ def test_windows_that_need_no_alignment_let_go_of_what_has_left_them() -> None:
 
 def test_bsort_by_a_column_holds_its_promise_back() -> None:
     operator = fresh(sort("i", 2))
-    operator.process(rounds_of([_one(9, 10), _one(1, 20), _one(5, 30)], 1), np.array([0]), 25)
+    operator.process(passes_of([_one(9, 10), _one(1, 20), _one(5, 30)], 1), np.array([0]), 25)
     assert operator.promises_us(25) == 10
     assert operator.promises_us(END_US) == END_US
     needed = operator.oldest_needed()
@@ -408,7 +408,7 @@ def test_strings_of_rows_that_have_gone_are_forgotten() -> None:
                 row[2]["k"] = f"{i} {j} a text that takes a good part of a page" * (ports < 3)
             if build is BUILDS["last 3 tuples"][0]:
                 rows = [(p, t, {**v, "x": 1.0}) for p, t, v in rows]
-            operator.process(rounds_of(rows, ports), np.array([6 * i]), 100 * i)
+            operator.process(passes_of(rows, ports), np.array([6 * i]), 100 * i)
             operator.check_invariants()
             if build is not BUILDS["last 3 tuples"][0]:
                 assert operator.state_bytes() < 100 * 512

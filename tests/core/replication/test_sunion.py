@@ -62,7 +62,7 @@ def test_ports_share_one_numbering() -> None:
     st.lists(st.integers(0, 31), max_size=6),
     st.randoms(use_true_random=False),
 )
-def test_the_order_does_not_depend_on_rounds_or_arrival(
+def test_the_order_does_not_depend_on_passes_or_arrival(
     streams: list[list[int]], boundaries: list[int], chance: object
 ) -> None:
     expected = sorted(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.model.ids import NOBODY, Incarnation, StreamId
 
 if TYPE_CHECKING:
-    from holdfast.core.haunit.rounds import Round
+    from holdfast.core.haunit.passes import Pass
     from holdfast.core.model.notes import PlacedNote
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
@@ -35,7 +35,7 @@ class Beginning:
         sink_next_ids: Per sink stream the first id that its log does not hold yet.
         outputs: Output tuples up to the cut that receivers may still need, by stream.
         notes: The notes among them, and behind them.
-        rounds: The recorded passes, from the one before the point on.
+        passes: The recorded passes, from the one before the point on.
         noted_behind: A cut of the former primary, whose point is durable: no earlier one is noted.
     """
 
@@ -52,5 +52,5 @@ class Beginning:
     sink_next_ids: dict[StreamId, int] = field(default_factory=dict)
     outputs: dict[StreamId, tuple[TupleBatch, ...]] = field(default_factory=dict)
     notes: dict[StreamId, tuple[PlacedNote, ...]] = field(default_factory=dict)
-    rounds: tuple[Round, ...] = ()
+    passes: tuple[Pass, ...] = ()
     noted_behind: RestartPoint | None = None

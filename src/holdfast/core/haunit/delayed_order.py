@@ -50,7 +50,7 @@ class DelayedOrder(TimeOrder):
 
     def up_to(self, boundary_us: int) -> Taken:
         """What is older than this, or a part of the way, of a pass's size."""
-        boundary_us = self._sunion.boundary_for(self._plan.limits.round_tuples, boundary_us)
+        boundary_us = self._sunion.boundary_for(self._plan.limits.pass_tuples, boundary_us)
         release = self._sunion.release(boundary_us)
         return Taken(rows_of(release), release.low, boundary_us, release.tuples)
 

@@ -18,8 +18,8 @@ from holdfast.core.model.ids import (
 if TYPE_CHECKING:
     import numpy as np
 
+    from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
-    from holdfast.core.haunit.rounds import Round
     from holdfast.core.haunit.state_delta import PageRun, StateDelta
     from holdfast.core.model.ids import Run
     from holdfast.core.model.notes import PlacedNote
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Proceed(Stimulus):
-    """There is time to process one round, if there is work.
+    """There is time to process one pass, if there is work.
 
     Attributes:
         clock_us: Processing time, microseconds since the epoch; only arbitrary units look.
@@ -43,10 +43,10 @@ class Proceed(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
-class RoundsRead(Stimulus):
-    """The answer to `ReadRounds`: what the primary has logged since, perhaps nothing yet."""
+class PassesRead(Stimulus):
+    """The answer to `ReadPasses`: what the primary has logged since, perhaps nothing yet."""
 
-    rounds: tuple[Round, ...]
+    passes: tuple[Pass, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +233,13 @@ class Promoted(Stimulus):
         incarnation: As which it counts from now on.
         restart_point: The newest one stored, by the former primary.
         sink_next_ids: Per sink stream the first id that its log does not hold yet.
-        rounds: All that the round log holds and the secondary may not have read.
+        passes: All that the pass log holds and the secondary may not have read.
     """
 
     incarnation: Incarnation
     restart_point: RestartPoint | None
     sink_next_ids: dict[StreamId, int]
-    rounds: tuple[Round, ...] = ()
+    passes: tuple[Pass, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +443,7 @@ class SendAck(Effect):
 
 
 ENOUGH_TUPLES: Final = 1 << 12
-"""A source that has brought so many need not look for more: they are worth a round. If it brings
+"""A source that has brought so many need not look for more: they are worth a pass. If it brings
 fewer, and fewer than it was asked for, it has no more for now."""
 
 
@@ -472,15 +472,15 @@ class SyncSink(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRounds(Effect):
-    """Read the primary's round log from a number on; answered by `RoundsRead`."""
+class ReadPasses(Effect):
+    """Read the primary's pass log from a number on; answered by `PassesRead`."""
 
     from_number: int
 
 
 @dataclass(frozen=True, slots=True)
-class TrimRounds(Effect):
-    """No round before this number will be run again."""
+class TrimPasses(Effect):
+    """No pass before this number will be run again."""
 
     before: int
 

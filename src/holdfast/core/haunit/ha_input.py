@@ -105,7 +105,7 @@ class HAInput:
                 stream.reading = SourceReading(now_ms)
             stream.rebased_by = Incarnation(point.rebased.get(spec.stream, NOBODY))
             self._streams[spec.stream] = stream
-        self.arrivals = Arrivals(tuple(self._streams.values()), plan.limits.round_tuples)
+        self.arrivals = Arrivals(tuple(self._streams.values()), plan.limits.pass_tuples)
         self._read_timer_ms: int | None = None  # when the timer of the sources is due
         self._has_before_us = point.boundary_us if is_at_cut else BEGINNING_US  # in the state
         self._has_rebased = False  # a stream is another one, and the node has not been told
@@ -327,7 +327,7 @@ class HAInput:
                 continue
             room = queue.room(self.arrivals.held_of(stream), stream.decided_before)
             if room >= limits.input_queue_tuples // 2:
-                asked = min(room, limits.round_tuples)
+                asked = min(room, limits.pass_tuples)
                 reading.asked(asked)
                 from_id = NO_ID if queue.adopts else queue.next_id
                 effects.append(ReadSource(stream.spec.stream, from_id, asked))

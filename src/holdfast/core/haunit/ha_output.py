@@ -46,8 +46,8 @@ if TYPE_CHECKING:
         SpillRead,
         SubscribeReceived,
     )
+    from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.plan import NodePlan, OutputSpec
-    from holdfast.core.haunit.rounds import Round
     from holdfast.core.machine import Effect
     from holdfast.core.model.notes import PlacedNote, StreamNote
     from holdfast.core.model.tuples import TupleBatch
@@ -106,7 +106,7 @@ class HAOutput:
             self.rebase()
         self._pass_log: PassLog | None = None
         self._gate: Gate | None = None
-        if plan.keeps_rounds:
+        if plan.keeps_passes:
             self._open_pass_log(point, sink_next_ids)
         self.footprints: FootprintLog | None = None
         if plan.footprints is not None:
@@ -117,7 +117,7 @@ class HAOutput:
         self.tuples = 0  # put out so far
 
     def _open_pass_log(self, point: RestartPoint, sink_next_ids: dict[StreamId, int]) -> None:
-        stream = self._plan.round_stream
+        stream = self._plan.pass_stream
         next_id, in_log = point.needed_from.get(stream, 0), sink_next_ids.get(stream, 0)
         self._pass_log = PassLog(stream, next_id, in_log, self._first_output)
         self._sinks[stream] = self._pass_log
@@ -298,20 +298,20 @@ class HAOutput:
 
     # -- passes of an arbitrary node ----------------------------------------------------------
 
-    def begin_round(self, round_: Round, effects: list[Effect]) -> None:
+    def begin_pass(self, pass_: Pass, effects: list[Effect]) -> None:
         """What is put out from now on is this pass's; unless the log has it, write it there.
 
         It is open at once if the pass is durable already.
         """
         if self._gate is None or self._pass_log is None:
             return
-        self._pass_log.next_id = round_.number + 1
+        self._pass_log.next_id = pass_.number + 1
         if self._is_secondary:
             return  # It runs what the primary has logged, and puts nothing out.
-        self._pass_log.log(round_, effects)
-        self._gate.begin(round_.number)
+        self._pass_log.log(pass_, effects)
+        self._gate.begin(pass_.number)
 
-    def end_round(self, processed_before: tuple[int, ...], effects: list[Effect]) -> None:
+    def end_pass(self, processed_before: tuple[int, ...], effects: list[Effect]) -> None:
         """Note up to where the pass has taken and put out, and let out what may leave."""
         if self._is_secondary and self._plan.diverges:
             self._kept_passes.note(processed_before, self.next_ids)

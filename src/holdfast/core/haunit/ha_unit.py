@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.events import Proceed
     from holdfast.core.haunit.input_order import InputOrder
     from holdfast.core.haunit.operator_network import Produced
+    from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.plan import NodePlan
-    from holdfast.core.haunit.rounds import Round
     from holdfast.core.machine import Effect
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics
 
@@ -109,10 +109,10 @@ class HAUnit:
         decided = taken.decided
         if decided is not None:
             self.network.decide(decided.clock_us, decided.seed)
-            self.outputs.begin_round(decided, effects)
+            self.outputs.begin_pass(decided, effects)
         self._process(taken, effects)
         if decided is not None:
-            self.outputs.end_round(decided.processed_before, effects)
+            self.outputs.end_pass(decided.processed_before, effects)
         self.end_silence_if_due(effects)
         return True
 
@@ -195,7 +195,7 @@ class HAUnit:
         if self.replay.is_silent:
             self.replay.end(effects)
 
-    def _run_without_input(self, skipped: tuple[Round, ...]) -> None:
+    def _run_without_input(self, skipped: tuple[Pass, ...]) -> None:
         """Close what the clock of these passes closed: it has been put out, and must not be again.
 
         Only for input that does not come again: what comes under other ids might be lost by it. The

@@ -7,7 +7,7 @@ down. Three orders do that:
 - `TimeOrder`, of several: SUnion sorts them by (time, stream, id). A pass takes what is older than
   the slowest stream's boundary. So the order is a function of the tuples alone.
 - `ArrivalOrder`: as it comes, stream after stream. Each pass is decided on first, and may be
-  logged; whoever repeats a logged pass takes what it took (rounds.py).
+  logged; whoever repeats a logged pass takes what it took (passes.py).
 
 A pass can be kept from going beyond a *stop*: a cut. That lies at ids where ids are the order, at a
 time where time is, and between passes where these are logged.
@@ -27,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.haunit.events import ReadRounds, TrimRounds
-from holdfast.core.haunit.rounds import Rounds, RoundStart
+from holdfast.core.haunit.events import ReadPasses, TrimPasses
+from holdfast.core.haunit.passes import Passes, PassStart
 from holdfast.core.machine import SetTimer
 from holdfast.core.model.ids import END_US, NO_ID
 from holdfast.core.operators.base import Rows
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.arrivals import Arrivals
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.events import Proceed
+    from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.plan import NodePlan
-    from holdfast.core.haunit.rounds import Round
     from holdfast.core.machine import Effect
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
@@ -67,7 +67,7 @@ class Taken:
     low: np.ndarray
     boundary_us: int
     tuples: int = 0
-    decided: Round | None = None
+    decided: Pass | None = None
 
 
 class Progress(Protocol):
@@ -170,17 +170,17 @@ class InputOrder(abc.ABC):
         """The processing time of the last pass; None: passes have none."""
         return None
 
-    def skip_recorded(self) -> tuple[Round, ...] | None:
+    def skip_recorded(self) -> tuple[Pass, ...] | None:
         """Forget the passes that are recorded and not run; what they were; None: none ever are."""
         return None
 
     def follow(self, effects: list[Effect]) -> None:  # noqa: B027
         """Look for what the primary has logged, if this is a secondary."""
 
-    def recorded(self, rounds: tuple[Round, ...], now_ms: int, effects: list[Effect]) -> None:  # noqa: B027
+    def recorded(self, passes: tuple[Pass, ...], now_ms: int, effects: list[Effect]) -> None:  # noqa: B027
         """The answer to that."""
 
-    def promote(self, rounds: tuple[Round, ...]) -> None:  # noqa: B027
+    def promote(self, passes: tuple[Pass, ...]) -> None:  # noqa: B027
         """From now on this is the primary's, which goes on behind these passes of the log."""
 
     def may_follow(self, logged_before: int | None) -> bool:
@@ -286,11 +286,11 @@ class TimeOrder(InputOrder):
         return sum(self._sunion.held_tuples)
 
 
-class _Passes(enum.Enum):
+class _Decider(enum.Enum):
     """Who decides on passes."""
 
-    DECIDED_HERE = "decided here"
-    DECIDED_BY_THE_PRIMARY = "decided by the primary"
+    THIS_NODE = "decided here"
+    THE_PRIMARY = "decided by the primary"
 
 
 class ArrivalOrder(InputOrder):
@@ -299,30 +299,30 @@ class ArrivalOrder(InputOrder):
     def __init__(self, plan: NodePlan, arrivals: Arrivals, begins: Beginning) -> None:
         """Go on with the pass that the restart point begins with."""
         super().__init__(plan, arrivals)
-        is_rerun = plan.keeps_rounds and begins.is_replayed
-        self._rounds = Rounds(
+        is_rerun = plan.keeps_passes and begins.is_replayed
+        self._passes = Passes(
             _start_of(plan, begins.point),
-            begins.rounds,
+            begins.passes,
             replayed_from=_start_of(plan, begins.point.oldest()) if is_rerun else None,
         )
         is_led = begins.is_secondary and not plan.diverges
-        self._passes = _Passes.DECIDED_BY_THE_PRIMARY if is_led else _Passes.DECIDED_HERE
+        self._decider = _Decider.THE_PRIMARY if is_led else _Decider.THIS_NODE
         self._make_room()
 
     # -- passes -----------------------------------------------------------------------------
 
     def has_pass(self, progress: Progress) -> bool:
         """Whether a recorded pass has its input, or none is recorded and there is something."""
-        if self._rounds.recorded is not None:
-            return self._arrivals.has_received(self._rounds.recorded.processed_before)
-        if self._passes is _Passes.DECIDED_BY_THE_PRIMARY:
+        if self._passes.recorded is not None:
+            return self._arrivals.has_received(self._passes.recorded.processed_before)
+        if self._decider is _Decider.THE_PRIMARY:
             return False
         return progress.is_woken or super().has_pass(progress)
 
     def take(self, proceed: Proceed, progress: Progress) -> Taken | None:
         """The input of the next recorded pass, or some of what has come; None: nothing has."""
         arrivals = self._arrivals
-        decided = self._rounds.recorded
+        decided = self._passes.recorded
         if decided is not None:
             batches = arrivals.take_recorded(decided.processed_before)
         else:
@@ -332,8 +332,8 @@ class ArrivalOrder(InputOrder):
             if after == before and not progress.has_news(boundary_us):
                 return None
             boundary_us = max(boundary_us, progress.boundary_us)
-            decided = self._rounds.decide(proceed.clock_us, proceed.seed, boundary_us, after)
-        self._rounds.begun(decided)
+            decided = self._passes.decide(proceed.clock_us, proceed.seed, boundary_us, after)
+        self._passes.begun(decided)
         low = np.array([b[0].first_id if b else NO_ID for b in batches], dtype=np.int64)
         ports = self._ports_of(batches)
         tuples = sum(len(rows.time_us) for rows in ports if rows is not None)
@@ -362,7 +362,7 @@ class ArrivalOrder(InputOrder):
     def has_reached(self, cut: RestartPoint, progress: Progress) -> bool:
         """Whether the passes before the cut have been run."""
         del progress
-        return self._rounds.next_number >= cut.next_ids.get(self._plan.round_stream, 0)
+        return self._passes.next_number >= cut.next_ids.get(self._plan.pass_stream, 0)
 
     def rest_of(self, cut: RestartPoint) -> None:
         """None: a pass that brought but a boundary is not needed again, and is not run again."""
@@ -370,15 +370,15 @@ class ArrivalOrder(InputOrder):
 
     def needed_from(self, low: np.ndarray, *, is_state_kept: bool) -> dict[str, int]:
         """See `InputOrder`; where passes are logged, whole ones are run again."""
-        if not self._plan.keeps_rounds:
+        if not self._plan.keeps_passes:
             return super().needed_from(low, is_state_kept=is_state_kept)
-        begins = RoundStart(self._rounds.next_number, self._rounds.starts)
+        begins = PassStart(self._passes.next_number, self._passes.starts)
         if not is_state_kept:
-            begins = self._rounds.needed_from(low)
+            begins = self._passes.needed_from(low)
         needed: dict[str, int] = {
             spec.stream: start for spec, start in zip(self._plan.inputs, begins.starts, strict=True)
         }
-        needed[self._plan.round_stream] = begins.number
+        needed[self._plan.pass_stream] = begins.number
         return needed
 
     # -- passes that are logged ---------------------------------------------------------------
@@ -386,50 +386,50 @@ class ArrivalOrder(InputOrder):
     @property
     def clock_us(self) -> int:
         """The processing time of the last pass."""
-        return self._rounds.clock_us
+        return self._passes.clock_us
 
-    def skip_recorded(self) -> tuple[Round, ...]:
+    def skip_recorded(self) -> tuple[Pass, ...]:
         """See `InputOrder`."""
-        skipped = self._rounds.skip_recorded()
+        skipped = self._passes.skip_recorded()
         self._make_room()
         return skipped
 
     def follow(self, effects: list[Effect]) -> None:
         """A secondary runs what the primary has logged."""
-        if self._passes is _Passes.DECIDED_BY_THE_PRIMARY and self._plan.keeps_rounds:
-            effects.append(ReadRounds(self._rounds.known_before))
+        if self._decider is _Decider.THE_PRIMARY and self._plan.keeps_passes:
+            effects.append(ReadPasses(self._passes.known_before))
 
-    def recorded(self, rounds: tuple[Round, ...], now_ms: int, effects: list[Effect]) -> None:
+    def recorded(self, passes: tuple[Pass, ...], now_ms: int, effects: list[Effect]) -> None:
         """Run these, and look again in a moment; nothing once this decides itself."""
-        if self._passes is _Passes.DECIDED_BY_THE_PRIMARY:
-            self._add(rounds)
-            effects.append(SetTimer("rounds", now_ms + _FOLLOW_MS))
+        if self._decider is _Decider.THE_PRIMARY:
+            self._add(passes)
+            effects.append(SetTimer("passes", now_ms + _FOLLOW_MS))
 
-    def promote(self, rounds: tuple[Round, ...]) -> None:
+    def promote(self, passes: tuple[Pass, ...]) -> None:
         """Run what the log holds, and decide from there on."""
-        self._passes = _Passes.DECIDED_HERE
-        self._add(rounds)
+        self._decider = _Decider.THIS_NODE
+        self._add(passes)
 
     def may_follow(self, logged_before: int | None) -> bool:
         """Not if the log has lost, with its machine, a pass that this secondary has run."""
-        return logged_before is None or self._rounds.next_number <= logged_before
+        return logged_before is None or self._passes.next_number <= logged_before
 
     def forget(self, low: np.ndarray) -> None:
         """See `InputOrder`."""
-        self._rounds.needed_from(low)
+        self._passes.needed_from(low)
 
     def trim(self, oldest: RestartPoint, effects: list[Effect]) -> None:
         """The log begins a pass earlier than the point: the clock goes on from there."""
-        if self._plan.keeps_rounds:
-            needed_from = oldest.needed_from.get(self._plan.round_stream, 0)
-            effects.append(TrimRounds(max(0, needed_from - 1)))
+        if self._plan.keeps_passes:
+            needed_from = oldest.needed_from.get(self._plan.pass_stream, 0)
+            effects.append(TrimPasses(max(0, needed_from - 1)))
 
-    def _add(self, rounds: tuple[Round, ...]) -> None:
-        self._rounds.add(rounds)
+    def _add(self, passes: tuple[Pass, ...]) -> None:
+        self._passes.add(passes)
         self._make_room()
 
     def _make_room(self) -> None:
-        self._arrivals.make_room(self._rounds.decided_before)
+        self._arrivals.make_room(self._passes.decided_before)
 
 
 def input_order(
@@ -450,10 +450,10 @@ def input_order(
     return IdOrder(plan, arrivals)
 
 
-def _start_of(plan: NodePlan, point: RestartPoint) -> RoundStart:
+def _start_of(plan: NodePlan, point: RestartPoint) -> PassStart:
     """The pass that a restart point begins with."""
     starts = tuple(point.needed_from.get(spec.stream, 0) for spec in plan.inputs)
-    return RoundStart(point.needed_from.get(plan.round_stream, 0), starts)
+    return PassStart(point.needed_from.get(plan.pass_stream, 0), starts)
 
 
 def _rows(batches: list[TupleBatch]) -> Rows:

@@ -52,13 +52,14 @@ from holdfast.core.haunit.life_events import (
     Disconnect,
     Fail,
     OpeningFailed,
-    RecordedRoundsRead,
+    RecordedPassesRead,
     SinksOpened,
     SourcesOpened,
     StoreOpened,
 )
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.openings import Opened, Openings
+from holdfast.core.haunit.passes import PassesLost
 from holdfast.core.haunit.plan import Assignment, NodePlan, Standby
 from holdfast.core.haunit.restoration import (
     BeginFrom,
@@ -67,7 +68,6 @@ from holdfast.core.haunit.restoration import (
     StoreAway,
 )
 from holdfast.core.haunit.restorations import restoration_of
-from holdfast.core.haunit.rounds import RoundsLost
 from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.haunit.told import AssignmentReceived, PeerTold, PromotionReceived
 from holdfast.core.machine import Effect, Stimulus
@@ -75,7 +75,7 @@ from holdfast.core.model.ids import NOBODY, Incarnation, NodeId, StreamId
 from holdfast.core.recovery.guarantee import StreamRebased
 from holdfast.core.recovery.restart_point import RestartPoint
 
-RECOVERABLE: Final = (InvariantViolation, MemoryError, RoundsLost, StoreAway, StreamRebased)
+RECOVERABLE: Final = (InvariantViolation, MemoryError, PassesLost, StoreAway, StreamRebased)
 """What a replacement may not meet again. Shells add what their own technology may do."""
 
 
@@ -298,7 +298,7 @@ class NodeLife:
             given.restart_point,
             opened.next_ids,
             given.is_secondary,
-            opened.rounds,
+            opened.passes,
         )
         if given.is_secondary and self.plan.standby is Standby.PASSIVE:
             self._begin(StandbyReplica(self.plan, given), Phase.FOLLOWING, now_ms, effects)
@@ -366,13 +366,13 @@ class NodeLife:
         if promotion is None or machine is None:
             raise InvariantViolation(f"{self.plan.node} is promoted without a word or a machine")
         if isinstance(machine, Node) and not machine.may_follow(opened.next_ids):
-            lost = RoundsLost(f"{self.plan.node} has run a round that its log has lost")
+            lost = PassesLost(f"{self.plan.node} has run a pass that its log has lost")
             self._perform([Fail(lost)], now_ms, effects)
             return
         incarnation, point = promotion.incarnation, promotion.restart_point
         self._promotion, self.incarnation = None, incarnation
         self._assignment = Assignment(
-            self.epoch, incarnation, point, opened.next_ids, rounds=opened.rounds
+            self.epoch, incarnation, point, opened.next_ids, passes=opened.passes
         )
         if isinstance(machine, StandbyReplica):
             restored = machine.restored(point or RestartPoint(), opened.next_ids)
@@ -381,7 +381,7 @@ class NodeLife:
             self._begin_node(restored, now_ms, effects)
         else:
             self._go(Phase.AT_WORK)
-            promoted = Promoted(incarnation, point, opened.next_ids, opened.rounds)
+            promoted = Promoted(incarnation, point, opened.next_ids, opened.passes)
             self._tell(promoted, now_ms, effects)
 
     # -- what concerns the machine ----------------------------------------------------------
@@ -487,7 +487,7 @@ _HANDLERS: dict[type[Stimulus], Callable[[NodeLife, Any, int, list[Effect]], Non
     PromotionReceived: NodeLife._on_promotion_received,
     SinksOpened: NodeLife._on_opened,
     SourcesOpened: NodeLife._on_opened,
-    RecordedRoundsRead: NodeLife._on_opened,
+    RecordedPassesRead: NodeLife._on_opened,
     StoreOpened: NodeLife._on_opened,
     OpeningFailed: NodeLife._on_opened,
 }

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from holdfast.core.machine import Effect, Stimulus
 
 if TYPE_CHECKING:
+    from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.plan import Assignment
-    from holdfast.core.haunit.rounds import Round
     from holdfast.core.model.ids import CheckpointId, Incarnation, NodeId, StreamId
 
 # -- stimuli: what was opened ---------------------------------------------------------------
@@ -48,11 +48,11 @@ class SourcesOpened(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRoundsRead(Stimulus):
-    """The answer to `ReadRecordedRounds`."""
+class RecordedPassesRead(Stimulus):
+    """The answer to `ReadRecordedPasses`."""
 
     request_id: int
-    rounds: tuple[Round, ...]
+    passes: tuple[Pass, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Disconnect(Effect):
 
 @dataclass(frozen=True, slots=True)
 class OpenSinks(Effect):
-    """Open all logs that the node writes, its round log too; answered by `SinksOpened`.
+    """Open all logs that the node writes, its pass log too; answered by `SinksOpened`.
 
     Attributes:
         request_id: For the answer.
@@ -136,8 +136,8 @@ class OpenSources(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRecordedRounds(Effect):
-    """Read rounds [first, before) of the node's round log; answered by `RecordedRoundsRead`."""
+class ReadRecordedPasses(Effect):
+    """Read passes [first, before) of the node's pass log; answered by `RecordedPassesRead`."""
 
     request_id: int
     first: int

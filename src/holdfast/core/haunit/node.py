@@ -169,8 +169,8 @@ class Node(NodeLooks):
     def _on_source_stirred(self, got: e.SourceStirred, now_ms: int, effects: list[Effect]) -> None:
         self._unit.inputs.source_stirred(got, now_ms, effects)
 
-    def _on_rounds_read(self, got: e.RoundsRead, now_ms: int, effects: list[Effect]) -> None:
-        self._unit.order.recorded(got.rounds, now_ms, effects)
+    def _on_passes_read(self, got: e.PassesRead, now_ms: int, effects: list[Effect]) -> None:
+        self._unit.order.recorded(got.passes, now_ms, effects)
 
     # -- output -----------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class Node(NodeLooks):
         self._durability.promoted(promoted.restart_point)
         unit.inputs.promote(promoted.incarnation, now_ms, effects)
         unit.outputs.promote(promoted.incarnation, promoted.sink_next_ids, effects)
-        unit.order.promote(promoted.rounds)
+        unit.order.promote(promoted.passes)
         unit.ask_to_wake(now_ms, effects)
         self._replica = ReplicaLink(self.plan)
         self._finish_if_due(effects)
@@ -288,7 +288,7 @@ class Node(NodeLooks):
         self._unit.delay_over(now_ms)
         self._unit.ask_to_wake(now_ms, effects)
 
-    def _on_rounds_timer(self, now_ms: int, effects: list[Effect]) -> None:
+    def _on_passes_timer(self, now_ms: int, effects: list[Effect]) -> None:
         del now_ms
         self._unit.order.follow(effects)
 
@@ -307,7 +307,7 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
     e.BoundaryReceived: Node._on_boundary_received,
     e.SubscribeReceived: Node._on_subscribe_received,
     e.PositionsReceived: Node._on_positions_received,
-    e.RoundsRead: Node._on_rounds_read,
+    e.PassesRead: Node._on_passes_read,
     e.DeltaAckReceived: Node._on_delta_ack_received,
     e.PageRunReceived: Node._on_state_received,
     e.DeltaReceived: Node._on_state_received,
@@ -328,7 +328,7 @@ _TIMERS: dict[str, Callable[[Node, int, list[Effect]], None]] = {
     "keep-alive": Node._on_keep_alive_timer,
     "wake": Node._on_wake_timer,
     "delay": Node._on_delay_timer,
-    "rounds": Node._on_rounds_timer,
+    "passes": Node._on_passes_timer,
     "read": Node._on_read_timer,
 }
 """The same."""

@@ -57,7 +57,7 @@ class NodeLooks:
 
         It cannot if the log of passes has lost, with its machine, one that the secondary has run.
         """
-        return self._unit.order.may_follow(sink_next_ids.get(self.plan.round_stream))
+        return self._unit.order.may_follow(sink_next_ids.get(self.plan.pass_stream))
 
     @property
     def has_joined(self) -> bool:

@@ -3,7 +3,7 @@
 Theory of operation. A process that comes up, and a secondary that is promoted, run through one
 table, `OPENINGS`, in its order; what is not due is passed over. Each entry is an effect, and the
 next one follows upon its answer. The order matters: sinks come first, as opening them fences
-whoever wrote them before; a source's own log is filled only by whoever has got so far; rounds are
+whoever wrote them before; a source's own log is filled only by whoever has got so far; passes are
 read once the end of their log is known.
 
 A log that ends before what the restart point names has lost something: the point was stored only
@@ -23,23 +23,23 @@ from holdfast.core.haunit.life_events import (
     OpenSinks,
     OpenSources,
     OpenStore,
-    ReadRecordedRounds,
-    RecordedRoundsRead,
+    ReadRecordedPasses,
+    RecordedPassesRead,
     SinksOpened,
     SourcesOpened,
     StoreOpened,
 )
-from holdfast.core.haunit.rounds import first_to_read
+from holdfast.core.haunit.passes import first_to_read
 from holdfast.core.model.ids import NOBODY
 
 if TYPE_CHECKING:
+    from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.plan import NodePlan
-    from holdfast.core.haunit.rounds import Round
     from holdfast.core.machine import Effect
     from holdfast.core.model.ids import CheckpointId, Incarnation, StreamId
     from holdfast.core.recovery.restart_point import RestartPoint
 
-Opened = SinksOpened | SourcesOpened | RecordedRoundsRead | StoreOpened
+Opened = SinksOpened | SourcesOpened | RecordedPassesRead | StoreOpened
 """The answers to what the table asks for."""
 
 
@@ -60,12 +60,12 @@ class OpenThings:
 
     Attributes:
         next_ids: Per log that the node writes the first id that it does not hold yet.
-        rounds: What the round log holds, from the round before the one of the oldest candidate on.
+        passes: What the pass log holds, from the pass before the one of the oldest candidate on.
         found: The checkpoints of the node that have files in the store.
     """
 
     next_ids: dict[StreamId, int] = field(default_factory=dict)
-    rounds: tuple[Round, ...] = ()
+    passes: tuple[Pass, ...] = ()
     found: tuple[CheckpointId, ...] = ()
 
 
@@ -120,9 +120,9 @@ class Openings:
         return not self._left
 
     @property
-    def end_of_rounds(self) -> int:
-        """The number behind the last recorded round."""
-        return self.open.next_ids[self.plan.round_stream]
+    def end_of_passes(self) -> int:
+        """The number behind the last recorded pass."""
+        return self.open.next_ids[self.plan.pass_stream]
 
     def start(self) -> list[Effect]:
         """Ask for the first thing."""
@@ -146,8 +146,8 @@ class Openings:
         if isinstance(answer, SinksOpened):
             self.open.next_ids = {s: opened.next_id for s, opened in answer.sinks.items()}
             return self._lost(answer)
-        if isinstance(answer, RecordedRoundsRead):
-            self.open.rounds = answer.rounds
+        if isinstance(answer, RecordedPassesRead):
+            self.open.passes = answer.passes
         elif isinstance(answer, StoreOpened):
             self.open.found = answer.found
         return None
@@ -160,9 +160,9 @@ class Openings:
         return None
 
 
-def _read_rounds(openings: Openings, request_id: int) -> Effect:
-    first = first_to_read(openings.point, openings.plan.round_stream)
-    return ReadRecordedRounds(request_id, first, openings.end_of_rounds)
+def _read_passes(openings: Openings, request_id: int) -> Effect:
+    first = first_to_read(openings.point, openings.plan.pass_stream)
+    return ReadRecordedPasses(request_id, first, openings.end_of_passes)
 
 
 OPENINGS: Final = (
@@ -171,7 +171,7 @@ OPENINGS: Final = (
         lambda o: o.is_first or o.writes,
         lambda o, request: OpenSources(request, o.incarnation if o.writes else NOBODY),
     ),
-    Opening(lambda o: o.writes and o.plan.keeps_rounds, _read_rounds),
+    Opening(lambda o: o.writes and o.plan.keeps_passes, _read_passes),
     Opening(
         lambda o: o.is_first and o.plan.checkpoints is not None,
         lambda _, request: OpenStore(request),

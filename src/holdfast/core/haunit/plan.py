@@ -14,7 +14,7 @@ from holdfast.core.state.page_manager import PAGE_BYTES_DEFAULT, STATE_BYTES_MAX
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.core.haunit.rounds import Round
+    from holdfast.core.haunit.passes import Pass
     from holdfast.core.operators.base import Operator
     from holdfast.core.recovery.restart_point import RestartPoint
     from holdfast.core.replication.input_delay import DuringFailure
@@ -97,7 +97,7 @@ class NodeLimits:
         input_queue_tuples: Most unprocessed tuples per input stream.
         output_queue_tuples: Most unsent tuples per output stream before the node stops working.
         output_queue_bytes: Retained bytes per output stream in memory; beyond, they are spilled.
-        round_tuples: Most tuples per round and input stream.
+        pass_tuples: Most tuples per pass and input stream.
         ack_interval_ms: M of [HA §5.2]: period of acknowledgements and restart points.
         ack_tuples: With fewer new tuples than that, both wait for up to `ACK_INTERVALS_MAX` M.
         keep_alive_ms: Period of keep-alives on every stream.
@@ -110,7 +110,7 @@ class NodeLimits:
     input_queue_tuples: int = 1 << 18
     output_queue_tuples: int = 1 << 18
     output_queue_bytes: int = 256 << 20
-    round_tuples: int = 1 << 16
+    pass_tuples: int = 1 << 16
     ack_interval_ms: int = 50
     ack_tuples: int = 1024
     keep_alive_ms: int = 100
@@ -219,7 +219,7 @@ class NodePlan:
         delta_interval_ms: Period of what a passive secondary is sent.
         guarantee: What recovery must keep.
         merges_by_arrival: Whether its input streams are merged as they come, not by time.
-        keeps_rounds: Whether what its rounds depend on beside their input is logged. [HA §6]
+        keeps_passes: Whether what its passes depend on beside their input is logged. [HA §6]
         is_strict: Whether its replicas never share a machine.
         loses_input: Whether a unit before it has gap recovery, and none rollback: tuples may be
             missing, and come twice only where `may_repeat_after_gap`.
@@ -241,7 +241,7 @@ class NodePlan:
     delta_interval_ms: int = 50
     guarantee: Guarantee = Guarantee.PRECISE
     merges_by_arrival: bool = False
-    keeps_rounds: bool = False
+    keeps_passes: bool = False
     is_strict: bool = False
     loses_input: bool = False
     delays: DelayPlan | None = None
@@ -265,17 +265,17 @@ class NodePlan:
         producer that failed at the same time begins at its own restart point. So does a node
         behind a gap that fails together with it: without the streams that are rebased it cannot
         tell what of the others it has put out since. With one stream and no state there is nothing
-        else, and recorded rounds tell which windows had closed.
+        else, and recorded passes tell which windows had closed.
         """
         if self.guarantee is Guarantee.GAP:
             return bool(self.producers())
         has_state = self.checkpoints is not None or self.standby is Standby.PASSIVE
-        rests_on_state = has_state and not self.keeps_rounds
+        rests_on_state = has_state and not self.keeps_passes
         return self.loses_input and (len(self.inputs) > 1 or rests_on_state)
 
     @property
-    def round_stream(self) -> StreamId:
-        """The round log of an arbitrary node."""
+    def pass_stream(self) -> StreamId:
+        """The pass log of an arbitrary node."""
         return StreamId(f"{self.node}~rounds")
 
     @property
@@ -286,9 +286,9 @@ class NodePlan:
     @property
     def own_logs(self) -> tuple[StreamId, ...]:
         """The logs that it alone writes and reads again."""
-        rounds = (self.round_stream,) if self.keeps_rounds else ()
+        passes = (self.pass_stream,) if self.keeps_passes else ()
         footprints = () if self.footprints is None else (self.footprint_stream,)
-        return rounds + footprints
+        return passes + footprints
 
     @property
     def replica_stream(self) -> StreamId:
@@ -330,7 +330,7 @@ class Assignment:
         restart_point: From where to go on; None at the very beginning.
         sink_next_ids: Per sink stream the first id that its log does not hold yet.
         is_secondary: Whether it follows the primary until it is promoted.
-        rounds: What the round log holds, from the one before the round on that the restart point
+        passes: What the pass log holds, from the one before the pass on that the restart point
             needs.
     """
 
@@ -339,4 +339,4 @@ class Assignment:
     restart_point: RestartPoint | None
     sink_next_ids: dict[StreamId, int]
     is_secondary: bool = False
-    rounds: tuple[Round, ...] = ()
+    passes: tuple[Pass, ...] = ()

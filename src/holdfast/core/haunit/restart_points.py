@@ -1,6 +1,6 @@
 """The restart points of one incarnation on their way: noted, safe, asked for, stored, retained.
 
-A point is noted between two rounds. It is safe once nothing that was put out before it is needed
+A point is noted between two passes. It is safe once nothing that was put out before it is needed
 from this node any more; then it is sent to the coordinator. Once that has stored it, and never
 before, it may move level-1 positions. Points are handled in the order in which they were noted.
 

@@ -166,7 +166,7 @@ class StandbyImage:
         """The state to go on from; None: the restart point serves better.
 
         That is so if there is no state yet, if upstream no longer has what follows the cut, if a
-        sink's log has lost what was written before the cut, or if rounds that were logged between
+        sink's log has lost what was written before the cut, or if passes that were logged between
         the point and the cut have not been run, as a stream was rebased.
 
         Args:
@@ -179,7 +179,7 @@ class StandbyImage:
         kept = point.oldest().needed_from
         if any(cut.needed_from[stream] < kept.get(stream, 0) for stream in cut.needed_from):
             return None
-        if self._plan.keeps_rounds and cut.rebased != point.rebased:
+        if self._plan.keeps_passes and cut.rebased != point.rebased:
             return None
         outputs = {stream: tuple(held) for stream, held in self._outputs.items()}
         return RestoredState.of_image(cut, point, self.pages, outputs, self._notes)

@@ -1,1 +1,1 @@
-"""Operators: pure functions of totally ordered input, cut into rounds. [HA §3.2]"""
+"""Operators: pure functions of totally ordered input, cut into passes. [HA §3.2]"""

@@ -1,14 +1,14 @@
 """What an operator is. [HA §3.2]
 
-A node merges its inputs into one total order and cuts it into rounds. The concatenated output of
+A node merges its inputs into one total order and cuts it into passes. The concatenated output of
 an operator does not depend on the cuts. Two kinds of output rows exist:
 
 - rows caused by an input row carry that row's `order`;
 - rows caused by the boundary (closed windows) carry `order == AT_CLOSE`.
 
-In a round, rows without `AT_CLOSE` rows beside them are merged by (order, port). As soon as some
+In a pass, rows without `AT_CLOSE` rows beside them are merged by (order, port). As soon as some
 port brings `AT_CLOSE` rows, all are merged by (tuple time, order, port): a window closes in the
-round whose span of tuple time contains its end, and a node with several input streams orders its
+pass whose span of tuple time contains its end, and a node with several input streams orders its
 rows by tuple time [DPC "SUnion"], so this too is independent of the cuts. The exception, which
 planning must avoid, is to merge closed windows with rows of a single input that is not in order
 of tuple time: then the place of the windows depends on when the boundary arrived.
@@ -28,7 +28,7 @@ import pyarrow as pa
 from holdfast.core.errors import LocalProtocolError
 
 AT_CLOSE: Final = 2**62
-"""The order of rows that a boundary caused: after every input row of the round."""
+"""The order of rows that a boundary caused: after every input row of the pass."""
 
 PIECE_ROWS: Final = 1 << 16
 """Of a window's results so many are made at once: their columns stay in a core's caches."""
@@ -69,12 +69,12 @@ class Evaluator(Protocol):
 
 @dataclass(slots=True)
 class Rows:
-    """Rows on one port in one round.
+    """Rows on one port in one pass.
 
     Attributes:
         batch: The attributes.
         time_us: int64 (n,), tuple time in microseconds since the epoch.
-        order: int64 (n,), non-decreasing position in the node's total order of this round, the
+        order: int64 (n,), non-decreasing position in the node's total order of this pass, the
             same numbering over all ports; `AT_CLOSE` for rows of closed windows.
         created_us: Creation wall time of the newest contributing tuple, 0 if unknown. Only latency
             figures use it.
@@ -91,7 +91,7 @@ class Rows:
 
 @dataclass(slots=True)
 class Output:
-    """What one round produced.
+    """What one pass produced.
 
     Attributes:
         pieces: The rows, one piece after the other: what a window of many groups gives is never in
@@ -125,23 +125,23 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
-        """Process one round.
+        """Process one pass.
 
         Args:
             inputs: One per port, None where nothing arrived.
-            low: int64 per node-wide input stream, the oldest tuple id in this round, NO_ID if none.
+            low: int64 per node-wide input stream, the oldest tuple id in this pass, NO_ID if none.
             boundary_us: After these rows nothing older follows on any input of this operator.
         """
 
     def promises_us(self, boundary_us: int) -> int:
-        """After this round nothing older follows on the output, if `boundary_us` holds for all
+        """After this pass nothing older follows on the output, if `boundary_us` holds for all
         inputs. It never moves back while the boundary does not, and is `END_US` when that is.
         """
         return boundary_us
 
     @property
     def keeps_state(self) -> bool:
-        """Whether results ever depend on more than the rows of their own round."""
+        """Whether results ever depend on more than the rows of their own pass."""
         return type(self).oldest_needed is not Operator.oldest_needed
 
     def oldest_needed(self) -> np.ndarray | None:
@@ -163,7 +163,7 @@ class Operator(abc.ABC):
         """Take over what belongs to this instance of what other instances hold.
 
         Args:
-            others: The same operator in all instances that there were, each between two rounds and
+            others: The same operator in all instances that there were, each between two passes and
                 at the same boundary; they are not changed. This one is empty.
             owns: Which rows are this instance's, by their key columns.
             streams: How many input streams the node has.
@@ -185,8 +185,8 @@ class Operator(abc.ABC):
 class ArbitraryOperator(Operator):
     """One whose output depends on more than its input: the clock, chance. [HA §3.2]
 
-    It does not look at either itself: the node tells it before every round, and writes down what it
-    told (the determinant of [HA §6]), so that a round can be run again with the same outcome.
+    It does not look at either itself: the node tells it before every pass, and writes down what it
+    told (the determinant of [HA §6]), so that a pass can be run again with the same outcome.
     """
 
     operator_class = OperatorClass.ARBITRARY
@@ -195,7 +195,7 @@ class ArbitraryOperator(Operator):
 
     @abc.abstractmethod
     def decide(self, clock_us: int, seed: int) -> None:
-        """Take what the coming round depends on beside its input.
+        """Take what the coming pass depends on beside its input.
 
         Args:
             clock_us: Its processing time, microseconds since the epoch; it never moves back.
@@ -203,7 +203,7 @@ class ArbitraryOperator(Operator):
         """
 
     def wake_us(self) -> int | None:
-        """The processing time at which it wants a round even if nothing arrives; None: never."""
+        """The processing time at which it wants a pass even if nothing arrives; None: never."""
         return None
 
 

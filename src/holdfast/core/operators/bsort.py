@@ -153,7 +153,7 @@ class BSort(Operator):
             times = records[:, self._key_words]
             self._causes.note(times, np.full(streams, NO_ID, dtype=np.int64))
 
-    # -- one round --------------------------------------------------------------------------
+    # -- one pass --------------------------------------------------------------------------
 
     def _records(self, rows: Rows) -> np.ndarray:
         """Rows as they are held, int64 (n, width): sort words, number, tuple time, attributes."""

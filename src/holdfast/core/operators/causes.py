@@ -1,6 +1,6 @@
 """Which input tuples the rows go back to that an operator holds: its low watermark. [HA §5.2]
 
-Kept per group of rows, not per row: a group is the rows of one round, or of several small ones. It
+Kept per group of rows, not per row: a group is the rows of one pass, or of several small ones. It
 is forgotten once nothing as old as its newest row is held.
 """
 
@@ -15,7 +15,7 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.paged_deque import PagedDeque
 
 ROWS: Final = 256
-"""A group that has so many rows takes no more rounds."""
+"""A group that has so many rows takes no more passes."""
 _NEWEST, _COUNT, _STREAM, _LOW = range(4)
 """Words of a record. A group has one for each node-wide input stream."""
 

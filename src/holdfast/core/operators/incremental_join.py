@@ -2,7 +2,7 @@
 
 All rows of both sides stay in pages for ever, so the operator needs its whole input to be rebuilt:
 its low watermark is the first tuple ever seen. A pair is emitted when its later row arrives; pairs
-are in the order of that row, then of the earlier row's insertion, so cuts into rounds don't show.
+are in the order of that row, then of the earlier row's insertion, so cuts into passes don't show.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class Matcher:
     """Pairs each row that comes with those of the other side that came before; all in pages.
 
     Pairs are in the order of the row that came last, then of the earlier row's insertion, so cuts
-    into rounds don't show.
+    into passes don't show.
     """
 
     def __init__(

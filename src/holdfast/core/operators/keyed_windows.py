@@ -3,7 +3,7 @@
 Convergent-capable or deterministic, as the alignment of the windows is; with a timeout arbitrary.
 
 State, all in pages: the keys with their words; and a T-tree of the open windows, each with the
-times of its tuples, the words of its key and its accumulators. A round takes the accumulators of
+times of its tuples, the words of its key and its accumulators. A pass takes the accumulators of
 the windows that its rows enter into a map of its own, where one compiled pass updates them.
 
 A count window is put out when its last tuple comes, with that tuple's time and place in the order;
@@ -407,7 +407,7 @@ class KeyedWindowsWithTimeout(KeyedWindows, ArbitraryOperator):
         self._now = RawPage(self._manager)
 
     def decide(self, clock_us: int, seed: int) -> None:
-        """The clock of the coming round."""
+        """The clock of the coming pass."""
         del seed
         _, boundary_us = self._last()
         self._now.write(np.array([clock_us, boundary_us], dtype=np.int64))

@@ -137,7 +137,7 @@ class PartialAggregate(Operator):
 
 
 class _Scratch:
-    """Memory for rounds of up to `rows` rows; kept, as fresh memory costs more than the work."""
+    """Memory for passes of up to `rows` rows; kept, as fresh memory costs more than the work."""
 
     def __init__(self, rows: int, key_words: int) -> None:
         rows = max(_ROWS_MIN, rows)

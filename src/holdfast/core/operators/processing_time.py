@@ -1,6 +1,6 @@
 """Aggregates over windows of processing time. Arbitrary. [HA §3.2]
 
-All rows of a round are of the time at which the round began. The output is in processing time too:
+All rows of a pass are of the time at which the pass began. The output is in processing time too:
 a row's tuple time is its window's end - 1, and the boundary is the clock, whatever the input's is.
 At the input's end the open windows are put out.
 """
@@ -53,7 +53,7 @@ class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
         self._clock = RawPage(self._manager)
 
     def decide(self, clock_us: int, seed: int) -> None:
-        """The clock of the coming round."""
+        """The clock of the coming pass."""
         del seed
         self._clock.write(np.array([clock_us], dtype=np.int64))
 
@@ -82,7 +82,7 @@ class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
         return END_US if boundary_us == END_US else self._clock_us
 
     def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
-        """Raise `LocalProtocolError`: what came when is in the rounds of each instance."""
+        """Raise `LocalProtocolError`: what came when is in the passes of each instance."""
         Operator.adopt(self, others, owns, streams)
 
     @property

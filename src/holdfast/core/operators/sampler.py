@@ -22,7 +22,7 @@ _UNUSED: Final = np.uint64(64 - _BITS)
 
 
 class Sampler(ArbitraryOperator):
-    """Draws for every row of a round from the round's seed, in row order."""
+    """Draws for every row of a pass from the pass's seed, in row order."""
 
     def __init__(self, name: str, schema: pa.Schema, fraction: float) -> None:
         """Keep rows of `schema` with this probability.
@@ -39,7 +39,7 @@ class Sampler(ArbitraryOperator):
         self._seed = 0
 
     def decide(self, clock_us: int, seed: int) -> None:
-        """The seed of the coming round."""
+        """The seed of the coming pass."""
         del clock_us
         self._seed = seed ^ self._own
 

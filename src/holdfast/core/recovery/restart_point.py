@@ -1,6 +1,6 @@
 """From where a node without a copy of its state can be rebuilt, and how.
 
-A restart point is taken between two rounds of a node. It names, for every input stream, the oldest
+A restart point is taken between two passes of a node. It names, for every input stream, the oldest
 tuple that the state of that moment, or an output still needed downstream, depends on: the low
 watermark of [HA §5.2.2]. A replacement replays from there. Up to the cut it processes in silence
 (the outputs of that time were produced by its predecessor and are accounted for), from the cut on

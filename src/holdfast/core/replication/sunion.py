@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MergedPort:
-    """What one port receives in one round.
+    """What one port receives in one pass.
 
     Attributes:
         batch: The rows, with the time column last, in merged order.
         time_us: int64 tuple times, one per row.
-        order: int64 positions in the merged order of the round over all ports, increasing.
+        order: int64 positions in the merged order of the pass over all ports, increasing.
         created_us: Creation time of the oldest row; 0 if unknown.
     """
 
@@ -51,7 +51,7 @@ class MergedPort:
 
 @dataclass(slots=True)
 class Release:
-    """One round: rows per port (None: nothing), and the oldest id per stream (NO_ID: none)."""
+    """One pass: rows per port (None: nothing), and the oldest id per stream (NO_ID: none)."""
 
     ports: list[MergedPort | None]
     low: np.ndarray

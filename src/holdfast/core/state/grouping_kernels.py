@@ -1,6 +1,6 @@
 """The inner loop of partial aggregates: number the groups of rows that share nothing afterwards.
 
-No pages: what it finds does not outlive the round. Conventions as in `kernels.py`.
+No pages: what it finds does not outlive the pass. Conventions as in `kernels.py`.
 """
 
 # Signatures are numba's; to mypy, machine words and Python integers are different types.

@@ -631,7 +631,7 @@ class Cluster:
             keys=self._keys,
             sources={s: source for s, source in self._spec.sources.items() if s in streams},
             sink_paths={s: path for s, path in self._spec.sink_paths.items() if s in sinks},
-            round_place=self._places[("rounds", node)],
+            pass_place=self._places[("rounds", node)],
             spill_path=self._places[("spill", node)],
             store=self._spec.store,
             is_local=self._is_local,

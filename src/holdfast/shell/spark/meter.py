@@ -26,8 +26,8 @@ _SAMPLES: Final = 120
 _SAMPLE_INTERVAL_MS: Final = 2_000
 _SPAN_WANTED: Final = 4
 _SIZED_EVERY: Final = 32
-_ROUNDS_KEPT: Final = 31
-_ROUNDS_WANTED: Final = 5
+_PASSES_KEPT: Final = 31
+_PASSES_WANTED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +62,27 @@ class _Sizes:
         return round(self.bytes / self.tuples, 1) if self.tuples else 0.0
 
 
-class _RoundCosts:
-    """What rounds take by their size: so much each, and so much more per tuple.
+class _PassCosts:
+    """What passes take by their size: so much each, and so much more per tuple.
 
-    At a low rate rounds are small, and what a round costs by itself hides what a tuple costs. A
-    replay runs in large rounds. Kept are the last rounds of every power of two.
+    At a low rate passes are small, and what a pass costs by itself hides what a tuple costs. A
+    replay runs in large passes. Kept are the last passes of every power of two.
     """
 
     def __init__(self) -> None:
-        self._rounds: dict[int, deque[tuple[int, int]]] = {}
+        self._passes: dict[int, deque[tuple[int, int]]] = {}
 
     def add(self, tuples: int, took_us: int) -> None:
-        """A round has taken so long."""
+        """A pass has taken so long."""
         size = tuples.bit_length()
-        self._rounds.setdefault(size, deque(maxlen=_ROUNDS_KEPT)).append((tuples, took_us))
+        self._passes.setdefault(size, deque(maxlen=_PASSES_KEPT)).append((tuples, took_us))
 
-    def per_tuple_us(self, round_tuples: int) -> float:
-        """In rounds of so many tuples; 0 if there was none. By medians: some rounds are slow."""
+    def per_tuple_us(self, pass_tuples: int) -> float:
+        """In passes of so many tuples; 0 if there was none. By medians: some passes are slow."""
         usual = [
-            (median(n for n, _ in rounds), median(us for _, us in rounds))
-            for _, rounds in sorted(self._rounds.items())
-            if len(rounds) >= _ROUNDS_WANTED
+            (median(n for n, _ in passes), median(us for _, us in passes))
+            for _, passes in sorted(self._passes.items())
+            if len(passes) >= _PASSES_WANTED
         ]
         if not usual:
             return 0.0
@@ -90,7 +90,7 @@ class _RoundCosts:
         if few == many or many_us <= few_us:
             return many_us / many
         each_us = (many_us - few_us) / (many - few)
-        return each_us + max(0.0, few_us - few * each_us) / round_tuples
+        return each_us + max(0.0, few_us - few * each_us) / pass_tuples
 
 
 class Meter:
@@ -99,7 +99,7 @@ class Meter:
     def __init__(self) -> None:
         """Nothing measured yet."""
         self._busy_us = 0
-        self._costs = _RoundCosts()
+        self._costs = _PassCosts()
         self._receiving_us = 0
         self._received_tuples = 0
         self._seen_tuples = 0
@@ -158,7 +158,7 @@ class Meter:
         span = self._working_span()
         # What is kept for a replay comes in the batches in which it came before.
         receive_us = self._receiving_us / max(1, self._received_tuples)
-        round_us = self._costs.per_tuple_us(node.plan.limits.round_tuples)
+        pass_us = self._costs.per_tuple_us(node.plan.limits.pass_tuples)
         first, last = span[0], span[-1]
         seconds = max(1, last.at_ms - first.at_ms) / 1000
         tuples = last.input_tuples - first.input_tuples
@@ -170,7 +170,7 @@ class Meter:
             "input_tuple_bytes": self._inputs.mean,
             "output_tuple_bytes": self._outputs.mean,
             "tuple_cost_us": round((last.busy_us - first.busy_us) / tuples, 3) if tuples else 0.0,
-            "replay_cost_us": round(receive_us + round_us, 4),
+            "replay_cost_us": round(receive_us + pass_us, 4),
             "changed_bytes_per_s": round(1000 * changed_bytes / max(1, changed_ms), 1),
             "mean_state_bytes": round(fmean(c.state_bytes for c in span)),
             "mean_state_tuples": round(fmean(c.state_tuples for c in span), 1),

@@ -170,7 +170,7 @@ class NodeReports:
         self._alive_word = encode(alive)
 
     def _keep_alive(self) -> None:
-        """A thread of its own, so that a long round is not taken for death.
+        """A thread of its own, so that a long pass is not taken for death.
 
         It falls silent when the loop has not turned for `stall_s`: then the node is as good as
         dead. A stopped process stops this thread too.

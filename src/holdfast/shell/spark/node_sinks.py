@@ -1,4 +1,4 @@
-"""The logs that a node writes: sinks in folders, stores and topics, and its round log."""
+"""The logs that a node writes: sinks in folders, stores and topics, and its pass log."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from holdfast.core.haunit.life_events import (
     OpenedSink,
     OpeningFailed,
     OpenSinks,
-    ReadRecordedRounds,
-    RecordedRoundsRead,
+    ReadRecordedPasses,
+    RecordedPassesRead,
     SinksOpened,
 )
-from holdfast.core.haunit.rounds import Round, RoundsLost
+from holdfast.core.haunit.passes import Pass, PassesLost
 from holdfast.core.model.ids import StreamId
 from holdfast.shell.sinks.base import OutsideWriter, SinkOpening, Waits
 from holdfast.shell.spark.node_channels import output_schemas
 from holdfast.shell.spark.syncing import Syncing
 from holdfast.shell.storage.errors import StorageError, UnknownStream
 from holdfast.shell.storage.logs import LogWriter, open_tail, open_writer
-from holdfast.shell.storage.round_log import RoundLogReader, RoundLogWriter, read_rounds
+from holdfast.shell.storage.pass_log import PassLogReader, PassLogWriter, read_passes
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ class NodeSinks:
         self._answer = answer
         self._wake = wake
         self._schemas = output_schemas(spec)
-        self._writers: dict[StreamId, LogWriter | RoundLogWriter] = {}
+        self._writers: dict[StreamId, LogWriter | PassLogWriter] = {}
         self._outside: dict[StreamId, OutsideWriter] = {}  # those of them that are no logs of ours
         self._places: dict[StreamId, str] = {}  # of logs that are ours alone to keep
         self._closing = threading.Event()  # for what waits for a broker
         self._opening: SinkOpening | None = None
         self._asked: OpenSinks | None = None  # not answered yet
-        self._round_reader: RoundLogReader | None = None  # of a secondary
+        self._pass_reader: PassLogReader | None = None  # of a secondary
         self._tails: dict[StreamId, StreamLogReader] = {}  # of the sinks of a secondary
         self._syncing = Syncing("sync-sinks", answer)
         self._settling: dict[StreamId, Syncing] = {}  # sinks that wait for a broker, not a disk
@@ -103,7 +103,7 @@ class NodeSinks:
             self._opening = None
         try:
             self._open_logs(asked)
-        except (StorageError, RoundsLost) as error:
+        except (StorageError, PassesLost) as error:
             self._tell(OpeningFailed(asked.request_id, error))
             return
         opened = {
@@ -129,22 +129,22 @@ class NodeSinks:
                 narrows=True,
                 tail=self._tails.pop(stream, None),
             )
-        plan, place = self._spec.plan, self._spec.round_place
-        if plan.keeps_rounds:
-            log = RoundLogWriter(place, plan.round_stream, asked.incarnation)
-            self._places[plan.round_stream] = place
-            self._writers[plan.round_stream] = log
-            if self._round_reader is not None:
-                self._round_reader.require_held(log.owners)
+        plan, place = self._spec.plan, self._spec.pass_place
+        if plan.keeps_passes:
+            log = PassLogWriter(place, plan.pass_stream, asked.incarnation)
+            self._places[plan.pass_stream] = place
+            self._writers[plan.pass_stream] = log
+            if self._pass_reader is not None:
+                self._pass_reader.require_held(log.owners)
 
-    def read_recorded(self, effect: ReadRecordedRounds) -> None:
-        """All rounds that the log holds from one on."""
+    def read_recorded(self, effect: ReadRecordedPasses) -> None:
+        """All passes that the log holds from one on."""
         try:
-            rounds = read_rounds(self._spec.round_place, effect.first, effect.before)
+            passes = read_passes(self._spec.pass_place, effect.first, effect.before)
         except StorageError as error:
             self._tell(OpeningFailed(effect.request_id, error))
         else:
-            self._tell(RecordedRoundsRead(effect.request_id, rounds))
+            self._tell(RecordedPassesRead(effect.request_id, passes))
 
     # -- following --------------------------------------------------------------------------
 
@@ -159,14 +159,14 @@ class NodeSinks:
                 self._tails[stream] = tail
                 tail.skip_to_end(_SKIPPED_RECORDS)
 
-    def read_rounds(self, effect: events.ReadRounds) -> None:
-        """A secondary follows the primary's log; before the first round there is none."""
-        rounds: tuple[Round, ...] = ()
+    def read_passes(self, effect: events.ReadPasses) -> None:
+        """A secondary follows the primary's log; before the first pass there is none."""
+        passes: tuple[Pass, ...] = ()
         with contextlib.suppress(UnknownStream):
-            if self._round_reader is None:
-                self._round_reader = RoundLogReader(self._spec.round_place, effect.from_number)
-            rounds = self._round_reader.poll()
-        self._tell(events.RoundsRead(rounds))
+            if self._pass_reader is None:
+                self._pass_reader = PassLogReader(self._spec.pass_place, effect.from_number)
+            passes = self._pass_reader.poll()
+        self._tell(events.PassesRead(passes))
 
     # -- writing ----------------------------------------------------------------------------
 
@@ -196,15 +196,15 @@ class NodeSinks:
                 self.sync(events.SyncSink(stream))
 
     def end(self, effect: events.EndSink) -> None:
-        """A sink's stream has ended; round logs have no end."""
+        """A sink's stream has ended; pass logs have no end."""
         writer = self._writers[effect.stream]
-        if not isinstance(writer, RoundLogWriter):
+        if not isinstance(writer, PassLogWriter):
             writer.end()
 
-    def trim_rounds(self, effect: events.TrimRounds) -> None:
-        """No round before this one is run again."""
-        log = self._writers.get(self._spec.plan.round_stream)
-        if isinstance(log, RoundLogWriter):
+    def trim_passes(self, effect: events.TrimPasses) -> None:
+        """No pass before this one is run again."""
+        log = self._writers.get(self._spec.plan.pass_stream)
+        if isinstance(log, PassLogWriter):
             log.trim(effect.before)
 
     # -- the end ----------------------------------------------------------------------------
@@ -222,12 +222,12 @@ class NodeSinks:
         """Close all logs."""
         for writer in self._writers.values():
             writer.close()
-        for reader in (self._round_reader, *self._tails.values()):
+        for reader in (self._pass_reader, *self._tails.values()):
             if reader is not None:
                 reader.close()
 
 
-def append(writer: LogWriter | RoundLogWriter, batch: TupleBatch) -> None:
+def append(writer: LogWriter | PassLogWriter, batch: TupleBatch) -> None:
     """A batch to the end of a log."""
     writer.append(
         batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us

@@ -155,7 +155,7 @@ class NodeTask:
             self._reports.end()
 
     def _turn(self) -> None:
-        """Collect a bounded number of stimuli, step, perform; then one round."""
+        """Collect a bounded number of stimuli, step, perform; then one pass."""
         self._reports.turned_s = time.monotonic()
         self._collect()
         self._check_lease()
@@ -255,7 +255,7 @@ class NodeTask:
             life.Disconnect: channels.disconnect,
             life.OpenSinks: sinks.open,
             life.OpenSources: self._sources.open,
-            life.ReadRecordedRounds: sinks.read_recorded,
+            life.ReadRecordedPasses: sinks.read_recorded,
             life.OpenStore: self._checkpoints.open,
             life.Fail: self._die_of,
             LoadCheckpoint: self._checkpoints.load,
@@ -274,8 +274,8 @@ class NodeTask:
             events.WriteSink: sinks.write,
             events.EndSink: sinks.end,
             events.SyncSink: sinks.sync,
-            events.ReadRounds: sinks.read_rounds,
-            events.TrimRounds: sinks.trim_rounds,
+            events.ReadPasses: sinks.read_passes,
+            events.TrimPasses: sinks.trim_passes,
             events.SpillBatches: self._spills.write,
             events.ReadSpill: self._spills.read,
             events.TrimSpill: self._spills.trim,

@@ -28,7 +28,7 @@ class TaskSpec:
         sources: How to open each source stream.
         sink_paths: The log folder of each sink stream that is written to a log.
         outside_sinks: The sink streams that are written outside: to topics, or as files.
-        round_place: The round log of an arbitrary node.
+        pass_place: The pass log of an arbitrary node.
         spill_path: Folder for spill logs.
         store: Where checkpoints are kept; None: there are none.
         is_local: All nodes share a host, so that channels can be `ipc`.
@@ -44,7 +44,7 @@ class TaskSpec:
     keys: RunKeys = field(repr=False)
     sources: dict[StreamId, SourceSpec]
     sink_paths: dict[StreamId, str]
-    round_place: str
+    pass_place: str
     spill_path: str
     store: StoreSpec | None
     is_local: bool

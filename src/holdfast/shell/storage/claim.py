@@ -1,6 +1,6 @@
 """The claim to a log of which nothing may count that a successor has not found.
 
-What such a log holds cannot be made again: the rounds of an arbitrary node, or the order in which
+What such a log holds cannot be made again: the passes of an arbitrary node, or the order in which
 tuples came from outside. Others act on a record as soon as it counts, whoever takes over then. So:
 1. A writer makes its record durable. 2. It looks at the claims: if there is no newer one, whoever
 comes later claims the log first, and then finds the record. 3. If there is a newer one, its owner

@@ -11,7 +11,7 @@ from holdfast.sim.checkers.fencing import Fencing
 from holdfast.sim.checkers.footprints import Footprints
 from holdfast.sim.checkers.output import PreciseOutput, Tape
 from holdfast.sim.checkers.promptness import Promptness, timed_sinks
-from holdfast.sim.checkers.replicas import Copies, Kept, LoggedRounds
+from holdfast.sim.checkers.replicas import Copies, Kept, LoggedPasses
 from holdfast.sim.checkers.trimming import RestartPoints, Trimming
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def all_checkers(
         Footprints(),
         Kept(),
         Copies(),
-        LoggedRounds(),
+        LoggedPasses(),
         PreciseOutput(expected),
         Promptness(timed or {}),
         Corrections(),
@@ -52,7 +52,7 @@ __all__ = [
     "Fencing",
     "Footprints",
     "Kept",
-    "LoggedRounds",
+    "LoggedPasses",
     "PreciseOutput",
     "Promptness",
     "RestartPoints",

@@ -1,7 +1,7 @@
 """What is bounded.
 
 I-MEM    an input holds no more than its bound, and what a record that must be whole, the last to
-         come, has beyond it; what recorded rounds are to take comes on top, which an incarnation
+         come, has beyond it; what recorded passes are to take comes on top, which an incarnation
          before had taken within that bound; a sender sends no more than it was granted; a node
          with a full output queue stops working. [architecture §4]
 I-BND    a boundary holds: no tuple that is sent after it is older. [DPC §3.1]
@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit import events
-from holdfast.core.haunit.rounds import rounds_of
+from holdfast.core.haunit.passes import passes_of
 from holdfast.core.model.ids import BEGINNING_US, NodeId, StreamId
 from holdfast.sim.checkers.base import Checker, Violation
 
 if TYPE_CHECKING:
-    from holdfast.core.haunit.rounds import Round
+    from holdfast.core.haunit.passes import Pass
     from holdfast.core.machine import Effect, Stimulus
     from holdfast.sim.process import Process
     from holdfast.sim.world import World
@@ -35,7 +35,7 @@ class Bounds(Checker):
         self._unsent_before = 0
         self._turn = 0
         self._beyond: dict[StreamId, int] = {}  # what a whole record may have beyond the bound
-        self._decided: dict[NodeId, tuple[int, ...]] = {}  # per input, what logged rounds took
+        self._decided: dict[NodeId, tuple[int, ...]] = {}  # per input, what logged passes took
 
     def begin(self, world: World) -> None:
         """Look how long the records are."""
@@ -46,7 +46,7 @@ class Bounds(Checker):
         }
 
     def stepping(self, process: Process, stimulus: Stimulus) -> None:
-        """Note how much is unsent before a round."""
+        """Note how much is unsent before a pass."""
         if isinstance(stimulus, events.Proceed) and process.machine is not None:
             self._turn += 1
             if self._turn % _EVERY == 0:
@@ -73,8 +73,8 @@ class Bounds(Checker):
     def performing(self, process: Process, effect: Effect) -> None:
         """I-MEM of credit; I-BND."""
         if isinstance(effect, events.WriteSink):
-            if effect.stream == process.plan.round_stream:
-                self._note_decided(process.node, rounds_of((effect.batch,))[-1])
+            if effect.stream == process.plan.pass_stream:
+                self._note_decided(process.node, passes_of((effect.batch,))[-1])
         elif isinstance(effect, events.SendAck | events.SendSubscribe):
             key = (effect.stream, process.incarnation)
             self._granted[key] = max(self._granted.get(key, 0), effect.credit_until)
@@ -91,8 +91,8 @@ class Bounds(Checker):
         elif isinstance(effect, events.SendBoundary):
             self._promise(effect.stream, effect.sent_before, effect.boundary_us)
 
-    def _note_decided(self, node: NodeId, round_: Round) -> None:
-        taken = round_.processed_before
+    def _note_decided(self, node: NodeId, pass_: Pass) -> None:
+        taken = pass_.processed_before
         known = self._decided.get(node, taken)
         self._decided[node] = tuple(map(max, known, taken))
 

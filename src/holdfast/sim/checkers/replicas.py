@@ -3,8 +3,8 @@
 I-KEEP   a queue drops no tuple that a secondary, or who was one, has not received. [HA §5.3]
 I-COPY   a passive secondary that has applied a delta has the very pages and output tuples that its
          primary had at the delta's cut. [HA §5.1]
-I-ROUND  a secondary runs no round that has not been logged; the clock in a round log never moves
-         back; a round whose record does not count, because a later incarnation has missed it, is
+I-PASS  a secondary runs no pass that has not been logged; the clock in a pass log never moves
+         back; a pass whose record does not count, because a later incarnation has missed it, is
          never taken for durable. [HA §6]
 """
 
@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.passes import Pass, passes_of
 from holdfast.core.haunit.plan import Standby
-from holdfast.core.haunit.rounds import Round, rounds_of
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import between
 from holdfast.sim.checkers.base import Checker, Violation
@@ -154,13 +154,13 @@ def _is_end_of(tuples: list[TupleBatch], whole: list[TupleBatch]) -> bool:
     return bool(tables[0].equals(tables[1]))
 
 
-class LoggedRounds(Checker):
-    """I-ROUND."""
+class LoggedPasses(Checker):
+    """I-PASS."""
 
     def __init__(self) -> None:
         """Nothing has been logged."""
-        self._logged: dict[StreamId, dict[int, list[Round]]] = {}
-        self._own: dict[str, dict[int, Round]] = {}  # by process, not yet durable
+        self._logged: dict[StreamId, dict[int, list[Pass]]] = {}
+        self._own: dict[str, dict[int, Pass]] = {}  # by process, not yet durable
         self._logs: dict[StreamId, SimulatedLog | SimulatedPartLog] = {}
 
     def begin(self, world: World) -> None:
@@ -169,40 +169,40 @@ class LoggedRounds(Checker):
 
     def performing(self, process: Process, effect: Effect) -> None:
         """Note what is logged, and look at the clock."""
-        stream = process.plan.round_stream
+        stream = process.plan.pass_stream
         if not isinstance(effect, events.WriteSink) or effect.stream != stream:
             return
         logged = self._logged.setdefault(stream, {})
-        for round_ in rounds_of((effect.batch,)):
-            before = logged.get(round_.number - 1)
-            if before and all(r.clock_us > round_.clock_us for r in before):
-                raise Violation("I-ROUND", f"{stream}: the clock of {round_.number} is behind")
-            logged.setdefault(round_.number, []).append(round_)
-            self._own.setdefault(process.endpoint.name, {})[round_.number] = round_
+        for pass_ in passes_of((effect.batch,)):
+            before = logged.get(pass_.number - 1)
+            if before and all(r.clock_us > pass_.clock_us for r in before):
+                raise Violation("I-PASS", f"{stream}: the clock of {pass_.number} is behind")
+            logged.setdefault(pass_.number, []).append(pass_)
+            self._own.setdefault(process.endpoint.name, {})[pass_.number] = pass_
 
     def stepping(self, process: Process, stimulus: Stimulus) -> None:
         """What is said to be durable has to be what counts."""
-        stream = process.plan.round_stream
+        stream = process.plan.pass_stream
         if not isinstance(stimulus, events.SinkSynced) or stimulus.stream != stream:
             return
         own = self._own.get(process.endpoint.name, {})
         durable = {n: own.pop(n) for n in list(own) if n < stimulus.durable_before}
         if not durable or self._logs[stream].is_newest(process.incarnation):
             return
-        counting = {r.number: r for r in rounds_of(tuple(self._logs[stream].read()))}
-        for number, round_ in durable.items():
-            if counting.get(number) != round_:
+        counting = {r.number: r for r in passes_of(tuple(self._logs[stream].read()))}
+        for number, pass_ in durable.items():
+            if counting.get(number) != pass_:
                 raise Violation(
-                    "I-ROUND", f"{process.endpoint.name} takes round {number} for durable"
+                    "I-PASS", f"{process.endpoint.name} takes pass {number} for durable"
                 )
 
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """A secondary follows."""
         del effects
-        machine, stream = process.machine, process.plan.round_stream
+        machine, stream = process.machine, process.plan.pass_stream
         if not isinstance(stimulus, events.Proceed) or stream not in self._logs:
             return
         if not isinstance(machine, Node) or not machine.is_secondary:
             return
         if not machine.may_follow({stream: 1 + max(self._logged.get(stream, {}), default=-1)}):
-            raise Violation("I-ROUND", f"{process.endpoint.name} decides on a round of its own")
+            raise Violation("I-PASS", f"{process.endpoint.name} decides on a pass of its own")

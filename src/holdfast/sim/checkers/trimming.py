@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.passes import Pass, passes_of
 from holdfast.core.haunit.plan import Assignment, NodeLimits
 from holdfast.core.haunit.restoration import RestoredState
-from holdfast.core.haunit.rounds import Round, rounds_of
 from holdfast.core.model.ids import (
     BEGINNING_US,
     END_US,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _PLENTY = 1 << 40
 _STATE_BYTES = 1 << 30
 _AUDITS = 4
-_ROUNDS_MAX = 10_000
+_PASSES_MAX = 10_000
 
 
 class Trimming(Checker):
@@ -249,8 +249,8 @@ class RestartPoints(Checker):
         if plan.footprints is not None:
             sinks[plan.footprint_stream] = point.next_ids[plan.footprint_stream]
         restored = self._restored(plan, point)
-        rounds = self._rounds(plan, point, sinks)
-        machine = Node(plan, Assignment(1, incarnation, point, sinks, rounds=rounds), 0, restored)
+        passes = self._passes(plan, point, sinks)
+        machine = Node(plan, Assignment(1, incarnation, point, sinks, passes=passes), 0, restored)
         effects = machine.start(0)
         for output in plan.outputs:
             for stream, receiver in zip(output.streams, output.receivers, strict=False):
@@ -261,7 +261,7 @@ class RestartPoints(Checker):
                 effects += machine.step(subscribe, 0)
         for spec in plan.inputs:
             effects += self._feed(machine, spec.stream, spec.producer, point)
-        for _ in range(_ROUNDS_MAX):
+        for _ in range(_PASSES_MAX):
             if not machine.has_work:
                 break
             effects += machine.step(events.Proceed(), 0)
@@ -270,16 +270,16 @@ class RestartPoints(Checker):
                 continue
             self._compare(node, point, StreamId(name), first_id, effects)
 
-    def _rounds(
+    def _passes(
         self, plan: NodePlan, point: RestartPoint, sinks: dict[StreamId, int]
-    ) -> tuple[Round, ...]:
-        """What the round log of an arbitrary node holds in the end; `sinks` is told its length."""
-        if self._world is None or not plan.keeps_rounds:
+    ) -> tuple[Pass, ...]:
+        """What the pass log of an arbitrary node holds in the end; `sinks` is told its length."""
+        if self._world is None or not plan.keeps_passes:
             return ()
-        stream = plan.round_stream
+        stream = plan.pass_stream
         batches = self._world.sinks[stream].read()
         sinks[stream] = batches[-1].next_id if batches else 0
-        return rounds_of(between(batches, point.needed_from.get(stream, 0), sinks[stream]))
+        return passes_of(between(batches, point.needed_from.get(stream, 0), sinks[stream]))
 
     def _feed(
         self, machine: Node, stream: StreamId, producer: NodeId | None, point: RestartPoint

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.core.haunit import events
 from holdfast.core.haunit.ha_output import HAOutput
+from holdfast.core.haunit.passes import Pass
 from holdfast.core.haunit.plan import NodePlan, OutputSpec
-from holdfast.core.haunit.rounds import Round
 from holdfast.core.haunit.state_delta import StandbyImage, StateDelta
 from holdfast.core.machine import Effect
 from holdfast.core.model.ids import NO_ID, Incarnation, NodeId, StreamId
@@ -35,7 +35,7 @@ def rows(count: int) -> Rows:
 
 
 def outputs(incarnation: Incarnation = ONE, plan: NodePlan = PLAN) -> HAOutput:
-    made = HAOutput(plan, incarnation, RestartPoint(), {SINK: 0, plan.round_stream: 0})
+    made = HAOutput(plan, incarnation, RestartPoint(), {SINK: 0, plan.pass_stream: 0})
     for node in ("l", "r"):
         made.learn(NodeId(node), ONE, Incarnation(0))
     return made
@@ -156,18 +156,18 @@ def test_a_promoted_secondary_numbers_what_it_has_kept_as_the_new_incarnation() 
 
 
 def test_a_note_of_a_pass_waits_with_its_tuples_until_the_pass_is_durable() -> None:
-    plan = NodePlan(NodeId("n"), "n", 0, (), 1, (), OUTPUTS, keeps_rounds=True)
+    plan = NodePlan(NodeId("n"), "n", 0, (), 1, (), OUTPUTS, keeps_passes=True)
     made = outputs(ONE, plan)
     subscribe(made, LEFT)
     effects: list[Effect] = []
-    made.begin_round(Round(0, 0, 0, 0, ()), effects)
+    made.begin_pass(Pass(0, 0, 0, 0, ()), effects)
     put_out(made, 3)
     made.put_note(MARKER)
-    made.end_round((), effects)
+    made.end_pass((), effects)
     made.put_note(LATER)
     made.flush(effects)
     assert said(effects) == []
-    made.sink_synced(events.SinkSynced(plan.round_stream, 1), effects)
+    made.sink_synced(events.SinkSynced(plan.pass_stream, 1), effects)
     assert said(effects) == [(0, 3), (1, 3)], "what was put behind the pass leaves with it"
     made.put_note(LATER)
     made.flush(effects)

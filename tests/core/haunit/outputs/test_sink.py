@@ -10,7 +10,7 @@ from holdfast.core.haunit.events import EndSink, ReportFirstOutput, SyncSink, Wr
 from holdfast.core.haunit.outputs.first_output import FirstOutput
 from holdfast.core.haunit.outputs.pass_log import PassLog
 from holdfast.core.haunit.outputs.sink import Sink
-from holdfast.core.haunit.rounds import Round
+from holdfast.core.haunit.passes import Pass
 from holdfast.core.machine import Effect
 from holdfast.core.model.ids import StreamId
 
@@ -103,7 +103,7 @@ def test_positions_that_do_not_fit_are_an_error() -> None:
 def test_passes_that_come_during_a_sync_share_the_next() -> None:
     log = PassLog(StreamId("n~rounds"), 0, 0, FirstOutput())
     effects: list[Effect] = []
-    pass_ = Round(0, 0, 0, 0, (1,))
+    pass_ = Pass(0, 0, 0, 0, (1,))
     for number in range(3):
         log.log(replace(pass_, number=number), effects)
     log.log(pass_, effects)

@@ -106,7 +106,7 @@ class Durability:
             sink_next_ids=assignment.sink_next_ids,
             outputs={} if restored is None else restored.outputs,
             notes={} if restored is None else restored.notes,
-            rounds=assignment.rounds,
+            passes=assignment.passes,
             noted_behind=assignment.restart_point if is_at_cut and cls.REPLAYS else None,
         )
 

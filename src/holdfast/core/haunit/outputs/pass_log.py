@@ -12,7 +12,7 @@ from holdfast.core.haunit.events import SyncSink, WriteSink
 from holdfast.core.haunit.outputs.sink import Sink
 
 if TYPE_CHECKING:
-    from holdfast.core.haunit.rounds import Round
+    from holdfast.core.haunit.passes import Pass
     from holdfast.core.machine import Effect
 
 
@@ -21,7 +21,7 @@ class PassLog(Sink):
 
     is_syncing = False
 
-    def log(self, pass_: Round, effects: list[Effect]) -> None:
+    def log(self, pass_: Pass, effects: list[Effect]) -> None:
         """Write a pass, unless the log has it."""
         if pass_.number >= self.written_before:
             self.written_before = pass_.number + 1

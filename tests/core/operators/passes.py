@@ -1,4 +1,4 @@
-"""Running one operator over rounds, as a node would, and what must hold of any."""
+"""Running one operator over passes, as a node would, and what must hold of any."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ values = st.fixed_dictionaries(
 rows_strategy = st.lists(st.tuples(st.integers(0, 1), st.integers(-30, 60), values), max_size=40)
 
 
-def rounds_of(rows: Sequence[Row], ports: int) -> list[Rows | None]:
+def passes_of(rows: Sequence[Row], ports: int) -> list[Rows | None]:
     result: list[Rows | None] = []
     for port in range(ports):
         mine = [(n, time, value) for n, (p, time, value) in enumerate(rows) if p % ports == port]
@@ -84,7 +84,7 @@ def rounds_of(rows: Sequence[Row], ports: int) -> list[Rows | None]:
 class Lifetime:
     """An operator's output so far, and what it has promised.
 
-    After rounds that begin at a number in `lazy`, the boundary stays where it was.
+    After passes that begin at a number in `lazy`, the boundary stays where it was.
     """
 
     operator: Operator
@@ -107,7 +107,7 @@ class Lifetime:
         if isinstance(self.operator, ArbitraryOperator):
             assert self.clock is not None
             self.operator.decide(*self.clock(begin))
-        given = rounds_of(self.rows[begin:end], self.ports)
+        given = passes_of(self.rows[begin:end], self.ports)
         result = self.operator.process(given, low, self.boundary)
         self.operator.check_invariants()
         if result.rows is not None:
@@ -128,7 +128,7 @@ class Lifetime:
         self.promised = promised
 
     def take(self, begin: int, cuts: Sequence[int], end: int) -> None:
-        """Process the rows from `begin` to `end`, in rounds that end at these cuts."""
+        """Process the rows from `begin` to `end`, in passes that end at these cuts."""
         inner = sorted({cut for cut in cuts if begin < cut < end})
         for first, last in itertools.pairwise([begin, *inner, end]):
             self.round(first, last)

@@ -1,25 +1,25 @@
-"""The determinants of an arbitrary unit: what its rounds depended on beside their input. [HA §6]
+"""The determinants of an arbitrary unit: what its passes depended on beside their input. [HA §6]
 
-Theory of operation. The outcome of a round of an arbitrary unit depends on where the round was cut,
-on how its input streams were interleaved, on the clock and on chance. Before a round is run, all
-of that is decided and becomes a `Round`, one record of the unit's round log. Output leaves the node
+Theory of operation. The outcome of a pass of an arbitrary unit depends on where the pass was cut,
+on how its input streams were interleaved, on the clock and on chance. Before a pass is run, all
+of that is decided and becomes a `Pass`, one record of the unit's pass log. Output leaves the node
 only once the record is durable. Whoever takes the node's place, a replacement or a secondary, runs
-the recorded rounds again, each as soon as its input is there, and decides for itself only when no
+the recorded passes again, each as soon as its input is there, and decides for itself only when no
 record is left: so its output is the same, and the same ids fit.
 
-The round log is a log as sinks have: written exactly once by number, fenced by incarnation. A
-restart point names the round of its cut, and the oldest round that has to be run again to rebuild
-the state; both are positions in the round log.
+The pass log is a log as sinks have: written exactly once by number, fenced by incarnation. A
+restart point names the pass of its cut, and the oldest pass that has to be run again to rebuild
+the state; both are positions in the pass log.
 
-Whoever goes on from a copy of the state (passive standby) has not run the rounds that the state
+Whoever goes on from a copy of the state (passive standby) has not run the passes that the state
 depends on, but has to say which ones these are: should the copy be lost too, the next one begins
 there. It takes them from the log, from the durable restart point on.
 
-Credit must know of recorded rounds: their tuples use up none. 1. A source feeds this node, and a
+Credit must know of recorded passes: their tuples use up none. 1. A source feeds this node, and a
 union by time beside it. 2. A replacement takes in as much of the source as an input holds; its next
-recorded round waits for a tuple of another node. 3. That one is full towards the union. 4. The
+recorded pass waits for a tuple of another node. 3. That one is full towards the union. 4. The
 union waits for the source, which is full towards this node. The predecessor had room for all
-that recorded rounds have taken, or they would not have been recorded; so has its replacement.
+that recorded passes have taken, or they would not have been recorded; so has its replacement.
 
 Departure from the paper: there determinants go to the secondary, and in upstream backup to a log
 at the secondary. Here one durable log serves all approaches, several failures at a time included.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.ids import StreamId
     from holdfast.core.recovery.restart_point import RestartPoint
 
-ROUND_SCHEMA: Final = pa.schema(
+PASS_SCHEMA: Final = pa.schema(
     [
         ("seed", pa.uint64()),
         ("boundary_us", pa.int64()),
@@ -51,19 +51,19 @@ ROUND_SCHEMA: Final = pa.schema(
         (TIME_COLUMN, pa.int64()),
     ]
 )
-"""A record of the round log; its time is the processing time."""
+"""A record of the pass log; its time is the processing time."""
 
 
-class RoundsLost(RuntimeError):
-    """A secondary has run a round that the round log has lost; its replacement has not."""
+class PassesLost(RuntimeError):
+    """A secondary has run a pass that the pass log has lost; its replacement has not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """What one round depends on.
+class Pass:
+    """What one pass depends on.
 
     Attributes:
-        number: Counts the rounds of the node, over all its incarnations.
+        number: Counts the passes of the node, over all its incarnations.
         clock_us: Processing time, microseconds since the epoch.
         seed: For random draws, uint64.
         boundary_us: The boundary that it acts on.
@@ -78,7 +78,7 @@ class Round:
     processed_before: tuple[int, ...]
 
     def to_batch(self) -> TupleBatch:
-        """As a record of the round log."""
+        """As a record of the pass log."""
         batch = pa.RecordBatch.from_arrays(
             [
                 pa.array([self.seed], type=pa.uint64()),
@@ -86,29 +86,29 @@ class Round:
                 pa.array([list(self.processed_before)], type=pa.list_(pa.int64())),
                 pa.array([self.clock_us], type=pa.int64()),
             ],
-            schema=ROUND_SCHEMA,
+            schema=PASS_SCHEMA,
         )
         return TupleBatch(self.number, batch, self.boundary_us, 0)
 
 
-def rounds_of(batches: tuple[TupleBatch, ...]) -> tuple[Round, ...]:
-    """The rounds that records of a round log stand for."""
-    found: list[Round] = []
+def passes_of(batches: tuple[TupleBatch, ...]) -> tuple[Pass, ...]:
+    """The passes that records of a pass log stand for."""
+    found: list[Pass] = []
     for batch in batches:
         seeds, boundaries, processed, clocks = (c.to_pylist() for c in batch.batch.columns)
         for i in range(batch.count):
             found.append(
-                Round(batch.first_id + i, clocks[i], seeds[i], boundaries[i], tuple(processed[i]))
+                Pass(batch.first_id + i, clocks[i], seeds[i], boundaries[i], tuple(processed[i]))
             )
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
-class RoundStart:
-    """Where a round begins.
+class PassStart:
+    """Where a pass begins.
 
     Attributes:
-        number: The round's.
+        number: The pass's.
         starts: Per input stream, in the order of the plan, the first tuple that it may take.
     """
 
@@ -116,62 +116,62 @@ class RoundStart:
     starts: tuple[int, ...]
 
 
-def _starts(first: RoundStart, before: int, recorded: tuple[Round, ...]) -> Iterator[RoundStart]:
-    """Where the recorded rounds from `first` on begin: each where the one before it has ended."""
+def _starts(first: PassStart, before: int, recorded: tuple[Pass, ...]) -> Iterator[PassStart]:
+    """Where the recorded passes from `first` on begin: each where the one before it has ended."""
     starts = first.starts
-    for round_ in recorded:
-        if first.number <= round_.number < before:
-            yield RoundStart(round_.number, starts)
-            starts = round_.processed_before
+    for pass_ in recorded:
+        if first.number <= pass_.number < before:
+            yield PassStart(pass_.number, starts)
+            starts = pass_.processed_before
 
 
-def first_to_read(point: RestartPoint | None, round_stream: StreamId) -> int:
-    """Where to read a round log: a round before the one that the oldest candidate begins with."""
+def first_to_read(point: RestartPoint | None, pass_stream: StreamId) -> int:
+    """Where to read a pass log: a pass before the one that the oldest candidate begins with."""
     if point is None:
         return 0
-    return max(0, point.oldest().needed_from.get(round_stream, 0) - 1)
+    return max(0, point.oldest().needed_from.get(pass_stream, 0) - 1)
 
 
-class Rounds:
-    """The rounds of one incarnation: those to be run again, and those its state depends on.
+class Passes:
+    """The passes of one incarnation: those to be run again, and those its state depends on.
 
-    Volatile: all fields; the round log is durable.
+    Volatile: all fields; the pass log is durable.
     """
 
     def __init__(
         self,
-        first: RoundStart,
-        recorded: tuple[Round, ...],
+        first: PassStart,
+        recorded: tuple[Pass, ...],
         *,
-        replayed_from: RoundStart | None,
+        replayed_from: PassStart | None,
     ) -> None:
-        """Go on at a round.
+        """Go on at a pass.
 
         Args:
-            first: The round.
-            recorded: What the round log holds from the round before `replayed_from` on, whose
+            first: The pass.
+            recorded: What the pass log holds from the pass before `replayed_from` on, whose
                 clock counts.
-            replayed_from: With which round a replacement without the state would begin; None: the
-                state is not rebuilt by running rounds again, and only the present one matters.
+            replayed_from: With which pass a replacement without the state would begin; None: the
+                state is not rebuilt by running passes again, and only the present one matters.
                 It lies before `first` where a copy of the state is gone on from.
         """
         self.next_number = first.number
-        self.starts = first.starts  # per input stream where the next round begins
+        self.starts = first.starts  # per input stream where the next pass begins
         self._is_replayed = replayed_from is not None
         self._recorded = deque(r for r in recorded if r.number >= first.number)
-        self._run: deque[RoundStart] = deque()  # those that the state may depend on
+        self._run: deque[PassStart] = deque()  # those that the state may depend on
         if replayed_from is not None:
             self._run.extend(_starts(replayed_from, first.number, recorded))
         self.clock_us = max((r.clock_us for r in recorded if r.number < first.number), default=0)
 
     @property
-    def recorded(self) -> Round | None:
-        """The next round, if it has been decided already."""
+    def recorded(self) -> Pass | None:
+        """The next pass, if it has been decided already."""
         return self._recorded[0] if self._recorded else None
 
     @property
     def decided_before(self) -> tuple[int, ...]:
-        """Per input stream the id up to which the rounds that are known will have taken."""
+        """Per input stream the id up to which the passes that are known will have taken."""
         return self._recorded[-1].processed_before if self._recorded else self.starts
 
     @property
@@ -179,14 +179,14 @@ class Rounds:
         """The first number of which no record is known."""
         return self.next_number + len(self._recorded)
 
-    def add(self, recorded: tuple[Round, ...]) -> None:
-        """More of the round log has become known; of the round before the next one its clock."""
+    def add(self, recorded: tuple[Pass, ...]) -> None:
+        """More of the pass log has become known; of the pass before the next one its clock."""
         known_before = self.known_before
         earlier = (r.clock_us for r in recorded if r.number < self.next_number)
         self.clock_us = max(self.clock_us, *earlier, 0)
         self._recorded += [r for r in recorded if r.number >= known_before]
 
-    def skip_recorded(self) -> tuple[Round, ...]:
+    def skip_recorded(self) -> tuple[Pass, ...]:
         """The input is not what it was: what was decided for it does not hold. What that was."""
         skipped = tuple(self._recorded)
         self.next_number = self.known_before
@@ -196,23 +196,23 @@ class Rounds:
 
     def decide(
         self, clock_us: int, seed: int, boundary_us: int, processed_before: tuple[int, ...]
-    ) -> Round:
-        """A round that has not been run before. The clock never moves back."""
+    ) -> Pass:
+        """A pass that has not been run before. The clock never moves back."""
         clock_us = max(clock_us, self.clock_us)
-        return Round(self.next_number, clock_us, seed, boundary_us, processed_before)
+        return Pass(self.next_number, clock_us, seed, boundary_us, processed_before)
 
-    def begun(self, round_: Round) -> None:
-        """A round is run."""
-        if self._recorded and self._recorded[0].number == round_.number:
+    def begun(self, pass_: Pass) -> None:
+        """A pass is run."""
+        if self._recorded and self._recorded[0].number == pass_.number:
             self._recorded.popleft()
         if self._is_replayed:
-            self._run.append(RoundStart(round_.number, self.starts))
-        self.starts = round_.processed_before
-        self.next_number = round_.number + 1
-        self.clock_us = round_.clock_us
+            self._run.append(PassStart(pass_.number, self.starts))
+        self.starts = pass_.processed_before
+        self.next_number = pass_.number + 1
+        self.clock_us = pass_.clock_us
 
-    def needed_from(self, low: np.ndarray) -> RoundStart:
-        """The oldest round to be run again; those before it are forgotten.
+    def needed_from(self, low: np.ndarray) -> PassStart:
+        """The oldest pass to be run again; those before it are forgotten.
 
         Args:
             low: Per input stream the oldest tuple that the state depends on, NO_ID if on none; it
@@ -222,7 +222,7 @@ class Rounds:
             self._run.popleft()
         if not self._run or self._is_before(self.starts, low):
             self._run.clear()
-            return RoundStart(self.next_number, self.starts)
+            return PassStart(self.next_number, self.starts)
         return self._run[0]
 
     @staticmethod

@@ -18,6 +18,7 @@ from holdfast.driver.progress import (
     ProgressMaker,
     Rates,
     consistency_block,
+    extent_block,
     recovery_block,
 )
 from holdfast.errors import OptionError
@@ -278,3 +279,17 @@ def test_a_unit_is_as_consistent_as_its_worst_instance() -> None:
     waits = consistency_block([{}])
     assert waits.pop("state") == "stable"
     assert set(waits.values()) == {None}
+
+
+def test_a_units_extent_is_that_of_all_its_nodes_and_the_slowest_recovery():
+    said = {"bytes": 10, "tuples": 5, "footprints": 2, "predicted_ms": 1.5, "shortfall": ""}
+    late = said | {"predicted_ms": 9.5, "shortfall": "too much"}
+    assert extent_block([{"extent": said}, {"extent": late}, {}]) == {
+        "bytes": 20,
+        "tuples": 10,
+        "footprints": 4,
+        "predictedRecoveryMs": 9.5,
+        "shortfall": "too much",
+    }
+    assert extent_block([{"extent": said}]) is not None
+    assert extent_block([{"extent": None}, {}]) is None

@@ -8,10 +8,16 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from holdfast.api.embedded_store import EmbeddedStore
-from holdfast.core.haunit.plan import CheckpointPlan, DelayPlan, Standby, UnitProtection
+from holdfast.core.haunit.plan import (
+    CheckpointPlan,
+    DelayPlan,
+    FootprintPlan,
+    Standby,
+    UnitProtection,
+)
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.replication.input_delay import DuringFailure
 from holdfast.errors import OptionError, UnsupportedError
@@ -261,6 +267,50 @@ def _spec_of(place: str) -> StoreSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class EventualCheckpoints(Protection):
+    """Each window is checkpointed on its own, all the time; nothing stands still for it. [CEC]
+
+    A unit with windows writes the state of each into a log when it opens, says there when it has
+    closed, and between tuples writes the windows whose newest state is the oldest. A replacement
+    reads the log's end, the *extent*, and replays what the windows lack. How long that takes is
+    what the user names, instead of an interval. Units without state are replayed.
+
+    Windows are `tumbling` and `sliding` ones, and `counting` ones of a key. Other state is refused
+    when the query starts, with the operator's name. Survives any number of simultaneous failures,
+    the driver's included.
+
+    Attributes:
+        share: Most of a node's time for windows that are written between tuples, above 0, up to 1.
+            What is written when windows open and close does not count.
+        extent: Most that a replacement should have to read, as `"64 MiB"` or a number of bytes.
+        recovery: Most time that reading and replaying should take, as `tumbling` takes it; None:
+            no matter. `query.lastProgress` says how long it would take now, and why the objective
+            cannot be met, if it cannot.
+    """
+
+    share: float = 0.05
+    extent: str | int = "64 MiB"
+    recovery: str | None = None
+
+    def check(self, flow: Graph) -> None:
+        """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
+        _require_guarantee(self, Guarantee.PRECISE)
+        self.of_unit()
+
+    def of_unit(self) -> UnitProtection:
+        """Windows leave footprints."""
+        if isinstance(self.share, bool) or not 0 < self.share <= 1:
+            raise OptionError(
+                f"EventualCheckpoints(share={self.share}); it lies above 0 and up to 1"
+            )
+        extent_bytes = _bytes_of(self, "extent", self.extent)
+        recovery_us = None
+        if self.recovery is not None:
+            recovery_us = 1000 * _interval_ms(self, self.recovery, "recovery")
+        return UnitProtection(footprints=FootprintPlan(self.share, extent_bytes, recovery_us))
+
+
+@dataclass(frozen=True, slots=True)
 class Replicated(Protection):
     """No result waits for missing input for longer than a bound; later it is corrected. [DPC]
 
@@ -352,8 +402,8 @@ def _require_guarantee(protection: Protection, *possible: Guarantee) -> None:
     name = type(protection).__name__
     names = " or ".join(repr(guarantee.value) for guarantee in possible)
     instead = {
-        Guarantee.PRECISE.value: "UpstreamBackup(), ActiveStandby(), PassiveStandby() and "
-        "Checkpointed() recover precisely",
+        Guarantee.PRECISE.value: "UpstreamBackup(), ActiveStandby(), PassiveStandby(), "
+        "Checkpointed() and EventualCheckpoints() recover precisely",
         Guarantee.ROLLBACK.value: "UpstreamBackup, PassiveStandby and ActiveStandby with "
         "guarantee='rollback' recover so",
         Guarantee.GAP.value: "Amnesia() recovers so",
@@ -363,14 +413,33 @@ def _require_guarantee(protection: Protection, *possible: Guarantee) -> None:
     )
 
 
-def _interval_ms(protection: Protection, interval: str) -> int:
+_SIZE_MAX: Final = 1 << 40
+_UNIT_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def _bytes_of(protection: Protection, name: str, size: str | int) -> int:
+    """A size. Raises `OptionError` when it is none."""
+    words = str(size).split() if not isinstance(size, bool) else []
+    number, unit = words if len(words) == 2 else (*words, "B") if len(words) == 1 else ("", "")
+    if unit not in _UNIT_BYTES or not (number.isascii() and number.isdecimal()):
+        raise OptionError(
+            f"{type(protection).__name__}({name}={size!r}); write a number of bytes, or a number "
+            f"and one of {', '.join(_UNIT_BYTES)}, e.g. '64 MiB'"
+        )
+    found = int(number) * _UNIT_BYTES[unit]
+    if not 1 <= found <= _SIZE_MAX:
+        raise OptionError(f"{type(protection).__name__}({name}={size!r}); it lies in 1 B to 1 TiB")
+    return found
+
+
+def _interval_ms(protection: Protection, interval: str, setting: str = "interval") -> int:
     """A period. Raises `DataflowError` when it is no duration, `OptionError` when it is none."""
     from holdfast.api.windows import duration_us
 
     interval_ms = duration_us(interval) // 1000
     if interval_ms < 1:
         name = type(protection).__name__
-        raise OptionError(f"{name}(interval={interval!r}); at least 1 millisecond")
+        raise OptionError(f"{name}({setting}={interval!r}); at least 1 millisecond")
     return interval_ms
 
 
@@ -435,6 +504,7 @@ _BY_NAME: dict[str, type[Protection]] = {
     "active-standby": ActiveStandby,
     "passive-standby": PassiveStandby,
     "checkpointed": Checkpointed,
+    "eventual-checkpoints": EventualCheckpoints,
     "replicated": Replicated,
     "none": Unprotected,
 }

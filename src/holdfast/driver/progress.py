@@ -308,7 +308,27 @@ def _unit(
         "sentBytes": {said: _sum(heard, nodes, name) for said, name in _SENT_BYTES.items()},
         "checkpoint": _checkpoint_block(written),
         "consistency": consistency_block([report.statistics for report in reports]),
+        "extent": extent_block([report.statistics for report in reports]),
         "recovery": recovery_block([r for r in heard.recoveries if r["node"] in names]),
+    }
+
+
+def extent_block(statistics: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """What replacements of a unit's nodes would read and replay; None: it leaves no footprints.
+
+    Args:
+        statistics: Of its nodes, as they were heard.
+    """
+    said = [each["extent"] for each in statistics if each.get("extent") is not None]
+    if not said:
+        return None
+    slowest = max(said, key=lambda each: each["predicted_ms"])
+    return {
+        "bytes": sum(each["bytes"] for each in said),
+        "tuples": sum(each["tuples"] for each in said),
+        "footprints": sum(each["footprints"] for each in said),
+        "predictedRecoveryMs": slowest["predicted_ms"],
+        "shortfall": slowest["shortfall"] or None,
     }
 
 

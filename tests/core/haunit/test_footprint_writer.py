@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.checkpoint.eventual import RecoveryObjective
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
-from holdfast.core.model.footprints import FootprintsDamaged
+from holdfast.core.model.footprints import FootprintKind, FootprintsDamaged
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.operators.base import Rows
@@ -353,3 +353,24 @@ def test_a_record_that_names_a_window_twice_is_refused():
     search = ExtentSearch(bad.next_id, 1)
     with pytest.raises(FootprintsDamaged, match="two things"):
         search.add(bad)
+
+
+def test_a_closed_window_is_named_though_its_strings_have_been_recycled():
+    """A pass that closes windows may store the strings of the others anew."""
+    rows = [(0, i, {"k": "a", "f": 0.0, "x": i, "s": f"{9999 - i}" * 40}) for i in range(400)]
+    given, log = Input(rows, 1), Log()
+    life = Life(KINDS["count 3"], given, log, None, NEVER)
+    strings = life.operator._strings
+    assert strings is not None
+    for end in range(4, 400, 4):
+        pages = strings.page_count
+        life.one_pass(end, given.place(end))
+        if strings.page_count < pages:
+            break
+    else:
+        raise AssertionError("no strings were recycled")
+    newest = log.batches[-1].batch.to_pylist()
+    closed = [row for row in newest if row["kind"] == FootprintKind.R]
+    assert {(row["window"], row["key.0"], row["text.0"]) for row in closed} == {
+        (row["window"], "a", None) for row in closed
+    }

@@ -126,6 +126,21 @@ class ExtentSize:
     footprints: int
 
 
+@dataclass(frozen=True, slots=True)
+class ExtentStatistics:
+    """What recovery would have to do now, and how long it would take.
+
+    Attributes:
+        size: What it would have to do.
+        predicted_ms: How long it would take, without finding the failure.
+        shortfall: Why that is longer than it should be, in words; empty: it is not.
+    """
+
+    size: ExtentSize
+    predicted_ms: float
+    shortfall: str = ""
+
+
 @dataclass(slots=True)
 class RecoveryObjective:
     """How large an extent may become.
@@ -158,11 +173,11 @@ class RecoveryObjective:
             return False
         return self.predicted_us(extent) > _EAGER * self.recovery_us
 
-    def shortfall(self, extent: ExtentSize) -> str | None:
-        """Why the objective is not met, in words; None: it is."""
+    def shortfall(self, extent: ExtentSize) -> str:
+        """Why the objective is not met, in words; empty: it is."""
         predicted_us = self.predicted_us(extent)
         if self.recovery_us is None or predicted_us <= self.recovery_us:
-            return None
+            return ""
         reading_us = extent.log_bytes / self.read_bytes_per_s * 1e6
         return (
             f"recovery would take {predicted_us / 1000:.0f} ms, not {self.recovery_us / 1000:.0f}: "

@@ -12,6 +12,8 @@ from holdfast.core.haunit.node_figures import NodeNeeds, NodeStatistics, needs_o
 from holdfast.core.model.ids import StreamId
 
 if TYPE_CHECKING:
+    from holdfast.core.checkpoint.eventual import ExtentStatistics
+    from holdfast.core.haunit.durability.base import Durability
     from holdfast.core.haunit.ha_unit import HAUnit
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.haunit.replica_link import ReplicaLink
@@ -35,6 +37,7 @@ class NodeLooks:
 
     plan: NodePlan
     _unit: HAUnit
+    _durability: Durability
     _replica: ReplicaLink
     _state: NodeState
 
@@ -106,6 +109,11 @@ class NodeLooks:
     def consistency(self) -> ConsistencyStatistics | None:
         """Of one that may go on without missing input its state; None: it waits for all input."""
         return self._unit.consistency
+
+    @property
+    def extent(self) -> ExtentStatistics | None:
+        """Of one whose windows leave footprints what a replacement would read and replay."""
+        return self._durability.extent
 
     @property
     def tentative_rows(self) -> tuple[int, int]:

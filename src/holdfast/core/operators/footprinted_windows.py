@@ -140,7 +140,7 @@ class FootprintedWindows(KeyedWindows):
         windows, closed = windows[were_open], closed[were_open]
         self._opened, self._closed = [], []
         return WindowsOfPass(
-            opened, self._bodies(opened, records), self._bodies(windows, closed), closed[:, TOUCHED]
+            opened, self._bodies(opened, records), self._names(windows, closed), closed[:, TOUCHED]
         )
 
     def footprints(self, windows: np.ndarray, former: int, generation: int) -> WindowsOfPass:
@@ -173,11 +173,26 @@ class FootprintedWindows(KeyedWindows):
     def _let_go(self, windows: np.ndarray, records: np.ndarray) -> None:
         self._closed.append((windows, records))
 
+    def _named(self, windows: np.ndarray, keys: np.ndarray) -> list[pa.Array]:
+        """The columns that tell windows."""
+        numbers = np.ascontiguousarray(windows[:, 1 - self._kind.number_at])
+        return [pa.array(numbers), *self._groups.key_columns(keys, self._key_strings)]
+
+    def _names(self, windows: np.ndarray, records: np.ndarray) -> pa.RecordBatch:
+        """Windows that have closed, in the columns of footprints: of their states nothing is left.
+
+        1. A pass closes windows. 2. With them most strings have become garbage, so that the others
+        are stored anew. 3. What the records of closed windows refer to is gone.
+        """
+        columns = self._named(windows, np.ascontiguousarray(records[:, KEY_AT : self._values_at]))
+        rest = list(self.body_schema)[len(columns) :]
+        columns += [pa.nulls(len(windows), field.type) for field in rest]
+        return pa.RecordBatch.from_arrays(columns, schema=self.body_schema)
+
     def _bodies(self, windows: np.ndarray, records: np.ndarray) -> pa.RecordBatch:
         """Windows in the columns of footprints."""
         keys = np.ascontiguousarray(records[:, KEY_AT : self._values_at])
-        numbers = np.ascontiguousarray(windows[:, 1 - self._kind.number_at])
-        columns = [pa.array(numbers), *self._groups.key_columns(keys, self._key_strings)]
+        columns = self._named(windows, keys)
         columns.append(pa.array(self._words_of(keys)))
         columns += [pa.array(np.ascontiguousarray(records[:, at])) for at in self._state_at]
         for at in self._text_at:

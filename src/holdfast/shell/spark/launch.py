@@ -157,7 +157,7 @@ class Cluster:
         self._meetings = meetings(spec.plans)
         self._places = {
             (kind, node): within(spec.root, kind, node)
-            for kind in ("rounds", "spill")
+            for kind in ("rounds", "footprints", "spill")
             for node in self._plans
         }
         self._is_local = self._sc.master.startswith("local")
@@ -632,6 +632,7 @@ class Cluster:
             sources={s: source for s, source in self._spec.sources.items() if s in streams},
             sink_paths={s: path for s, path in self._spec.sink_paths.items() if s in sinks},
             pass_place=self._places[("rounds", node)],
+            footprint_place=self._places[("footprints", node)],
             spill_path=self._places[("spill", node)],
             store=self._spec.store,
             is_local=self._is_local,

@@ -16,6 +16,7 @@ from holdfast.shell.spark.timers import now_ms, together
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.core.checkpoint.eventual import ExtentStatistics
     from holdfast.core.haunit.life import NodeLife
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics
     from holdfast.shell.spark.meter import Meter
@@ -43,6 +44,18 @@ def _consistency_said(
         "undone_rows": undone,
         "delay_max_ms": consistency.delay_max_ms,
         "stabilization_ms": consistency.stabilization_ms,
+    }
+
+
+def _extent_said(extent: ExtentStatistics) -> dict[str, object]:
+    """What the driver's progress shows of a node whose windows leave footprints."""
+    size = extent.size
+    return {
+        "bytes": size.log_bytes,
+        "tuples": size.tuples,
+        "footprints": size.footprints,
+        "predicted_ms": round(extent.predicted_ms, 3),
+        "shortfall": extent.shortfall,
     }
 
 
@@ -196,6 +209,8 @@ class NodeReports:
             statistics = counted | measured | self._traffic.counted()
             if machine.consistency is not None:
                 statistics["consistency"] = _consistency_said(machine, machine.consistency, at_ms)
+            if machine.extent is not None:
+                statistics["extent"] = _extent_said(machine.extent)
             positions = machine.positions()
         refused = {
             "frames": self._channels.refused_frames,

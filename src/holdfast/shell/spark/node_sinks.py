@@ -1,4 +1,4 @@
-"""The logs that a node writes: sinks in folders, stores and topics, and its pass log."""
+"""The logs that a node writes: sinks in folders, stores and topics, its passes and footprints."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit import events
+from holdfast.core.haunit.durability.eventual import body_schema
+from holdfast.core.haunit.extent_restoration import ExtentRead, ReadExtent
 from holdfast.core.haunit.life_events import (
     OpenedSink,
     OpeningFailed,
@@ -17,11 +19,14 @@ from holdfast.core.haunit.life_events import (
     SinksOpened,
 )
 from holdfast.core.haunit.passes import Pass, PassesLost
+from holdfast.core.haunit.restoration import LoadingFailed
 from holdfast.core.model.ids import StreamId
 from holdfast.shell.sinks.base import OutsideWriter, SinkOpening, Waits
 from holdfast.shell.spark.node_channels import output_schemas
 from holdfast.shell.spark.syncing import Syncing
+from holdfast.shell.storage.claimed_log import ClaimedLogWriter
 from holdfast.shell.storage.errors import StorageError, UnknownStream
+from holdfast.shell.storage.footprint_log import FootprintLogWriter, read_extent
 from holdfast.shell.storage.logs import LogWriter, open_tail, open_writer
 from holdfast.shell.storage.pass_log import PassLogReader, PassLogWriter, read_passes
 from holdfast.shell.telemetry import LatencyHistogram
@@ -67,7 +72,7 @@ class NodeSinks:
         self._answer = answer
         self._wake = wake
         self._schemas = output_schemas(spec)
-        self._writers: dict[StreamId, LogWriter | PassLogWriter] = {}
+        self._writers: dict[StreamId, LogWriter | ClaimedLogWriter] = {}
         self._outside: dict[StreamId, OutsideWriter] = {}  # those of them that are no logs of ours
         self._places: dict[StreamId, str] = {}  # of logs that are ours alone to keep
         self._closing = threading.Event()  # for what waits for a broker
@@ -136,6 +141,11 @@ class NodeSinks:
             self._writers[plan.pass_stream] = log
             if self._pass_reader is not None:
                 self._pass_reader.require_held(log.owners)
+        body = body_schema(plan)
+        if body is not None:
+            stream, place = plan.footprint_stream, self._spec.footprint_place
+            self._places[stream] = place
+            self._writers[stream] = FootprintLogWriter(place, body, stream, asked.incarnation)
 
     def read_recorded(self, effect: ReadRecordedPasses) -> None:
         """All passes that the log holds from one on."""
@@ -145,6 +155,20 @@ class NodeSinks:
             self._tell(OpeningFailed(effect.request_id, error))
         else:
             self._tell(RecordedPassesRead(effect.request_id, passes))
+
+    def read_extent(self, effect: ReadExtent) -> None:
+        """The eventual checkpoint of a record, in a thread: it may be large."""
+        place, streams = self._spec.footprint_place, len(self._spec.plan.inputs)
+
+        def read() -> None:
+            try:
+                extent = read_extent(place, effect.from_id, effect.ends_at, streams)
+            except Exception as error:  # The life decides what becomes of it.
+                self._answer(LoadingFailed(error))
+            else:
+                self._answer(ExtentRead(extent))
+
+        threading.Thread(target=read, name="read-extent", daemon=True).start()
 
     # -- following --------------------------------------------------------------------------
 
@@ -196,15 +220,21 @@ class NodeSinks:
                 self.sync(events.SyncSink(stream))
 
     def end(self, effect: events.EndSink) -> None:
-        """A sink's stream has ended; pass logs have no end."""
+        """A sink's stream has ended; logs of the node's own have no end."""
         writer = self._writers[effect.stream]
-        if not isinstance(writer, PassLogWriter):
+        if not isinstance(writer, ClaimedLogWriter):
             writer.end()
 
     def trim_passes(self, effect: events.TrimPasses) -> None:
         """No pass before this one is run again."""
         log = self._writers.get(self._spec.plan.pass_stream)
         if isinstance(log, PassLogWriter):
+            log.trim(effect.before)
+
+    def trim_footprints(self, effect: events.TrimFootprints) -> None:
+        """No replacement reads these rows again."""
+        log = self._writers.get(effect.stream)
+        if isinstance(log, FootprintLogWriter):
             log.trim(effect.before)
 
     # -- the end ----------------------------------------------------------------------------
@@ -227,7 +257,7 @@ class NodeSinks:
                 reader.close()
 
 
-def append(writer: LogWriter | PassLogWriter, batch: TupleBatch) -> None:
+def append(writer: LogWriter | ClaimedLogWriter, batch: TupleBatch) -> None:
     """A batch to the end of a log."""
     writer.append(
         batch.tuple_type, batch.first_id, batch.batch, batch.boundary_us, batch.created_us

@@ -24,11 +24,13 @@ import zmq
 
 from holdfast.core.haunit import events, told
 from holdfast.core.haunit import life_events as life
+from holdfast.core.haunit.extent_restoration import ReadExtent
 from holdfast.core.haunit.life import RECOVERABLE, NodeLife
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.restoration import LoadCheckpoint, ReportDamage
 from holdfast.core.machine import Effect, SetTimer, Stimulus
 from holdfast.shell.processes import begin_session, die_with_parent, keep_freed_memory
+from holdfast.shell.spark.background import Background
 from holdfast.shell.spark.meter import Meter
 from holdfast.shell.spark.node_channels import NodeChannels
 from holdfast.shell.spark.node_checkpoints import NodeCheckpoints
@@ -107,6 +109,7 @@ class NodeTask:
         self._timers = Timers()
         self._waker = Waker()
         self._meter, traffic = Meter(), Traffic()
+        self._background = Background(spec.plan, self._meter)
         task_id = f"{spec.plan.node}|{spec.launch}|{os.getpid()}|{time.time_ns()}"
         self._channels = NodeChannels(spec, self._life, task_id, self._meter, traffic)
         self._channels.poller.register(self._waker, zmq.POLLIN)
@@ -172,11 +175,14 @@ class NodeTask:
             self._pending.append(events.Proceed(clock_us, seed))
         for _ in range(len(self._pending)):
             self._step(self._pending.popleft(), at_ms)
+        if isinstance(self._life.machine, Node) and (check := self._background.due()):
+            self._background.done(self._step(check, at_ms))
         self._reports.report(at_ms)
 
     def _collect(self) -> None:
         """Wait, if there is nothing to do, and take what has come."""
-        has_work = self._life.has_work or bool(self._pending)
+        is_busy = self._background.is_eager or bool(self._pending)
+        has_work = is_busy or self._life.has_work
         for channel, _ in self._channels.poller.poll(0 if has_work else self._until_next_ms()):
             if channel == self._waker.fileno():
                 self._waker.clear()
@@ -190,8 +196,8 @@ class NodeTask:
         due_ms = self._timers.next_ms(self._reports.due_ms)
         return max(0, min(_WAIT_MAX_MS, due_ms - now_ms()))
 
-    def _step(self, stimulus: Stimulus, at_ms: int) -> None:
-        """Step the life, measure it, and perform what it asks for."""
+    def _step(self, stimulus: Stimulus, at_ms: int) -> list[Effect]:
+        """Step the life, measure it, and perform what it asks for: these effects."""
         began_ns = time.monotonic_ns()
         effects = self._life.step(stimulus, at_ms)
         took_us = (time.monotonic_ns() - began_ns) // 1000
@@ -201,6 +207,7 @@ class NodeTask:
         self._checkpoints.note_standstill(stimulus, effects, took_us)
         for effect in effects:
             self._performers[type(effect)](effect)
+        return effects
 
     # -- the end ----------------------------------------------------------------------------
 
@@ -259,6 +266,7 @@ class NodeTask:
             life.OpenStore: self._checkpoints.open,
             life.Fail: self._die_of,
             LoadCheckpoint: self._checkpoints.load,
+            ReadExtent: sinks.read_extent,
             ReportDamage: self._checkpoints.report_damage,
             SetTimer: self._timers.set,
             events.SendBatch: channels.send_down,
@@ -276,6 +284,7 @@ class NodeTask:
             events.SyncSink: sinks.sync,
             events.ReadPasses: sinks.read_passes,
             events.TrimPasses: sinks.trim_passes,
+            events.TrimFootprints: sinks.trim_footprints,
             events.SpillBatches: self._spills.write,
             events.ReadSpill: self._spills.read,
             events.TrimSpill: self._spills.trim,

@@ -29,6 +29,7 @@ class TaskSpec:
         sink_paths: The log folder of each sink stream that is written to a log.
         outside_sinks: The sink streams that are written outside: to topics, or as files.
         pass_place: The pass log of an arbitrary node.
+        footprint_place: The footprint log of a node that has one.
         spill_path: Folder for spill logs.
         store: Where checkpoints are kept; None: there are none.
         is_local: All nodes share a host, so that channels can be `ipc`.
@@ -45,6 +46,7 @@ class TaskSpec:
     sources: dict[StreamId, SourceSpec]
     sink_paths: dict[StreamId, str]
     pass_place: str
+    footprint_place: str
     spill_path: str
     store: StoreSpec | None
     is_local: bool

@@ -42,6 +42,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
+    from holdfast.core.checkpoint.eventual import ExtentStatistics
     from holdfast.core.haunit.arrivals import InputStream
     from holdfast.core.haunit.events import DeltaAckReceived
     from holdfast.core.haunit.ha_unit import HAUnit
@@ -256,6 +257,11 @@ class Durability:
         """The secondary has received pages, or applied a delta."""
 
     # -- looking ----------------------------------------------------------------------------
+
+    @property
+    def extent(self) -> ExtentStatistics | None:
+        """What a replacement would read and replay; None: windows leave no footprints."""
+        return None
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when points make no sense."""

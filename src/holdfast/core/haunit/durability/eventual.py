@@ -31,6 +31,7 @@ from holdfast.core.state.page_manager import PageManager
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.core.checkpoint.eventual import ExtentStatistics
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.ha_unit import HAUnit
     from holdfast.core.haunit.plan import Assignment, NodePlan
@@ -137,6 +138,11 @@ class Eventual(Durability):
         """No replacement reads the log from further back than the oldest of these."""
         before = self.points.retained[-1].needed_from.get(self._log.stream, 0)
         effects.append(TrimFootprints(self._log.stream, before))
+
+    @property
+    def extent(self) -> ExtentStatistics:
+        """See the base."""
+        return self._footprints.statistics(self._place())
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when points, windows and generations make no sense."""

@@ -27,7 +27,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.checkpoint.eventual import ExtentSize, FootprintOrder, Generation
+from holdfast.core.checkpoint.eventual import (
+    ExtentSize,
+    ExtentStatistics,
+    FootprintOrder,
+    Generation,
+)
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.footprints import (
     FootprintKind,
@@ -218,13 +223,11 @@ class FootprintWriter:
         tuples = sum(place.processed_before) - sum(oldest.starts)
         return ExtentSize(self._bytes - oldest.bytes_before, tuples, self._operator.open_windows)
 
-    def predicted_ms(self, place: Place) -> float:
-        """How long reading and replaying would take now."""
-        return self._objective.predicted_us(self.size(place)) / 1000
-
-    def shortfall(self, place: Place) -> str | None:
-        """Why the objective is not met; None: it is."""
-        return self._objective.shortfall(self.size(place))
+    def statistics(self, place: Place) -> ExtentStatistics:
+        """The same, and how long it would take."""
+        size, objective = self.size(place), self._objective
+        predicted_ms = objective.predicted_us(size) / 1000
+        return ExtentStatistics(size, predicted_ms, objective.shortfall(size))
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` if windows and generations disagree."""

@@ -1,0 +1,120 @@
+"""Windows with eventual checkpoints on real Spark tasks: killed, and none the worse."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from test_protocol import EVENTS, MOST, RATE, has_put_in, wait_for
+from test_replicated import Log
+
+import holdfast as hf
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.windows import Window, counting, sliding, tumbling
+from holdfast.driver.query import Query
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.source import NexmarkSource, now_us
+from holdfast_chaos.tap import Tap
+
+pytestmark = pytest.mark.slow
+FEW = 2_000
+OFTEN = hf.EventualCheckpoints(share=0.2, extent="1 B")
+"""Every window is written again as soon as there is time."""
+
+
+def bids(tap: Tap, windows: Any, *, keys: tuple[str, ...] = ("auction",)) -> Dataflow:
+    """Aggregates of each auction's bids, of all functions and with text among the accumulators."""
+    config = NexmarkConfig(events_per_second=2_000)
+    source = NexmarkSource("bid", EVENTS, config, RATE, now_us() + 1_500_000)
+    flow = hf.Dataflow("eventual")
+    stream = flow.source_generator(tap.on(source), name="bids", unit="bids")
+    stream = stream.select("auction", "bidder", "CAST(price AS STRING) AS text").key_by(*keys)
+    made = stream.window(windows).aggregate(
+        "count(*) AS n", "sum(bidder) AS total", "max(text) AS text", name="counts"
+    )
+    made.sink("results")
+    return flow
+
+
+def extent(query: Query) -> dict[str, Any]:
+    progress = query.lastProgress
+    return (progress["units"]["counts"]["extent"] or {}) if progress else {}
+
+
+@pytest.mark.parametrize(
+    ("windows", "parallelism"),
+    [
+        (tumbling("10 seconds"), 1),
+        (sliding("10 seconds", "2 seconds"), 2),
+    ],
+)
+def test_killed_again_and_again_its_windows_hold_what_they_should(
+    spark: SparkSession, tmp_path: Path, windows: Window, parallelism: int
+) -> None:
+    tap = Tap(tmp_path / "tap", FEW)
+    query = bids(tap, windows).start(
+        spark,
+        checkpointLocation=str(tmp_path / "q"),
+        protection=OFTEN,
+        parallelism=parallelism,
+    )
+    for kills in range(1, 4):
+        put_in = has_put_in(query, 3_000 * kills)
+        wait_for(query, lambda put_in=put_in: put_in() and extent(query).get("footprints", 0), tap)
+        os.kill(query.pid(f"counts[{kills % parallelism}]"), signal.SIGKILL)
+        wait_for(query, lambda kills=kills: len(query.failures) >= kills, tap)
+    tap.open()
+    assert query.awaitTermination(240)
+    assert query.verify().is_identical
+    assert {r["node"] for r in query.recoveries} <= {f"counts[{i}]" for i in range(parallelism)}
+    log = tmp_path / "q" / "footprints" / "counts[0]"
+    assert log.is_dir()
+
+
+def counted(log: Log) -> Dataflow:
+    """Windows by count, of keys that are seen often and seldom."""
+    flow = hf.Dataflow("counted")
+    rows = flow.source_log(log.path, name="rows").select("n % 13 AS k", "n")
+    windows = rows.key_by("k").window(counting(50, 20))
+    made = windows.aggregate("count(*) AS many", "sum(n) AS total", name="counts")
+    made.sink("results")
+    return flow
+
+
+def test_windows_by_count_go_on_counting_after_all_nodes_and_the_driver_failed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = Log(tmp_path / "rows")
+    log.put(0, 1_000)
+    query = counted(log).start(spark, checkpointLocation=str(tmp_path / "q"), protection=OFTEN)
+    for kills in range(1, 3):
+        put_in = has_put_in(query, 1_000 * kills)
+        wait_for(query, lambda put_in=put_in: put_in() and extent(query).get("footprints", 0))
+        for node in query.nodes:
+            os.kill(query.pid(node), signal.SIGKILL)
+        wait_for(query, lambda kills=kills: len(query.failures) >= 2 * kills)
+        log.put(1_000 * kills, 1_000 * (kills + 1))
+    query.stop()
+    log.put(3_000, 3_500, ends=True)
+    again = counted(log).start(spark, checkpointLocation=str(tmp_path / "q"), protection=OFTEN)
+    assert again.awaitTermination(240)
+    assert again.verify().is_identical
+    assert again.to_dataframe("results").count() > 100
+
+
+def test_progress_says_what_recovery_would_have_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    tap = Tap(tmp_path / "tap", FEW)
+    never = hf.EventualCheckpoints(share=0.0001, recovery="1 milliseconds")
+    query = bids(tap, counting(MOST), keys=("auction",)).start(
+        spark, checkpointLocation=str(tmp_path / "q"), protection=never
+    )
+    wait_for(query, lambda: bool(extent(query).get("shortfall")), tap)
+    said = extent(query)
+    assert said["tuples"] > 0
+    assert said["predictedRecoveryMs"] > 1
+    assert "share=" in said["shortfall"]
+    query.stop()

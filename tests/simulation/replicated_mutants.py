@@ -20,7 +20,7 @@ from holdfast.core.replication.consistency_manager import (
 )
 from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import SUnion
-from holdfast.sim.workload.random_dataflow import REPLICATED
+from holdfast.sim.workload.protections import REPLICATED
 
 _SILENCED = ("silence", "kill")
 

@@ -1,22 +1,20 @@
 """The checkers themselves: what they accept, what they refuse, and what they call it."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from holdfast.api.steps import FromGenerator, Step
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.sim.checkers import Violation
-from holdfast.sim.checkers.output import (
-    check_gap,
-    check_order,
-    check_precise,
-    check_rollback,
-    check_sum,
-    check_times,
-)
+from holdfast.sim.checkers.output import check_order, check_precise, check_sum, check_times
+from holdfast.sim.checkers.promises import Row, check_extra, check_held, check_part_sum
 from holdfast.sim.workload.oracle import Adding, Conserved
+from holdfast.sim.workload.promises import Extra, Held, Level, Promise
 
+STEP = Step(FromGenerator(generator=None, partitions=1), "s", "s", pa.schema([]))
 EXPECTED = Counter({("a", 1): 2, ("b", 2): 1})
 
 
@@ -39,20 +37,86 @@ def test_precise_names_the_kind_of_difference(change: Counter[tuple[str, int]], 
         check_precise("out", EXPECTED, +found)
 
 
-def test_repeating_rollback_allows_repetitions_and_no_more() -> None:
-    check_rollback("out", EXPECTED, EXPECTED + Counter({("a", 1): 3}))
+ROLLBACK = Promise(
+    Level(Held.ALL, Extra.COPIES),
+    Level(Held.ALL, Extra.COPIES),
+    frozenset({Guarantee.ROLLBACK}),
+    frozenset(),
+    frozenset(),
+    may_repeat=False,
+)
+GAP = replace(
+    ROLLBACK,
+    level=Level(Held.SETTLED, Extra.NOTHING),
+    given=Level(Held.SETTLED, Extra.NOTHING),
+    guarantees=frozenset({Guarantee.GAP}),
+)
+ROWS = [(False, ("a", 1)), (False, ("a", 1)), (True, ("b", 2))]
+"""The rows of `EXPECTED`, and whether they are settled."""
+
+
+def check(promise: Promise, *rows: Row, may_repeat: bool = False) -> None:
+    check_held("out", promise, ROWS, Counter(rows))
+    check_extra("out", promise, ROWS, Counter(rows), may_repeat=may_repeat)
+
+
+def test_rollback_loses_nothing_and_repeats_only_what_came_before_a_failure() -> None:
+    check(ROLLBACK, ("a", 1), ("a", 1), ("b", 2), ("a", 1))
+    with pytest.raises(Violation, match=r"I-ROLLBACK.*1 lost"):
+        check(ROLLBACK, ("a", 1), ("b", 2))
+    with pytest.raises(Violation, match=r"I-ROLLBACK.*1 never expected"):
+        check(ROLLBACK, ("a", 1), ("a", 1), ("b", 2), ("c", 3))
+    with pytest.raises(Violation, match=r"I-ROLLBACK.*1 doubled"):
+        check(ROLLBACK, ("a", 1), ("a", 1), ("b", 2), ("b", 2))
+
+
+def test_rollback_puts_out_windows_in_parts_but_no_others_and_none_that_have_more() -> None:
+    parts = replace(ROLLBACK, level=Level(Held.ALL, Extra.PARTS), groups=(0,), counts=(1,))
+    rows = [("a", 1), ("a", 1), ("b", 2)]
+    check(parts, *rows, ("b", 1))
     with pytest.raises(Violation, match=r"I-ROLLBACK.*never expected"):
-        check_rollback("out", EXPECTED, EXPECTED + Counter({("c", 3): 1}))
-    with pytest.raises(Violation, match=r"I-ROLLBACK.*lost"):
-        check_rollback("out", EXPECTED, EXPECTED - Counter({("a", 1): 1}))
+        check(parts, *rows, ("b", 3))
+    with pytest.raises(Violation, match=r"I-ROLLBACK.*never expected"):
+        check(parts, *rows, ("c", 1))
 
 
-def test_gap_allows_a_bounded_gap_and_nothing_extra() -> None:
-    check_gap("out", EXPECTED, EXPECTED - Counter({("a", 1): 1}), 1)
-    with pytest.raises(Violation, match="at most 0"):
-        check_gap("out", EXPECTED, EXPECTED - Counter({("a", 1): 1}), 0)
-    with pytest.raises(Violation, match="doubled"):
-        check_gap("out", EXPECTED, EXPECTED + Counter({("a", 1): 1}), 5)
+def test_gap_loses_only_what_came_before_a_failure_and_doubles_nothing() -> None:
+    check(GAP, ("b", 2))
+    with pytest.raises(Violation, match=r"I-GAP.*1 lost"):
+        check(GAP, ("a", 1), ("a", 1))
+    with pytest.raises(Violation, match=r"I-GAP.*1 doubled"):
+        check(GAP, ("a", 1), ("a", 1), ("a", 1), ("b", 2))
+    with pytest.raises(Violation, match=r"I-GAP.*1 never expected"):
+        check(GAP, ("b", 2), ("c", 3))
+
+
+def test_several_failures_at_once_may_double_what_came_before_them_and_nothing_else() -> None:
+    check(GAP, ("a", 1), ("a", 1), ("a", 1), ("b", 2), may_repeat=True)
+    with pytest.raises(Violation, match=r"I-GAP.*1 doubled"):
+        check(GAP, ("b", 2), ("b", 2), may_repeat=True)
+
+
+def test_a_window_of_which_a_part_was_lost_comes_once() -> None:
+    parts = replace(GAP, level=Level(Held.SETTLED, Extra.PARTS), groups=(0,), counts=(1,))
+    rows = [(False, ("a", 3)), (True, ("b", 2))]
+    check_extra("out", parts, rows, Counter([("a", 1), ("b", 2)]), may_repeat=False)
+    with pytest.raises(Violation, match="I-GAP"):
+        check_extra("out", parts, rows, Counter([("a", 1), ("a", 2)]), may_repeat=False)
+
+
+@pytest.mark.parametrize(("promise", "wrong"), [(ROLLBACK, 3), (GAP, 5)])
+def test_what_the_clock_decides_adds_up_to_all_input_at_least_or_at_most(
+    promise: Promise, wrong: int
+) -> None:
+    conserved = Conserved(
+        STEP, lambda row: (), lambda row: (), lambda row: row.values["n"], is_whole=True
+    )
+    adding = Adding(("n",), Counter({(): 4}), conserved)
+    for total in (3, 4, 5):
+        if total != wrong:
+            check_part_sum("any", adding, promise, [(0, (total,))], may_repeat=False)
+    with pytest.raises(Violation, match=r"I-ROLLBACK|I-GAP"):
+        check_part_sum("any", adding, promise, [(0, (wrong,))], may_repeat=False)
 
 
 def test_a_row_with_another_time_is_a_violation_of_its_own() -> None:
@@ -71,7 +135,7 @@ def test_rows_in_another_order_are_a_violation_of_their_own() -> None:
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_counts_make_up_their_input_and_a_sample_is_a_part_of_it(is_whole: bool) -> None:
     conserved = Conserved(
-        Step(FromGenerator(generator=None, partitions=1), "s", "s", pa.schema([])),
+        STEP,
         group=lambda row: (row.values["k"],),
         said=lambda row: (row.values["k"],),
         weight=lambda row: row.values["n"],

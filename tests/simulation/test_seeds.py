@@ -79,7 +79,7 @@ def test_a_secondary_that_is_promoted_while_it_lags_is_sent_what_it_lacks() -> N
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_known_dataflows_are_precise_too(name: str) -> None:
     for seed in range(8):
-        outcome = simulate(Run(seed, dataflow=name))
+        outcome = simulate(Run(seed, dataflow=name, guarantee="precise"))
         assert outcome.invariant is None, f"{outcome.violation}\n  {outcome.run.command()}"
         assert outcome.rows > 0
 

@@ -33,6 +33,10 @@ def simulate(
     approach: Annotated[
         str | None, typer.Option(help="Protect all units so, e.g. 'active standby'; else drawn.")
     ] = None,
+    guarantee: Annotated[
+        str | None,
+        typer.Option(help="The weakest that units have: precise, rollback or gap; else drawn."),
+    ] = None,
     keep: Annotated[
         str | None, typer.Option(help="With --seed: strike only these of its faults, by number.")
     ] = None,
@@ -60,13 +64,15 @@ def simulate(
     """
     from holdfast.sim import campaign
     from holdfast.sim.seeds import DATAFLOWS, Run
-    from holdfast.sim.workload.random_dataflow import APPROACHES, REPLICATED
+    from holdfast.sim.workload.protections import APPROACHES, GUARANTEES, REPLICATED
 
     if dataflow not in DATAFLOWS:
         raise typer.BadParameter(f"no dataflow {dataflow!r}; there are {', '.join(DATAFLOWS)}")
     approaches = (*APPROACHES, REPLICATED)
     if approach is not None and approach not in approaches:
         raise typer.BadParameter(f"no approach {approach!r}; there are {', '.join(approaches)}")
+    if guarantee is not None and guarantee not in GUARANTEES:
+        raise typer.BadParameter(f"no guarantee {guarantee!r}; there are {', '.join(GUARANTEES)}")
     if real:
         simulated_only = {
             "--keep": keep is not None,
@@ -76,6 +82,7 @@ def simulate(
             "--faults": faults != "all",
             "--dataflow": dataflow != "mixed",
             "--approach": approach is not None,
+            "--guarantee": guarantee is not None,
         }
         if refused := [option for option, is_given in simulated_only.items() if is_given]:
             raise typer.BadParameter(f"{', '.join(refused)} cannot be had with --real")
@@ -83,7 +90,7 @@ def simulate(
         raise typer.Exit(_for_real(wanted, as_json=as_json))
     kinds = _kinds(faults)
     if seed is not None:
-        run = Run(seed, kinds, dataflow, _numbers(keep), tuples, approach)
+        run = Run(seed, kinds, dataflow, _numbers(keep), tuples, approach, guarantee)
         _check_kept(run)
         started_s = time.monotonic()
         outcome = _one(run, is_traced=trace, is_full=every_step)
@@ -95,7 +102,11 @@ def simulate(
             if given is not None:
                 raise typer.BadParameter(f"{option} needs --seed")
         summary = _many(
-            [Run(n, kinds, dataflow, approach=approach) for n in _range(seeds)], processes
+            [
+                Run(n, kinds, dataflow, approach=approach, guarantee=guarantee)
+                for n in _range(seeds)
+            ],
+            processes,
         )
     if shrink and summary.violations:
         smallest = campaign.shrink(summary.violations[0])

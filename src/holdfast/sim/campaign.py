@@ -29,6 +29,8 @@ SITUATIONS = (
     "checkpoint failed",
     "damaged checkpoint passed over",
     "secondary promoted",
+    "gap reported",
+    "settled row",
     "tentative tuple",
     "corrected",
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = {
     "kill": "a node's process dies",
+    "kill-replicas": "both replicas of a node die, perhaps when one has just taken over",
     "pause": "a node's process stops for a while, and may come back after it was replaced",
     "slow-node": "a machine computes 5 to 50 times slower for a while",
     "machine-crash": "all processes of a machine die, and what they had not synced is torn off",
@@ -39,6 +40,7 @@ KINDS: Final = {
     "full-disk": "a machine's disk takes nothing; the user makes room and starts the query again",
     "bit-flip": "a bit of a log or of the journal flips",
     "clock-jump": "a machine's clock jumps ahead",
+    "clock-back": "the time of day of a machine is set back",
     "store-outage": "the checkpoint store answers nobody for a while",
     "lost-object": "an object of the checkpoint store disappears",
     "store-rot": "a sector of an object of the checkpoint store goes bad",
@@ -53,6 +55,7 @@ _SILENT_PERCENT: Final = 40
 _BREAKS: Final = ("break", "lost-frames")
 _NODE_KINDS: Final = (
     "kill",
+    "kill-replicas",
     "handover",
     "pause",
     "machine-crash",
@@ -79,6 +82,7 @@ _RECOVERY_STEPS: Final = (
     "checkpoint prepared",
     "checkpoint written",
 )
+_PROMOTION_STEPS: Final = ("promotion sent", "promotion due", "promoted")
 _SENDING_STEPS: Final = ("batch sent", "acknowledged", "subscription sent")
 
 
@@ -195,6 +199,8 @@ def _fault(draw: Draw, allowed: list[str], span_us: int) -> Fault:
             steps = _SENDING_STEPS
         step = draw.one_of(steps or COORDINATOR_STEPS)
         nth = draw.steep(1, 100)
+    if kind == "kill-replicas" and draw.percent(50):
+        at_us, step, nth = None, draw.one_of(_PROMOTION_STEPS), draw.steep(1, 4)
     if kind in _STORE_KINDS and draw.percent(50):
         at_us, step, nth = None, "assigned", draw.steep(1, 30)  # Its next step is to read.
     return Fault(

@@ -329,7 +329,7 @@ class Process:
                 self._step(self.inbox.popleft())
         if not self.is_dead and self.core.has_work:
             seed = self._scheduler.uniform("node/seed", 0, 1 << 62)
-            clock_us = 1_700_000_000_000_000 + 1_000 * self._now_ms()
+            clock_us = self._world.clocks[self.endpoint.machine].day_us()
             self._step(events.Proceed(clock_us, seed))
         self._check_windows()
         if not self.is_dead and (self.inbox or self.core.has_work):

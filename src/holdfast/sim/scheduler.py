@@ -71,18 +71,34 @@ class Scheduler:
         return self._digest.hexdigest()
 
 
+_EPOCH_US = 1_700_000_000_000_000
+"""The time of day when clocks read 0."""
+
+
 class Clock:
-    """The monotonic clock of one machine: begins anywhere, drifts, may jump ahead."""
+    """The clock of one machine: begins anywhere, drifts, may jump ahead.
+
+    The time of day is that of the same clock, and may be set back beside it, as Unix has it.
+    """
 
     def __init__(self, scheduler: Scheduler, *, offset_ms: int, drift_ppm: int) -> None:
         """Read `offset_ms` at virtual time 0; gain `drift_ppm` microseconds per second."""
         self._scheduler = scheduler
         self._offset_ms = offset_ms
         self._rate = 1_000_000 + drift_ppm
+        self._set_back_ms = 0
 
     def now_ms(self) -> int:
         """What the machine reads, ms."""
         return self._offset_ms + self._scheduler.now_us * self._rate // 1_000_000_000
+
+    def day_us(self) -> int:
+        """The time of day, microseconds since the epoch."""
+        return _EPOCH_US + 1_000 * (self.now_ms() - self._set_back_ms)
+
+    def set_back(self, by_ms: int) -> None:
+        """Set back the time of day; whoever measures how long something takes sees nothing."""
+        self._set_back_ms += by_ms
 
     def jump(self, ahead_ms: int) -> None:
         """As after a suspension of the machine that its clock counts."""

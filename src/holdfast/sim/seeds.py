@@ -10,7 +10,8 @@ from holdfast.sim.draw import Draw
 from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
 from holdfast.sim.workload.known import KNOWN, known_workload
-from holdfast.sim.workload.random_dataflow import ONLY, SPAN_US, TINY_MAX, random_workload
+from holdfast.sim.workload.protections import TINY_MAX
+from holdfast.sim.workload.random_dataflow import ONLY, SPAN_US, random_workload
 from holdfast.sim.world import Conditions, World
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Run:
         dataflow: One of `DATAFLOWS`; mixed is a random one, and one of the known ones now and then;
             those of `ONLY` are random ones of one kind.
         approach: One of `APPROACHES`, for all units; None: it is drawn.
+        guarantee: One of `GUARANTEES`, the weakest that units have; None: it is drawn.
     """
 
     seed: int
@@ -47,6 +49,7 @@ class Run:
     keep: tuple[int, ...] | None = None
     tuples: int | None = None
     approach: str | None = None
+    guarantee: str | None = None
 
     def faults(self) -> dict[int, Fault]:
         """The faults that strike, by their numbers in the plan."""
@@ -68,8 +71,8 @@ class Run:
             name = name if self.seed % _KNOWN_EVERY == _KNOWN_EVERY - 1 else RANDOM
         if name == RANDOM or name in ONLY:
             only = None if name == RANDOM else name
-            return random_workload(self.seed, self.tuples, self.approach, only=only)
-        return known_workload(name, self.seed, self.tuples, self.approach)
+            return random_workload(self.seed, self.tuples, self.approach, self.guarantee, only=only)
+        return known_workload(name, self.seed, self.tuples, self.approach, self.guarantee)
 
     def command(self) -> str:
         """How to see it again."""
@@ -80,6 +83,8 @@ class Run:
             words.append(f"--dataflow {self.dataflow}")
         if self.approach is not None:
             words.append(f"--approach '{self.approach}'")
+        if self.guarantee is not None:
+            words.append(f"--guarantee {self.guarantee}")
         if self.keep is not None:
             words.append(f"--keep {','.join(map(str, self.keep)) or 'none'}")
         if self.tuples is not None:
@@ -145,7 +150,7 @@ def simulate(run: Run, trace: Callable[[int, str], None] | None = None) -> Outco
         seed=run.seed,
         faults=run.faults(),
         conditions=conditions(run.seed, workload.plans[0].limits),
-        checkers=all_checkers(workload.expected, timed_sinks(workload.flow)),
+        checkers=all_checkers(workload.expected, workload.promises, timed_sinks(workload.flow)),
         trace=trace,
     )
     invariant, violation, rows, digest = None, "", 0, world.scheduler.digest()

@@ -192,16 +192,24 @@ class Strikes:
             self.kill(process)
 
     def _strike_handover(self, fault: Fault, target: Process | None, *_: int) -> bool:
-        if target is None or self._world.life is None:
-            return False
-        standing_by = [
-            n for n, plan in self._world.plans.items() if plan.standby is not Standby.NONE
-        ]
-        if not standing_by:
-            return False
+        node, life = self._replicated(fault, target), self._world.life
+        return node is not None and life is not None and life.hand_over(node)
+
+    def _strike_kill_replicas(self, fault: Fault, target: Process | None, *_: int) -> bool:
+        node = self._replicated(fault, target)
+        replicas = [p for p in self._world.processes.values() if p.node == node and not p.is_dead]
+        for process in replicas:
+            self.kill(process)
+        return len(replicas) > 1
+
+    def _replicated(self, fault: Fault, target: Process | None) -> NodeId | None:
+        """The target if it has a secondary, or else another node that has."""
+        plans = self._world.plans.items()
+        standing_by = [node for node, plan in plans if plan.standby is not Standby.NONE]
+        if target is None or not standing_by:
+            return None
         is_apt = target.node in standing_by
-        node = target.node if is_apt else standing_by[fault.pick % len(standing_by)]
-        return self._world.life.hand_over(node)
+        return target.node if is_apt else standing_by[fault.pick % len(standing_by)]
 
     def _strike_pause(self, _: Fault, target: Process | None, __: int, until_us: int) -> bool:
         if target is None:
@@ -344,9 +352,13 @@ class Strikes:
     def _strike_jump(self, fault: Fault, _: Process | None, machine: int, __: int) -> None:
         self._world.clocks[machine].jump(fault.size * 100)
 
+    def _strike_back(self, fault: Fault, _: Process | None, machine: int, __: int) -> None:
+        self._world.clocks[machine].set_back(fault.size * 100)
+
 
 _STRIKES: dict[str, Callable[..., bool | None]] = {
     "kill": Strikes._strike_kill,
+    "kill-replicas": Strikes._strike_kill_replicas,
     "handover": Strikes._strike_handover,
     "pause": Strikes._strike_pause,
     "slow-node": Strikes._strike_slow,
@@ -366,6 +378,7 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
     "full-disk": Strikes._strike_slow,
     "bit-flip": Strikes._strike_flip,
     "clock-jump": Strikes._strike_jump,
+    "clock-back": Strikes._strike_back,
     "store-outage": Strikes._strike_store,
     "lost-object": Strikes._strike_lost_object,
     "store-rot": Strikes._strike_rot,
@@ -374,4 +387,4 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
 }
 
 
-_HIT_PROCESSES = ("kill", "handover", "pause", "break", "lost-frames", "lag")
+_HIT_PROCESSES = ("kill", "kill-replicas", "handover", "pause", "break", "lost-frames", "lag")

@@ -10,21 +10,26 @@ from holdfast.sim.checkers.corrections import Corrections
 from holdfast.sim.checkers.fencing import Fencing
 from holdfast.sim.checkers.footprints import Footprints
 from holdfast.sim.checkers.output import PreciseOutput, Tape
+from holdfast.sim.checkers.promises import PromisedOutput
 from holdfast.sim.checkers.promptness import Promptness, timed_sinks
 from holdfast.sim.checkers.replicas import Copies, Kept, LoggedPasses
 from holdfast.sim.checkers.trimming import RestartPoints, Trimming
 
 if TYPE_CHECKING:
     from holdfast.sim.workload.oracle import Expected
+    from holdfast.sim.workload.promises import Promise
 
 
 def all_checkers(
-    expected: Expected, timed: dict[str, frozenset[str]] | None = None
+    expected: Expected,
+    promises: dict[str, Promise] | None = None,
+    timed: dict[str, frozenset[str]] | None = None,
 ) -> tuple[Checker, ...]:
     """A fresh set of all checkers for one run.
 
     Args:
         expected: What sinks must hold, as `Workload.expected`.
+        promises: As `Workload.promises`, for sinks behind weaker guarantees; None: there are none.
         timed: As `timed_sinks` gives it; None: of no sink.
     """
     tape = Tape()
@@ -38,7 +43,8 @@ def all_checkers(
         Kept(),
         Copies(),
         LoggedPasses(),
-        PreciseOutput(expected),
+        PreciseOutput(expected, promises or ()),
+        PromisedOutput(expected, promises or {}),
         Promptness(timed or {}),
         Corrections(),
     )
@@ -54,6 +60,7 @@ __all__ = [
     "Kept",
     "LoggedPasses",
     "PreciseOutput",
+    "PromisedOutput",
     "Promptness",
     "RestartPoints",
     "Tape",

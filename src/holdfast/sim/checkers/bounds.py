@@ -15,10 +15,12 @@ from holdfast.core.haunit import events
 from holdfast.core.haunit.passes import passes_of
 from holdfast.core.model.ids import BEGINNING_US, NodeId, StreamId
 from holdfast.sim.checkers.base import Checker, Violation
+from holdfast.sim.workload.promises import touched_nodes
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.passes import Pass
     from holdfast.core.machine import Effect, Stimulus
+    from holdfast.core.model.tuples import TupleBatch
     from holdfast.sim.process import Process
     from holdfast.sim.world import World
 
@@ -31,14 +33,16 @@ class Bounds(Checker):
     def __init__(self) -> None:
         """Nothing granted, nothing promised."""
         self._granted: dict[tuple[StreamId, int], int] = {}  # by the receiver's incarnation
-        self._promised: dict[StreamId, tuple[int, int]] = {}  # (from id, nothing older follows)
+        self._promised: dict[tuple[StreamId, int], tuple[int, int]] = {}  # (from, none older)
+        self._touched: frozenset[NodeId] = frozenset()
         self._unsent_before = 0
         self._turn = 0
         self._beyond: dict[StreamId, int] = {}  # what a whole record may have beyond the bound
         self._decided: dict[NodeId, tuple[int, ...]] = {}  # per input, what logged passes took
 
     def begin(self, world: World) -> None:
-        """Look how long the records are."""
+        """Look how long the records are, and whose tuples are the same whoever sends them."""
+        self._touched = touched_nodes(world.plans.values())
         self._beyond = {
             stream: max((batch.count for batch in source.batches), default=1) - 1
             for stream, source in world.sources.items()
@@ -86,27 +90,31 @@ class Bounds(Checker):
                     f"{process.endpoint.name} sends {effect.stream} up to "
                     f"{effect.batch.next_id}, granted were {granted}",
                 )
-            self._check_times(effect)
-            self._promise(effect.stream, effect.batch.next_id, effect.batch.boundary_us)
+            sender = self._sender(process, effect.stream)
+            self._check_times(sender, effect.batch)
+            self._promise(sender, effect.batch.next_id, effect.batch.boundary_us)
         elif isinstance(effect, events.SendBoundary):
-            self._promise(effect.stream, effect.sent_before, effect.boundary_us)
+            sender = self._sender(process, effect.stream)
+            self._promise(sender, effect.sent_before, effect.boundary_us)
 
     def _note_decided(self, node: NodeId, pass_: Pass) -> None:
         taken = pass_.processed_before
         known = self._decided.get(node, taken)
         self._decided[node] = tuple(map(max, known, taken))
 
-    def _check_times(self, effect: events.SendBatch) -> None:
-        before, boundary_us = self._promised.get(effect.stream, (0, BEGINNING_US))
-        batch = effect.batch
+    def _sender(self, process: Process, stream: StreamId) -> tuple[StreamId, int]:
+        """Where tuples are the same whoever sends them, a promise binds all incarnations."""
+        return stream, process.incarnation if process.node in self._touched else 0
+
+    def _check_times(self, key: tuple[StreamId, int], batch: TupleBatch) -> None:
+        before, boundary_us = self._promised.get(key, (0, BEGINNING_US))
         if batch.next_id <= before:
             return
         if int(batch.starting_at(before).time_us.min()) < boundary_us:
             raise Violation(
-                "I-BND", f"{effect.stream}: a tuple from {batch.first_id} on is older than promised"
+                "I-BND", f"{key[0]}: a tuple from {batch.first_id} on is older than promised"
             )
 
-    def _promise(self, stream: StreamId, sent_before: int, boundary_us: int) -> None:
-        """Tuples are the same whoever sends them, so that a promise binds all incarnations."""
-        if boundary_us > self._promised.get(stream, (0, BEGINNING_US))[1]:
-            self._promised[stream] = (sent_before, boundary_us)
+    def _promise(self, key: tuple[StreamId, int], sent_before: int, boundary_us: int) -> None:
+        if boundary_us > self._promised.get(key, (0, BEGINNING_US))[1]:
+            self._promised[key] = (sent_before, boundary_us)

@@ -38,6 +38,7 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.sim.checkers.base import Checker, Entries, Violation, points_in
 from holdfast.sim.process_sinks import extent_of
 from holdfast.sim.store import Unreadable, load_checkpoint
+from holdfast.sim.workload.promises import skipping_streams, touched_nodes
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
@@ -63,16 +64,22 @@ class Trimming(Checker):
         self._newest: dict[NodeId, RestartPoint] = {}
         self._told: dict[tuple[StreamId, int], int] = {}  # by the receiver's incarnation
         self._sinks: dict[StreamId, SimulatedLog | SimulatedPartLog] = {}
+        self._touched: frozenset[NodeId] = frozenset()
+        self._kept_for_nobody: frozenset[StreamId] = frozenset()
 
     def begin(self, world: World) -> None:
-        """Remember the sinks' logs."""
+        """Remember the sinks' logs, and look where a gap is promised: nothing is kept for it."""
         self._sinks = world.sinks
+        self._touched = touched_nodes(world.plans.values())
+        self._kept_for_nobody = skipping_streams(world.plans.values())
 
     def journalled(self, entries: Entries) -> None:
         """A restart point is durable: what its node needs from now on."""
         for node, point in points_in(entries):
             self._check_cut(node, point)
             for name, needed_from in point.oldest().needed_from.items():
+                if name in self._kept_for_nobody:
+                    continue
                 if needed_from < self._durable.get(StreamId(name), 0):
                     raise Violation("I-LOW", f"{name}: a durable point needs {needed_from} again")
                 self._durable[StreamId(name)] = needed_from
@@ -84,7 +91,7 @@ class Trimming(Checker):
         is_back = point.boundary_us < before.boundary_us or any(
             point.next_ids[stream] < next_id for stream, next_id in before.next_ids.items()
         )
-        if is_back and point.checkpoint is None:
+        if is_back and point.checkpoint is None and node not in self._touched:
             raise Violation("I-LOW", f"{node}: the cut of point {point.sequence} lies further back")
         self._newest[node] = point
 
@@ -112,6 +119,8 @@ class Trimming(Checker):
 
     def performing(self, process: Process, effect: Effect) -> None:
         """Compare trims, level-1 positions and restart points with what is durable."""
+        if getattr(effect, "stream", None) in self._kept_for_nobody:
+            return
         if isinstance(effect, events.TrimSpill):
             if process.plan.diverges and not process.is_primary:
                 return  # Its numbers are its own.
@@ -243,12 +252,14 @@ class RestartPoints(Checker):
         if self._world is None:
             return
         plan = self._world.plans[node]
+        restored = self._restored(plan, point)
+        if node in self._tape.touched:
+            return  # What it put out before is not what it would put out now.
         plan = replace(plan, limits=NodeLimits())
         incarnation = Incarnation(1 << 30)
         sinks = {s: point.next_ids[s] for o in plan.outputs if o.is_sink for s in o.streams}
         if plan.footprints is not None:
             sinks[plan.footprint_stream] = point.next_ids[plan.footprint_stream]
-        restored = self._restored(plan, point)
         passes = self._passes(plan, point, sinks)
         machine = Node(plan, Assignment(1, incarnation, point, sinks, passes=passes), 0, restored)
         effects = machine.start(0)
@@ -267,6 +278,8 @@ class RestartPoints(Checker):
             effects += machine.step(events.Proceed(), 0)
         for name, first_id in point.next_ids.items():
             if name in plan.own_logs or name in plan.feed_streams():
+                continue
+            if name in self._tape.unrecorded:
                 continue
             self._compare(node, point, StreamId(name), first_id, effects)
 

@@ -18,6 +18,7 @@ from holdfast.planning.footprints import why_no_footprints
 from holdfast.planning.plan import plan_dataflow
 from holdfast.planning.units import ports_read, units_of
 from holdfast.sim.workload.oracle import Conserved, Expected, Oracle, TimedRow
+from holdfast.sim.workload.promises import promises_of
 from holdfast.sim.workload.source import Arrival, SimulatedFile, SimulatedSource
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodeLimits, NodePlan, UnitProtection
     from holdfast.core.model.ids import StreamId
     from holdfast.sim.workload.oracle import Meaning
+    from holdfast.sim.workload.promises import Promise
 
 
 Record = tuple[TimedRow, ...]
@@ -126,12 +128,16 @@ class Recording(Recorded):
     def kept(self) -> list[list[TimedRow]]:
         """See the base."""
         partitions: list[list[TimedRow]] = []
-        for partition in self.records:
+        for partition, arrivals_us in zip(self.records, self.arrivals_us, strict=True):
             mine: list[TimedRow] = []
             newest: int | None = None
-            for record in partition:
+            for record, at_us in zip(partition, arrivals_us, strict=True):
                 late_before = None if newest is None else newest - self.delay_us
-                mine += [row for row in record if late_before is None or row.time_us >= late_before]
+                mine += [
+                    replace(row, since_us=at_us)
+                    for row in record
+                    if late_before is None or row.time_us >= late_before
+                ]
                 times = [row.time_us for row in record]
                 newest = max(times) if newest is None else max(newest, *times)
             partitions.append(mine)
@@ -193,7 +199,11 @@ class CommittedRecording(Recorded):
             for number, file in enumerate(commit.files):
                 rows = [row for record in file for row in record]
                 newest = max([newest, *(row.time_us for row in rows)])
-                mine = [row for row in rows if row.time_us >= late_before]
+                mine = [
+                    replace(row, since_us=commit.at_us)
+                    for row in rows
+                    if row.time_us >= late_before
+                ]
                 partitions[number % self.partitions] += mine
             if commit.watermark_us is None:
                 late_before = max(late_before, newest - self.delay_us)
@@ -218,12 +228,14 @@ class Workload:
         plans: Its nodes.
         sources: What each source stream holds.
         expected: What its sinks must hold, from the oracle.
+        promises: What of that holds in sinks that have units with weaker guarantees before them.
     """
 
     flow: Dataflow
     plans: tuple[NodePlan, ...]
     sources: dict[StreamId, SimulatedSource]
     expected: Expected
+    promises: dict[str, Promise]
 
 
 def _possible(flow: Dataflow, unit: str, protection: UnitProtection) -> UnitProtection:
@@ -271,4 +283,6 @@ def placed(
     oracle = Oracle(inputs, meanings, ports, instances)
     expected = oracle.expected(flow, conserved or {})
     sources: dict[StreamId, Any] = dict(plan.sources)
-    return Workload(flow, plan.nodes, sources, expected)
+    stood_for = {sink: one.step for sink, one in (conserved or {}).items()}
+    promises = promises_of(flow, plan.nodes, stood_for)
+    return Workload(flow, plan.nodes, sources, expected, promises)

@@ -16,7 +16,8 @@ from holdfast.nexmark.queries import KINDS, build
 from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import Recording, Workload, placed
 from holdfast.sim.workload.oracle import TimedRow
-from holdfast.sim.workload.random_dataflow import SPAN_US, random_limits, random_protection
+from holdfast.sim.workload.protections import random_limits, random_protection
+from holdfast.sim.workload.random_dataflow import SPAN_US
 
 if TYPE_CHECKING:
     from holdfast.api.dataflow import Dataflow
@@ -39,7 +40,11 @@ KNOWN: Final = (*KINDS, "flights")
 
 
 def known_workload(
-    name: str, seed: int, tuples_max: int | None = None, approach: str | None = None
+    name: str,
+    seed: int,
+    tuples_max: int | None = None,
+    approach: str | None = None,
+    guarantee: str | None = None,
 ) -> Workload:
     """One of `KNOWN` with limits and parallelism drawn by the seed."""
     draw = Draw(f"{seed}/workload")
@@ -56,7 +61,9 @@ def known_workload(
 
     emit = Draw(f"{seed}/emit").one_of(("final", "changes"))
     flow = flights.build(source) if name == "flights" else build(name, source, emit=emit)
-    limits, protection = random_protection(random_limits(draw), f"{seed}/protection", approach)
+    limits, protection = random_protection(
+        random_limits(draw), f"{seed}/protection", approach, guarantee
+    )
     return placed(flow, _MEANINGS, parallelism, limits, protection)
 
 

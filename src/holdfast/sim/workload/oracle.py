@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api import steps
@@ -39,6 +39,7 @@ class TimedRow:
         ties: The ports of the unions on its way in the unit, last one first.
         instance: Which instance of the unit has it; None: not known.
         has_time: Whether the tuple time is known.
+        since_us: When the first of the input that it is made of arrived, in virtual time.
     """
 
     time_us: int
@@ -47,6 +48,7 @@ class TimedRow:
     ties: tuple[int, ...] = ()
     instance: int | None = None
     has_time: bool = True
+    since_us: int = 0
 
     @property
     def sorts_by(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -109,12 +111,18 @@ class Expected:
         timed: Of those the ones whose tuple times are known, with them.
         ordered: Per stream of a sink all of it in order.
         adding: Of sinks that chance decides what it cannot change.
+        since: Per sink its rows, each with when the first of its input arrived.
     """
 
     rows: dict[str, Counter[tuple[Any, ...]]]
     timed: dict[str, Counter[TimedValues]] = field(default_factory=dict)
     ordered: dict[str, list[TimedValues]] = field(default_factory=dict)
     adding: dict[str, Adding] = field(default_factory=dict)
+    since: dict[str, list[tuple[int, tuple[Any, ...]]]] = field(default_factory=dict)
+
+    def sinks(self) -> list[str]:
+        """All sinks of which anything is known."""
+        return list(self.rows | self.adding)
 
 
 ARBITRARY_SINK = "any"
@@ -163,6 +171,8 @@ class Oracle:
             rows = self.rows(step)
             timed = [(row.time_us, tuple(row.values[name] for name in names)) for row in rows]
             found.rows[sink] = Counter(values for _, values in timed)
+            arrived = zip(rows, timed, strict=True)
+            found.since[sink] = [(row.since_us, values) for row, (_, values) in arrived]
             if all(row.has_time for row in rows):
                 found.timed[sink] = Counter(timed)
             if _has_order(rows):
@@ -192,7 +202,7 @@ class Oracle:
             case steps.Union() as union:
                 return _united(inputs, is_by_arrival=union.is_by_arrival)
             case steps.Sort():
-                return [TimedRow(row.time_us, row.values) for row in inputs[0]]
+                return [_out_of_place(row) for row in inputs[0]]
             case steps.WindowAggregate() as aggregate:
                 return self._aggregate(step.name, aggregate, inputs[0])
             case steps.Resample() as resample:
@@ -269,7 +279,9 @@ class Oracle:
                 values = _window(start_us, size_us) | dict(zip(keys, group, strict=True))
                 values |= self._aggregates(of, members[:count])
                 time_us = members[count - 1].time_us if is_running else start_us + size_us - 1
-                results.append(TimedRow(time_us, values, has_time=has_order or not is_running))
+                has_time = has_order or not is_running
+                since_us = _since(members[:count])
+                results.append(TimedRow(time_us, values, has_time=has_time, since_us=since_us))
         return results
 
     def _aggregates(self, of: WindowAggregate, members: list[TimedRow]) -> Values:
@@ -300,13 +312,13 @@ class Oracle:
                         times = [row.time_us for row in members]
                         values = _window(min(times), max(times) - min(times))
                     values |= dict(zip(keys, key, strict=True)) | self._aggregates(of, members)
-                    results.append(TimedRow(whole[-1].time_us, values))
+                    results.append(TimedRow(whole[-1].time_us, values, since_us=_since(whole)))
         return results
 
 
 def _united(inputs: list[list[TimedRow]], *, is_by_arrival: bool) -> list[TimedRow]:
     if is_by_arrival or not all(map(_has_order, inputs)):
-        return [TimedRow(row.time_us, row.values) for rows in inputs for row in rows]
+        return [_out_of_place(row) for rows in inputs for row in rows]
     return [
         replace(row, ties=(port, *row.ties)) for port, rows in enumerate(inputs) for row in rows
     ]
@@ -314,22 +326,23 @@ def _united(inputs: list[list[TimedRow]], *, is_by_arrival: bool) -> list[TimedR
 
 def _resampled(of: Resample, inputs: list[list[TimedRow]]) -> list[TimedRow]:
     within_us, every_us = of.within_us, of.every_us
-    known: dict[tuple[Any, ...], dict[int, list[Values]]] = {}
+    known: dict[tuple[Any, ...], dict[int, list[TimedRow]]] = {}
     for row in inputs[0]:
         mine = known.setdefault(_key(row, of.match[0]), {})
-        mine.setdefault(row.time_us, []).append(row.values)
+        mine.setdefault(row.time_us, []).append(row)
     results: list[TimedRow] = []
 
-    def put_out(key: tuple[Any, ...], at_us: int, values: Values) -> None:
+    def put_out(key: tuple[Any, ...], at_us: int, values: Values, *at: TimedRow) -> None:
+        mine = known.get(key, {})
         for column, name in of.resampled:
-            points = _greatest(known.get(key, {}), column)
-            values[name] = _on_line(points, at_us, within_us)
-        results.append(TimedRow(at_us, values))
+            values[name] = _on_line(_greatest(mine, column), at_us, within_us)
+        near = (rows for time_us, rows in mine.items() if abs(time_us - at_us) <= within_us)
+        results.append(TimedRow(at_us, values, since_us=_since(chain(at, *near))))
 
     if every_us is None:
         for row in inputs[1]:
             key = _key(row, of.match[1])
-            put_out(() if None in key and key else key, row.time_us, dict(row.values))
+            put_out(() if None in key and key else key, row.time_us, dict(row.values), row)
         return results
     for key, times in known.items():
         for at_us in _multiples(sorted(times), every_us, within_us):
@@ -356,13 +369,13 @@ def _window_join(
         window = row.time_us // size_us
         matches = [] if key is None else index.get((window, *key), [])
         if not matches and join.how == "left":
-            matches = [TimedRow(0, dict.fromkeys(right_columns))]
+            matches = [TimedRow(0, dict.fromkeys(right_columns), since_us=row.since_us)]
         for other in matches:
             values = _window(window * size_us, size_us)
             values |= _picked(join.fields, row, other)
             last_us = max(row.time_us, other.time_us)
             time_us = last_us if isinstance(join, RunningJoin) else window * size_us + size_us - 1
-            results.append(TimedRow(time_us, values))
+            results.append(TimedRow(time_us, values, since_us=_since((row, other))))
     return results
 
 
@@ -373,7 +386,11 @@ def _joined(join: IncrementalJoin, left: list[TimedRow], right: list[TimedRow]) 
         if key is not None:
             index.setdefault(key, []).append(row)
     return [
-        TimedRow(max(row.time_us, other.time_us), _picked(join.fields, row, other))
+        TimedRow(
+            max(row.time_us, other.time_us),
+            _picked(join.fields, row, other),
+            since_us=_since((row, other)),
+        )
         for row in left
         if (key := _join_key(row, join.left_keys)) is not None
         for other in index.get(key, [])
@@ -386,6 +403,14 @@ def _as_they_come(name: str, rows: list[TimedRow]) -> list[TimedRow]:
     return sorted(rows, key=lambda row: row.sorts_by)
 
 
+def _out_of_place(row: TimedRow) -> TimedRow:
+    return TimedRow(row.time_us, row.values, since_us=row.since_us)
+
+
+def _since(rows: Iterable[TimedRow]) -> int:
+    return min(row.since_us for row in rows)
+
+
 def _has_order(rows: list[TimedRow]) -> bool:
     return all(row.place and row.instance is not None for row in rows)
 
@@ -394,10 +419,10 @@ def _key(row: TimedRow, columns: Iterable[str]) -> tuple[Any, ...]:
     return tuple(row.values[column] for column in columns)
 
 
-def _greatest(known: dict[int, list[Values]], column: str) -> dict[int, float]:
+def _greatest(known: dict[int, list[TimedRow]], column: str) -> dict[int, float]:
     """The greatest value of a column at each time, where there is one."""
     several = {
-        time_us: [float(row[column]) for row in rows if row[column] is not None]
+        time_us: [float(row.values[column]) for row in rows if row.values[column] is not None]
         for time_us, rows in known.items()
     }
     return {time_us: max(values) for time_us, values in several.items() if values}

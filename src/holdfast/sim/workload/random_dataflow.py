@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -12,16 +14,9 @@ from holdfast.api.dataflow import Dataflow
 from holdfast.api.steps import Filter, Select, Source, Stateful, WindowAggregate
 from holdfast.api.streams import Stream
 from holdfast.api.windows import CountWindow, Window, counting, sliding, tumbling
-from holdfast.core.haunit.plan import (
-    CheckpointPlan,
-    DelayPlan,
-    FootprintPlan,
-    NodeLimits,
-    Standby,
-    UnitProtection,
-)
+from holdfast.core.haunit.plan import NodeLimits
 from holdfast.core.model.tuples import EARLIEST_US, LATEST_US
-from holdfast.core.replication.input_delay import DuringFailure
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.errors import DataflowError
 from holdfast.sim.draw import Draw
 from holdfast.sim.workload.base import (
@@ -34,6 +29,7 @@ from holdfast.sim.workload.base import (
 from holdfast.sim.workload.commits import committed
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
 from holdfast.sim.workload.oracle import ARBITRARY_SINK, Conserved, Meaning, TimedRow, Values
+from holdfast.sim.workload.protections import Protections, random_limits, random_protection
 
 _ARROW: Final = {INT: pa.int64(), TEXT: pa.string(), FLAG: pa.bool_()}
 _TEXTS: Final = ("ada", "bo", "cleo", "", "ädä", "a long name that no page holds beside others")
@@ -56,10 +52,10 @@ _BEHIND_US: Final = 5_000
 _BEHIND_SIZE: Final = f"{_BEHIND_US} microseconds"
 _BEHIND: Final = tumbling(_BEHIND_SIZE)
 """The windows of what depends on an arbitrary unit."""
+_STACKED_PERCENT: Final = 80
+"""So often an operator stands in the unit before it, where that may be."""
 _ATTEMPTS: Final = 20
 _PAIRS_MAX: Final = 5_000
-TINY_MAX: Final = 4
-"""Most tuples of a tiny queue."""
 SPAN_US: Final = 1_000_000
 """All input arrives within so much virtual time."""
 
@@ -84,100 +80,11 @@ class _Typed:
         return [name for name, kind in self.columns.items() if kind in kinds]
 
 
-def random_limits(draw: Draw, *, may_be_tiny: bool = False) -> NodeLimits:
-    """Bounds and periods of nodes; queues even for few tuples where that is what may go wrong."""
-    is_tiny = may_be_tiny and draw.percent(50)
-    return NodeLimits(
-        input_queue_tuples=draw.number(1, TINY_MAX) if is_tiny else draw.steep(16, 512),
-        output_queue_tuples=draw.number(1, TINY_MAX) if is_tiny else draw.steep(8, 512),
-        output_queue_bytes=draw.steep(200, 20_000),
-        pass_tuples=draw.steep(1, 256),
-        ack_interval_ms=draw.steep(2, 100),
-        keep_alive_ms=draw.number(20, 100),
-        resubscribe_ms=draw.number(100, 400),
-    )
-
-
-Protections = Callable[[str], UnitProtection]
-"""Of a unit, by its name."""
-
-APPROACHES: Final = (
-    "upstream backup",
-    "checkpoints",
-    "eventual checkpoints",
-    "active standby",
-    "passive standby",
-)
-REPLICATED: Final = "replicated"
-_DELAYED_PERCENT: Final = 30
-_STANDBY: Final = {"active standby": Standby.ACTIVE, "passive standby": Standby.PASSIVE}
-
-
-def random_protection(
-    limits: NodeLimits, name: str, approach: str | None = None
-) -> tuple[NodeLimits, Protections]:
-    """One approach for all units, or one for each; checkpoints are of small pages, at any rate.
-
-    Some of the units that are replayed do not wait for missing input for long.
-
-    Args:
-        limits: Bounds and periods of nodes.
-        name: Of the draw.
-        approach: The one for all units; None: it is drawn too.
-    """
-    draw = Draw(name)
-    drawn = draw.one_of((*APPROACHES, "mixed"))
-    approach = approach or drawn
-    ack_tuples = Draw(f"{name}/acks").one_of((0, 64, 256))
-    limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)), ack_tuples=ack_tuples)
-    plan = CheckpointPlan(
-        interval_ms=draw.steep(10, 200),
-        kept=draw.number(2, 3),
-        workers=draw.number(1, 3),
-        asks_first=draw.percent(25),
-    )
-
-    interval_ms = draw.steep(2, 100)
-    run_bytes = draw.one_of((1, 1, 1 << 18))  # A page at a time, or all of them.
-    limits = replace(limits, page_run_bytes=run_bytes)
-
-    def of_unit(unit: str) -> UnitProtection:
-        chosen = approach
-        if approach == "mixed":
-            chosen = Draw(f"{name}/{unit}").one_of(APPROACHES)
-        return UnitProtection(
-            checkpoints=plan if chosen == "checkpoints" else None,
-            standby=_STANDBY.get(chosen, Standby.NONE),
-            delta_interval_ms=interval_ms,
-            footprints=_random_footprints(f"{name}/{unit}/footprints", chosen),
-            delays=_random_delays(f"{name}/{unit}/delays", chosen),
-        )
-
-    return limits, of_unit
-
-
-def _random_footprints(name: str, approach: str) -> FootprintPlan | None:
-    """How large an extent may become: next to nothing, so that windows are written, or anything."""
-    if approach != "eventual checkpoints":
-        return None
-    draw = Draw(name)
-    recovery_us = draw.one_of((None, None, draw.steep(10, 10_000)))
-    return FootprintPlan(1.0, draw.one_of((0, draw.steep(100, 100_000), 1 << 40)), recovery_us)
-
-
-def _random_delays(name: str, approach: str) -> DelayPlan | None:
-    """How long a unit waits for missing input; drawn for what is replayed alone."""
-    draw = Draw(name)
-    is_drawn = approach == "upstream backup" and draw.percent(_DELAYED_PERCENT)
-    if not is_drawn and approach != REPLICATED:
-        return None
-    return DelayPlan(draw.steep(5, 300), draw.one_of(tuple(DuringFailure)))
-
-
 def random_workload(
     seed: int,
     tuples_max: int | None = None,
     approach: str | None = None,
+    guarantee: str | None = None,
     *,
     only: str | None = None,
 ) -> Workload:
@@ -187,13 +94,18 @@ def random_workload(
         seed: Draws everything.
         tuples_max: Most tuples per source partition; cuts the input, changes nothing else.
         approach: One of `APPROACHES`, for all units; None: it is drawn.
+        guarantee: One of `GUARANTEES`, the weakest that units have; None: it is drawn.
         only: One of `ONLY`, which all steps begin with; None: they are drawn.
     """
     for attempt in range(_ATTEMPTS):
         try:
-            name = f"{seed}/workload/{attempt}"
-            protection = f"{seed}/protection"
-            return _Builder(name, tuples_max, protection, approach, only).build()
+            protected = partial(
+                random_protection,
+                name=f"{seed}/protection",
+                approach=approach,
+                guarantee=guarantee,
+            )
+            return _Builder(f"{seed}/workload/{attempt}", tuples_max, protected, only).build()
         except DataflowError:
             continue  # What the API refuses, e.g. forward edges between other parallelisms.
     raise AssertionError(f"seed {seed} draws only dataflows that are refused")
@@ -206,15 +118,14 @@ class _Builder:
         self,
         name: str,
         tuples_max: int | None,
-        protection: str,
-        approach: str | None,
+        protected: Callable[[NodeLimits], tuple[NodeLimits, Protections]],
         only: str | None,
     ) -> None:
         self._draw = Draw(name)
         self._name_of_all = name
         self._only = only
-        self._protection = protection
-        self._approach = approach
+        self._protected = protected
+        _, self._protection = protected(NodeLimits())
         self._tuples_max = tuples_max
         self._flow = Dataflow("random")
         self._meanings: dict[str, Meaning] = {}
@@ -237,12 +148,14 @@ class _Builder:
             ):
                 typed.stream.sink(f"out{sinks}")
                 sinks += 1
-        units = {step.unit for step in self._flow.steps if isinstance(step.operation, Stateful)}
+        stateful = (step for step in self._flow.steps if isinstance(step.operation, Stateful))
+        units = Counter(step.unit for step in stateful)
         parallelism = {
-            unit: draw.one_of((1, 1, 2, 2, 3, 4)) for unit in sorted(units - self._sources())
+            unit: draw.one_of((1, 1, 2, 2, 3, 4)) if units[unit] == 1 else 1
+            for unit in sorted(units.keys() - self._sources())
         }
         limits = random_limits(draw, may_be_tiny=self._only == "diamond")
-        limits, protection = random_protection(limits, self._protection, self._approach)
+        limits, protection = self._protected(limits)
         return placed(self._flow, self._meanings, parallelism, limits, protection, self._conserved)
 
     def _sources(self) -> set[str]:
@@ -329,7 +242,7 @@ class _Builder:
 
     def _step(self, streams: list[_Typed], used: set[str]) -> _Typed | None:
         draw = self._draw
-        one, other = draw.one_of(streams[-3:]), draw.one_of(streams)
+        one, other = self._stacked(draw.one_of(streams[-3:])), draw.one_of(streams)
         kind = self._only or draw.one_of(_KINDS)
         made: _Typed | None
         if kind == "arbitrary":
@@ -345,6 +258,20 @@ class _Builder:
         if made is not None:
             used.update((one.stream.step.name, other.stream.step.name))
         return made
+
+    def _stacked(self, one: _Typed) -> _Typed:
+        """Sometimes what comes next stands in the unit before it, so that both may keep state.
+
+        That is refused of most units that are replayed.
+        """
+        unit = one.stream.step.unit
+        if unit in self._sources():
+            return one
+        protection = self._protection(unit)
+        is_apt = protection.checkpoints is not None or protection.guarantee is Guarantee.GAP
+        if not self._draw.percent(_STACKED_PERCENT if is_apt else _STACKED_PERCENT // 4):
+            return one
+        return replace(one, stream=one.stream.unit(unit))
 
     def _arbitrary(self, one: _Typed, other: _Typed) -> None:
         """A branch of its own: no two runs put the same out, but one run does."""

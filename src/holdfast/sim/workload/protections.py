@@ -1,0 +1,137 @@
+"""How the units of a run are protected, and the bounds and periods of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from holdfast.core.haunit.plan import (
+    CheckpointPlan,
+    DelayPlan,
+    FootprintPlan,
+    NodeLimits,
+    Standby,
+    UnitProtection,
+)
+from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.core.replication.input_delay import DuringFailure
+from holdfast.sim.draw import Draw
+
+TINY_MAX: Final = 4
+"""Most tuples of a tiny queue."""
+Protections = Callable[[str], UnitProtection]
+"""Of a unit, by its name."""
+
+APPROACHES: Final = (
+    "upstream backup",
+    "checkpoints",
+    "eventual checkpoints",
+    "active standby",
+    "passive standby",
+)
+REPLICATED: Final = "replicated"
+GUARANTEES: Final = tuple(guarantee.value for guarantee in Guarantee)
+"""The weakest that units of a run have, strongest first."""
+_WEAKER_PERCENT: Final = 30
+_ROLLBACK: Final = ("upstream backup", "active standby", "passive standby")
+"""The approaches that can give less than precise recovery, and keep something."""
+_DELAYED_PERCENT: Final = 30
+_STANDBY: Final = {"active standby": Standby.ACTIVE, "passive standby": Standby.PASSIVE}
+
+
+def random_limits(draw: Draw, *, may_be_tiny: bool = False) -> NodeLimits:
+    """Bounds and periods of nodes; queues even for few tuples where that is what may go wrong."""
+    is_tiny = may_be_tiny and draw.percent(50)
+    return NodeLimits(
+        input_queue_tuples=draw.number(1, TINY_MAX) if is_tiny else draw.steep(16, 512),
+        output_queue_tuples=draw.number(1, TINY_MAX) if is_tiny else draw.steep(8, 512),
+        output_queue_bytes=draw.steep(200, 20_000),
+        pass_tuples=draw.steep(1, 256),
+        ack_interval_ms=draw.steep(2, 100),
+        keep_alive_ms=draw.number(20, 100),
+        resubscribe_ms=draw.number(100, 400),
+    )
+
+
+def random_protection(
+    limits: NodeLimits, name: str, approach: str | None = None, guarantee: str | None = None
+) -> tuple[NodeLimits, Protections]:
+    """One approach for all units, or one for each; checkpoints are of small pages, at any rate.
+
+    In some runs some units have a weaker guarantee than precise recovery; in others, some of the
+    units that are replayed do not wait for missing input for long.
+
+    Args:
+        limits: Bounds and periods of nodes.
+        name: Of the draw.
+        approach: The one for all units; None: it is drawn too.
+        guarantee: One of `GUARANTEES`, the weakest that units have; None: it is drawn too.
+    """
+    draw = Draw(name)
+    drawn = draw.one_of((*APPROACHES, "mixed"))
+    approach = approach or drawn
+    ack_tuples = Draw(f"{name}/acks").one_of((0, 64, 256))
+    limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)), ack_tuples=ack_tuples)
+    plan = CheckpointPlan(
+        interval_ms=draw.steep(10, 200),
+        kept=draw.number(2, 3),
+        workers=draw.number(1, 3),
+        asks_first=draw.percent(25),
+    )
+
+    interval_ms = draw.steep(2, 100)
+    run_bytes = draw.one_of((1, 1, 1 << 18))  # A page at a time, or all of them.
+    limits = replace(limits, page_run_bytes=run_bytes)
+    weaker = _weaker_guarantees(f"{name}/guarantee", guarantee)
+
+    def of_unit(unit: str) -> UnitProtection:
+        chosen = approach
+        if approach == "mixed":
+            chosen = Draw(f"{name}/{unit}").one_of(APPROACHES)
+        given = Guarantee.PRECISE
+        if weaker and Draw(f"{name}/{unit}/guarantee").percent(60):
+            given = Draw(f"{name}/{unit}/weaker").one_of(weaker)
+        if given is Guarantee.GAP:
+            return UnitProtection(guarantee=given)
+        if given is Guarantee.ROLLBACK and chosen not in _ROLLBACK:
+            given = Guarantee.PRECISE
+        return UnitProtection(
+            checkpoints=plan if chosen == "checkpoints" else None,
+            standby=_STANDBY.get(chosen, Standby.NONE),
+            delta_interval_ms=interval_ms,
+            footprints=_random_footprints(f"{name}/{unit}/footprints", chosen),
+            guarantee=given,
+            delays=None if weaker else _random_delays(f"{name}/{unit}/delays", chosen),
+        )
+
+    return limits, of_unit
+
+
+def _random_footprints(name: str, approach: str) -> FootprintPlan | None:
+    """How large an extent may become: next to nothing, so that windows are written, or anything."""
+    if approach != "eventual checkpoints":
+        return None
+    draw = Draw(name)
+    recovery_us = draw.one_of((None, None, draw.steep(10, 10_000)))
+    return FootprintPlan(1.0, draw.one_of((0, draw.steep(100, 100_000), 1 << 40)), recovery_us)
+
+
+def _weaker_guarantees(name: str, weakest: str | None) -> tuple[Guarantee, ...]:
+    """Those that units of a run may have beside precise recovery."""
+    if weakest is not None:
+        return tuple({Guarantee(weakest)} - {Guarantee.PRECISE})
+    draw = Draw(name)
+    if not draw.percent(_WEAKER_PERCENT):
+        return ()
+    rollback, gap = Guarantee.ROLLBACK, Guarantee.GAP
+    return draw.one_of(((rollback,), (gap,), (rollback, gap)))
+
+
+def _random_delays(name: str, approach: str) -> DelayPlan | None:
+    """How long a unit waits for missing input; drawn for what is replayed alone."""
+    draw = Draw(name)
+    is_drawn = approach == "upstream backup" and draw.percent(_DELAYED_PERCENT)
+    if not is_drawn and approach != REPLICATED:
+        return None
+    return DelayPlan(draw.steep(5, 300), draw.one_of(tuple(DuringFailure)))

@@ -42,7 +42,7 @@ from holdfast.core.queues.output_queue import Cursor
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.wire import journal_volumes
-from holdfast.planning import plan as planning
+from holdfast.planning import nodes as planning
 from holdfast.sim import process as process_module
 from holdfast.sim import world as world_module
 from holdfast.sim.disk import SimulatedLog
@@ -486,7 +486,7 @@ MUTANTS: dict[str, Mutant] = {
         HAOutput, "_put_out", _write_sinks_in_order_of_time, kinds=()
     ),
     "merges in order of time as it comes": Mutant(
-        planning._Planner, "node", _merge_as_it_comes, kinds=(), dataflow="branches"
+        planning.Planner, "node", _merge_as_it_comes, kinds=(), dataflow="branches"
     ),
     "lets a diamond's ways wait for each other": Mutant(
         planning, "_with_waiting", _wait_for_nobody, kinds=(), dataflow="diamond"

@@ -23,6 +23,7 @@ from holdfast.core.haunit import node as node_module
 from holdfast.core.haunit.arrivals import Arrivals
 from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.durability.checkpointed import Checkpointed
+from holdfast.core.haunit.durability.lines import Lines
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.input_order import IdOrder
@@ -92,6 +93,7 @@ class Mutant:
                 life_module._HANDLERS,
                 Durability.HANDLERS,
                 Checkpointed.HANDLERS,
+                Lines.HANDLERS,
                 coordinator_module._HANDLERS,
                 process_module._PERFORMERS,
             ):

@@ -11,6 +11,7 @@ from footprint_mutants import FOOTPRINT_MUTANTS
 from lateness_mutants import LATENESS_MUTANTS
 from life_mutants import LIFE_MUTANTS
 from mutants import MUTANTS, Mutant
+from region_mutants import REGION_MUTANTS
 from replicated_mutants import REPLICATED_MUTANTS
 from standby_mutants import STANDBY_MUTANTS
 
@@ -20,7 +21,7 @@ from holdfast.sim.seeds import Outcome, simulate
 SEEDS = 200
 RUN_S = 60
 SEPARATE = MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS | LIFE_MUTANTS | REPLICATED_MUTANTS
-SEPARATE |= FOOTPRINT_MUTANTS
+SEPARATE |= FOOTPRINT_MUTANTS | REGION_MUTANTS
 ALL = SEPARATE | CHECKPOINT_MUTANTS
 BY_ITS_NAME = {
     "samples a row twice": {"I-SUM"},

@@ -15,6 +15,7 @@ from holdfast.sim.campaign import SITUATIONS, Summary, run_all, shrink
 from holdfast.sim.faults import KINDS
 from holdfast.sim.seeds import Run, simulate
 from holdfast.sim.workload.known import KNOWN
+from holdfast.sim.workload.protections import UNCOORDINATED
 
 SEEDS = 260
 _DEADLY = ("kill", "pause", "machine-crash", "break", "slow-node")
@@ -68,6 +69,14 @@ def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None
     summary = run_all(runs, processes=2)
     assert not summary.violations
     assert all(summary.situations[situation] for situation in met)
+
+
+def test_nodes_that_do_not_repeat_recover_together() -> None:
+    kinds = (*_DEADLY, "driver-crash", "store-outage")
+    runs = [Run(seed, kinds, "arbitrary", approach=UNCOORDINATED) for seed in range(60)]
+    summary = run_all(runs, processes=2)
+    assert not summary.violations, [o.violation for o in summary.violations]
+    assert summary.situations["survivor went back"]
 
 
 def test_a_secondary_that_is_promoted_while_it_lags_is_sent_what_it_lacks() -> None:

@@ -64,11 +64,16 @@ def simulate(
     """
     from holdfast.sim import campaign
     from holdfast.sim.seeds import DATAFLOWS, Run
-    from holdfast.sim.workload.protections import APPROACHES, GUARANTEES, REPLICATED
+    from holdfast.sim.workload.protections import (
+        APPROACHES,
+        GUARANTEES,
+        REPLICATED,
+        UNCOORDINATED,
+    )
 
     if dataflow not in DATAFLOWS:
         raise typer.BadParameter(f"no dataflow {dataflow!r}; there are {', '.join(DATAFLOWS)}")
-    approaches = (*APPROACHES, REPLICATED)
+    approaches = (*APPROACHES, REPLICATED, UNCOORDINATED)
     if approach is not None and approach not in approaches:
         raise typer.BadParameter(f"no approach {approach!r}; there are {', '.join(approaches)}")
     if guarantee is not None and guarantee not in GUARANTEES:

@@ -54,6 +54,7 @@ COORDINATOR_STEPS = (
     "neighbour told",
     "promotion sent",
     "restart point journalled",
+    "region told",
 )
 
 
@@ -293,6 +294,13 @@ class Life:
         self._passed("restart point journalled", target)
         self._say(target, effect)
 
+    def _tell_member(
+        self, effect: c.TellHalt | c.TellGoOn | c.TellRollBack | c.TellLineMoved
+    ) -> None:
+        target = self.processes[effect.task]
+        self._passed("region told", target)
+        self._say(target, effect)
+
     def _admit(self, effect: AdmitWrite) -> None:
         admitted = self._process_of(effect.node, effect.incarnation)
         if admitted is not None:
@@ -356,6 +364,10 @@ _PERFORMERS: dict[type[Effect], Callable[[Life, Any], None]] = {
     c.SendPromotion: Life._promote,
     c.TellPointStored: Life._tell_point_stored,
     c.TellFloor: lambda life, effect: None,  # Sources of this simulator are never idle.
+    c.TellHalt: Life._tell_member,
+    c.TellGoOn: Life._tell_member,
+    c.TellRollBack: Life._tell_member,
+    c.TellLineMoved: Life._tell_member,
     AdmitWrite: Life._admit,
     c.ReportFailure: Life._report_failure,
     c.ReportRecovery: lambda life, effect: None,  # For people.

@@ -39,7 +39,14 @@ from holdfast.core.haunit.restoration import (
     ReportDamage,
 )
 from holdfast.core.haunit.standby_replica import StandbyReplica
-from holdfast.core.haunit.told import AssignmentReceived, PromotionReceived
+from holdfast.core.haunit.told import (
+    AssignmentReceived,
+    GoOnTold,
+    HaltTold,
+    LineTold,
+    PromotionReceived,
+    RollBackTold,
+)
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import (
     BEGINNING_US,
@@ -50,7 +57,7 @@ from holdfast.core.model.ids import (
     StreamId,
 )
 from holdfast.core.model.tuples import TupleBatch, between, with_time
-from holdfast.core.recovery.guarantee import StreamRebased
+from holdfast.core.recovery.guarantee import RolledBack, StreamRebased
 from holdfast.core.wire import frames, messages
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.sim.disk import Damage, SimulatedLog, Superseded
@@ -90,6 +97,10 @@ _STEPS: dict[type[Stimulus], str] = {
     events.SinkSynced: "sink synced",
     events.RestartPointStored: "restart point stored",
     events.SpillRead: "spill read",
+    HaltTold: "halt due",
+    GoOnTold: "going on due",
+    RollBackTold: "going back due",
+    LineTold: "line moved",
     events.Proceed: "pass due",
     events.PagesCopied: "pages copied",
     events.CheckpointWritten: "checkpoint written",
@@ -103,6 +114,7 @@ _EFFECT_STEPS: dict[type[Effect], str] = {
     events.SendAck: "acknowledged",
     events.WriteSink: "sink written",
     events.StoreRestartPoint: "restart point asked for",
+    events.ReportHalted: "halted",
     events.SpillBatches: "spilled",
     events.TrimSpill: "trimmed",
     events.ReportCaughtUp: "caught up",
@@ -253,6 +265,8 @@ class Process:
         error = effect.error
         if isinstance(error, PassesLost):
             self._world.count("secondary ahead of the log")
+        elif isinstance(error, RolledBack):
+            self._world.count("survivor went back")
         elif isinstance(error, StreamRebased):
             self._world.count("started once more for a rebased stream")
         self.fail(str(error), is_fatal=not isinstance(error, _MAY_PASS))
@@ -585,6 +599,12 @@ class Process:
         point = c.RestartPointReceived(self.node, self.incarnation, effect.point)
         self.life.receive(self, point, self.incarnation)
 
+    def _halted(self, effect: events.ReportHalted) -> None:
+        word = c.NodeHalted(
+            self.node, self.incarnation, effect.attempt, effect.went_on, effect.place
+        )
+        self.life.receive(self, word, self.incarnation)
+
     def _caught_up(self, effect: events.ReportCaughtUp) -> None:
         caught_up = c.NodeCaughtUp(self.node, self.incarnation, effect.replayed_tuples)
         self.life.receive(self, caught_up, self.incarnation)
@@ -635,6 +655,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.ReadSpill: Process._read_spill,
     events.TrimSpill: Process._nothing,
     events.StoreRestartPoint: Process._store_point,
+    events.ReportHalted: Process._halted,
     events.ReportCaughtUp: Process._caught_up,
     events.ReportGap: Process._gap,
     events.ReportPromoted: Process._promoted,

@@ -80,6 +80,12 @@ def test_who_goes_on_from_the_newest_point_makes_nothing_void() -> None:
     assert ids(registry, A) == [(1, 5), (1, 6)]
 
 
+def test_a_point_that_is_noted_twice_is_one() -> None:
+    registry = CheckpointRegistry.of([begun(A, 1), noted(A, 1, 2), noted(A, 1, 2)])
+    assert ids(registry, A) == [(1, 2)]
+    registry.check_invariants()
+
+
 def test_points_of_version_1_name_nobody_and_count() -> None:
     registry = CheckpointRegistry.of(
         [PointNoted(A, NOBODY, RestartPoint(7)), begun(A, 3), noted(A, 3, 8)]
@@ -92,7 +98,6 @@ def test_points_of_version_1_name_nobody_and_count() -> None:
     "entries",
     [
         [begun(A, 1), noted(A, 1, 2), noted(A, 1, 1)],
-        [begun(A, 1), noted(A, 1, 2), noted(A, 1, 2)],
         [begun(A, 1), noted(A, 2, 1)],
     ],
 )

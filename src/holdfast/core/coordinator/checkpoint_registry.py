@@ -89,6 +89,8 @@ class CheckpointRegistry:
         known = self._known(noted.node)
         if NOBODY < noted.incarnation < known.went_back:
             return  # Void: its node has gone back behind it.
+        if known.points and known.points[-1].point_id == noted.point_id:
+            return  # Its node has asked twice.
         known.points = (*known.points, noted) if noted.keeps_older else (noted,)
 
     def _begin(self, life: NewLife) -> None:

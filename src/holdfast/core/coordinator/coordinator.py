@@ -58,6 +58,7 @@ from holdfast.core.coordinator.events import (
     NodeCaughtUp,
     NodeFailed,
     NodeFinished,
+    NodeHalted,
     NodePromoted,
     ReportFailure,
     RestartPointReceived,
@@ -77,6 +78,7 @@ from holdfast.core.coordinator.journal_entries import JournalEntry, NewLife, Poi
 from holdfast.core.coordinator.limits import CoordinatorLimits
 from holdfast.core.coordinator.machines import Machines, Place
 from holdfast.core.coordinator.recovery_times import Recovery
+from holdfast.core.coordinator.regions import Regions
 from holdfast.core.coordinator.replica import NodeState, Replica
 from holdfast.core.haunit.plan import Assignment, NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
@@ -110,6 +112,13 @@ class Coordinator:
             for plan in plans
         }
         self._introductions = Introductions(plans, self._instances)
+        self._regions = Regions(
+            plans,
+            self._instances,
+            self._decisions,
+            epoch,
+            lambda one, ms: self._assigned(one, one.primary, one.primary.incarnation, ms),
+        )
         self._unfinished = dict.fromkeys(self._instances)
         self._floors = IdleFloors(plans)
         self._silence = SilenceWatch(_CHECK_INTERVAL_MS + limits.keep_alive_ms)
@@ -167,6 +176,8 @@ class Coordinator:
         replica.came_up(hello, incarnation, now_ms)
         if instance.recovery is not None and replica is instance.primary:
             instance.recovery.hello_at_ms = now_ms
+        if self._regions.has(hello.node):
+            return effects + self._regions.came_up(hello.node)
         life = NewLife(hello.node, incarnation)
         begun = Begun(life, lambda ms: self._assigned(instance, replica, incarnation, ms))
         return [*effects, self._decisions.decide(begun)]
@@ -198,7 +209,7 @@ class Coordinator:
         replica.enter(NodeState.RUNNING)
         instance.was_up = True
         replica.heard_ms = now_ms
-        name, point = instance.plan.node, self.registry.newest(instance.plan.node)
+        name, point = instance.plan.node, self._regions.restart_point(instance.plan.node)
         is_secondary = replica is not instance.primary
         assignment = Assignment(self.epoch, incarnation, point, {}, is_secondary)
         peers = self._introductions.to(instance, replica)
@@ -305,7 +316,9 @@ class Coordinator:
             replica.back_off(now_ms, self._limits)
             return effects + self._let_go(instance, replica, now_ms)
         effects += self._fence(instance, replica, now_ms)
-        effects += self._count_failure(instance, reason, now_ms)
+        if not self._regions.goes_back(node):
+            effects += self._count_failure(instance, reason, now_ms)
+        effects += self._regions.lost(node)
         return effects if self._is_over else effects + self._succeed(instance, now_ms)
 
     def _let_go(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
@@ -431,7 +444,12 @@ class Coordinator:
         if replica is instance.primary and alive.incarnation == replica.incarnation:
             primary = lambda node: self._instances[node].primary.incarnation  # noqa: E731
             effects += self._floors.tell(alive, replica.task or "", primary)
+        effects += self._regions.heard(alive.node)
         return [*effects, *self._introductions.lacking(instance, replica, alive)]
+
+    def _on_node_halted(self, halted: NodeHalted, now_ms: int) -> list[Effect]:
+        found = self._primary(halted.node, halted.incarnation, now_ms)
+        return [] if found is None else self._regions.halted(halted)
 
     def _on_restart_point_received(
         self, received: RestartPointReceived, now_ms: int
@@ -446,8 +464,13 @@ class Coordinator:
             instance.held = received
             return []
         instance.asked_place = place
-        noted = PointNoted(received.node, received.incarnation, received.point)
-        return [self._decisions.note(noted, lambda _: self._stored(instance, received))]
+        keeps_older = self._regions.has(received.node)
+        noted = PointNoted(received.node, received.incarnation, received.point, keeps_older)
+
+        def stored(ms: int) -> list[Effect]:
+            return [*self._stored(instance, received), *self._regions.noted(noted, ms)]
+
+        return [self._decisions.note(noted, stored)]
 
     def _store_held(self, instance: Instance, now_ms: int) -> list[Effect]:
         held, instance.held = instance.held, None
@@ -535,6 +558,7 @@ _HANDLERS: dict[type[Stimulus], Callable[[Coordinator, Any, int], list[Effect]]]
     NodeFailed: Coordinator._on_node_failed,
     ZombieHeard: Coordinator._on_zombie_heard,
     NodePromoted: Coordinator._on_node_promoted,
+    NodeHalted: Coordinator._on_node_halted,
     HandoverWanted: Coordinator._on_handover_wanted,
     RestartPointReceived: Coordinator._on_restart_point_received,
     WriteWanted: Coordinator._on_writing,

@@ -17,6 +17,7 @@ from holdfast.core.recovery.restart_point import RestartPoint
 if TYPE_CHECKING:
     from holdfast.core.coordinator.journal_entries import JournalEntry
     from holdfast.core.haunit.plan import Assignment
+    from holdfast.core.haunit.told import Resumed
 
 # -- stimuli --------------------------------------------------------------------------------
 
@@ -147,6 +148,25 @@ class WriteEnded(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeHalted(Stimulus):
+    """A member of a region has halted; it says so again until it is told what to do.
+
+    Attributes:
+        node: The node.
+        incarnation: As which it speaks.
+        attempt: As it was told.
+        went_on: The last attempt that it was told to go on after; 0: none.
+        place: The cut where it stands.
+    """
+
+    node: NodeId
+    incarnation: Incarnation
+    attempt: int
+    went_on: int
+    place: RestartPoint
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFinished(Stimulus):
     """A node has processed all its input and put out everything."""
 
@@ -253,6 +273,43 @@ class TellPointStored(Effect):
     node: NodeId
     task: str
     incarnation: Incarnation
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellHalt(Effect):
+    """Tell a member of a region to process nothing; answered by `NodeHalted`."""
+
+    node: NodeId
+    task: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellGoOn(Effect):
+    """Tell a member that has halted to go on, and what of its input is void."""
+
+    node: NodeId
+    task: str
+    attempt: int
+    resumed: dict[StreamId, Resumed]
+
+
+@dataclass(frozen=True, slots=True)
+class TellRollBack(Effect):
+    """Tell a member that has halted to end: its replacement goes on from an earlier point."""
+
+    node: NodeId
+    task: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellLineMoved(Effect):
+    """Tell a member which of its points recovery goes back behind no more."""
+
+    node: NodeId
+    task: str
     sequence: int
 
 

@@ -129,20 +129,32 @@ class Region:
         self.rollback.at_work(node)
         self._resume()
 
-    def decide(self) -> RecoveryDecision | None:
+    def going_back(self) -> tuple[NodeId, ...]:
+        """The survivors that the plan would have go back, as things are.
+
+        Raises:
+            NoLine: a checkpoint that is needed is damaged.
+        """
+        return self.rollback.going_back(self.places())
+
+    def decide(self, given: Mapping[NodeId, Incarnation] | None = None) -> RecoveryDecision | None:
         """The decision to be written down now; None: there is none.
+
+        Args:
+            given: The incarnations of those that have been given one; the others get the next.
 
         Raises:
             NoLine: a checkpoint that is needed is damaged.
         """
         if not self.rollback.is_ready:
             return None
+        given = given or {}
         self.plan = plan = self.rollback.decide(self.places())
         return RecoveryDecision(
             tuple(
                 NewLife(
                     node,
-                    Incarnation(self._registry.incarnation(node) + 1),
+                    given.get(node, Incarnation(self._registry.incarnation(node) + 1)),
                     self._point_id(node, sequence),
                 )
                 for node, sequence in plan.back_to.items()

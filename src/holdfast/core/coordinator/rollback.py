@@ -157,6 +157,16 @@ class Rollback:
         return self._live
 
     @property
+    def lost_nodes(self) -> tuple[NodeId, ...]:
+        """Members without a survivor in this attempt."""
+        return tuple(self._lost)
+
+    def awaits(self, node: NodeId) -> bool:
+        """Whether a survivor has not said yet where it stands."""
+        is_survivor = node not in self._lost and node not in self._live
+        return self.state is RegionState.HALTING and is_survivor
+
+    @property
     def is_ready(self) -> bool:
         """Whether the plan can be made."""
         return self.state is RegionState.HALTING and len(self._live) == len(self._survivors())
@@ -165,6 +175,11 @@ class Rollback:
     def may_move_line(self) -> bool:
         """Whether durable points may move the line now; what it would be is asked again later."""
         return self.state is not RegionState.DECIDING
+
+    def going_back(self, points: Mapping[NodeId, tuple[Place, ...]]) -> tuple[NodeId, ...]:
+        """The survivors that the plan would have go back; args and errors as of `decide`."""
+        plan = recovery_plan(points, self._live, self._channels, is_whole=self._is_whole)
+        return tuple(node for node in self._live if node in plan.back_to)
 
     def decide(self, points: Mapping[NodeId, tuple[Place, ...]]) -> RecoveryPlan:
         """Make the plan, for the caller to write down.

@@ -43,6 +43,7 @@ class InputStream:
         reading: Of a source: when it is read.
         rebased_by: The producer that has rebased it, and been followed.
         decided_before: What comes before this id recorded passes will take, and needs no room.
+        not_before: Earlier incarnations of the producer do not count.
     """
 
     spec: InputSpec
@@ -56,6 +57,7 @@ class InputStream:
     reading: SourceReading | None = None
     rebased_by: Incarnation = NOBODY
     decided_before: int = 0
+    not_before: Incarnation = NOBODY
 
     @property
     def processed_before(self) -> int:
@@ -154,6 +156,12 @@ class Arrivals:
                 number = notes.taken_before if is_had else notes.number_at(first_id)
                 numbers[stream.spec.stream] = number
         return numbers
+
+    def went_back(self, stream: InputStream) -> None:
+        """What had come on a stream was forgotten, in part, and so was its boundary."""
+        self.note(stream)
+        self.slowest_us = min(self.slowest_us, stream.queue.taken_boundary_us)
+        self._slowest_count = sum(map(self.is_slowest, self.streams))
 
     # -- what is taken ------------------------------------------------------------------------
 

@@ -534,6 +534,21 @@ class StoreRestartPoint(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class ReportHalted(Effect):
+    """Tell the coordinator where the node has halted.
+
+    Attributes:
+        attempt: As it was told.
+        went_on: The last attempt that it was told to go on after; 0: none.
+        place: The cut where it stands; it has no number.
+    """
+
+    attempt: int
+    went_on: int
+    place: RestartPoint
+
+
+@dataclass(frozen=True, slots=True)
 class WriteCheckpoint(Effect):
     """Write a prepared checkpoint to the store while the node goes on. [SGuard §4.4]
 

@@ -225,13 +225,29 @@ class HAInput:
     ) -> None:
         """A producer has this incarnation: subscribe to it, if it is a later one."""
         for stream in self._streams.values():
-            if stream.spec.producer == node and (
-                stream.producer is None or incarnation > stream.producer
-            ):
+            known = max(stream.producer or NOBODY, stream.not_before - 1)
+            if stream.spec.producer == node and incarnation > known:
                 stream.producer = incarnation
                 stream.ask_at_once()
                 stream.heard_ms = now_ms
                 self._subscribe(stream, now_ms, effects)
+
+    def drop_from(
+        self, name: StreamId, tuple_id: int, incarnation: Incarnation, acted_us: int
+    ) -> None:
+        """The producer has gone back: its new incarnation sends others from this tuple on.
+
+        Args:
+            name: The stream.
+            tuple_id: The tuple; no pass has taken it.
+            incarnation: The new one; nothing of earlier ones is taken any more.
+            acted_us: The boundary that the operators have acted on.
+        """
+        stream = self._streams[name]
+        stream.queue.drop_from(tuple_id, acted_us)
+        stream.producer = None
+        stream.not_before = incarnation
+        self.arrivals.went_back(stream)
 
     def subscribe_to_silent(self, now_ms: int, effects: list[Effect]) -> None:
         """Subscribe again to producers that have not been heard of for long."""

@@ -29,6 +29,7 @@ from holdfast.core.haunit.outputs.footprint_log import FootprintLog
 from holdfast.core.haunit.outputs.gate import Gate
 from holdfast.core.haunit.outputs.kept_output import KeptOutput
 from holdfast.core.haunit.outputs.kept_passes import KeptPasses
+from holdfast.core.haunit.outputs.line_gate import LineGate
 from holdfast.core.haunit.outputs.partition import batch_of, partition, sink_batch_of
 from holdfast.core.haunit.outputs.pass_log import PassLog
 from holdfast.core.haunit.outputs.sink import Sink
@@ -99,13 +100,14 @@ class HAOutput:
             self._open(spec, point, sink_next_ids)
         self.kept = KeptOutput(self._edges)
         for stream, batches in (restored or {}).items():
-            self._edges[stream].restore(batches)
+            (self._edges.get(stream) or self._sinks[stream]).restore(batches)
         for stream, notes in (restored_notes or {}).items():
             self._edges[stream].queue.notes.restore(notes)
         if is_rebased:
             self.rebase()
         self._pass_log: PassLog | None = None
         self._gate: Gate | None = None
+        self._line_gate: LineGate | None = None
         if plan.keeps_passes:
             self._open_pass_log(point, sink_next_ids)
         self.footprints: FootprintLog | None = None
@@ -139,7 +141,7 @@ class HAOutput:
             if spec.feed_of is not None:
                 self._open_feed(spec, spec.feed_of, sink_next_ids)
             elif spec.is_sink:
-                in_log = max(sink_next_ids.get(stream, 0), next_id)
+                in_log = max(sink_next_ids.get(stream, 0), point.held_from.get(stream, next_id))
                 self._sinks[stream] = Sink(
                     stream, next_id, in_log, self._first_output, unsynced_max=spec.unsynced_max
                 )
@@ -164,6 +166,17 @@ class HAOutput:
             stream, in_log, spec.schema, self._sinks[sink], self._incarnation, self._first_output
         )
         self._sinks[stream] = self._feeds[stream] = feed
+
+    def hold_for_line(self, point: RestartPoint) -> LineGate:
+        """What a recovery could change leaves when the line has passed it.
+
+        Args:
+            point: Where the incarnation begins, with the points since the line behind it.
+        """
+        gated = (s for spec in self._plan.outputs if spec.is_gated for s in spec.streams)
+        edges = {stream: self._edges[stream] for stream in gated if stream in self._edges}
+        self._line_gate = self.kept.gate = LineGate(edges, self._sinks, point)
+        return self._line_gate
 
     def rebase(self) -> None:
         """Nothing has been put out yet: number from where receivers, and sinks' logs, are."""
@@ -192,6 +205,8 @@ class HAOutput:
         if not all(sink.has_room(limit) for sink in self._sinks.values()):
             return False
         if self._is_secondary and any(s.held_tuples >= limit for s in self._sinks.values()):
+            return False
+        if self._line_gate is not None and self._line_gate.is_full(limit):
             return False
         return all(
             edge.numbering.is_placed and edge.queue.unsent_tuples < limit
@@ -239,11 +254,16 @@ class HAOutput:
     @property
     def _is_holding(self) -> bool:
         """Whether sinks must not be written now."""
-        return self._is_secondary or (self._gate is not None and self._gate.is_holding)
+        if self._is_secondary or self._line_gate is not None:
+            return True
+        return self._gate is not None and self._gate.is_holding
 
     def promise(self, spec: OutputSpec, boundary_us: int) -> None:
         """Nothing older will be put out on the streams of this output."""
         if spec.is_sink:
+            return
+        if self._line_gate is not None and spec.is_gated:
+            self._line_gate.promise(spec.streams, boundary_us)
             return
         if self._gate is not None and self._gate.is_holding:
             self._gate.promise(spec.streams, boundary_us)
@@ -506,6 +526,7 @@ class HAOutput:
         edge = self._edges.get(stream)
         if edge is not None:
             return edge.lets_go(next_id, is_held=point.checkpoint is not None)
+        next_id = point.held_from.get(stream, next_id)  # The checkpoint has the rest.
         return next_id <= self._sinks[stream].durable_before
 
     # -- looking ------------------------------------------------------------------------------
@@ -537,8 +558,9 @@ class HAOutput:
             edge.check_invariants()
         for sink in self._sinks.values():
             sink.check_invariants()
-        if self._gate is not None:
-            self._gate.check_invariants()
+        for gate in (self._gate, self._line_gate):
+            if gate is not None:
+                gate.check_invariants()
 
 
 def _new_queue(plan: NodePlan, stream: StreamId, first_id: int, first_note: int) -> OutputQueue:

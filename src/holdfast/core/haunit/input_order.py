@@ -305,6 +305,7 @@ class ArrivalOrder(InputOrder):
             begins.passes,
             replayed_from=_start_of(plan, begins.point.oldest()) if is_rerun else None,
         )
+        self._passes.clock_us = max(self._passes.clock_us, begins.point.clock_us)
         is_led = begins.is_secondary and not plan.diverges
         self._decider = _Decider.THE_PRIMARY if is_led else _Decider.THIS_NODE
         self._make_room()

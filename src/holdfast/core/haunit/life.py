@@ -72,10 +72,17 @@ from holdfast.core.haunit.standby_replica import StandbyReplica
 from holdfast.core.haunit.told import AssignmentReceived, PeerTold, PromotionReceived
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.model.ids import NOBODY, Incarnation, NodeId, StreamId
-from holdfast.core.recovery.guarantee import StreamRebased
+from holdfast.core.recovery.guarantee import RolledBack, StreamRebased
 from holdfast.core.recovery.restart_point import RestartPoint
 
-RECOVERABLE: Final = (InvariantViolation, MemoryError, PassesLost, StoreAway, StreamRebased)
+RECOVERABLE: Final = (
+    InvariantViolation,
+    MemoryError,
+    PassesLost,
+    RolledBack,
+    StoreAway,
+    StreamRebased,
+)
 """What a replacement may not meet again. Shells add what their own technology may do."""
 
 
@@ -165,12 +172,12 @@ class NodeLife:
     def _stepped(
         self, machine: Node | StandbyReplica, stimulus: Stimulus, now_ms: int
     ) -> list[Effect]:
-        """Step the machine; a stream that it cannot follow is the end of this incarnation."""
+        """Step the machine; its end is a stream that it cannot follow, or having to go back."""
         try:
             return machine.step(stimulus, now_ms)
-        except StreamRebased as rebased:
+        except (RolledBack, StreamRebased) as ends:
             self._fail()
-            return [Fail(rebased)]
+            return [Fail(ends)]
 
     def _go(self, phase: Phase) -> None:
         if phase not in TRANSITIONS[self.phase]:

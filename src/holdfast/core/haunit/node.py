@@ -108,11 +108,11 @@ class Node(NodeLooks):
     @property
     def has_work(self) -> bool:
         """Whether `Proceed` would process something now. Cost: O(outputs) when there is input."""
-        return self._unit.has_work
+        return self._unit.has_work and not self._durability.is_halted
 
     def _on_proceed(self, proceed: e.Proceed, now_ms: int, effects: list[Effect]) -> None:
         unit = self._unit
-        if not unit.has_work:
+        if not self.has_work:
             return
         self._pace.passed(now_ms, effects)
         had_fresh = unit.inputs.arrivals.fresh
@@ -204,6 +204,8 @@ class Node(NodeLooks):
     def _on_peer_incarnation_learned(
         self, learned: e.PeerIncarnationLearned, now_ms: int, effects: list[Effect]
     ) -> None:
+        if self._durability.defers(learned):
+            return
         if learned.node != self.plan.node:
             self._unit.inputs.learn(learned.node, learned.incarnation, now_ms, effects)
             self._unit.outputs.learn(learned.node, learned.incarnation, learned.secondary)

@@ -49,7 +49,7 @@ class NodeLooks:
     def known_peers(self) -> dict[NodeId, Incarnation]:
         """The incarnation of every neighbour that this node has been told of."""
         known = self._unit.inputs.producers() | self._unit.outputs.receivers()
-        return known | self._replica.known_primary()
+        return known | self._replica.known_primary() | self._durability.deferred_peers()
 
     def known_secondaries(self) -> dict[NodeId, Incarnation]:
         """The secondary of every receiver, and of this node, as far as this node has been told."""

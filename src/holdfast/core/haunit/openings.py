@@ -31,13 +31,13 @@ from holdfast.core.haunit.life_events import (
 )
 from holdfast.core.haunit.passes import first_to_read
 from holdfast.core.model.ids import NOBODY
+from holdfast.core.recovery.restart_point import RestartPoint
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect
     from holdfast.core.model.ids import CheckpointId, Incarnation, StreamId
-    from holdfast.core.recovery.restart_point import RestartPoint
 
 Opened = SinksOpened | SourcesOpened | RecordedPassesRead | StoreOpened
 """The answers to what the table asks for."""
@@ -153,7 +153,8 @@ class Openings:
         return None
 
     def _lost(self, answer: SinksOpened) -> SinkLacksTuples | None:
-        wanted = {} if self.point is None else self.point.next_ids
+        point = self.point or RestartPoint()
+        wanted = point.next_ids | point.held_from  # The checkpoint has the rest.
         for stream, opened in answer.sinks.items():
             if opened.place and opened.next_id < wanted.get(stream, 0):
                 return SinkLacksTuples(opened.place, opened.next_id, wanted[stream])

@@ -73,6 +73,8 @@ class OutputSpec:
             many as may be unsent on a stream; None: it never does.
         feed_of: The sink stream beside which this one stands, as its feed of what is tentative;
             None: it is none.
+        is_gated: Whether what a recovery could change must not leave: it goes to a sink, or out of
+            the region of nodes that recover together.
     """
 
     source: tuple[str, int]
@@ -84,6 +86,7 @@ class OutputSpec:
     is_sink: bool = False
     unsynced_max: int | None = None
     feed_of: StreamId | None = None
+    is_gated: bool = False
 
 
 ACK_INTERVALS_MAX: Final = 4
@@ -130,12 +133,14 @@ class CheckpointPlan:
             damaged.
         workers: Files per checkpoint, written and read side by side.
         asks_first: Whether the node has to be admitted before it writes one.
+        jitter_ms: By up to so much longer the period is, each time otherwise.
     """
 
     interval_ms: int
     kept: int = 2
     workers: int = 2
     asks_first: bool = False
+    jitter_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,8 @@ class UnitProtection:
         delays: How long it waits for missing input; None: for as long as it takes.
         footprints: How the windows of units that have some are checkpointed one by one; None: they
             are not.
+        is_uncoordinated: Whether a unit that does not repeat logs no passes, but recovers together
+            with the others that it is connected with. [CheckMate §III-B]
     """
 
     is_protected: bool = True
@@ -198,6 +205,7 @@ class UnitProtection:
     is_strict: bool = False
     delays: DelayPlan | None = None
     footprints: FootprintPlan | None = None
+    is_uncoordinated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +233,8 @@ class NodePlan:
             missing, and come twice only where `may_repeat_after_gap`.
         delays: How long it waits for missing input; None: for as long as it takes.
         footprints: How its windows are checkpointed one by one; None: they are not.
+        region: Which nodes it recovers together with, as it does not repeat; empty: it recovers
+            alone. [CheckMate §III]
     """
 
     node: NodeId
@@ -246,6 +256,7 @@ class NodePlan:
     loses_input: bool = False
     delays: DelayPlan | None = None
     footprints: FootprintPlan | None = None
+    region: str = ""
 
     @property
     def is_replayed(self) -> bool:
@@ -302,6 +313,12 @@ class NodePlan:
     def feed_streams(self) -> tuple[StreamId, ...]:
         """The streams of feeds."""
         return tuple(s for spec in self.outputs if spec.feed_of is not None for s in spec.streams)
+
+    def changing_streams(self) -> tuple[StreamId, ...]:
+        """The output streams of which a replacement may put out other tuples under the same ids."""
+        if not self.region:
+            return ()
+        return tuple(s for spec in self.outputs if not spec.is_gated for s in spec.streams)
 
     def edge_streams(self) -> tuple[StreamId, ...]:
         """The output streams to other nodes."""

@@ -255,6 +255,19 @@ class CheckpointRestoration:
         )
 
 
+class LineRestoration(CheckpointRestoration):
+    """Loads the checkpoint that the plan of a region names, and no other: others go with that one.
+
+    Volatile: all fields.
+    """
+
+    def _fall_back(self, reason: str) -> list[Effect]:
+        ref = self._candidates[0].checkpoint
+        if ref is None:
+            return []
+        return [ReportDamage(ref.checkpoint, reason), Fail(CheckpointsLost(_none_left([reason])))]
+
+
 def _none_left(reasons: list[str]) -> str:
     return (
         f"no checkpoint can be read: {'; '.join(reasons)}. "

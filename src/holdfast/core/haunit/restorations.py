@@ -6,7 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.haunit.extent_restoration import ExtentRestoration
-from holdfast.core.haunit.restoration import CheckpointRestoration, Restoration
+from holdfast.core.haunit.restoration import (
+    CheckpointRestoration,
+    LineRestoration,
+    Restoration,
+)
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.openings import OpenThings
@@ -17,6 +21,11 @@ if TYPE_CHECKING:
 def _from_checkpoints(plan: NodePlan, point: RestartPoint, opened: OpenThings) -> Restoration:
     limits = plan.limits
     return CheckpointRestoration(point, limits.page_bytes, limits.state_bytes, opened.found)
+
+
+def _from_line(plan: NodePlan, point: RestartPoint, opened: OpenThings) -> Restoration:
+    limits = plan.limits
+    return LineRestoration(point, limits.page_bytes, limits.state_bytes, opened.found)
 
 
 def _from_footprints(plan: NodePlan, point: RestartPoint, _: OpenThings) -> Restoration:
@@ -31,6 +40,7 @@ RESTORATIONS: Final[
         ...,
     ]
 ] = (
+    (lambda plan: bool(plan.region), _from_line),
     (lambda plan: plan.checkpoints is not None, _from_checkpoints),
     (lambda plan: plan.footprints is not None, _from_footprints),
 )

@@ -63,6 +63,57 @@ class PromotionReceived(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class HaltTold(Stimulus):
+    """A member of the node's region is lost: process nothing, and say where you stand.
+
+    Attributes:
+        attempt: Counts the times that the region was halted.
+    """
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where a stream goes on whose sender goes back.
+
+    Attributes:
+        next_id: From this tuple on others will come.
+        incarnation: Of the sender; what earlier ones still send is void.
+    """
+
+    next_id: int
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class GoOnTold(Stimulus):
+    """The halt is over, and the node goes on from where it stands.
+
+    Attributes:
+        attempt: Which halt.
+        resumed: Per input stream whose sender goes back where that is.
+    """
+
+    attempt: int
+    resumed: dict[StreamId, Resumed]
+
+
+@dataclass(frozen=True, slots=True)
+class RollBackTold(Stimulus):
+    """The halt is over, and the node is to end: its replacement goes on from an earlier point."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineTold(Stimulus):
+    """Recovery goes back behind this restart point of the node no more."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class FloorTold(Stimulus):
     """What an idle source may promise; see queues/idle_floor.py."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import InvariantViolation
+from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID, StreamId
 from holdfast.core.queues.stream_notes import ComingNotes
 
@@ -180,6 +180,30 @@ class InputQueue:
         if tuple_id == NO_ID and self._is_all_taken:
             self.taken_boundary_us = max(self.taken_boundary_us, self.boundary_us)
         return taken
+
+    def drop_from(self, tuple_id: int, acted_us: int) -> None:
+        """The producer has gone back, and will send others from an id on: forget those that came.
+
+        Args:
+            tuple_id: The first of them; it has not been handed on.
+            acted_us: The boundary that has been acted on; later ones may be promised no more.
+
+        Raises:
+            LocalProtocolError: It has been handed on.
+        """
+        if tuple_id < self.taken_before:
+            raise LocalProtocolError(f"{self.stream}: {tuple_id} is void, and was handed on")
+        while self._batches and self._batches[-1].next_id > tuple_id:
+            batch = self._batches.pop()
+            if batch.first_id < tuple_id:
+                self._batches.append(batch.before(tuple_id))
+                break
+        dropped = max(0, self.next_id - tuple_id)
+        self.pending_tuples -= dropped
+        self.next_id -= dropped
+        self.notes.drop_from(tuple_id)
+        self.taken_boundary_us = min(self.taken_boundary_us, acted_us)
+        self.boundary_us = self.taken_boundary_us
 
     @property
     def _is_all_taken(self) -> bool:

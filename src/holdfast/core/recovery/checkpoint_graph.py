@@ -8,9 +8,10 @@ at work holds more than its last checkpoint does.
 
 Of two neighbours' places, one stream between them, two things make an edge:
 
-- **orphan**: the receiver has processed tuples that the sender has not sent. What it made of them
-  would stay although they may come otherwise: the receiver goes back. Not behind a sender that
-  *repeats*, which will send the same tuples under the same ids: those are dropped.
+- **orphan**: the receiver has processed tuples that the sender has not sent, or acted on a boundary
+  that it has not promised. What it made of them would stay although they may come otherwise, or
+  older tuples come: the receiver goes back. Not behind a sender that *repeats*, which will send the
+  same tuples under the same ids: those are dropped.
 - **missing**: the sender holds less than the receiver has yet to process. Going on like this would
   lose what is between: the sender goes back, to where it held that or had not sent it.
 
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.ids import BEGINNING_US
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,17 +51,29 @@ class Place:
         next_ids: Per output stream the id of the next output; one that is missing begins at 0.
         held_from: Per output stream the oldest tuple that can be sent again; one that is missing
             can be sent from its beginning on.
+        acted_us: The boundary that it has acted on.
+        promised: Per output stream the boundary that it has promised; one that is missing has been
+            promised none.
     """
 
     sequence: int
     processed_before: Mapping[str, int] = field(default_factory=dict)
     next_ids: Mapping[str, int] = field(default_factory=dict)
     held_from: Mapping[str, int] = field(default_factory=dict)
+    acted_us: int = BEGINNING_US
+    promised: Mapping[str, int] = field(default_factory=dict)
 
 
 def place_of(point: RestartPoint) -> Place:
     """The place that a restart point leads to."""
-    return Place(point.sequence, point.processed_before, point.next_ids, point.held_from)
+    return Place(
+        point.sequence,
+        point.processed_before,
+        point.next_ids,
+        point.held_from,
+        point.boundary_us,
+        point.promised,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +97,9 @@ class Channel:
         if self.repeats:
             return False
         processed = receiver.processed_before.get(self.stream, 0)
-        return processed > sender.next_ids.get(self.stream, 0)
+        return processed > sender.next_ids.get(
+            self.stream, 0
+        ) or receiver.acted_us > sender.promised.get(self.stream, BEGINNING_US)
 
     def is_missing(self, sender: Place, receiver: Place) -> bool:
         """Whether there is a missing edge between these places."""

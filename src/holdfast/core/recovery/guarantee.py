@@ -30,5 +30,9 @@ class Guarantee(enum.Enum):
     GAP = "gap"
 
 
+class RolledBack(RuntimeError):
+    """A node's state rests on what others will do otherwise: the next one begins further back."""
+
+
 class StreamRebased(RuntimeError):
     """A node cannot follow a stream, or serve one, that was rebased; its replacement can."""

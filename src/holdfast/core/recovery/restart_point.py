@@ -84,6 +84,8 @@ class RestartPoint:
             that is missing can be sent from its beginning on. Only nodes that cut with others say
             so; what others hold follows from what receivers have acknowledged.
         round: Of coordinated checkpoints the round; 0: of none.
+        promised: Per output stream the boundary that had been promised; said as `held_from` is.
+        clock_us: The processing time of the cut, where passes have one and none is logged.
     """
 
     sequence: int = 0
@@ -97,6 +99,8 @@ class RestartPoint:
     next_notes: dict[str, int] = field(default_factory=dict)
     held_from: dict[str, int] = field(default_factory=dict)
     round: int = 0
+    promised: dict[str, int] = field(default_factory=dict)
+    clock_us: int = 0
 
     def candidates(self) -> tuple[RestartPoint, ...]:
         """All points that its node can start from, best first, each without the others."""
@@ -125,6 +129,10 @@ class RestartPoint:
             value["held_from"] = self.held_from
         if self.round:
             value["round"] = self.round
+        if self.promised:
+            value["promised"] = self.promised
+        if self.clock_us:
+            value["clock_us"] = self.clock_us
         if self.older:
             value["older"] = [point.to_json() for point in self.older]
         return value
@@ -138,8 +146,11 @@ class RestartPoint:
         if not _is_number(sequence) or not _is_number(boundary):
             raise ValueError("a restart point needs integers `sequence` and `boundary_us`")
         checkpoint, round_ = value.get("checkpoint"), value.get("round", 0)
+        clock_us = value.get("clock_us", 0)
         if not _is_number(round_) or round_ < 0:
             raise ValueError("the round of a restart point is a count")
+        if not _is_number(clock_us) or clock_us < 0:
+            raise ValueError("the clock of a restart point is a time")
         return RestartPoint(
             sequence,
             _ids(value.get("needed_from")),
@@ -152,6 +163,8 @@ class RestartPoint:
             _ids(value.get("next_notes", {})),
             _ids(value.get("held_from", {})),
             round_,
+            _ids(value.get("promised", {})),
+            clock_us,
         )
 
 

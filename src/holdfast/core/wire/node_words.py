@@ -39,6 +39,7 @@ CoordinatorStimulus = (
     | c.NodeCaughtUp
     | c.FirstOutput
     | c.NodeFinished
+    | c.NodeHalted
     | c.NodeFailed
 )
 NodeReport = (
@@ -53,6 +54,10 @@ ToNode = (
     | told.PeerTold
     | told.PromotionReceived
     | told.FloorTold
+    | told.HaltTold
+    | told.GoOnTold
+    | told.RollBackTold
+    | told.LineTold
     | told.LeaseRenewed
     | told.Fenced
     | told.StopReceived
@@ -168,7 +173,16 @@ def _decode(parts: Sequence[bytes], codec: RecordCodec) -> object:
 # -- effects of the coordinator, as nodes hear of them --------------------------------------
 
 Telling = (
-    c.SendAssignment | c.TellPeer | c.SendPromotion | c.TellPointStored | c.TellFloor | AdmitWrite
+    c.SendAssignment
+    | c.TellPeer
+    | c.SendPromotion
+    | c.TellPointStored
+    | c.TellFloor
+    | c.TellHalt
+    | c.TellGoOn
+    | c.TellRollBack
+    | c.TellLineMoved
+    | AdmitWrite
 )
 """Effects that tell a node's process something."""
 
@@ -197,5 +211,9 @@ _WORD_OF: Final[dict[type[Effect], Callable[[Any], ToNode]]] = {
     c.SendPromotion: lambda e: told.PromotionReceived(e.incarnation, e.restart_point),
     c.TellPointStored: lambda effect: RestartPointStored(effect.sequence),
     c.TellFloor: lambda effect: told.FloorTold(effect.stream, effect.floor_us),
+    c.TellHalt: lambda effect: told.HaltTold(effect.attempt),
+    c.TellGoOn: lambda effect: told.GoOnTold(effect.attempt, effect.resumed),
+    c.TellRollBack: lambda effect: told.RollBackTold(effect.attempt),
+    c.TellLineMoved: lambda effect: told.LineTold(effect.sequence),
     AdmitWrite: lambda _: WriteAdmitted(),
 }

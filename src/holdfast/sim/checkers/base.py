@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.core.coordinator.journal_entries import JournalEntry, PointNoted, RecoveryDecision
+from holdfast.core.coordinator.journal_entries import (
+    JournalEntry,
+    LineMoved,
+    PointNoted,
+    RecoveryDecision,
+)
 from holdfast.core.model.ids import NodeId
 from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -33,11 +39,50 @@ class Violation(Exception):
         self.invariant = invariant
 
 
-def points_in(entries: Entries) -> Iterator[tuple[NodeId, RestartPoint]]:
-    """The restart points among entries of the journal, with their nodes."""
-    for entry in entries:
-        if isinstance(entry, PointNoted):
-            yield entry.node, entry.point
+class DurablePoints:
+    """What entries of the journal come to: from where each node may be told to start.
+
+    Nodes that recover alone start from their newest point, or one that it names; those that recover
+    with others from any since the line.
+    """
+
+    def __init__(self) -> None:
+        """No node has any."""
+        self._since: dict[NodeId, list[PointNoted]] = {}  # the line, oldest first
+        self._went_back: dict[NodeId, int] = {}  # the incarnation that did
+        self._has_line: dict[NodeId, None] = {}
+
+    def take(self, entries: Entries) -> Iterator[tuple[NodeId, RestartPoint]]:
+        """Nodes for which entries change that, each with its newest point and those behind it."""
+        for entry in entries:
+            match entry:
+                case PointNoted(keeps_older=False):
+                    yield entry.node, entry.point
+                case PointNoted():
+                    known = self._since.setdefault(entry.node, [])
+                    if entry.incarnation >= self._went_back.get(entry.node, 0):
+                        known[:] = [noted for noted in known if noted != entry] + [entry]
+                        yield entry.node, self._newest(entry.node)
+                case LineMoved():
+                    for node, oldest in entry.line.items():
+                        self._has_line[node] = None
+                        known = self._since.setdefault(node, [])
+                        known[:] = [noted for noted in known if noted.point_id >= oldest]
+                        yield node, self._newest(node)
+                case RecoveryDecision():
+                    for life in entry.lives:
+                        if life.goes_back_to is not None:
+                            self._went_back[life.node] = life.incarnation
+                            known = self._since.setdefault(life.node, [])
+                            known[:] = [n for n in known if n.point_id <= life.goes_back_to]
+                            yield life.node, self._newest(life.node)
+
+    def _newest(self, node: NodeId) -> RestartPoint:
+        points = [noted.point for noted in self._since[node]]
+        if node not in self._has_line:
+            points.insert(0, RestartPoint())
+        *older, newest = points
+        return replace(newest, older=tuple(reversed(older)))
 
 
 def incarnations_in(entries: Entries) -> Iterator[tuple[NodeId, int]]:

@@ -104,7 +104,8 @@ class Bounds(Checker):
 
     def _sender(self, process: Process, stream: StreamId) -> tuple[StreamId, int]:
         """Where tuples are the same whoever sends them, a promise binds all incarnations."""
-        return stream, process.incarnation if process.node in self._touched else 0
+        changes = process.node in self._touched or stream in process.plan.changing_streams()
+        return stream, process.incarnation if changes else 0
 
     def _check_times(self, key: tuple[StreamId, int], batch: TupleBatch) -> None:
         before, boundary_us = self._promised.get(key, (0, BEGINNING_US))

@@ -10,6 +10,7 @@ I-EXTENT  neither the footprint log nor upstream lets go of what a durable resta
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.haunit.extent_restoration import ExtentRead
@@ -20,7 +21,7 @@ from holdfast.core.model.footprints import (
     FootprintRecord,
     record_of,
 )
-from holdfast.sim.checkers.base import Checker, Entries, Violation, points_in
+from holdfast.sim.checkers.base import Checker, DurablePoints, Entries, Violation
 from holdfast.sim.disk import Damage
 from holdfast.sim.process_sinks import extent_of
 
@@ -43,6 +44,7 @@ class Footprints(Checker):
 
     def __init__(self) -> None:
         """No point is durable."""
+        self._found = DurablePoints()
         self._world: World | None = None
         self._looks = 0
 
@@ -54,13 +56,18 @@ class Footprints(Checker):
         """A restart point is durable: what it needs must be enough."""
         if self._world is None:
             return
-        for node, point in points_in(entries):
+        for node, point in self._found.take(entries):
             plan = self._world.plans[node]
             if plan.footprints is None:
                 continue
             self._looks += 1
             if self._looks <= _LOOKED_AT:
                 self._look_at(self._world, plan, point)
+
+    def recovered(self, entries: Entries) -> None:
+        """Points may be durable of which nobody was told."""
+        self._found = DurablePoints()
+        deque(self._found.take(entries), maxlen=0)
 
     def _look_at(self, world: World, plan: NodePlan, point: RestartPoint) -> None:
         """Do what a replacement would do now."""

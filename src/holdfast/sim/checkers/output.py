@@ -66,6 +66,8 @@ class Tape(Checker):
                 return  # What was put out without some input is not put out again.
             if effect.stream in self.unrecorded:
                 return
+            if effect.stream in process.plan.changing_streams():
+                return  # It may come otherwise after a failure; nobody keeps what it made of it.
             self._take(effect.stream, effect.batch, process.endpoint.name)
 
     def _take(self, stream: StreamId, batch: TupleBatch, sender: str) -> None:

@@ -35,7 +35,7 @@ from holdfast.core.model.ids import (
 from holdfast.core.model.tuples import between, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.state.page_manager import PageManager
-from holdfast.sim.checkers.base import Checker, Entries, Violation, points_in
+from holdfast.sim.checkers.base import Checker, DurablePoints, Entries, Violation
 from holdfast.sim.process_sinks import extent_of
 from holdfast.sim.store import Unreadable, load_checkpoint
 from holdfast.sim.workload.promises import skipping_streams, touched_nodes
@@ -60,6 +60,7 @@ class Trimming(Checker):
 
     def __init__(self) -> None:
         """Nothing is durable, all is needed."""
+        self._found = DurablePoints()
         self._durable: dict[StreamId, int] = {}  # oldest id that the durable point needs
         self._newest: dict[NodeId, RestartPoint] = {}
         self._told: dict[tuple[StreamId, int], int] = {}  # by the receiver's incarnation
@@ -75,7 +76,7 @@ class Trimming(Checker):
 
     def journalled(self, entries: Entries) -> None:
         """A restart point is durable: what its node needs from now on."""
-        for node, point in points_in(entries):
+        for node, point in self._found.take(entries):
             self._check_cut(node, point)
             for name, needed_from in point.oldest().needed_from.items():
                 if name in self._kept_for_nobody:
@@ -89,14 +90,16 @@ class Trimming(Checker):
         """After a damaged checkpoint comes one from further back."""
         before = self._newest.get(node, point)
         is_back = point.boundary_us < before.boundary_us or any(
-            point.next_ids[stream] < next_id for stream, next_id in before.next_ids.items()
+            point.next_ids.get(stream, 0) < next_id for stream, next_id in before.next_ids.items()
         )
-        if is_back and point.checkpoint is None and node not in self._touched:
+        is_replayed = point.checkpoint is None and point.sequence > 0
+        if is_back and is_replayed and node not in self._touched:
             raise Violation("I-LOW", f"{node}: the cut of point {point.sequence} lies further back")
         self._newest[node] = point
 
     def _check_sinks(self, point: RestartPoint) -> None:
-        for name, next_id in point.next_ids.items():
+        wanted = point.next_ids | point.held_from  # A checkpoint may have the rest.
+        for name, next_id in wanted.items():
             log = self._sinks.get(StreamId(name))
             if log is not None and log.durable_before() < next_id:
                 raise Violation(
@@ -107,8 +110,9 @@ class Trimming(Checker):
 
     def recovered(self, entries: Entries) -> None:
         """The newest points found count from now on."""
+        self._found = DurablePoints()
         found: dict[StreamId, int] = {}
-        for node, point in points_in(entries):
+        for node, point in self._found.take(entries):
             self._newest[node] = point
             needs = point.oldest().needed_from
             found |= {StreamId(name): needed for name, needed in needs.items()}
@@ -157,6 +161,7 @@ class RestartPoints(Checker):
 
     def __init__(self, tape: Tape) -> None:
         """`tape` holds what was really put out."""
+        self._found = DurablePoints()
         self._tape = tape
         self._points: list[tuple[NodeId, RestartPoint]] = []
         self._newest: dict[NodeId, RestartPoint] = {}
@@ -169,8 +174,8 @@ class RestartPoints(Checker):
 
     def journalled(self, entries: Entries) -> None:
         """Remember the points that are replayed, and of the others the newest of each node."""
-        for node, point in points_in(entries):
-            if point.checkpoint is None:
+        for node, point in self._found.take(entries):
+            if point.checkpoint is None and point.sequence:
                 self._points.append((node, point))
             else:
                 self._newest[node] = point
@@ -195,7 +200,8 @@ class RestartPoints(Checker):
 
     def recovered(self, entries: Entries) -> None:
         """A point may be durable although its writer died before it could say so."""
-        for node, point in points_in(entries):
+        self._found = DurablePoints()
+        for node, point in self._found.take(entries):
             if point.checkpoint is not None:
                 self._newest[node] = point
 
@@ -253,7 +259,7 @@ class RestartPoints(Checker):
             return
         plan = self._world.plans[node]
         restored = self._restored(plan, point)
-        if node in self._tape.touched:
+        if node in self._tape.touched or plan.region:
             return  # What it put out before is not what it would put out now.
         plan = replace(plan, limits=NodeLimits())
         incarnation = Incarnation(1 << 30)

@@ -31,6 +31,7 @@ APPROACHES: Final = (
     "passive standby",
 )
 REPLICATED: Final = "replicated"
+UNCOORDINATED: Final = "uncoordinated"
 GUARANTEES: Final = tuple(guarantee.value for guarantee in Guarantee)
 """The weakest that units of a run have, strongest first."""
 _WEAKER_PERCENT: Final = 30
@@ -97,12 +98,13 @@ def random_protection(
         if given is Guarantee.ROLLBACK and chosen not in _ROLLBACK:
             given = Guarantee.PRECISE
         return UnitProtection(
-            checkpoints=plan if chosen == "checkpoints" else None,
+            checkpoints=plan if chosen in ("checkpoints", UNCOORDINATED) else None,
             standby=_STANDBY.get(chosen, Standby.NONE),
             delta_interval_ms=interval_ms,
             footprints=_random_footprints(f"{name}/{unit}/footprints", chosen),
             guarantee=given,
             delays=None if weaker else _random_delays(f"{name}/{unit}/delays", chosen),
+            is_uncoordinated=chosen == UNCOORDINATED,
         )
 
     return limits, of_unit

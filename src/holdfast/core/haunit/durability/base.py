@@ -44,11 +44,11 @@ from holdfast.core.state.page_manager import PageManager
 if TYPE_CHECKING:
     from holdfast.core.checkpoint.eventual import ExtentStatistics
     from holdfast.core.haunit.arrivals import InputStream
-    from holdfast.core.haunit.events import DeltaAckReceived
+    from holdfast.core.haunit.events import DeltaAckReceived, PeerIncarnationLearned
     from holdfast.core.haunit.ha_unit import HAUnit
     from holdfast.core.haunit.plan import Assignment, NodePlan
     from holdfast.core.haunit.restoration import RestoredState
-    from holdfast.core.model.ids import Incarnation
+    from holdfast.core.model.ids import Incarnation, NodeId
     from holdfast.core.model.notes import PlacedNote
 
 _NO_PASS = -1
@@ -187,6 +187,22 @@ class Durability:
             now_ms: The time.
             effects: Receives what is to be done.
         """
+
+    # -- recoveries together with others ------------------------------------------------------
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether nothing may be processed now."""
+        return False
+
+    def defers(self, learned: PeerIncarnationLearned) -> bool:
+        """Whether the node must not know of a neighbour's incarnation yet; it is told later."""
+        del learned
+        return False
+
+    def deferred_peers(self) -> dict[NodeId, Incarnation]:
+        """Neighbours' incarnations that it will be told of."""
+        return {}
 
     # -- restart points -----------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.durability.checkpointed import Checkpointed
 from holdfast.core.haunit.durability.eventual import Eventual
+from holdfast.core.haunit.durability.lines import Lines
 from holdfast.core.haunit.durability.mirrored import Mirrored
 from holdfast.core.haunit.durability.replayed import Replayed
 from holdfast.core.haunit.plan import Standby
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
 
 _CHOICES: Final[tuple[tuple[Callable[[NodePlan], bool], type[Durability]], ...]] = (
+    (lambda plan: bool(plan.region), Lines),
     (lambda plan: plan.checkpoints is not None, Checkpointed),
     (lambda plan: plan.footprints is not None, Eventual),
     (lambda plan: plan.standby is Standby.PASSIVE, Mirrored),

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit.prepared import OutputTuples
+from holdfast.core.model.ids import NO_ID
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.outputs.edge import OutputEdge
+    from holdfast.core.haunit.outputs.line_gate import LineGate
     from holdfast.core.haunit.prepared import OutputSegment
     from holdfast.core.model.ids import StreamId
     from holdfast.core.model.notes import PlacedNote
@@ -24,6 +26,7 @@ class KeptOutput:
     def __init__(self, edges: dict[StreamId, OutputEdge]) -> None:
         """Look at these, in the order of the plan."""
         self._edges = edges
+        self.gate: LineGate | None = None  # what it keeps from sinks is kept, too
 
     def to_be_stored(
         self, stored: tuple[OutputSegment, ...], segments_max: int
@@ -38,9 +41,7 @@ class KeptOutput:
             The segments that go on to count, and the tuples to be written.
         """
         kept = tuple(
-            segment
-            for segment in stored
-            if segment.to_id > self._edges[segment.stream].queue.trimmed_before
+            segment for segment in stored if segment.to_id > self._gone_before(segment.stream)
         )
         if len(kept) > segments_max:
             kept = ()
@@ -52,7 +53,16 @@ class KeptOutput:
             if from_id < queue.next_id:
                 batches = tuple(queue.held_from(from_id))
                 wanted.append(OutputTuples(stream, from_id, queue.next_id, batches))
+        if self.gate is not None:
+            wanted += self.gate.wanted(stored_before)
         return kept, tuple(wanted)
+
+    def _gone_before(self, stream: StreamId) -> int:
+        """What comes before this id is kept no more."""
+        edge = self._edges.get(stream)
+        if edge is not None:
+            return edge.queue.trimmed_before
+        return NO_ID if self.gate is None else self.gate.sinks[stream].held_from
 
     def since(
         self, sent_before: dict[str, int]

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.events import EndSink, SyncSink, WriteSink
-from holdfast.core.model.tuples import TupleBatch, in_parts
+from holdfast.core.haunit.prepared import OutputTuples
+from holdfast.core.model.tuples import TupleBatch, between, in_parts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +62,23 @@ class Sink:
     def held_tuples(self) -> int:
         """How many tuples are kept from the log."""
         return self.next_id - self.held[0].first_id if self.held else 0
+
+    @property
+    def held_from(self) -> int:
+        """The first tuple that is kept from the log; the next one if none is."""
+        return self.held[0].first_id if self.held else self.next_id
+
+    def restore(self, batches: tuple[TupleBatch, ...]) -> None:
+        """A checkpoint has kept these from the log, up to the next tuple."""
+        self.held.extend(batches)
+
+    def to_be_stored(self, from_id: int) -> OutputTuples | None:
+        """What is kept from the log from an id on, for a checkpoint; None: nothing is."""
+        first_id = max(from_id, self.held_from)
+        if first_id >= self.next_id:
+            return None
+        batches = tuple(between(tuple(self.held), first_id, self.next_id))
+        return OutputTuples(self.stream, first_id, self.next_id, batches)
 
     @property
     def unsynced_tuples(self) -> int:

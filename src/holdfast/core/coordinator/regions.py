@@ -1,0 +1,283 @@
+"""The regions of a query, as the coordinator deals with them. [CheckMate §III-B]
+
+Theory of operation. Nodes that do not repeat recover together with those that they are connected
+with: a `Region` decides for all of them (region.py). This room stands between it and the
+coordinator, which keeps the lives of nodes:
+
+- A member that is lost halts its region. What comes up is not assigned before the region has
+  decided where everybody goes back to; then all new lives are given by one entry.
+- A survivor that would have to go back is told so, ends, and comes up again as one that was lost.
+  So every plan that is written down lets all survivors go on.
+- Words can be lost: to halt is said again with every keep-alive, to go on or back in answer to
+  whoever says that it has halted, where the line is with every keep-alive.
+
+Who missed that it may go on, and is halted for another member, still has in its queues what it was
+to drop: that is said again with the next plan (`resumed`), until its answer shows that it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from holdfast.core.coordinator.events import (
+    FailQuery,
+    NodeHalted,
+    TellGoOn,
+    TellHalt,
+    TellLineMoved,
+    TellRollBack,
+)
+from holdfast.core.coordinator.region import Region, RegionPlan
+from holdfast.core.coordinator.replica import NodeState
+from holdfast.core.coordinator.rollback import GoOn, Halt, StartFrom
+from holdfast.core.haunit.told import Resumed
+from holdfast.core.model.ids import Incarnation
+from holdfast.core.recovery.checkpoint_graph import BEGINNING, LIVE, Channel, place_of
+from holdfast.core.recovery.recovery_line import NoLine
+from holdfast.core.recovery.restart_point import RestartPoint
+
+if TYPE_CHECKING:
+    from holdfast.core.coordinator.decisions import Decisions
+    from holdfast.core.coordinator.instance import Instance
+    from holdfast.core.coordinator.journal_entries import NewLife, PointNoted
+    from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.machine import Effect
+    from holdfast.core.model.ids import NodeId, StreamId
+
+Assign = Callable[["Instance", int], list["Effect"]]
+"""Lets a replica that has come up work, at a time; its incarnation is durable."""
+
+
+@dataclass(slots=True)
+class _Member:
+    """What one member has to be told.
+
+    Attributes:
+        region: Its region.
+        decided: The last attempt that it was told to go on after; 0: none.
+        resumed: Per input stream where its sender goes on, as long as it may not know.
+        is_going_back: Whether it was told to end.
+    """
+
+    region: Region
+    decided: int = 0
+    resumed: dict[StreamId, Resumed] = field(default_factory=dict)
+    is_going_back: bool = False
+
+
+class Regions:
+    """All regions in one life of the coordinator. Durable: what the registry holds."""
+
+    def __init__(
+        self,
+        plans: Iterable[NodePlan],
+        instances: Mapping[NodeId, Instance],
+        decisions: Decisions,
+        epoch: int,
+        assign: Assign,
+    ) -> None:
+        """Begin with nobody at work."""
+        self._instances = instances
+        self._decisions = decisions
+        self._assign = assign
+        self._members: dict[NodeId, _Member] = {}
+        self._channels: dict[NodeId, tuple[Channel, ...]] = {}  # by receiver, within its region
+        by_region: dict[str, list[NodePlan]] = {}
+        for plan in plans:
+            if plan.region:
+                by_region.setdefault(plan.region, []).append(plan)
+        for members in by_region.values():
+            self._add(members, epoch)
+
+    def _add(self, members: list[NodePlan], epoch: int) -> None:
+        names = tuple(plan.node for plan in members)
+        for plan in members:
+            self._channels[plan.node] = tuple(
+                Channel(spec.stream, spec.producer, plan.node)
+                for spec in plan.inputs
+                if spec.producer is not None and spec.producer in names
+            )
+        channels = tuple(channel for name in names for channel in self._channels[name])
+        region = Region(RegionPlan(names, channels), self._decisions.registry, epoch)
+        self._members |= {name: _Member(region) for name in names}
+
+    def has(self, node: NodeId) -> bool:
+        """Whether a node recovers together with others."""
+        return node in self._members
+
+    def restart_point(self, node: NodeId) -> RestartPoint | None:
+        """From where a replacement goes on; a member's has all since the line behind it."""
+        registry = self._decisions.registry
+        newest = registry.newest(node)
+        if newest is None or not self.has(node):
+            return newest
+        older = tuple(noted.point for noted in reversed(registry.points(node)[:-1]))
+        beginning = () if registry.line(node) is not None else (RestartPoint(),)
+        return replace(newest, older=(*older, *beginning))
+
+    # -- failures ---------------------------------------------------------------------------
+
+    def lost(self, node: NodeId) -> list[Effect]:
+        """A node is gone; nothing follows if it recovers alone."""
+        member = self._members.get(node)
+        if member is None:
+            return []
+        self._members[node] = _Member(member.region)
+        return [*self._halts(member.region.lost(node)), *self._advance(member.region)]
+
+    def goes_back(self, node: NodeId) -> bool:
+        """Whether a member ends because it was told to, and not for a failure of its own."""
+        member = self._members.get(node)
+        return member is not None and member.is_going_back
+
+    def came_up(self, node: NodeId) -> list[Effect]:
+        """A process is there for a member that was lost, and waits for its assignment."""
+        return self._advance(self._members[node].region)
+
+    def halted(self, word: NodeHalted) -> list[Effect]:
+        """A survivor has halted; it says so until it is told what to do."""
+        member = self._members.get(word.node)
+        if member is None:
+            return []
+        if word.went_on >= member.decided:
+            member.resumed = {}
+        if word.attempt <= member.decided:
+            return self._go_on(word.node)
+        place = replace(place_of(word.place), sequence=LIVE)
+        member.region.halted(word.node, word.attempt, place)
+        return self._advance(member.region)
+
+    def heard(self, node: NodeId) -> list[Effect]:
+        """A member lives: it is told again what may have been lost."""
+        member = self._members.get(node)
+        if member is None:
+            return []
+        region = member.region
+        if region.rollback.awaits(node):
+            return self._halts([Halt(node, region.rollback.attempt)])
+        return self._line_of(node)
+
+    def _halts(self, effects: list[Effect]) -> list[Effect]:
+        words: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, Halt) and (task := self._task_of(effect.node)):
+                words.append(TellHalt(effect.node, task, effect.attempt))
+        return words
+
+    def _task_of(self, node: NodeId) -> str | None:
+        """The task of a member at work."""
+        primary = self._instances[node].primary
+        return primary.task if primary.state is NodeState.RUNNING else None
+
+    # -- plans ------------------------------------------------------------------------------
+
+    def _advance(self, region: Region) -> list[Effect]:
+        """Write the plan down, once it can be made and everybody is there."""
+        if not region.rollback.is_ready:
+            return []
+        try:
+            going_back = region.going_back()
+        except NoLine as error:
+            return [FailQuery(str(error))]
+        if going_back:
+            return [word for node in going_back for word in self._roll_back(node, region)]
+        primaries = {node: self._instances[node].primary for node in region.rollback.lost_nodes}
+        if any(primary.state is not NodeState.ASSIGNING for primary in primaries.values()):
+            return []
+        attempt = region.rollback.attempt
+        for node, primary in primaries.items():
+            if primary.incarnation <= self._decisions.registry.incarnation(node):
+                primary.incarnation = self._instances[node].next_incarnation()  # Of a plan before.
+        given = {node: primary.incarnation for node, primary in primaries.items()}
+        decision = region.decide(given)
+        if decision is None:
+            return []
+        lives = decision.lives
+        return [
+            self._decisions.note(decision, lambda ms: self._decided(region, lives, attempt, ms))
+        ]
+
+    def _roll_back(self, node: NodeId, region: Region) -> list[Effect]:
+        task = self._task_of(node)
+        if task is None:
+            return []
+        self._members[node].is_going_back = True
+        return [TellRollBack(node, task, region.rollback.attempt)]
+
+    def _decided(
+        self, region: Region, lives: tuple[NewLife, ...], attempt: int, now_ms: int
+    ) -> list[Effect]:
+        """The plan is durable: everybody may know, survivors first."""
+        incarnations = {life.node: life.incarnation for life in lives}
+        resumes_at = {} if region.plan is None else region.plan.resumes_at
+        told = region.decided()
+        effects: list[Effect] = []
+        for word in told:
+            if isinstance(word, GoOn):
+                self._note_resumed(word.node, attempt, incarnations, resumes_at)
+                effects += self._go_on(word.node)
+        for word in told:
+            if isinstance(word, StartFrom):
+                effects += self._start(region, word.node, now_ms)
+        return [*effects, *self._halts(told), *self._move_line(region), *self._advance(region)]
+
+    def _note_resumed(
+        self,
+        node: NodeId,
+        attempt: int,
+        incarnations: Mapping[NodeId, int],
+        resumes_at: Mapping[str, int],
+    ) -> None:
+        member = self._members[node]
+        member.decided = attempt
+        for channel in self._channels[node]:
+            incarnation = incarnations.get(channel.sender)
+            if incarnation is None:
+                continue
+            next_id = resumes_at[channel.stream]
+            before = member.resumed.get(channel.stream)
+            if before is not None:
+                next_id = min(next_id, before.next_id)
+            member.resumed[channel.stream] = Resumed(next_id, Incarnation(incarnation))
+
+    def _go_on(self, node: NodeId) -> list[Effect]:
+        task, member = self._task_of(node), self._members[node]
+        if task is None:
+            return []
+        return [TellGoOn(node, task, member.decided, dict(member.resumed))]
+
+    def _start(self, region: Region, node: NodeId, now_ms: int) -> list[Effect]:
+        """Let a replacement work, unless another was lost: it may have to begin further back."""
+        instance = self._instances[node]
+        if node in region.rollback.lost_nodes:
+            return []
+        region.at_work(node)
+        return self._assign(instance, now_ms)
+
+    # -- the line ---------------------------------------------------------------------------
+
+    def noted(self, noted: PointNoted, now_ms: int) -> list[Effect]:
+        """A point is durable; the line may move."""
+        member = self._members.get(noted.node)
+        if member is None:
+            return []
+        return [*member.region.noted(noted, now_ms), *self._move_line(member.region)]
+
+    def _move_line(self, region: Region) -> list[Effect]:
+        moved = region.move_line()
+        if moved is None:
+            return []
+        return [self._decisions.note(moved, lambda _: self._line_moved(region))]
+
+    def _line_moved(self, region: Region) -> list[Effect]:
+        region.line_noted()
+        told = [word for node in region.oldest for word in self._line_of(node)]
+        return [*told, *self._move_line(region)]
+
+    def _line_of(self, node: NodeId) -> list[Effect]:
+        task, oldest = self._task_of(node), self._members[node].region.oldest[node]
+        if task is None or oldest.sequence == BEGINNING:
+            return []
+        return [TellLineMoved(node, task, oldest.sequence)]

@@ -1,0 +1,217 @@
+"""Checkpoints of a node that does not repeat, and recovers with its region. [CheckMate §III-B]
+
+Theory of operation. Such a node takes its input as it comes and logs nothing, so that a replacement
+may put out other tuples. It takes checkpoints when it wants to, as `Checkpointed` does, and also if
+its operators have no state: the line can pass only what has a point. Three things are otherwise:
+
+- **What may be forgotten** follows the *line*, not the newest point: recovery may go back to any
+  point since then. So all of these are retained, and level-1 positions are those of the oldest.
+- **What may leave** the region follows the line too (outputs/line_gate.py). A point does not wait
+  until sinks have what was put out before it: the checkpoint has that.
+- **When another member is lost** the coordinator halts the region. A halted node takes in frames,
+  but processes and cuts nothing, and learns of no new incarnation: it would ask for tuples that it
+  may have to forget. Told to go on, it drops what members that go back will send otherwise, and
+  refuses what their earlier incarnations still send. Told to go back, it ends, and its replacement
+  begins at the point that the coordinator has chosen.
+
+    AT WORK --halt--> HALTED --go on--> AT WORK
+                      HALTED --roll back--> the end of this incarnation
+
+Where it stands is said again until it is told what to do; words can be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from holdfast.core.haunit.durability.checkpointed import Checkpointed
+from holdfast.core.haunit.events import (
+    PeerIncarnationLearned,
+    ReportHalted,
+    RestartPointStored,
+)
+from holdfast.core.haunit.restart_points import RestartPoints
+from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, RollBackTold
+from holdfast.core.machine import Effect, SetTimer, Stimulus
+from holdfast.core.model.stable_hash import stable_hash
+from holdfast.core.recovery.guarantee import RolledBack
+
+if TYPE_CHECKING:
+    from holdfast.core.haunit.beginning import Beginning
+    from holdfast.core.haunit.ha_unit import HAUnit
+    from holdfast.core.haunit.restoration import RestoredState
+    from holdfast.core.model.ids import Incarnation, NodeId
+    from holdfast.core.recovery.restart_point import RestartPoint
+
+
+class LinePoints(RestartPoints):
+    """Points of which all since the line are retained. Volatile: all fields."""
+
+    def stored(self, sequence: int) -> bool:
+        """The points up to this one are durable; whether any of them was not known to be."""
+        found: list[RestartPoint] = []
+        while self._asked and self._asked[0].sequence <= sequence:
+            found.insert(0, self._asked.popleft())
+        self.retained = (*found, *self.retained)
+        return bool(found)
+
+    def line_moved(self, sequence: int) -> bool:
+        """Recovery goes back behind this point no more; whether that is new."""
+        self.stored(sequence)
+        before = self.retained
+        self.retained = tuple(p for p in before if p.sequence >= sequence)
+        return len(self.retained) < len(before)
+
+
+class Lines(Checkpointed):
+    """See the module. Volatile: all fields."""
+
+    points: LinePoints
+
+    def __init__(self, unit: HAUnit, begins: Beginning, restored: RestoredState | None) -> None:
+        """Protect a unit that begins there; `restored` as it was given to `begin`."""
+        super().__init__(unit, begins, restored)
+        self.points = LinePoints(begins.newest_sequence, 1, begins.point.candidates())
+        self._gate = unit.outputs.hold_for_line(begins.point)
+        self._began_before = begins.point.processed_before
+        """What waits for its time when a node cuts comes again, and counts as taken all along."""
+        self._halted: int | None = None  # the attempt that it was halted for
+        self._went_on = 0  # the last attempt that it went on after
+        self._learned: dict[NodeId, PeerIncarnationLearned] = {}  # while it is halted
+        self._cuts = 0
+
+    # -- cuts -------------------------------------------------------------------------------
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Set the timer of checkpoints."""
+        self._set_timer(now_ms, effects)
+        self._gate.start(effects)
+
+    def _set_timer(self, now_ms: int, effects: list[Effect]) -> None:
+        """Nodes do not cut at once: each period is longer by another part of the jitter."""
+        self._cuts += 1
+        chance = int(stable_hash([pa.array([f"{self.unit.plan.node} {self._cuts}"])])[0])
+        jitter_ms = chance % (self._checkpoints.jitter_ms + 1)
+        effects.append(SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms + jitter_ms))
+
+    def on_checkpoint_timer(self, now_ms: int, effects: list[Effect]) -> None:
+        """Take a checkpoint, unless the last one is still being written."""
+        self._set_timer(now_ms, effects)
+        self._cut_if_due(now_ms, effects)
+
+    def acknowledging(self, now_ms: int, effects: list[Effect], *, is_due: bool) -> None:
+        """A full gate asks for a cut before its time."""
+        super().acknowledging(now_ms, effects, is_due=is_due)
+        if self._gate.is_full(self.unit.plan.limits.output_queue_tuples):
+            self._cut_if_due(now_ms, effects)
+
+    def _cut_if_due(self, now_ms: int, effects: list[Effect]) -> None:
+        if self._halted is None and self.may_note() and not self._chkpt_mngr.is_writing:
+            self._prepare(now_ms, effects)
+
+    def cut(self, *, is_state_kept: bool) -> RestartPoint:
+        """The present cut as a point that will be noted, with all that a line has to know."""
+        point = self._completed(super().cut(is_state_kept=is_state_kept))
+        self._gate.cut(point.sequence)
+        return point
+
+    def _completed(self, point: RestartPoint) -> RestartPoint:
+        outputs, taken = self.unit.outputs, point.processed_before
+        held_from = {q.stream: q.trimmed_before for q in outputs.queues()}
+        return replace(
+            point,
+            processed_before={s: max(i, self._began_before.get(s, 0)) for s, i in taken.items()},
+            held_from=held_from | self._gate.held_from(),
+            promised={q.stream: q.boundary_us for q in outputs.queues()},
+            clock_us=self.unit.order.clock_us or 0,
+        )
+
+    # -- the line ---------------------------------------------------------------------------
+
+    def on_restart_point_stored(
+        self, stored: RestartPointStored, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """It is retained; nothing may be forgotten before the line has passed it."""
+        del now_ms, effects
+        self.points.stored(stored.sequence)
+
+    def on_line_told(self, told: LineTold, now_ms: int, effects: list[Effect]) -> None:
+        """Recovery goes back behind this point no more."""
+        if not self.points.line_moved(told.sequence):
+            return
+        oldest = self.points.retained[-1]
+        self.unit.inputs.let_go(oldest)
+        self.retained(effects)
+        self._gate.open_to(told.sequence, effects)
+        self.ask_to_store(now_ms, effects)
+
+    # -- recoveries of the region -----------------------------------------------------------
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether nothing may be processed now."""
+        return self._halted is not None
+
+    def on_halt_told(self, told: HaltTold, now_ms: int, effects: list[Effect]) -> None:
+        """Say where it stands, and stay there."""
+        del now_ms
+        if told.attempt > self._went_on:
+            self._halted = max(told.attempt, self._halted or 0)
+            self._say_where(effects)
+
+    def _say_where(self, effects: list[Effect]) -> None:
+        if self._halted is not None:
+            place = self._completed(self.unit.cut(0, is_state_kept=True))
+            effects.append(ReportHalted(self._halted, self._went_on, place))
+
+    def ask_again(self, now_ms: int, effects: list[Effect]) -> None:
+        """Words can be lost with their connection."""
+        super().ask_again(now_ms, effects)
+        self._say_where(effects)
+
+    def defers(self, learned: PeerIncarnationLearned) -> bool:
+        """Whether a neighbour's incarnation is for later, when it is known what is void."""
+        if self._halted is not None:
+            self._learned[learned.node] = learned
+        return self._halted is not None
+
+    def deferred_peers(self) -> dict[NodeId, Incarnation]:
+        """See `Durability`."""
+        return {node: learned.incarnation for node, learned in self._learned.items()}
+
+    def on_go_on_told(self, told: GoOnTold, now_ms: int, effects: list[Effect]) -> None:
+        """Drop what members that go back will send otherwise, and go on."""
+        if told.attempt != self._halted:
+            return
+        self._halted, self._went_on = None, told.attempt
+        inputs, acted_us = self.unit.inputs, self.unit.network.boundary_us
+        for stream, resumed in told.resumed.items():
+            inputs.drop_from(stream, resumed.next_id, resumed.incarnation, acted_us)
+        learned, self._learned = self._learned, {}
+        for each in learned.values():
+            inputs.learn(each.node, each.incarnation, now_ms, effects)
+            self.unit.outputs.learn(each.node, each.incarnation, each.secondary)
+        inputs.read_sources(now_ms, effects)
+
+    def on_roll_back_told(self, told: RollBackTold, now_ms: int, effects: list[Effect]) -> None:
+        """Its replacement goes on from an earlier point. Raises `RolledBack`."""
+        del now_ms, effects
+        if told.attempt == self._halted:
+            raise RolledBack(f"{self.unit.plan.node} goes back to an earlier checkpoint")
+
+    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
+        **Checkpointed.HANDLERS,
+        RestartPointStored: on_restart_point_stored,
+        LineTold: on_line_told,
+        HaltTold: on_halt_told,
+        GoOnTold: on_go_on_told,
+        RollBackTold: on_roll_back_told,
+    }
+    TIMERS: ClassVar[Mapping[str, Callable[[Any, int, list[Effect]], None]]] = {
+        **Checkpointed.TIMERS,
+        "checkpoint": on_checkpoint_timer,
+    }

@@ -1,0 +1,169 @@
+"""Nodes that recover together: who is told what, and when."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from holdfast.core.coordinator import events as c
+from holdfast.core.coordinator.coordinator import Coordinator
+from holdfast.core.coordinator.journal_entries import LineMoved, PointNoted, RecoveryDecision
+from holdfast.core.coordinator.limits import CoordinatorLimits
+from holdfast.core.haunit.plan import CheckpointPlan, InputSpec, NodePlan, OutputSpec
+from holdfast.core.haunit.told import Resumed
+from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, PointId, StreamId
+from holdfast.core.recovery.restart_point import RestartPoint
+
+SCHEMA = pa.schema([("v", pa.int64())])
+A, B, AB = NodeId("a"), NodeId("b"), StreamId("a>b")
+PLANS = (
+    NodePlan(
+        A, "a", 0, (), 0, (), (OutputSpec(("port", 0), SCHEMA, (AB,), (B,)),),
+        checkpoints=CheckpointPlan(1_000, kept=1), region="a",
+    ),
+    NodePlan(
+        B, "b", 0, (InputSpec(AB, 0, SCHEMA, A),), 1, (), (),
+        checkpoints=CheckpointPlan(1_000, kept=1), region="a",
+    ),
+)  # fmt: skip
+
+
+class _Driver:
+    """Steps a coordinator; what it asks the journal for is durable at once."""
+
+    def __init__(self):
+        self.machine = Coordinator(PLANS, epoch=1, limits=CoordinatorLimits())
+        self.entries = []
+        self.launches = {}
+        self.step(c.Started())
+
+    def step(self, stimulus):
+        made = []
+        for effect in self.machine.step(stimulus, 0):
+            made.append(effect)
+            if isinstance(effect, c.LaunchTask):
+                self.launches[effect.node] = effect.launch
+            if isinstance(effect, c.WriteJournal):
+                self.entries += effect.entries
+                made += self.step(c.JournalWritten(effect.request_id))
+        self.machine.check_invariants()
+        return made
+
+    def hello(self, node, task):
+        return self.step(c.HelloReceived(node, self.launches[node], task, f"ipc://{task}"))
+
+    def both_up(self):
+        self.hello(A, "a1")
+        return self.hello(B, "b1")
+
+    def incarnation(self, node):
+        return self.machine.instance(node).primary.incarnation
+
+    def halted(self, node, attempt, *, processed=0, acted_us=BEGINNING_US, went_on=0):
+        place = RestartPoint(processed_before={AB: processed}, boundary_us=acted_us)
+        word = c.NodeHalted(node, self.incarnation(node), attempt, went_on, place)
+        return self.step(word)
+
+    def point(self, node, sequence, *, sent=0, processed=0, promised=BEGINNING_US):
+        point = RestartPoint(
+            sequence,
+            processed_before={AB: processed} if node == B else {},
+            next_ids={AB: sent} if node == A else {},
+            promised={AB: promised} if node == A else {},
+        )
+        return self.step(c.RestartPointReceived(node, self.incarnation(node), point))
+
+
+def _of(kind, effects):
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def test_nobody_works_before_all_members_are_there_and_one_entry_gives_all_lives():
+    driver = _Driver()
+    assert not driver.hello(A, "a1")
+    assigned = _of(c.SendAssignment, driver.hello(B, "b1"))
+    assert [effect.node for effect in assigned] == [A, B]
+    (decision,) = driver.entries
+    assert isinstance(decision, RecoveryDecision)
+    assert [life.node for life in decision.lives] == [A, B]
+
+
+def test_survivors_halt_and_the_lost_one_waits_for_their_answer():
+    driver = _Driver()
+    driver.both_up()
+    driver.point(A, 1, sent=20)
+    lost = driver.hello(A, "a2")  # Another process in its place.
+    (halt,) = _of(c.TellHalt, lost)
+    assert (halt.node, halt.task) == (B, "b1")
+    assert not _of(c.SendAssignment, lost)
+    told = driver.halted(B, halt.attempt, processed=15)
+    (assigned,) = _of(c.SendAssignment, told)
+    assert assigned.assignment.restart_point.sequence == 1
+    (goes_on,) = _of(c.TellGoOn, told)
+    assert goes_on.resumed == {AB: Resumed(20, Incarnation(2))}
+    assert told.index(goes_on) < told.index(assigned), "what is void is known first"
+
+
+def test_a_survivor_that_has_read_too_far_goes_back():
+    driver = _Driver()
+    driver.both_up()
+    driver.point(A, 1, sent=20)
+    driver.point(B, 1, processed=10)
+    (halt,) = _of(c.TellHalt, driver.hello(A, "a2"))
+    (back,) = _of(c.TellRollBack, driver.halted(B, halt.attempt, processed=21))
+    assert back.node == B
+    assigned = _of(c.SendAssignment, driver.hello(B, "b2"))
+    assert {e.node: e.assignment.restart_point.sequence for e in assigned} == {A: 1, B: 1}
+
+
+def test_a_boundary_that_was_acted_on_and_is_promised_no_more_is_read_too_far():
+    driver = _Driver()
+    driver.both_up()
+    driver.point(A, 1, sent=20, promised=100)
+    (halt,) = _of(c.TellHalt, driver.hello(A, "a2"))
+    assert not _of(c.TellRollBack, driver.halted(B, halt.attempt, acted_us=100))
+    driver = _Driver()
+    driver.both_up()
+    driver.point(A, 1, sent=20, promised=100)
+    (halt,) = _of(c.TellHalt, driver.hello(A, "a2"))
+    assert _of(c.TellRollBack, driver.halted(B, halt.attempt, acted_us=101))
+
+
+def test_words_are_said_again_until_they_are_heeded():
+    driver = _Driver()
+    driver.both_up()
+    (halt,) = _of(c.TellHalt, driver.hello(A, "a2"))
+    alive = c.KeepAliveReceived(B, driver.incarnation(B), {})
+    assert _of(c.TellHalt, driver.step(alive)) == [halt]
+    (goes_on,) = _of(c.TellGoOn, driver.halted(B, halt.attempt))
+    assert _of(c.TellGoOn, driver.halted(B, halt.attempt)) == [goes_on]
+    assert not _of(c.TellHalt, driver.step(alive))
+
+
+def test_who_missed_a_plan_is_told_of_it_with_the_next():
+    driver = _Driver()
+    driver.both_up()
+    driver.point(A, 1, sent=20)
+    (halt,) = _of(c.TellHalt, driver.hello(A, "a2"))
+    driver.halted(B, halt.attempt)
+    driver.point(A, 2, sent=30)
+    (halt,) = _of(c.TellHalt, driver.hello(A, "a3"))
+    (goes_on,) = _of(c.TellGoOn, driver.halted(B, halt.attempt))
+    assert goes_on.resumed == {AB: Resumed(20, Incarnation(3))}
+    (halt,) = _of(c.TellHalt, driver.hello(A, "a4"))
+    (goes_on,) = _of(c.TellGoOn, driver.halted(B, halt.attempt, went_on=halt.attempt - 1))
+    assert goes_on.resumed == {AB: Resumed(30, Incarnation(4))}
+
+
+def test_the_line_moves_once_points_go_together_and_a_point_that_is_asked_for_twice_is_one():
+    driver = _Driver()
+    driver.both_up()
+    assert not _of(c.TellLineMoved, driver.point(B, 1, processed=5))
+    told = _of(c.TellLineMoved, driver.point(A, 1, sent=9))
+    assert {effect.node: effect.sequence for effect in told} == {A: 1, B: 1}
+    assert driver.entries[-1] == LineMoved(
+        {A: PointId(Incarnation(1), 1), B: PointId(Incarnation(1), 1)}
+    )
+    driver.point(A, 1, sent=9)
+    points = [e for e in driver.entries if isinstance(e, PointNoted)]
+    assert all(point.keeps_older for point in points)
+    assert len(driver.machine.registry.points(A)) == 1

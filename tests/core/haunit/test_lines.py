@@ -1,0 +1,151 @@
+"""A node that does not repeat: what it lets go of, lets out and forgets, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.core.checkpoint.page_image import PageImage
+from holdfast.core.errors import LocalProtocolError
+from holdfast.core.haunit import events
+from holdfast.core.haunit.durability.lines import LinePoints
+from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.plan import (
+    Assignment,
+    CheckpointPlan,
+    InputSpec,
+    NodeLimits,
+    NodePlan,
+    OutputSpec,
+)
+from holdfast.core.haunit.prepared import StoredCheckpoint
+from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, Resumed, RollBackTold
+from holdfast.core.machine import TimerFired
+from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.core.queues.input_queue import InputQueue
+from holdfast.core.recovery.guarantee import RolledBack
+from holdfast.core.recovery.restart_point import RestartPoint
+
+SCHEMA = pa.schema([("v", pa.int64())])
+A, OUT = StreamId("a>n"), StreamId("out[0]")
+ONE, TWO = Incarnation(1), Incarnation(2)
+SENDER = NodeId("a")
+PLAN = NodePlan(
+    NodeId("n"), "n", 0, (InputSpec(A, 0, SCHEMA, SENDER),), 1, (),
+    (OutputSpec(("port", 0), SCHEMA, (OUT,), (), is_sink=True, is_gated=True),),
+    checkpoints=CheckpointPlan(1_000, kept=1), region="n", limits=NodeLimits(ack_tuples=0),
+)  # fmt: skip
+
+
+def _batch(first_id, *times, boundary_us=BEGINNING_US):
+    columns = [pa.array(times, pa.int64()), pa.array(times, pa.int64())]
+    rows = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
+    return TupleBatch(first_id, rows, boundary_us)
+
+
+class _Running:
+    """A node whose checkpoints are durable at once."""
+
+    def __init__(self):
+        self.node = Node(PLAN, Assignment(1, ONE, None, {OUT: 0}), 0)
+        self.node.start(0)
+        self.step(events.PeerIncarnationLearned(SENDER, ONE))
+
+    def step(self, stimulus):
+        made = []
+        for effect in self.node.step(stimulus, 0):
+            made.append(effect)
+            if isinstance(effect, events.WriteCheckpoint):
+                made += self.step(events.CheckpointWritten(self._stored(effect.prepared)))
+            if isinstance(effect, events.StoreRestartPoint):
+                made += self.step(events.RestartPointStored(effect.point.sequence))
+        self.node.check_invariants()
+        return made
+
+    def _stored(self, prepared):
+        none = np.zeros(0, dtype=np.int64)
+        image = PageImage(prepared.page_bytes, (), none, 1, (), none, none, none)
+        return StoredCheckpoint(prepared.checkpoint, 0, image, (), 0)
+
+    def process(self, first_id, *times, sender=ONE):
+        got = events.BatchReceived(A, sender, ONE, _batch(first_id, *times))
+        return self.step(got) + self.step(events.Proceed())
+
+    def cut(self):
+        made = self.step(TimerFired("checkpoint"))
+        return next(e.point for e in made if isinstance(e, events.StoreRestartPoint))
+
+
+def _written(effects):
+    return [e.batch.first_id for e in effects if isinstance(e, events.WriteSink)]
+
+
+def test_results_leave_and_input_is_let_go_of_when_the_line_has_passed():
+    running = _Running()
+    assert not _written(running.process(0, 1, 2))
+    point = running.cut()
+    assert (point.held_from, point.next_ids) == ({OUT: 0}, {OUT: 2})
+    running.process(2, 3)
+    acks = [e for e in running.step(TimerFired("ack")) if isinstance(e, events.SendAck)]
+    assert [ack.needed_from for ack in acks] == [0]
+    assert _written(running.step(LineTold(point.sequence))) == [0]
+    acks = [e for e in running.step(TimerFired("ack")) if isinstance(e, events.SendAck)]
+    assert [ack.needed_from for ack in acks] == [2]
+    assert not running.step(LineTold(point.sequence)), "said again, it changes nothing"
+
+
+def test_a_halted_node_stays_where_it_is_and_drops_what_is_void_before_it_goes_on():
+    running = _Running()
+    running.process(0, 1, 2)
+    (halted,) = running.step(HaltTold(1))
+    assert halted.place.processed_before == {A: 2}
+    assert not running.process(2, 3, 4, 5)
+    assert not running.step(TimerFired("checkpoint"))[1:], "only its timer"
+    assert not running.step(events.PeerIncarnationLearned(SENDER, TWO)), "for later"
+    assert running.node.known_peers()[SENDER] == TWO
+    made = running.step(GoOnTold(1, {A: Resumed(3, TWO)}))
+    (asks,) = [e for e in made if isinstance(e, events.SendSubscribe)]
+    assert (asks.producer, asks.from_id) == (TWO, 3)
+    running.process(3, 7, sender=ONE)
+    assert running.node.positions()["processed"] == {A: 3}
+    running.process(3, 8, sender=TWO)
+    assert running.node.positions()["processed"] == {A: 4}
+
+
+def test_a_word_of_another_halt_changes_nothing():
+    running = _Running()
+    running.step(HaltTold(2))
+    running.step(RollBackTold(1))
+    running.step(GoOnTold(1, {}))
+    assert not running.process(0, 1)
+    with pytest.raises(RolledBack):
+        running.node.step(RollBackTold(2), 0)
+
+
+def test_points_are_retained_until_the_line_has_passed_them():
+    points = LinePoints(0, 1, (RestartPoint(),))
+    for sequence in (1, 2, 3):
+        points.note(RestartPoint(sequence))
+        points.ask(lambda _: True, 0)
+    assert points.stored(2)
+    assert [p.sequence for p in points.retained] == [2, 1, 0]
+    assert points.line_moved(3), "on the line it is durable, though nobody has said so"
+    assert [p.sequence for p in points.retained] == [3]
+    assert not points.line_moved(3)
+
+
+def test_a_queue_forgets_what_a_sender_that_goes_back_had_sent():
+    queue = InputQueue(A, next_id=0, max_tuples=100)
+    queue.receive(_batch(0, 1, 2, boundary_us=3))
+    queue.take(100)
+    queue.receive(_batch(2, 5, 6, 7, boundary_us=8))
+    queue.drop_from(3, 3)
+    assert (queue.next_id, queue.pending_tuples, queue.boundary_us) == (3, 1, 3)
+    queue.check_invariants()
+    assert queue.receive(replace(_batch(3, 9), boundary_us=9))
+    with pytest.raises(LocalProtocolError, match="handed on"):
+        queue.drop_from(1, 3)

@@ -1,0 +1,76 @@
+"""Who recovers together: those that do not repeat, and what leaves them waits behind a gate."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.windows import tumbling
+from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, UnitProtection
+from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.errors import DataflowError
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.source import NexmarkSource
+from holdfast.planning.plan import plan_dataflow
+
+_SOURCE = NexmarkSource("bid", 10, NexmarkConfig())
+UNCOORDINATED = UnitProtection(
+    checkpoints=CheckpointPlan(1_000, kept=2, asks_first=True), is_uncoordinated=True
+)
+
+
+def _flow(order: str) -> Dataflow:
+    flow = Dataflow("regions")
+    bids = flow.source_generator(_SOURCE, name="bids")
+    more = flow.source_generator(_SOURCE, name="more")
+    one, other = bids.select("price"), more.select("price")
+    both = one.union(other, order=order)
+    counts = both.window(tumbling("1 second")).aggregate("count(*) AS n", name="counts")
+    counts.sink("counts")
+    return flow
+
+
+def _plans(order: str = "arrival", **others: UnitProtection) -> dict[str, object]:
+    plan = plan_dataflow(
+        _flow(order),
+        "/tmp/nowhere",
+        parallelism=1,
+        limits=NodeLimits(),
+        protection=lambda unit: others.get(unit, UNCOORDINATED),
+    )
+    return {node.unit: node for node in plan.nodes}
+
+
+def test_who_takes_input_as_it_comes_recovers_with_whoever_reads_it():
+    plans = _plans()
+    assert {unit: plan.region for unit, plan in plans.items()} == {
+        "bids": "",
+        "more": "",
+        "union": "counts",
+        "counts": "counts",
+    }
+    assert not plans["union"].keeps_passes
+    assert plans["union"].checkpoints == CheckpointPlan(1_000, kept=1), "though it has no state"
+    assert [spec.is_gated for spec in plans["union"].outputs] == [False]
+    assert [spec.is_gated for spec in plans["counts"].outputs] == [True]
+    assert plans["union"].changing_streams()
+    assert not plans["counts"].changing_streams()
+
+
+def test_what_leaves_a_region_waits_so_that_its_reader_repeats():
+    plans = _plans(counts=UnitProtection())
+    assert (plans["union"].region, plans["counts"].region) == ("union", "")
+    assert [spec.is_gated for spec in plans["union"].outputs] == [True]
+
+
+def test_where_all_repeat_every_unit_recovers_alone():
+    plans = _plans("time")
+    assert not any(plan.region for plan in plans.values())
+    assert plans["counts"].checkpoints == UNCOORDINATED.checkpoints
+    assert plans["union"].checkpoints is None
+
+
+def test_a_region_does_not_read_what_may_come_under_other_ids():
+    weak = UnitProtection(guarantee=Guarantee.ROLLBACK)
+    with pytest.raises(DataflowError, match="'bids'"):
+        _plans(bids=weak)

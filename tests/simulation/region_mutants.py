@@ -1,0 +1,116 @@
+"""Deliberate bugs in how nodes that do not repeat recover together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mutants import Mutant
+
+from holdfast.core.coordinator.region import Region
+from holdfast.core.haunit.durability.lines import Lines
+from holdfast.core.haunit.ha_input import HAInput
+from holdfast.core.haunit.outputs.line_gate import LineGate
+from holdfast.core.haunit.restoration import CheckpointRestoration, LineRestoration
+from holdfast.core.recovery.checkpoint_graph import Channel
+from holdfast.planning import regions as planning
+from holdfast.sim.workload.protections import UNCOORDINATED
+
+_DEADLY = ("kill", "pause", "machine-crash")
+
+
+def _let_sinks_out_at_once(original: Any) -> Any:
+    """What a recovery could still change is in the sink's log."""
+
+    def acknowledging(self: Lines, now_ms: int, effects: Any, *, is_due: bool) -> None:
+        for sink in self._gate.sinks.values():
+            sink.let_out(sink.next_id, effects)
+        original(self, now_ms, effects, is_due=is_due)
+
+    return acknowledging
+
+
+def _keep_pending_input(original: Any) -> Any:
+    """What a member that goes back had sent counts as what it will send."""
+
+    def drop_from(self: HAInput, name: Any, tuple_id: int, incarnation: Any, acted_us: int) -> None:
+        del tuple_id, acted_us
+        self._streams[name].producer = None
+        self._streams[name].not_before = incarnation
+
+    del original
+    return drop_from
+
+
+def _newest_of_each(original: Any) -> Any:
+    """No place forbids another: everybody goes back to the newest checkpoint."""
+    del original
+    return lambda self, sender, receiver: False
+
+
+def _forget_boundaries(original: Any) -> Any:
+    """A boundary that was acted on is no reason to go back."""
+
+    def is_orphaned(self: Channel, sender: Any, receiver: Any) -> bool:
+        processed = receiver.processed_before.get(self.stream, 0)
+        return bool(processed > sender.next_ids.get(self.stream, 0))
+
+    del original
+    return is_orphaned
+
+
+def _judge_each_alone(original: Any) -> Any:
+    """Whoever is determined by its input repeats, whatever that comes from."""
+    del original
+    return lambda units: frozenset(n for n, u in units.items() if u.is_precise and u.is_determined)
+
+
+def _trim_at_the_newest(original: Any) -> Any:
+    def stored(self: Lines, word: Any, now_ms: int, effects: Any) -> None:
+        original(self, word, now_ms, effects)
+        self.unit.inputs.let_go(self.points.retained[0])
+
+    return stored
+
+
+def _leave_sinks_out_of_checkpoints(original: Any) -> Any:
+    del original
+    return lambda self, stored_before: []
+
+
+def _fall_back_alone(original: Any) -> Any:
+    """Of a damaged checkpoint the one before is loaded, as if its node recovered alone."""
+    del original
+    return CheckpointRestoration._fall_back
+
+
+def _line_of_the_newest(original: Any) -> Any:
+    """The line is wherever the newest points are."""
+
+    def oldest_line(self: Region) -> Any:
+        return {node: places[-1] for node, places in self.places().items()}
+
+    del original
+    return oldest_line
+
+
+def _mutant(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _DEADLY) -> Mutant:
+    return Mutant(owner, method, bug, kinds=kinds, approach=UNCOORDINATED, dataflow="arbitrary")
+
+
+REGION_MUTANTS = {
+    "lets sinks out at once": _mutant(Lines, "acknowledging", _let_sinks_out_at_once),
+    "keeps pending input over a rollback": _mutant(HAInput, "drop_from", _keep_pending_input),
+    "goes back to the newest of each": _mutant(Channel, "is_orphaned", _newest_of_each),
+    "forgets boundaries in the line": _mutant(Channel, "is_orphaned", _forget_boundaries),
+    "judges repeats node by node": _mutant(planning, "repeating", _judge_each_alone),
+    "trims at the newest point of a region": _mutant(
+        Lines, "on_restart_point_stored", _trim_at_the_newest
+    ),
+    "leaves what sinks lack out of checkpoints": _mutant(
+        LineGate, "wanted", _leave_sinks_out_of_checkpoints
+    ),
+    "falls back alone": _mutant(
+        LineRestoration, "_fall_back", _fall_back_alone, ("store-rot", "lost-object", "kill")
+    ),
+    "moves the line to the newest points": _mutant(Region, "_oldest_line", _line_of_the_newest),
+}

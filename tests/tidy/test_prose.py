@@ -1,10 +1,16 @@
 """The pages can be read by strangers: links lead somewhere, files exist, sentences are short."""
 
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+from holdfast.cli.main import app
+from holdfast.driver.options import OPTIONS
+from holdfast_bench.commands import app as bench
 
 ROOT = Path(__file__).parents[2]
 REPORTS = ROOT / "docs" / "reports"
@@ -13,6 +19,9 @@ PAGES = sorted(
     key=lambda page: str(page.relative_to(ROOT)),
 )
 WORDS_MAX = 35
+COMMANDS = frozenset(get_command(app).commands)
+BENCHMARKS = frozenset(get_command(bench).commands)
+SETTINGS = frozenset(option.name for option in OPTIONS)
 README_LINES_MAX = 100
 PLACES_OF_CODE = ("", "src/holdfast", "src/holdfast/core", "src/holdfast/core/haunit", "docs")
 """Pages may name a file from any of these: `core/machine.py`, `tests/tidy`, `haunit/life.py`."""
@@ -188,3 +197,48 @@ def test_figures_of_the_readme_name_their_reports() -> None:
         assert "](docs/reports/" in row, row
     if (REPORTS / "files.md").exists():
         assert "](docs/reports/files.md" in rows[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_dotted_names_can_be_imported(page: Path) -> None:
+    if is_written_by_a_program(page) or page.name in ("CHANGELOG.md", "CONTRIBUTING.md"):
+        return
+    for name in re.findall(
+        r"(?<!spark\.)\b(?:holdfast|holdfast_chaos)(?:\.\w+)+", page.read_text()
+    ):
+        assert is_importable(name), f"{page.name} names {name}"
+
+
+def is_importable(name: str) -> bool:
+    """Whether it is a module, or what one holds; a setting of Spark or a file is passed over."""
+    parts = name.split(".")
+    if parts[-1] in (*ENDS_OF_FILES, "json"):
+        return True
+    for size in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:size]))
+        except ModuleNotFoundError:
+            continue
+        return not parts[size:] or hasattr(found, parts[size])
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_commands_exist(page: Path) -> None:
+    """Those of `holdfast` and `holdfast bench`, where they stand in code."""
+    if page.is_relative_to(REPORTS):
+        return
+    text = page.read_text()
+    code = [*_CODE.findall(text), *re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)]
+    for words in re.findall(r"^holdfast ([a-z]+)(?: ([a-z]+))?", "\n".join(code), re.MULTILINE):
+        assert words[0] in COMMANDS, f"{page.name} names holdfast {words[0]}"
+        if words[0] == "bench" and words[1]:
+            assert words[1] in BENCHMARKS, f"{page.name} names holdfast bench {words[1]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_settings_exist(page: Path) -> None:
+    if page.name == "CHANGELOG.md":
+        return  # It tells of names that are gone.
+    for name in re.findall(r"spark\.holdfast\.(\w+)", page.read_text()):
+        assert name in SETTINGS, f"{page.name} names spark.holdfast.{name}"

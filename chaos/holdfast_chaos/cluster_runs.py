@@ -115,9 +115,9 @@ class Sink:
                 self._reader = StreamLogReader(self._path)
             while batches := self._reader.poll():
                 for logged in batches:
-                    self._take(logged)
+                    self._take_logged(logged)
 
-    def _take(self, logged: LoggedBatch) -> None:
+    def _take_logged(self, logged: LoggedBatch) -> None:
         self.gaps += logged.first_id != self.next_id
         self.next_id = logged.first_id + logged.count
         self.incarnation = max(self.incarnation, logged.incarnation)

@@ -75,7 +75,7 @@ def test_its_end_is_the_last_thing_that_its_node_says(
         [0], delay_us=100, idle_ms=1000, newest_us={0: 1000}, is_sole=False
     )
     following = _Following(writing, positions, boundaries, Span({0: 0}, {0: 1}))
-    monkeypatch.setattr(following, "_take", lambda: type("", (), {"offsets": []})())
+    monkeypatch.setattr(following, "_take_records", lambda: type("", (), {"offsets": []})())
     monkeypatch.setattr(following, "_look_at_topic", lambda: None)
     assert following.turn()
     assert {*said} == {ENDED}

@@ -167,7 +167,7 @@ def _forget_homes(_: Any) -> Any:
 
 CHUNK_MUTANTS = {
     "acknowledges before it is sealed": ChunkMutant(
-        (DataNode,), "_take", _acknowledge_before_it_is_sealed
+        (DataNode,), "_take_piece", _acknowledge_before_it_is_sealed
     ),
     "acknowledges before the next has it": ChunkMutant(
         (DataNode,), "_acknowledge", _acknowledge_before_the_next_has_it

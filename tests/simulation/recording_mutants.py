@@ -156,10 +156,14 @@ RECORDING_MUTANTS = {
     "tells before it is put": RecordingMutant(
         Recording, "_put_next", _tell_before_it_is_put, ("R-ALL", "R-NAME")
     ),
-    "goes on behind an end": RecordingMutant(Following, "_take", _go_on_behind_an_end, ("R-END",)),
+    "goes on behind an end": RecordingMutant(
+        Following, "_take_commit", _go_on_behind_an_end, ("R-END",)
+    ),
     "passes over a gap": RecordingMutant(
         Following, "_on_absent", _pass_over_a_gap, ("R-SAME", "R-ALL")
     ),
     "never seeks a gap": RecordingMutant(Following, "_on_absent", _never_seek_a_gap, ("R-ALL",)),
-    "takes a commit twice": RecordingMutant(Following, "_take", _take_a_commit_twice, ("R-ONCE",)),
+    "takes a commit twice": RecordingMutant(
+        Following, "_take_commit", _take_a_commit_twice, ("R-ONCE",)
+    ),
 }

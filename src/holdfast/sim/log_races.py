@@ -148,7 +148,9 @@ class _Races:
 
     # -- the store --------------------------------------------------------------------------
 
-    def _take(self, steps: Steps[_T], on_put: Callable[[int], None] | None = None) -> _Moments[_T]:
+    def _take_steps(
+        self, steps: Steps[_T], on_put: Callable[[int], None] | None = None
+    ) -> _Moments[_T]:
         """Take steps, each at a moment of its own.
 
         `on_put` is told when an object is whole, and since when something of it was there.
@@ -216,7 +218,7 @@ class _Races:
         steps = part_writing.open_parts("s", own, SCHEMA, 0)
         due = self._end_of_what_counts()
         try:
-            begun = yield from self._take(steps, lambda _: self._put_mark(incarnation))
+            begun = yield from self._take_steps(steps, lambda _: self._put_mark(incarnation))
         except OpenedLater:
             self._count("opener was too late")
             return
@@ -234,7 +236,7 @@ class _Races:
                 next_id += count
                 if len(stored) >= _MERGED and self._draw.percent(40):
                     wanted = stored[-_MERGED:]
-                    merged = yield from self._take(
+                    merged = yield from self._take_steps(
                         part_writing.merge_parts("s", own, SCHEMA, wanted)
                     )
                     self._count("parts merged")
@@ -270,7 +272,7 @@ class _Races:
         def steps() -> Steps[None]:
             yield PutObject(str(log_parts.PartName(writer, first_id)), part)
 
-        yield from self._take(steps(), put)
+        yield from self._take_steps(steps(), put)
 
     def _end_of_what_counts(self) -> int:
         return max((i + 1 for (_, i), stored in self._stored.items() if stored.counts), default=0)
@@ -308,7 +310,7 @@ class _Races:
     ) -> _Moments[bool]:
         """Read the next part, if there is one."""
         next_id = len(found)
-        part = yield from self._take(reading.find(next_id, is_sure=is_sure))
+        part = yield from self._take_steps(reading.find(next_id, is_sure=is_sure))
         if part is None:
             return False
         if part.part.corrupt is not None:

@@ -615,7 +615,7 @@ class Process:
     def _finished(self, _: events.ReportFinished) -> None:
         self.life.receive(self, c.NodeFinished(self.node, self.incarnation), self.incarnation)
 
-    def _gap(self, _: events.ReportGap) -> None:
+    def _report_gap(self, _: events.ReportGap) -> None:
         self._world.count("gap reported")
 
     def _nothing(self, _: Effect) -> None:
@@ -657,7 +657,7 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.StoreRestartPoint: Process._store_point,
     events.ReportHalted: Process._halted,
     events.ReportCaughtUp: Process._caught_up,
-    events.ReportGap: Process._gap,
+    events.ReportGap: Process._report_gap,
     events.ReportPromoted: Process._promoted,
     events.ReportFirstOutput: Process._first_output,
     events.ReportFinished: Process._finished,

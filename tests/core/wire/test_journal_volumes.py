@@ -51,7 +51,7 @@ class Driver:
         if self._steps is None:
             self._steps = list(takeover(sorted(volumes.there)))
         elif self._steps:
-            self._take(self._steps.pop(0))
+            self._take_step(self._steps.pop(0))
         elif not self._is_written:
             volumes.write(self._number, [self._name])
             self._is_written = True
@@ -60,7 +60,7 @@ class Driver:
             if is_newest(self._number, volumes.there):
                 self.counted.append(self._name)
 
-    def _take(self, step: TakeoverStep) -> None:
+    def _take_step(self, step: TakeoverStep) -> None:
         volumes = self._volumes
         match step:
             case ClaimVolume():

@@ -163,7 +163,7 @@ class _Parser:
     def _next(self) -> Token:
         return self._tokens[self._at]
 
-    def _take(self) -> Token:
+    def _take_token(self) -> Token:
         token = self._next
         self._at += token.kind != "end"
         return token
@@ -217,7 +217,7 @@ class _Parser:
         return tree, alias
 
     def _name(self) -> str:
-        token = self._take()
+        token = self._take_token()
         if token.kind == "quoted":
             return token.text
         if token.kind != "word":
@@ -242,7 +242,7 @@ class _Parser:
                 left = self._predicate(left, start)
                 tightest = _NOT
                 continue
-            symbol = self._take().text
+            symbol = self._take_token().text
             tightest = binding
             right = self._expression(binding + 1)
             left = self._binary(_SAME.get(symbol, symbol), left, right, start)
@@ -267,7 +267,7 @@ class _Parser:
 
     def _predicate(self, left: Tree, start: int) -> Tree:
         is_negated = self._took("NOT") or self._took("!")
-        kind = self._take().text
+        kind = self._take_token().text
         operands: tuple[Tree, ...]
         if kind == "IS":
             return self._is_predicate(left, start)
@@ -288,8 +288,8 @@ class _Parser:
             if kind == "REGEXP":
                 kind = "RLIKE"
             if self._is("ESCAPE") and kind in ("LIKE", "ILIKE"):
-                self._take()
-                escape = self._take()
+                self._take_token()
+                escape = self._take_token()
                 if escape.kind != "string" or len(escape.text) != 1:
                     self._fail("ESCAPE takes one character in quotes")
                 value = pa.scalar(escape.text)
@@ -306,7 +306,7 @@ class _Parser:
     def _is_predicate(self, left: Tree, start: int) -> Tree:
         is_negated = self._took("NOT") or self._took("!")
         operands: tuple[Tree, ...] = (left,)
-        kind = self._take().text
+        kind = self._take_token().text
         if kind == "DISTINCT":
             self._expect("FROM")
             operands = (left, self._expression(_COMPARISON))
@@ -321,14 +321,14 @@ class _Parser:
         if self._is("NOT", "!"):
             if minimum > _NOT:
                 self._fail("NOT binds looser than what is left of it; write parentheses")
-            self._take()
+            self._take_token()
             inner = self._expression(_NOT)
             return Operation(self._text(start), self._depth(inner), "NOT", (inner,))
         if self._is("-", "+", "~"):
             if self._is("-") and self._tokens[self._at + 1].kind == "number":
-                self._take()
+                self._take_token()
                 return self._postfix(self._number(start), start)
-            symbol = self._take().text
+            symbol = self._take_token().text
             inner = self._expression(_UNARY)
             return Operation(self._text(start), self._depth(inner), f"unary {symbol}", (inner,))
         return self._postfix(self._primary(start), start)
@@ -362,7 +362,7 @@ class _Parser:
         if token.kind == "number":
             return self._number(start)
         if token.kind == "quoted":
-            self._take()
+            self._take_token()
             return Column(self._text(start), 1, token.text)
         if token.kind == "symbol":
             return self._in_parentheses(start)
@@ -388,14 +388,14 @@ class _Parser:
         word = token.text
         following = self._tokens[self._at + 1]
         if word in ("NULL", "TRUE", "FALSE"):
-            self._take()
+            self._take_token()
             value = pa.scalar(None, pa.null()) if word == "NULL" else pa.scalar(word == "TRUE")
             return Literal(self._text(start), 1, value)
         if word == "CASE":
             return self._case(start)
         if word in _TYPED and following.kind == "string":
-            self._take()
-            written = self._take().text
+            self._take_token()
+            written = self._take_token().text
             return Typed(self._text(start), 1, word, written)
         if word == "INTERVAL" and self._begins_interval():
             return self._interval(start)
@@ -411,23 +411,23 @@ class _Parser:
             self._refuse("a query")
         if word in _NO_COLUMN or (self._cases and word in _OF_CASE):
             self._fail("an operand is missing")
-        self._take()
+        self._take_token()
         return Column(self._text(start), 1, self._text(start))
 
     def _string(self, start: int) -> Tree:
         parts = []
         while self._next.kind == "string":
-            parts.append(self._take().text)
+            parts.append(self._take_token().text)
         return Literal(self._text(start), 1, pa.scalar("".join(parts)))
 
     def _number(self, start: int) -> Tree:
         """A number, with the sign before it."""
         sign = "-" if self._tokens[self._at - 1].text == "-" and start < self._next.start else ""
-        written = sign + self._take().text
+        written = sign + self._take_token().text
         return Literal(self._text(start), 1, _number(written))
 
     def _case(self, start: int) -> Tree:
-        self._take()
+        self._take_token()
         self._cases += 1
         subject = None if self._is("WHEN") else self._expression()
         branches = []
@@ -450,14 +450,14 @@ class _Parser:
         return self._tokens[at].kind in ("number", "string")
 
     def _interval(self, start: int) -> Tree:
-        self._take()
+        self._take_token()
         counts: list[tuple[str, str]] = []
         while self._next.kind in ("number", "string") or (self._is("+", "-") and not counts):
-            sign = self._take().text if self._is("+", "-") else ""
+            sign = self._take_token().text if self._is("+", "-") else ""
             if self._next.kind not in ("number", "string"):
                 self._fail("an interval's number is missing")
-            count = self._take()
-            unit = self._take()
+            count = self._take_token()
+            unit = self._take_token()
             if unit.kind != "word":
                 self._refuse("an interval without a unit behind its number")
             counts.append((f"{sign}{count.text.strip()}", unit.text.removesuffix("S")))
@@ -472,7 +472,7 @@ class _Parser:
         return trees
 
     def _call(self, start: int) -> Tree:
-        name = self._take().text.lower()
+        name = self._take_token().text.lower()
         self._expect("(")
         if self._is("DISTINCT", "ALL") and not self._is(",", ")", ahead=1):
             self._refuse(self._next.text)
@@ -488,7 +488,7 @@ class _Parser:
     # -- calls with words between their arguments ---------------------------------------------
 
     def _cast(self, start: int) -> Tree:
-        is_try = self._take().text == "TRY_CAST"
+        is_try = self._take_token().text == "TRY_CAST"
         self._expect("(")
         operand = self._expression()
         self._expect("AS")
@@ -497,7 +497,7 @@ class _Parser:
         return Cast(self._text(start), self._depth(operand), operand, to, is_try)
 
     def _type(self) -> TypeName:
-        token = self._take()
+        token = self._take_token()
         if token.kind != "word":
             self._at -= token.kind != "end"
             self._fail("a type is missing")
@@ -506,7 +506,7 @@ class _Parser:
             self._refuse(f"type {token.text}")
         if self._took("("):
             while True:
-                number = self._take()
+                number = self._take_token()
                 if number.kind != "number" or not number.text.isdecimal():
                     self._at -= number.kind != "end"
                     self._fail("a type's number is missing")
@@ -519,9 +519,9 @@ class _Parser:
         return TypeName(token.text, tuple(numbers))
 
     def _extract(self, start: int) -> Tree:
-        self._take()
+        self._take_token()
         self._expect("(")
-        field = self._take()
+        field = self._take_token()
         if field.kind not in ("word", "string"):
             self._fail("EXTRACT takes a field")
         self._expect("FROM")
@@ -530,7 +530,7 @@ class _Parser:
         return self._made(f"extract {field.text.lower()}", [source], start)
 
     def _substring(self, start: int) -> Tree:
-        name = self._take().text.lower()
+        name = self._take_token().text.lower()
         self._expect("(")
         arguments = [self._expression()]
         for word in ("FROM", "FOR"):
@@ -541,12 +541,12 @@ class _Parser:
         return self._made(name, arguments, start)
 
     def _trim(self, start: int) -> Tree:
-        self._take()
+        self._take_token()
         self._expect("(")
         name = "trim"
         for word, of in (("BOTH", "trim"), ("LEADING", "ltrim"), ("TRAILING", "rtrim")):
             if self._is(word) and not self._is(",", ")", ahead=1):
-                self._take()
+                self._take_token()
                 name = of
                 break
         characters = None if self._is("FROM") else self._expression()
@@ -562,7 +562,7 @@ class _Parser:
         return self._made(name, arguments, start)
 
     def _position(self, start: int) -> Tree:
-        self._take()
+        self._take_token()
         self._expect("(")
         begin = self._at
         arguments = [self._expression(_COMPARISON)]
@@ -577,7 +577,7 @@ class _Parser:
         return self._made("position", arguments, start)
 
     def _overlay(self, start: int) -> Tree:
-        self._take()
+        self._take_token()
         self._expect("(")
         arguments = [self._expression()]
         for word in ("PLACING", "FROM", "FOR"):

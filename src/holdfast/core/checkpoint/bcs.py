@@ -33,7 +33,7 @@ class BCS:
         self._index = 1
         self._is_asked = False
         self._waiting: tuple[WaitingNotes[int], ...] = tuple(WaitingNotes() for _ in scope.inputs)
-        self._told = [0] * len(scope.outputs)  # per output the index that was said last
+        self._index_told = [0] * len(scope.outputs)  # per output the index that was said last
         self.forced = 0
 
     def asked(self, round_: int = NO_ROUND) -> None:
@@ -85,9 +85,9 @@ class BCS:
 
     def before_output(self, output: int) -> StreamNote | None:
         """See `CutRule`."""
-        if self._scope.outputs[output] < 0 or self._told[output] == self._index:
+        if self._scope.outputs[output] < 0 or self._index_told[output] == self._index:
             return None
-        self._told[output] = self._index
+        self._index_told[output] = self._index
         return CheckpointIndex(self._index)
 
     def state(self) -> tuple[int, ...]:
@@ -98,6 +98,6 @@ class BCS:
         """See `CutRule`."""
         (self._index,) = state
         self._is_asked = False
-        self._told = [0] * len(self._told)
+        self._index_told = [0] * len(self._index_told)
         for waiting in self._waiting:
             waiting.clear()

@@ -75,7 +75,7 @@ class HMNR:
         self._waiting: tuple[WaitingNotes[CheckpointClocks], ...] = tuple(
             WaitingNotes() for _ in scope.inputs
         )
-        self._told: list[CheckpointClocks | None] = [None] * len(scope.outputs)
+        self._clocks_told: list[CheckpointClocks | None] = [None] * len(scope.outputs)
         self.forced = 0
 
     def asked(self, round_: int = NO_ROUND) -> None:
@@ -175,9 +175,9 @@ class HMNR:
             return None
         self._sent_to |= 1 << member
         clocks = CheckpointClocks(self.clock, tuple(self.checkpoints), self.taken, self.greater)
-        if self._told[output] == clocks:
+        if self._clocks_told[output] == clocks:
             return None
-        self._told[output] = clocks
+        self._clocks_told[output] = clocks
         return clocks
 
     def state(self) -> tuple[int, ...]:
@@ -189,6 +189,6 @@ class HMNR:
         self.clock, self.taken, self.greater, *self.checkpoints = state
         self._sent_to = 0
         self._is_asked = False
-        self._told = [None] * len(self._told)
+        self._clocks_told = [None] * len(self._clocks_told)
         for waiting in self._waiting:
             waiting.clear()

@@ -274,7 +274,7 @@ class DataNode:
             return []  # It came twice.
         if piece.index > len(write.checksums) or not self._fits(piece):
             return self._break(key, f"piece {piece.index} came after {len(write.checksums)}")
-        return self._take(key, write, piece, now_ms)
+        return self._take_piece(key, write, piece, now_ms)
 
     def _why_not(self, piece: m.Piece) -> str:
         if any(piece.chunk in held for held in (self._chunks, self._erasing, self._damaged)):
@@ -290,7 +290,9 @@ class DataNode:
         is_last = piece.index == piece.count - 1
         return 0 < len(piece.data) <= size and (is_last or len(piece.data) == size)
 
-    def _take(self, key: _WriteKey, write: _Write, piece: m.Piece, now_ms: int) -> list[Effect]:
+    def _take_piece(
+        self, key: _WriteKey, write: _Write, piece: m.Piece, now_ms: int
+    ) -> list[Effect]:
         write.heard_ms = now_ms
         write.checksums.append(m.piece_checksum(piece.data))
         write.size += len(piece.data)

@@ -153,7 +153,7 @@ class ObjectReading:
         self._deadline_ms = 0
         self._locate_due_ms = 0
         self._is_over = False
-        self._told = ""
+        self._trouble_told = ""
         self._last_reason = "the master does not answer"
 
     @property
@@ -292,9 +292,9 @@ class ObjectReading:
             effects += self._ask(now_ms)
         if now_ms >= self._locate_due_ms and (self._located_by or self._is_stuck()):
             effects.append(self._locate(now_ms))
-        if self._trouble() != self._told:
-            self._told = self._trouble()
-            effects.append(ReadWaits(self._told))
+        if self._trouble() != self._trouble_told:
+            self._trouble_told = self._trouble()
+            effects.append(ReadWaits(self._trouble_told))
         return effects
 
     def _lacking(self) -> ChunkId | None:

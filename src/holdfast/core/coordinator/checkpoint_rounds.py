@@ -95,7 +95,7 @@ class CheckpointRounds:
             first: The number of the first round; see `first_round`.
         """
         self._members = members
-        self._told = told
+        self._told_members = told
         self._interval_ms = interval_ms
         self._next = first
         self._began_ms: int | None = None  # None: no round is under way
@@ -123,7 +123,7 @@ class CheckpointRounds:
         self._due_ms = now_ms + self._interval_ms
         self._durable_ms = {}
         self._next += 1
-        return [BeginRound(node, self._next - 1) for node in self._told]
+        return [BeginRound(node, self._next - 1) for node in self._told_members]
 
     def stored(self, node: NodeId, round_: int, now_ms: int) -> list[Effect]:
         """A member's point for a round is durable. One of a round that is over changes nothing."""

@@ -208,9 +208,9 @@ class Region:
 
     def tell_line(self) -> list[Effect]:
         """Tell all members the oldest line; said again, it changes nothing."""
-        return [self._told(node) for node in self._region.members]
+        return [self._line_for(node) for node in self._region.members]
 
-    def _told(self, node: NodeId) -> TellLine:
+    def _line_for(self, node: NodeId) -> TellLine:
         outputs = [channel for channel in self._region.channels if channel.sender == node]
         needed_from = {
             str(c.stream): self.oldest[c.receiver].processed_before.get(c.stream, 0)

@@ -37,7 +37,7 @@ class ReplicaLink:
         self._primary = NOBODY  # as the secondary knows it
         self._secondary = NOBODY  # as the primary knows it
         self._is_subscribed = False
-        self._told: tuple[tuple[int, int], ...] = ()
+        self._positions_told: tuple[tuple[int, int], ...] = ()
         self._untold = 0  # occasions since positions were last told
         self._heard_ms = 0
         self._has_joined = False
@@ -66,7 +66,7 @@ class ReplicaLink:
     def subscribed(self) -> None:
         """The secondary wants to be told; a passive one is told with its deltas."""
         self._is_subscribed = self._plan.standby is Standby.ACTIVE
-        self._told = ()
+        self._positions_told = ()
 
     def tell(
         self,
@@ -89,9 +89,9 @@ class ReplicaLink:
             else of_outputs()
         )
         self._untold += 1
-        if positions == self._told and self._untold < _REPEATED_EVERY:
+        if positions == self._positions_told and self._untold < _REPEATED_EVERY:
             return
-        self._told, self._untold = positions, 0
+        self._positions_told, self._untold = positions, 0
         effects.append(SendPositions(self._plan.replica_stream, self._secondary, positions))
 
     # -- at the secondary ---------------------------------------------------------------------

@@ -122,7 +122,7 @@ class KeyedWindows(Operator):
         if rows is not None and has_rows(rows):
             self._causes.note(rows.time_us, low)
             self._created_us = max(self._created_us, rows.created_us)
-            self._take(rows, parts)
+            self._take_rows(rows, parts)
         self._close(boundary_us, parts)
         cause = self._causes.oldest()
         self._forget()
@@ -190,7 +190,7 @@ class KeyedWindows(Operator):
 
     # -- taking rows in ---------------------------------------------------------------------
 
-    def _take(self, rows: Rows, parts: Parts) -> None:
+    def _take_rows(self, rows: Rows, parts: Parts) -> None:
         """Some rows at a time, so that their windows fit in memory."""
         columns = self._groups.evaluate(rows.batch)
         step = max(1, _ENTRIES_MAX // self._kind.copies)

@@ -126,7 +126,7 @@ class Resample(Operator):
             if rows is not None and has_rows(rows):
                 self._causes.note(rows.time_us, low)
                 self._created_us = max(self._created_us, rows.created_us)
-                self._take(port, rows)
+                self._take_rows(port, rows)
         number, done_us = self._read_state()
         until_us = self._told_before(boundary_us)
         if until_us <= done_us:
@@ -207,7 +207,7 @@ class Resample(Operator):
             return boundary_us if boundary_us == END_US else BEGINNING_US
         return (boundary_us - self._within_us) // self._look_us * self._look_us
 
-    def _take(self, port: int, rows: Rows) -> None:
+    def _take_rows(self, port: int, rows: Rows) -> None:
         """Hold values, or rows that ask for some."""
         count = len(rows.time_us)
         number, done_us = self._read_state()

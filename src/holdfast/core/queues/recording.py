@@ -304,13 +304,13 @@ class Following:
                 self._last = NO_COMMIT
                 return [] if self.ended else [ReadCommit(self.next_number)]
             case CommitRead(_, commit):
-                return self._on_absent() if commit is None else self._take(commit)
+                return self._on_absent() if commit is None else self._take_commit(commit)
             case CommitsListed():
                 self._last = stimulus.last
                 return [ReadCommit(self.next_number)] if self._last >= self.next_number else []
         raise AssertionError(stimulus)
 
-    def _take(self, commit: Commit) -> list[Effect]:
+    def _take_commit(self, commit: Commit) -> list[Effect]:
         number, self.next_number = self.next_number, self.next_number + 1
         self.ended = commit.ends
         return [TakeCommit(number, commit)]

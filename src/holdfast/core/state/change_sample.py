@@ -55,9 +55,9 @@ class ChangeSample:
         for position in positions:
             which = bisect_right(ends, position)
             begin = ends[which] - self._counts[names[which]]
-            self._take(names[which], position - begin)
+            self._take_page(names[which], position - begin)
 
-    def _take(self, page_set: PageSetId, sequence: int) -> None:
+    def _take_page(self, page_set: PageSetId, sequence: int) -> None:
         words = self._pages.resolve(page_set, sequence).copy()
         self._sampled.append(_Sampled(page_set, sequence, words))
 

@@ -381,7 +381,7 @@ class _Following:
 
     def turn(self) -> bool:
         """Take what there is; True when all that is wanted has been read."""
-        records = self._take()
+        records = self._take_records()
         self._look_at_topic()
         self._boundaries.looked(time.monotonic_ns() // 1_000_000)
         if records.offsets:
@@ -443,7 +443,7 @@ class _Following:
         schema = with_time(self._ingest.reading.decoder.log_schema)
         return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
 
-    def _take(self) -> Records:
+    def _take_records(self) -> Records:
         """What the library has fetched; waits a moment for the first message only."""
         client = self._ingest.client
         records = Records()

@@ -213,7 +213,7 @@ class KafkaSinkWriter:
                 return said.next_id
             case Superseded():
                 raise LogSuperseded(f"sink {stream}: incarnation {said.incarnation} writes")
-        return self._unknown(said, found) if told is None else self._told(told)
+        return self._unknown(said, found) if told is None else self._next_id_said_in(told)
 
     def _unknown(self, said: Lost | Foreign, found: Any) -> NoReturn:
         """The broker does not say how far the topic has been written."""
@@ -236,7 +236,7 @@ class KafkaSinkWriter:
             f"{spec.place}/{_NEXT_ID_FILE}, and start again"
         )
 
-    def _told(self, content: bytes) -> int:
+    def _next_id_said_in(self, content: bytes) -> int:
         """What the user says, where the broker does not know."""
         text = content.decode(errors="replace").strip()
         if not (text.isascii() and text.isdigit() and len(text) < 19):

@@ -12,8 +12,8 @@ from holdfast.core.haunit import events
 from holdfast.core.haunit.life_events import Connect, Disconnect
 from holdfast.core.model.tuples import with_time
 from holdfast.core.wire import frames, messages
+from holdfast.core.wire.connection_rights import ConnectionRights
 from holdfast.core.wire.frames import CorruptFrame
-from holdfast.core.wire.gate import Gate
 from holdfast.core.wire.node_words import FromNode, decode_from_coordinator, encode
 from holdfast.shell.transport.addresses import machine_of, own_address
 from holdfast.shell.transport.channels import Channels
@@ -65,7 +65,7 @@ class NodeChannels:
         self.poller.register(self._server, zmq.POLLIN)
         self.poller.register(self._coordinator, zmq.POLLIN)
         self._producers: dict[NodeId, zmq.Socket[bytes]] = {}
-        self._gate = Gate(spec.plan)
+        self._rights = ConnectionRights(spec.plan)
         # Of each incarnation of an output stream's receiver that has subscribed: a zombie that
         # subscribes again must not draw away what is meant for its successor.
         self._identity_of: dict[tuple[StreamId, Incarnation], bytes] = {}
@@ -133,10 +133,10 @@ class NodeChannels:
         if isinstance(message, CorruptFrame):
             return None
         if identity is None:
-            if producer is None or self._gate.from_producer(producer, message) is None:
+            if producer is None or self._rights.from_producer(producer, message) is None:
                 return message
             return None
-        if self._gate.from_receiver(identity, message) is not None:
+        if self._rights.from_receiver(identity, message) is not None:
             return None
         if isinstance(message, events.SubscribeReceived):
             self._remember_receiver(message.stream, message.sender, identity)
@@ -167,12 +167,12 @@ class NodeChannels:
         message = messages.message_of(effect, self._life.incarnation)
         parts = frames.encode(message, self._life.epoch, self._edge_streams)
         self._server.send_multipart([identity, *parts], copy=len(parts) == 1)
-        secondary = self._life.told_secondary(self._gate.receiver_of[effect.stream])
+        secondary = self._life.told_secondary(self._rights.receiver_of[effect.stream])
         self._traffic.sent(effect, parts, to_secondary=secondary == effect.receiver)
 
     def send_up(self, effect: messages.Up) -> None:
         """To the producer's primary, if there is a channel to it."""
-        channel = self._producers.get(self._gate.producer_of[effect.stream])
+        channel = self._producers.get(self._rights.producer_of[effect.stream])
         if channel is not None:
             message = messages.message_of(effect, self._life.incarnation)
             channel.send_multipart(frames.encode(message, self._life.epoch))

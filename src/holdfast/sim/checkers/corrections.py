@@ -115,11 +115,11 @@ class Corrections(Checker):
         for stream, feed in self._feeds.items():
             stable = len(result.rows[feed.sink])
             for _, _, values in result.rows[stream]:
-                self._take(stream, feed, stable, *values[-len(FEED_COLUMNS) :])
+                self._take_row(stream, feed, stable, *values[-len(FEED_COLUMNS) :])
             if feed.run:
                 raise Violation("I-REC", f"{stream}: run {feed.run} still stands in the end")
 
-    def _take(self, stream: StreamId, feed: _Feed, stable: int, *row: Any) -> None:
+    def _take_row(self, stream: StreamId, feed: _Feed, stable: int, *row: Any) -> None:
         kind, tuple_id, run, missing = row
         if kind == "tentative":
             self._take_tentative(stream, feed, tuple_id, run)

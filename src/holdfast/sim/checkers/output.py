@@ -68,9 +68,9 @@ class Tape(Checker):
                 return
             if effect.stream in process.plan.changing_streams():
                 return  # It may come otherwise after a failure; nobody keeps what it made of it.
-            self._take(effect.stream, effect.batch, process.endpoint.name)
+            self._take_written(effect.stream, effect.batch, process.endpoint.name)
 
-    def _take(self, stream: StreamId, batch: TupleBatch, sender: str) -> None:
+    def _take_written(self, stream: StreamId, batch: TupleBatch, sender: str) -> None:
         batches = self._batches.setdefault(stream, [])
         next_id = batches[-1].next_id if batches else 0
         if batch.first_id > next_id:

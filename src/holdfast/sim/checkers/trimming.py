@@ -63,7 +63,9 @@ class Trimming(Checker):
         self._found = DurablePoints()
         self._durable: dict[StreamId, int] = {}  # oldest id that the durable point needs
         self._newest: dict[NodeId, RestartPoint] = {}
-        self._told: dict[tuple[StreamId, int], int] = {}  # by the receiver's incarnation
+        self._needed_from_said: dict[
+            tuple[StreamId, int], int
+        ] = {}  # by the receiver's incarnation
         self._sinks: dict[StreamId, SimulatedLog | SimulatedPartLog] = {}
         self._touched: frozenset[NodeId] = frozenset()
         self._kept_for_nobody: frozenset[StreamId] = frozenset()
@@ -151,9 +153,9 @@ class Trimming(Checker):
                     f"{effect.needed_from}; durable is {self._durable.get(effect.stream, 0)}",
                 )
             key = (effect.stream, process.incarnation)
-            if effect.needed_from < self._told.get(key, 0):
+            if effect.needed_from < self._needed_from_said.get(key, 0):
                 raise Violation("I-LOW", f"{effect.stream}: needed again {effect.needed_from}")
-            self._told[key] = effect.needed_from
+            self._needed_from_said[key] = effect.needed_from
 
 
 class RestartPoints(Checker):

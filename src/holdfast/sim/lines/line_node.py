@@ -146,7 +146,7 @@ class LineNode:
         self.rule.begin_pass(self.stands_at())
         taken: list[Label] = []
         for stream, limit in zip(self.spec.inputs, self.rule.limits(), strict=True):
-            taken += self._take(stream, min(limit, self._most(rng, stream, source)), source)
+            taken += self._take_tuples(stream, min(limit, self._most(rng, stream, source)), source)
         for label in taken:
             self._process(label, rng)
 
@@ -158,7 +158,7 @@ class LineNode:
     def _is_source(self, stream: StreamId) -> bool:
         return self.spec.has_source and stream == self.spec.inputs[0]
 
-    def _take(self, stream: StreamId, before: int, source: list[Label]) -> list[Label]:
+    def _take_tuples(self, stream: StreamId, before: int, source: list[Label]) -> list[Label]:
         done = self.processed[stream]
         count = max(0, before - len(done))
         if self._is_source(stream):

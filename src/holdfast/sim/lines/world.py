@@ -376,9 +376,9 @@ class LinesWorld:
             if node is None or node.spec.name != word.node:
                 continue
             if node.incarnation == word.incarnation:
-                self._take(node, word)
+                self._take_word(node, word)
 
-    def _take(self, node: LineNode, word: Word) -> None:
+    def _take_word(self, node: LineNode, word: Word) -> None:
         if word.kind == "begin":
             node.rule.asked(word.number)
         elif word.kind == "over":

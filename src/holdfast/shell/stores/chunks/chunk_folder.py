@@ -84,7 +84,7 @@ class ChunkFolder:
         name = f"{stored.chunk}.{stored.size}.{stored.checksum:016x}.{ending}"
         return self._root / name
 
-    def _part(self, chunk: ChunkId, write: int) -> Path:
+    def _unfinished_file(self, chunk: ChunkId, write: int) -> Path:
         return self._root / f"{chunk}.{write}.part"
 
     # -- what the machine asks for ----------------------------------------------------------
@@ -113,7 +113,7 @@ class ChunkFolder:
         try:
             if effect.index == 0:
                 flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-                self._parts[key] = os.open(self._part(*key), flags, 0o600)
+                self._parts[key] = os.open(self._unfinished_file(*key), flags, 0o600)
             if key in self._parts:
                 _write_all(self._parts[key], effect.data)
         except OSError as error:
@@ -132,7 +132,7 @@ class ChunkFolder:
                 os.fsync(file)
             finally:
                 os.close(file)
-            self._part(*key).rename(self.path(effect.stored))
+            self._unfinished_file(*key).rename(self.path(effect.stored))
             sync_path(self._root)
         except OSError as error:
             self._drop(*key)
@@ -146,7 +146,7 @@ class ChunkFolder:
             with contextlib.suppress(OSError):
                 os.close(file)
         with contextlib.suppress(OSError):
-            self._part(chunk, write).unlink(missing_ok=True)
+            self._unfinished_file(chunk, write).unlink(missing_ok=True)
 
     def _erase(self, stored: StoredChunk) -> Stimulus:
         try:

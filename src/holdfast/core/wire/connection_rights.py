@@ -39,7 +39,7 @@ _FROM_PRODUCER: Final = (
 )
 
 
-class Gate:
+class ConnectionRights:
     """The connections of one node."""
 
     def __init__(self, plan: NodePlan) -> None:

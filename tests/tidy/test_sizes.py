@@ -1,0 +1,80 @@
+"""Files, classes and functions that one can take in; those that are larger are named, and shrink."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
+FILE_BYTES = 30_000
+METHODS = 40
+LINES = 60
+
+LARGE_FILES: dict[str, int] = {}
+"""Files above the bound, and how large they may be at most. Only ever lower a number."""
+LARGE_CLASSES: dict[str, int] = {}
+"""Classes above the bound, and their methods at most. Only ever lower a number."""
+LONG_FUNCTIONS: dict[str, int] = {}
+"""Functions above the bound, and their lines at most. Only ever lower a number."""
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def file_sizes(root: Path) -> dict[str, int]:
+    return {str(path.relative_to(root)): path.stat().st_size for path in root.rglob("*.py")}
+
+
+def named(root: Path) -> Iterator[tuple[str, ast.AST]]:
+    """All classes and functions, by file and name."""
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.ClassDef, *_FUNCTIONS)):
+                yield f"{path.relative_to(root)}:{node.name}", node
+
+
+def class_sizes(root: Path) -> dict[str, int]:
+    return {
+        name: sum(isinstance(member, _FUNCTIONS) for member in node.body)
+        for name, node in named(root)
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def function_sizes(root: Path) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for name, node in named(root):
+        if isinstance(node, _FUNCTIONS) and node.end_lineno is not None:
+            sizes[name] = max(sizes.get(name, 0), node.end_lineno - node.lineno + 1)
+    return sizes
+
+
+def wrong(sizes: dict[str, int], bound: int, excepted: dict[str, int]) -> list[str]:
+    """What is larger than it may be, and exceptions that say more than is needed."""
+    too_large = [f"{n} has {s}" for n, s in sizes.items() if s > excepted.get(n, bound)]
+    idle = [f"{n} may be {s}" for n, s in excepted.items() if sizes.get(n, 0) < s]
+    return too_large + idle
+
+
+def test_no_file_is_large() -> None:
+    assert not wrong(file_sizes(SOURCE), FILE_BYTES, LARGE_FILES)
+
+
+def test_no_class_has_many_methods() -> None:
+    assert not wrong(class_sizes(SOURCE), METHODS, LARGE_CLASSES)
+
+
+def test_no_function_is_long() -> None:
+    assert not wrong(function_sizes(SOURCE), LINES, LONG_FUNCTIONS)
+
+
+def test_what_is_too_large_is_found_and_so_is_an_exception_that_could_shrink(
+    tmp_path: Path,
+) -> None:
+    methods = "".join(f"    def m{i}(self):\n        pass\n" for i in range(METHODS + 1))
+    body = "    pass\n" * LINES
+    text = f"class Large:\n{methods}\n\ndef long():\n{body}"
+    (tmp_path / "large.py").write_text(text + "#" * FILE_BYTES)
+    assert wrong(file_sizes(tmp_path), FILE_BYTES, {})
+    assert wrong(class_sizes(tmp_path), METHODS, {}) == [f"large.py:Large has {METHODS + 1}"]
+    assert wrong(function_sizes(tmp_path), LINES, {}) == [f"large.py:long has {LINES + 1}"]
+    assert not wrong(function_sizes(tmp_path), LINES, {"large.py:long": LINES + 1})
+    assert wrong(function_sizes(tmp_path), LINES, {"large.py:long": LINES + 2})

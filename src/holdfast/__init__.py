@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         PassiveStandby,
         Protection,
         Replicated,
+        Uncoordinated,
         Unprotected,
         UpstreamBackup,
     )
@@ -68,6 +69,7 @@ __all__ = [
     "Replicated",
     "RescalingError",
     "Stream",
+    "Uncoordinated",
     "Unprotected",
     "UnsupportedError",
     "UpstreamBackup",
@@ -103,6 +105,7 @@ _HOMES = {
         "PassiveStandby",
         "Protection",
         "Replicated",
+        "Uncoordinated",
         "Unprotected",
         "UpstreamBackup",
     ),

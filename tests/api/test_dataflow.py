@@ -7,7 +7,13 @@ import pyarrow as pa
 import pytest
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.protections import Checkpointed, UpstreamBackup, parse_protection
+from holdfast.api.protections import (
+    Checkpointed,
+    Protections,
+    Uncoordinated,
+    UpstreamBackup,
+    parse_protection,
+)
 from holdfast.api.streams import Stream
 from holdfast.api.windows import (
     Window,
@@ -271,6 +277,36 @@ def test_protections_say_what_they_can_give() -> None:
         Checkpointed(interval="soon").check(flow)
     with pytest.raises(OptionError, match="at least 1 millisecond"):
         Checkpointed(interval="5 microseconds").check(flow)
+
+
+def test_uncoordinated_checkpoints_say_what_they_can_give(tmp_path: Path) -> None:
+    flow = Dataflow("test")
+    wanted = Uncoordinated(interval="2 seconds", jitter="300 milliseconds")
+    assert parse_protection("uncoordinated", None, "2 seconds") == Uncoordinated(
+        interval="2 seconds"
+    )
+    told = wanted.of_unit()
+    assert told.is_uncoordinated
+    assert told.checkpoints is not None
+    assert (told.checkpoints.interval_ms, told.checkpoints.jitter_ms) == (2_000, 300)
+    for wrong in (Uncoordinated(workers=33), Uncoordinated(interval="5 microseconds")):
+        with pytest.raises(OptionError, match="Uncoordinated"):
+            wrong.check(flow)
+    with pytest.raises(UnsupportedError, match="Uncoordinated"):
+        Uncoordinated("rollback").check(flow)
+    here, there = str(tmp_path / "here"), str(tmp_path / "there")
+    assert Uncoordinated(store=here).describe() == f"Uncoordinated in {here}"
+    assert Checkpointed(store=here).describe() == f"Checkpointed in {here}"
+    generator = NexmarkSource("bid", 100, NexmarkConfig())
+    bids = flow.source_generator(generator, name="bids")
+    bids.unit("more").filter("price > 0").sink("more")
+    both = {"bids": Uncoordinated(store=here), "more": Checkpointed(store=here, writers=2)}
+    protections = Protections(both)
+    protections.check(flow)
+    assert protections.stored == both["bids"]
+    assert protections.checkpointed == both["more"]
+    with pytest.raises(OptionError, match="different stores"):
+        Protections({**both, "more": Checkpointed(store=there)}).check(flow)
 
 
 def test_every_location_has_a_folder_of_its_own_in_a_shared_store(tmp_path: Path) -> None:

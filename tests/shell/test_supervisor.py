@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.shell.processes import is_alive
-from holdfast.shell.spark.supervisor import ProcessError, supervise
+from holdfast.shell.spark.supervisor import ProcessError, RunAgain, supervise
 
 
 def test_a_process_that_is_killed_is_run_again_and_told_why(tmp_path: Path) -> None:
@@ -29,6 +29,20 @@ def test_a_process_that_is_killed_is_run_again_and_told_why(tmp_path: Path) -> N
     )
     assert len({*pids, str(os.getpid())}) == 5
     assert formers == ("", *["its process was ended by SIGKILL"] * 3)
+
+
+def test_a_process_that_asks_for_it_is_run_again_and_told_why(tmp_path: Path) -> None:
+    lives = tmp_path / "lives"
+
+    def body(former: str, came_up: Callable[[], None]) -> None:
+        with lives.open("a") as file:
+            file.write(f"{former}\n")
+        came_up()
+        if len(lives.read_text().splitlines()) < 3:
+            raise RunAgain("it goes back")
+
+    supervise(body)
+    assert lives.read_text().splitlines() == ["", "it goes back", "it goes back"]
 
 
 def test_a_process_that_never_comes_up_is_given_up(tmp_path: Path) -> None:

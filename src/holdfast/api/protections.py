@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeGuard
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
 
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.core.haunit.plan import (
@@ -179,7 +179,47 @@ class PassiveStandby(Protection):
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpointed(Protection):
+class StoredCheckpoints(Protection):
+    """What all protections have in common whose checkpoints go to a store.
+
+    Attributes:
+        interval: Period of checkpoints, as `tumbling` takes it.
+        store: Where they are kept; see `Checkpointed`.
+    """
+
+    interval: str = "10 seconds"
+    store: str | os.PathLike[str] | StoreSpec | EmbeddedStore | None = None
+
+    def describe(self) -> str:
+        """Which they are, and where, for the description of a location; no secrets."""
+        return f"{type(self).__name__}{self.where()}"
+
+    def where(self) -> str:
+        """Where checkpoints are, in words; empty: below the checkpoint location."""
+        if isinstance(self.store, str | os.PathLike):
+            return f" in {os.fspath(self.store)}"
+        return "" if self.store is None else f" in {type(self.store).__name__}"
+
+    def store_spec(self, location: str) -> StoreSpec:
+        """The store that checkpoints go to, unless it is an embedded one."""
+        if isinstance(self.store, EmbeddedStore):
+            raise OptionError("an embedded store is reached while its query runs, by the query")
+        if self.store is None:
+            return _spec_of(os.path.join(location, CHECKPOINT_FOLDER))
+        if not isinstance(self.store, str | os.PathLike):
+            return self.store
+        return _spec_of(os.path.join(os.fspath(self.store), location_id(location)))
+
+    def _require_within(self, name: str, low: int, high: int) -> None:
+        """Raise `OptionError` unless a setting lies between these, both included."""
+        value = getattr(self, name)
+        if not low <= value <= high:
+            kind = type(self).__name__
+            raise OptionError(f"{kind}({name}={value}); it lies between {low} and {high}")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed(StoredCheckpoints):
     """Operators' state is checkpointed while they go on; a replacement loads it. [SGuard §3]
 
     Every unit checkpoints on its own, incrementally, and is recovered precisely: it loads its
@@ -199,8 +239,6 @@ class Checkpointed(Protection):
             serves each soon instead of all late [SGuard §5]; None: as many as want to.
     """
 
-    interval: str = "10 seconds"
-    store: str | os.PathLike[str] | StoreSpec | EmbeddedStore | None = None
     kept: int = 2
     workers: int = 2
     writers: int | None = None
@@ -208,22 +246,11 @@ class Checkpointed(Protection):
     def check(self, flow: Graph) -> None:
         """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
         _require_guarantee(self, Guarantee.PRECISE)
-        for name, value, low, high in (
-            ("kept", self.kept, 2, 10),
-            ("workers", self.workers, 1, 32),
-        ):
-            if not low <= value <= high:
-                raise OptionError(f"Checkpointed({name}={value}); it lies between {low} and {high}")
+        self._require_within("kept", 2, 10)
+        self._require_within("workers", 1, 32)
         if self.writers is not None and not 1 <= self.writers <= 1_000:
             raise OptionError(f"Checkpointed(writers={self.writers}); it lies in 1 to 1,000")
         self.plan()
-
-    def describe(self) -> str:
-        """Where checkpoints are, for the description of a location; no secrets."""
-        if isinstance(self.store, str | os.PathLike):
-            return f"Checkpointed in {os.fspath(self.store)}"
-        where = "" if self.store is None else f" in {type(self.store).__name__}"
-        return f"Checkpointed{where}"
 
     def written(self) -> str:
         """What was set beside the interval, as one would write it; of a store object its class."""
@@ -249,15 +276,46 @@ class Checkpointed(Protection):
         asks_first = self.writers is not None
         return CheckpointPlan(interval_ms, self.kept, self.workers, asks_first)
 
-    def store_spec(self, location: str) -> StoreSpec:
-        """The store that checkpoints go to, unless it is an embedded one."""
-        if isinstance(self.store, EmbeddedStore):
-            raise OptionError("an embedded store is reached while its query runs, by the query")
-        if self.store is None:
-            return _spec_of(os.path.join(location, CHECKPOINT_FOLDER))
-        if not isinstance(self.store, str | os.PathLike):
-            return self.store
-        return _spec_of(os.path.join(os.fspath(self.store), location_id(location)))
+
+@dataclass(frozen=True, slots=True)
+class Uncoordinated(StoredCheckpoints):
+    """Units that take their input as it comes are checkpointed, and log nothing. [CheckMate §III-B]
+
+    Every instance takes checkpoints when it wants to. After a failure all instances that depend on
+    each other halt, and the newest checkpoints that go together are looked for; who has processed
+    what would come otherwise goes back, the others go on. Results of such units wait until no
+    recovery can go back behind them, for an interval or more, so that each comes exactly once.
+
+    Units whose output depends on their input alone wait for nothing: they are protected as by
+    `Checkpointed()`. Survives any number of simultaneous failures, the driver's included, as long
+    as the store does. If a checkpoint of units that recover together is damaged and needed, the
+    query ends and says so.
+
+    Attributes:
+        interval: Period of checkpoints, as `tumbling` takes it: about how long results wait.
+        store: As for `Checkpointed`.
+        jitter: By up to so much longer each period is, so that not all write at once.
+        workers: Files per checkpoint, written and read side by side, 1 to 32.
+    """
+
+    interval: str = "5 seconds"
+    jitter: str = "1 second"
+    workers: int = 2
+
+    def check(self, flow: Graph) -> None:
+        """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
+        _require_guarantee(self, Guarantee.PRECISE)
+        self._require_within("workers", 1, 32)
+        self.of_unit()
+
+    def of_unit(self) -> UnitProtection:
+        """Checkpointed, and recovered with others where it does not repeat."""
+        from holdfast.api.windows import duration_us
+
+        interval_ms = _interval_ms(self, self.interval)
+        jitter_ms = duration_us(self.jitter) // 1000
+        plan = CheckpointPlan(interval_ms, workers=self.workers, jitter_ms=jitter_ms)
+        return UnitProtection(checkpoints=plan, is_uncoordinated=True)
 
 
 def _spec_of(place: str) -> StoreSpec:
@@ -469,16 +527,23 @@ class Protections:
                 raise OptionError(f"protection names {name!r}; units are {', '.join(units)}")
         for unit in units:
             self.of(unit).check(flow)
-        stores = {(p.describe(), p.writers) for p in map(self.of, units) if _is_checkpointed(p)}
-        if len(stores) > 1:
+        own = [p for p in map(self.of, units) if isinstance(p, StoredCheckpoints)]
+        writers = {p.writers for p in own if isinstance(p, Checkpointed)}
+        if len({p.where() for p in own}) > 1 or len(writers) > 1:
             raise OptionError(
                 "units are checkpointed to different stores, or with different `writers`: "
                 "one store serves all units of a query"
             )
 
     @property
-    def checkpointed(self) -> Checkpointed | None:
+    def stored(self) -> StoredCheckpoints | None:
         """Where the units that are checkpointed are checkpointed to; None: there are none."""
+        all_of_them = (self._default, *self._of.values())
+        return next((p for p in all_of_them if isinstance(p, StoredCheckpoints)), None)
+
+    @property
+    def checkpointed(self) -> Checkpointed | None:
+        """The protection of the units that are checkpointed on their own; None: there are none."""
         all_of_them = (self._default, *self._of.values())
         return next((p for p in all_of_them if isinstance(p, Checkpointed)), None)
 
@@ -494,16 +559,13 @@ class Protections:
         )
 
 
-def _is_checkpointed(protection: Protection) -> TypeGuard[Checkpointed]:
-    return isinstance(protection, Checkpointed)
-
-
 _BY_NAME: dict[str, type[Protection]] = {
     "amnesia": Amnesia,
     "upstream-backup": UpstreamBackup,
     "active-standby": ActiveStandby,
     "passive-standby": PassiveStandby,
     "checkpointed": Checkpointed,
+    "uncoordinated": Uncoordinated,
     "eventual-checkpoints": EventualCheckpoints,
     "replicated": Replicated,
     "none": Unprotected,
@@ -522,6 +584,6 @@ def parse_protection(name: str, guarantee: str | None, interval: str | None) -> 
         raise UnsupportedError(f"protection {name!r}; there are {', '.join(_BY_NAME)}")
     given = {"guarantee": guarantee, "interval": interval}
     settings = {key: value for key, value in given.items() if value is not None}
-    if "interval" in settings and "interval" not in chosen.__slots__:
+    if "interval" in settings and "interval" not in [field.name for field in fields(chosen)]:
         raise OptionError(f"protection {name!r} has no interval")
     return chosen(**settings)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.api.graph import Graph
-    from holdfast.api.protections import Checkpointed
+    from holdfast.api.protections import StoredCheckpoints
     from holdfast.planning.plan import Plan
     from holdfast.shell.sources.recorder import Recorder
     from holdfast.shell.spark.executors import Executors
@@ -109,10 +109,10 @@ def _says_how_much(source: Source) -> bool:
 
 
 def require_divisible(
-    flow: Graph, ingests: list[Recorder], checkpointed: Checkpointed | None
+    flow: Graph, ingests: list[Recorder], stored: StoredCheckpoints | None
 ) -> None:
     """Raise `RescalingError` for dataflows whose instances cannot change."""
-    if checkpointed is None:
+    if stored is None:
         raise RescalingError("other numbers of instances need protection=Checkpointed(...)")
     for step in flow.steps:
         match step.operation:

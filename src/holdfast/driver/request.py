@@ -73,8 +73,8 @@ class Request:
         Raises:
             OptionError: Nobody says where its data nodes keep their chunks.
         """
-        checkpointed = self.protections.checkpointed
-        store = None if checkpointed is None else checkpointed.store
+        stored = self.protections.stored
+        store = None if stored is None else stored.store
         if not isinstance(store, EmbeddedStore):
             return None
         if is_remote(self.location) and not store.local_directory:

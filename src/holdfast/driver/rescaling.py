@@ -142,6 +142,12 @@ class Rescaling:
 
     def require_possible(self) -> None:
         """Raise `RescalingError` for what cannot be divided, before anything is done."""
+        for plan in self.former.nodes:
+            if plan.region:
+                self._refuse(
+                    f"unit {plan.unit!r} is Uncoordinated and takes its input as it comes: its "
+                    "instances have no cut in common"
+                )
         for plan in self._changed():
             if plan.merges_by_arrival or plan.keeps_passes:
                 self._refuse(

@@ -143,15 +143,15 @@ def _launched(
     executors.start()
     location_id(location)  # There is one before there is a dataflow.
     rescaling = _claimed(request, recorders)
-    checkpointed, embedded = request.protections.checkpointed, request.embedded_store()
+    stored, embedded = request.protections.stored, request.embedded_store()
     store: StoreSpec | None = None
     chunks: ChunkCluster | None = None
     if embedded is not None:
         chunks = _start_chunks(request, embedded, executors)
         undo.callback(chunks.stop)
         store = chunks.spec
-    elif checkpointed is not None:
-        store = checkpointed.store_spec(location)
+    elif stored is not None:
+        store = stored.store_spec(location)
     if isinstance(store, FolderStoreSpec):
         open_location(store.path, mode_of(values["locationMode"]))
     if rescaling is not None:
@@ -185,7 +185,7 @@ def _claimed(request: Request, recorders: list[Recorder]) -> Rescaling | None:
     if former is None:
         claim(location, text, before)
         return None
-    require_divisible(request.flow, recorders, protections.checkpointed)
+    require_divisible(request.flow, recorders, protections.stored)
     timeout_s = request.values["drainTimeoutMs"] / 1000
     rescaling = Rescaling(
         draining_plan(request.place(former)), request.place(), location, timeout_s

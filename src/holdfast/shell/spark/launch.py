@@ -538,7 +538,7 @@ class Cluster:
     def _ask_journal(self, effect: c.WriteJournal) -> None:
         self._unwritten.append(effect)
 
-    def _tell_task(self, effect: c.TellFloor | c.TellPeer | c.TellPointStored) -> None:
+    def _tell_task(self, effect: _ToTask) -> None:
         self._say(effect.task.encode(), word_of(effect))
 
     def _assign(self, effect: c.SendAssignment) -> None:
@@ -658,6 +658,15 @@ _NOTED: dict[type[Any], Callable[[Cluster, str, Any], None]] = {
     GapReported: Cluster._note_gap,
 }
 
+_ToTask = (
+    c.TellFloor
+    | c.TellPeer
+    | c.TellPointStored
+    | c.TellHalt
+    | c.TellGoOn
+    | c.TellRollBack
+    | c.TellLineMoved
+)
 _PERFORMERS: dict[type[Effect], Callable[[Cluster, Any], None]] = {
     SetTimer: Cluster._set_timer,
     c.LaunchTask: Cluster._launch,
@@ -667,6 +676,10 @@ _PERFORMERS: dict[type[Effect], Callable[[Cluster, Any], None]] = {
     c.TellFloor: Cluster._tell_task,
     c.TellPeer: Cluster._tell_task,
     c.TellPointStored: Cluster._tell_task,
+    c.TellHalt: Cluster._tell_task,
+    c.TellGoOn: Cluster._tell_task,
+    c.TellRollBack: Cluster._tell_task,
+    c.TellLineMoved: Cluster._tell_task,
     c.SendPromotion: Cluster._promote,
     AdmitWrite: Cluster._admit,
     c.ReportFailure: Cluster._note_failure,

@@ -258,6 +258,10 @@ class NodeReports:
         """Something new has left the node."""
         self.tell(c.FirstOutput)
 
+    def halted(self, effect: events.ReportHalted) -> None:
+        """It processes nothing, and says where it stands."""
+        self.tell(c.NodeHalted, effect.attempt, effect.went_on, effect.place)
+
     def finished(self, _: events.ReportFinished) -> None:
         """Whoever hears of the end knows all that was done."""
         self.report(now_ms(), is_last=True)

@@ -17,6 +17,8 @@ from holdfast.shell.processes import die_with_parent
 
 _REPORT_BYTES_MAX = 1 << 20
 _EARLY_KILLS_MAX = 3
+_AGAIN = 75
+"""The exit code of a process that asks to be run again."""
 _UP = b"\n"
 """The first that a process writes to its supervisor, if it gets so far; an error follows."""
 
@@ -24,12 +26,16 @@ Body = Callable[[str, Callable[[], None]], None]
 """What to run: gets what ended the process before, if there was one; calls when it has come up."""
 
 
+class RunAgain(Exception):
+    """The process is to be replaced by another one, for this reason; nothing is wrong with it."""
+
+
 class ProcessError(Exception):
     """The process has raised an error, or was killed again and again before it had come up."""
 
 
 def supervise(body: Body) -> None:
-    """Run `body` in a process of its own until it returns; run it again if it was killed.
+    """Run `body` in a process of its own until it returns; run it again if it was killed, or asks.
 
     Raises:
         ProcessError: It has raised, or was killed so often before it came up that it may be so for
@@ -48,6 +54,9 @@ def supervise(body: Body) -> None:
             said = pipe.read(_REPORT_BYTES_MAX)
         _, status = os.waitpid(child, 0)
         error = said.decode(errors="replace").strip()
+        if not os.WIFSIGNALED(status) and os.WEXITSTATUS(status) == _AGAIN:
+            former = error
+            continue
         if not os.WIFSIGNALED(status):
             if error or os.WEXITSTATUS(status) != 0:
                 raise ProcessError(error or f"exit code {os.WEXITSTATUS(status)}")
@@ -70,6 +79,9 @@ def _run(body: Body, former: str, writer: int) -> None:
         _close_sockets()
         body(former, came_up)
         status = 0
+    except RunAgain as again:
+        os.write(writer, str(again).encode())
+        status = _AGAIN
     except BaseException:
         os.write(writer, traceback.format_exc().encode()[-_REPORT_BYTES_MAX:])
     finally:

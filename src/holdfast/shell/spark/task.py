@@ -29,6 +29,7 @@ from holdfast.core.haunit.life import RECOVERABLE, NodeLife
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.restoration import LoadCheckpoint, ReportDamage
 from holdfast.core.machine import Effect, SetTimer, Stimulus
+from holdfast.core.recovery.guarantee import RolledBack
 from holdfast.shell.processes import begin_session, die_with_parent, keep_freed_memory
 from holdfast.shell.spark.background import Background
 from holdfast.shell.spark.meter import Meter
@@ -38,7 +39,7 @@ from holdfast.shell.spark.node_reports import NodeReports
 from holdfast.shell.spark.node_sinks import NodeSinks
 from holdfast.shell.spark.node_sources import NodeSources
 from holdfast.shell.spark.node_spills import NodeSpills
-from holdfast.shell.spark.supervisor import supervise
+from holdfast.shell.spark.supervisor import RunAgain, supervise
 from holdfast.shell.spark.task_spec import TaskSpec
 from holdfast.shell.spark.timers import Timers, now_ms
 from holdfast.shell.spark.traffic import Traffic
@@ -150,6 +151,8 @@ class NodeTask:
                 self._turn()
         except NodeEnded:
             return
+        except RunAgain:
+            raise
         except Exception as error:
             self._report_error(error)
             raise
@@ -225,6 +228,8 @@ class NodeTask:
         raise NodeEnded("a later incarnation has taken over")
 
     def _die_of(self, effect: life.Fail) -> None:
+        if isinstance(effect.error, RolledBack):
+            raise RunAgain(str(effect.error))
         raise effect.error
 
     def _report_error(self, error: Exception) -> None:
@@ -294,6 +299,7 @@ class NodeTask:
             events.ReportPromoted: reports.promoted,
             events.ReportFirstOutput: reports.first_output,
             events.ReportFinished: reports.finished,
+            events.ReportHalted: reports.halted,
             events.AskToWrite: reports.ask_to_write,
             events.LeaveWriters: reports.leave_writers,
             events.WriteCheckpoint: self._checkpoints.write,

@@ -1,0 +1,79 @@
+"""Units that take their input as it comes, on real Spark tasks: killed, and exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from test_protocol import EVENTS, RATE, wait_for
+
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.protections import Uncoordinated
+from holdfast.api.windows import tumbling
+from holdfast.driver.query import Query
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.source import NexmarkSource, now_us
+from holdfast_chaos.tap import Tap
+
+pytestmark = pytest.mark.slow
+OFTEN = Uncoordinated(interval="100 milliseconds", jitter="50 milliseconds")
+UNITS = ("union", "counts")
+"""Of the region."""
+SINKS = ("merged", "counted")
+FEW = 2_000
+"""Events to begin with; more come as a test waits."""
+
+
+def merged(tap: Tap) -> Dataflow:
+    """Bids of two sources as they come, counted by bidder, in a unit of its own."""
+    flow, origin = Dataflow("merged"), now_us() + 1_500_000
+
+    def bids(name: str, seed: int):
+        config = NexmarkConfig(events_per_second=2_000, seed=seed)
+        tapped = tap.on(NexmarkSource("bid", EVENTS, config, RATE, origin))
+        return flow.source_generator(tapped, name=name).select("bidder", "price")
+
+    both = bids("one", 1).union(bids("other", 2), order="arrival")
+    both.sink("merged")
+    counted = both.key_by("bidder").window(tumbling("2 seconds"))
+    counted.aggregate("count(*) AS n", "sum(price) AS total", name="counts").sink("counted")
+    return flow
+
+
+def stored(query: Query, node: str) -> int:
+    """How many checkpoints of a node have been stored."""
+    return sum(c["node"] == node and c["failure"] is None for c in query.checkpoints)
+
+
+@pytest.mark.parametrize("killed", [("union[0]",), ("counts[1]",), ("union[0]", "counts[0]")])
+def test_killed_members_of_a_region_put_each_result_out_once(
+    spark: SparkSession, tmp_path: Path, killed: tuple[str, ...]
+) -> None:
+    tap = Tap(tmp_path / "tap", FEW)
+    query = merged(tap).start(
+        spark, checkpointLocation=str(tmp_path / "q"), protection=OFTEN, parallelism=2
+    )
+    members = ("union[0]", "counts[0]", "counts[1]")
+    wait_for(query, lambda: min(stored(query, node) for node in members) >= 2, tap)
+    for node in killed:
+        os.kill(query.pid(node), signal.SIGKILL)
+    wait_for(query, lambda: {f["node"] for f in query.failures} >= set(killed), tap)
+    tap.open()
+    assert query.awaitTermination(240)
+    assert all(query.verify(sink).is_identical for sink in SINKS)
+
+
+def test_all_nodes_may_fail_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    tap = Tap(tmp_path / "tap", FEW)
+    query = merged(tap).start(spark, checkpointLocation=str(tmp_path / "q"), protection=OFTEN)
+    wait_for(query, lambda: min(stored(query, f"{unit}[0]") for unit in UNITS) > 1, tap)
+    for node in query.nodes:
+        query.kill(node)
+    tap.open()
+    assert query.awaitTermination(240)
+    assert all(query.verify(sink).is_identical for sink in SINKS)
+    now = {unit.measured.unit: unit.measured.protection for unit in query.advise().units}
+    assert now["union"] == now["counts"] == "Uncoordinated"

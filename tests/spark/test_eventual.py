@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from test_protocol import EVENTS, MOST, RATE, has_put_in, wait_for
 from test_replicated import Log
+from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.windows import Window, counting, sliding, tumbling
+from holdfast.cli.main import app
+from holdfast.driver.footprint_inspection import eventual_checkpoints
 from holdfast.driver.query import Query
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource, now_us
@@ -104,6 +109,9 @@ def test_windows_by_count_go_on_counting_after_all_nodes_and_the_driver_failed(
     assert again.awaitTermination(240)
     assert again.verify().is_identical
     assert again.to_dataframe("results").count() > 100
+    shown = json.loads(CliRunner().invoke(app, ["inspect", str(tmp_path / "q"), "--json"]).stdout)
+    assert [(c["node"], c["problem"]) for c in shown] == [("counts[0]", "")]
+    assert 13 < shown[0]["footprints"] <= 3 * 13, "each key has two or three windows open"
 
 
 def test_progress_says_what_recovery_would_have_to_do(spark: SparkSession, tmp_path: Path) -> None:
@@ -118,3 +126,37 @@ def test_progress_says_what_recovery_would_have_to_do(spark: SparkSession, tmp_p
     assert said["predictedRecoveryMs"] > 1
     assert "share=" in said["shortfall"]
     query.stop()
+
+
+def flip(segment: Path) -> None:
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 4
+    segment.write_bytes(data)
+
+
+def tear(segment: Path) -> None:
+    os.truncate(segment, segment.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [(flip, "StreamLogCorrupt"), (tear, "SinkLacksTuples"), (os.unlink, "SinkLacksTuples")],
+)
+def test_a_damaged_footprint_log_ends_the_query_by_name(
+    spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None], error: str
+) -> None:
+    tap = Tap(tmp_path / "tap", FEW)
+    seldom = hf.EventualCheckpoints(share=0.0001)
+    location = tmp_path / "q"
+    query = bids(tap, tumbling("10 seconds")).start(
+        spark, checkpointLocation=str(location), protection=seldom
+    )
+    wait_for(query, lambda: any(c.footprints > 9 for c in eventual_checkpoints(str(location))), tap)
+    (segment,) = (location / "footprints" / "counts[0]").glob("*.seg")
+    damage(segment)
+    os.kill(query.pid("counts[0]"), signal.SIGKILL)
+    tap.open()
+    with pytest.raises(hf.QueryFailedError, match=error):
+        query.awaitTermination(240)
+    (found,) = eventual_checkpoints(str(location))
+    assert found.problem

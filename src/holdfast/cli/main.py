@@ -208,17 +208,25 @@ def inspect(
     store: Annotated[str | None, typer.Option(help="Where checkpoints are, if moved.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """List the checkpoints of a query, or show the state that the newest ones hold."""
+    """List the checkpoints and footprints of a query, or show what the newest checkpoints hold."""
     from holdfast.api.protections import Checkpointed
     from holdfast.cli import views
-    from holdfast.driver.inspection import Inspection
+    from holdfast.driver.footprint_inspection import eventual_checkpoints
+    from holdfast.driver.inspection import Inspection, has_checkpoints
 
+    eventual = eventual_checkpoints(location) if state is None else []
+    if eventual and not as_json:
+        views.print_eventual_checkpoints(Console(), eventual)
+    if eventual and not has_checkpoints(location):
+        if as_json:
+            _print_json([checkpoint.to_json() for checkpoint in eventual])
+        return
     spec = None if store is None else Checkpointed(store=store).store_spec(location)
     inspection = Inspection(location, spec)
     if state is None:
         found = inspection.checkpoints()
         if as_json:
-            _print_json([checkpoint.to_json() for checkpoint in found])
+            _print_json([c.to_json() for c in eventual] + [c.to_json() for c in found])
         else:
             views.print_checkpoints(Console(), found, inspection.operators)
         return

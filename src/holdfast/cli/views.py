@@ -12,6 +12,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.driver.footprint_inspection import EventualCheckpointInfo
     from holdfast.driver.inspection import CheckpointInfo
     from holdfast.flights.demo import DemoResult
 
@@ -176,6 +177,18 @@ def print_checkpoints(
     console.print(table)
     for name, unit in operators.items():
         console.print(f"operator {name} of unit {unit}: --state {name}", highlight=False)
+
+
+def print_eventual_checkpoints(console: Console, found: list[EventualCheckpointInfo]) -> None:
+    """What replacements of nodes would read and replay, as a table."""
+    table = Table(title="Eventual checkpoints")
+    table.add_column("node", overflow="fold")
+    for name in ("footprints", "records", "extent", "to replay"):
+        table.add_column(name, justify="right")
+    for c in found:
+        numbers = (f"{c.footprints:,}", f"{c.records:,}", _size(c.extent_bytes), f"{c.tuples:,}")
+        table.add_row(f"{c.node}: {c.problem}" if c.problem else c.node, *numbers)
+    console.print(table)
 
 
 def print_rows(console: Console, title: str, rows: pa.Table, limit: int) -> None:

@@ -146,6 +146,12 @@ def _operation(kind: str, settings: dict[str, Any], schemas: tuple[pa.Schema, ..
     return made
 
 
+def has_checkpoints(location: str) -> bool:
+    """Whether a checkpointed query has run at a location."""
+    location = local_path(location)
+    return has_files(location) and read_if_any(store_at(location), FILE_NAME) is not None
+
+
 class Inspection:
     """A checkpoint location, read only."""
 

@@ -1,0 +1,82 @@
+"""Looking into the footprint logs of a checkpoint location. [CEC "Constructing an EC"]
+
+Nothing is written and nothing is locked: it works while the query runs, and after it has died.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
+from holdfast.shell.spark.journal import JOURNAL_FOLDER, read_entries
+from holdfast.shell.storage.errors import StorageError
+from holdfast.shell.storage.footprint_log import read_extent
+from holdfast.shell.storage.paths import within
+from holdfast.shell.storage.places import has_files, local_path
+
+if TYPE_CHECKING:
+    from holdfast.core.model.ids import NodeId
+    from holdfast.core.recovery.restart_point import RestartPoint
+
+_SUFFIX = "~footprints"
+
+
+@dataclass(frozen=True, slots=True)
+class EventualCheckpointInfo:
+    """What a replacement of a node would begin with now.
+
+    Attributes:
+        node: The instance.
+        point: Number of its newest restart point.
+        footprints: Windows that were open.
+        records: Records of the log that it would read.
+        extent_bytes: Their size in memory.
+        tuples: Input tuples that it would replay.
+        problem: Why the log cannot be read; empty: it can.
+    """
+
+    node: str
+    point: int
+    footprints: int = 0
+    records: int = 0
+    extent_bytes: int = 0
+    tuples: int = 0
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def eventual_checkpoints(location: str) -> list[EventualCheckpointInfo]:
+    """Of each node whose windows leave footprints what a replacement would begin with, by node."""
+    location = local_path(location)
+    journal = os.path.join(location, JOURNAL_FOLDER)
+    if not has_files(journal):
+        return []
+    points = CheckpointRegistry.of(read_entries(journal)).newest_points()
+    return [
+        _info(location, node, point)
+        for node, point in sorted(dict(points).items())
+        if f"{node}{_SUFFIX}" in point.needed_from
+    ]
+
+
+def _info(location: str, node: NodeId, point: RestartPoint) -> EventualCheckpointInfo:
+    stream = f"{node}{_SUFFIX}"
+    inputs = {name: start for name, start in point.needed_from.items() if name != stream}
+    place = within(location, "footprints", node)
+    try:
+        extent = read_extent(place, point.needed_from[stream], point.next_ids[stream], len(inputs))
+    except StorageError as error:
+        return EventualCheckpointInfo(node, point.sequence, problem=str(error))
+    return EventualCheckpointInfo(
+        node,
+        point.sequence,
+        extent.last.open_windows,
+        len(extent.records),
+        sum(record.nbytes for record in extent.records),
+        sum(point.processed_before[name] - start for name, start in inputs.items()),
+    )

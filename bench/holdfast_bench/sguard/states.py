@@ -13,7 +13,7 @@ from holdfast.core.operators.base import Rows
 from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 SCHEMA: Final = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 SIZE_US: Final = 1 << 50
@@ -71,9 +71,3 @@ class AggregateState:
         """Bytes of pages in use."""
         statistics = self.pages.statistics()
         return statistics.pages_used * statistics.page_bytes
-
-    def random_keys(self, seed: int, count: int) -> Iterator[np.ndarray]:
-        """Endless batches of random groups."""
-        random = np.random.default_rng(seed)
-        while True:
-            yield random.integers(0, self.groups, count)

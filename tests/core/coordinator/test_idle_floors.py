@@ -1,8 +1,10 @@
 """Who is told what the other instances of a source have promised."""
 
 import pyarrow as pa
+import pytest
 
 from holdfast.core.coordinator.idle_floors import IdleFloors
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.plan import InputSpec, NodePlan
 from holdfast.core.model.ids import BEGINNING_US, NOBODY, Incarnation, NodeId, StreamId
 from holdfast.core.queues.idle_floor import Reached
@@ -57,3 +59,13 @@ def test_sources_do_not_mix_and_nobody_speaks_for_another_node() -> None:
     said = {OF[A]: IDLE, StreamId("unknown[0]"): IDLE}
     assert floors.floors.heard(C, Incarnation(1), said, floors.primaries.__getitem__) == []
     assert floors.say(B, IDLE) == [("s[1]", 100)]
+
+
+def test_nobody_cannot_have_said_how_far_a_source_is() -> None:
+    floors = Floors()
+    node = next(iter(OF))
+    floors.say(node, Reached(1, 1, is_idle=False))
+    floors.floors.check_invariants()
+    floors.say(node, Reached(1, 1, is_idle=False), incarnation=0)
+    with pytest.raises(InvariantViolation, match="nobody said"):
+        floors.floors.check_invariants()

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.checkpoint.cut_rule import NO_ROUND, WaitingNotes
 from holdfast.core.errors import RemoteProtocolError
-from holdfast.core.model.ids import NO_ID
 from holdfast.core.model.notes import CheckpointMarker
 
 if TYPE_CHECKING:
@@ -104,10 +103,6 @@ class Aligned:
     def limits(self) -> tuple[int, ...]:
         """See `CutRule`."""
         return tuple(waiting.limit() for waiting in self._waiting)
-
-    def is_aligning(self) -> bool:
-        """Whether an input waits for others."""
-        return any(waiting.limit() != NO_ID for waiting in self._waiting)
 
     def cut(self, checkpoint: CheckpointId, stands_at: tuple[int, ...]) -> StreamNote | None:
         """See `CutRule`."""

@@ -541,6 +541,8 @@ class Coordinator:
         for instance in self._instances.values():
             instance.check_invariants(self.registry.incarnation(instance.plan.node))
         self._decisions.check_invariants()
+        self._floors.check_invariants()
+        self._machines.check_invariants()
         if self._admission is not None:
             self._admission.check_invariants()
 

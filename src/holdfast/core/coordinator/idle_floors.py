@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator.events import KeepAliveReceived, TellFloor
-from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.ids import NOBODY, Incarnation, NodeId, StreamId
 from holdfast.core.queues.idle_floor import Reached, idle_floor_us
 
 if TYPE_CHECKING:
@@ -79,6 +80,14 @@ class IdleFloors:
         floors = self.heard(alive.node, alive.incarnation, alive.reached, primary)
         own = (alive.node, task, alive.incarnation)
         return [TellFloor(*own, stream, floor_us) for stream, floor_us in floors]
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when somebody has spoken of a stream that no node reads."""
+        for stream, said in self._said.items():
+            if stream not in self._node_of:
+                raise InvariantViolation(f"{stream} is read by nobody, but was told of")
+            if said.incarnation <= NOBODY:
+                raise InvariantViolation(f"nobody said how far {stream} is")
 
     def _floor_us(self, source: str, primary: Callable[[NodeId], Incarnation]) -> int:
         instances: list[Reached | None] = []

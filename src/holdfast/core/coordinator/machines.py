@@ -12,6 +12,7 @@ import enum
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.coordinator.replica import NodeState, Replica
+from holdfast.core.errors import InvariantViolation
 
 if TYPE_CHECKING:
     from holdfast.core.coordinator.instance import Instance
@@ -34,6 +35,11 @@ class Machines:
     def __init__(self) -> None:
         """Nothing is known."""
         self.with_room: tuple[str, ...] = ()
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when a machine is listed twice, or has no name."""
+        if len(set(self.with_room)) < len(self.with_room) or "" in self.with_room:
+            raise InvariantViolation(f"these are no machines with room: {self.with_room}")
 
     def _has_room_beside(self, host: str) -> bool:
         return any(other != host for other in self.with_room)

@@ -261,9 +261,3 @@ def merge_permutation(parts: Sequence[Rows]) -> np.ndarray:
         times = np.concatenate([part.time_us for part in parts])
         return np.lexsort((order, times))
     return np.argsort(order, kind="stable")
-
-
-def require_same_schema(name: str, expected: pa.Schema, batch: pa.RecordBatch) -> None:
-    """Raise `LocalProtocolError` unless the batch has the expected column types."""
-    if batch.schema.types != expected.types:
-        raise LocalProtocolError(f"{name}: received {batch.schema}, expected {expected}")

@@ -264,11 +264,6 @@ class FootprintedWindows(KeyedWindows):
         self._floors = None
         self._cuts = self._cuts[:0]
 
-    @property
-    def is_replaying(self) -> bool:
-        """Whether it has adopted footprints, and takes the rows behind them."""
-        return self._floors is not None
-
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """As `KeyedWindows`; while it replays, it puts nothing out.
 

@@ -106,11 +106,6 @@ def owner_of(owners: Sequence[Owner], tuple_id: int) -> Owner | None:
     return next((o for o in owners if o.first_id <= tuple_id < o.superseded_from), None)
 
 
-def limit_of(owners: Sequence[Owner], incarnation: int) -> int:
-    """The id from which an incarnation's tuples do not count, and never any if it owns none: 0."""
-    return max((o.superseded_from for o in owners if o.incarnation == incarnation), default=0)
-
-
 def live_segments(places: Iterable[Place], owners: Owners) -> dict[Place, int]:
     """Which segments of a folder count, in order of ids, and from which id on no more."""
     firsts: dict[Incarnation, list[int]] = {}

@@ -124,11 +124,6 @@ class ChunkCluster:
         return driver_addresses(self._sc.getConf())
 
     @property
-    def slots_needed(self) -> int:
-        """How many of Spark's slots the data nodes hold for as long as the store runs."""
-        return self._store.data_nodes
-
-    @property
     def statistics(self) -> ChunkMasterStatistics:
         """What the store is like."""
         return self._service.statistics

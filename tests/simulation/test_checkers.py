@@ -2,13 +2,17 @@
 
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from holdfast.api.steps import FromGenerator, Step
+from holdfast.core.haunit import events
+from holdfast.core.model.ids import StreamId
 from holdfast.core.recovery.guarantee import Guarantee
-from holdfast.sim.checkers import Violation
+from holdfast.sim.checkers import Kept, Violation
 from holdfast.sim.checkers.output import check_order, check_precise, check_sum, check_times
 from holdfast.sim.checkers.promises import Row, check_extra, check_held, check_part_sum
 from holdfast.sim.workload.oracle import Adding, Conserved
@@ -150,3 +154,29 @@ def test_counts_make_up_their_input_and_a_sample_is_a_part_of_it(is_whole: bool)
             check_sum("any", adding, [(0, ("a", 3))])
     else:
         check_sum("any", adding, [(0, ("a", 3))])
+
+
+def process_of(life: Any) -> Any:
+    """Some process that a driver has brought up, and counts."""
+    return SimpleNamespace(
+        plan=SimpleNamespace(replica_stream=None),
+        endpoint=SimpleNamespace(name=f"a process of {life.name}"),
+        life=life,
+        is_dead=False,
+        is_current=True,
+    )
+
+
+def test_what_a_secondary_lacks_must_be_kept_by_processes_of_its_own_driver_alone() -> None:
+    """Lives of the driver overlap: the newer one's processes trim what those of the former lack.
+
+    A driver stands still; the next one brings up all instances anew, whose receivers let go of
+    tuples that a secondary of the former driver has never had. Nobody promotes that one any more.
+    """
+    stream = StreamId("a[0]>b[0]")
+    former, newer = (SimpleNamespace(name=name, is_over=False) for name in ("one", "two"))
+    kept = Kept()
+    kept.performing(process_of(former), events.SendAck(stream, 1, 10, 10, 50, is_secondary=True))
+    kept.performing(process_of(newer), events.TrimSpill(stream, 20))
+    with pytest.raises(Violation, match="I-KEEP"):
+        kept.performing(process_of(former), events.TrimSpill(stream, 20))

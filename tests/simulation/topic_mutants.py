@@ -14,7 +14,7 @@ from holdfast.core.model.ids import BEGINNING_US, Incarnation
 from holdfast.core.queues import idle_floor, topic_positions
 from holdfast.core.queues.partition_boundaries import PartitionBoundaries
 from holdfast.core.queues.topic_positions import Span, TopicPositions, end_of
-from holdfast.sim import topics
+from holdfast.sim import topic_instances
 from holdfast.sim.topic_instances import Instance
 
 
@@ -160,7 +160,7 @@ def _compare_ids_alone(_: Any) -> Any:
 
 
 _FLOOR = (idle_floor, idle_floors)
-_POSITIONS = (topic_positions, topics)
+_POSITIONS = (topic_positions, topic_instances)
 TOPIC_MUTANTS: dict[str, TopicMutant] = {
     "idle instances follow the fastest": TopicMutant(
         _FLOOR, "idle_floor_us", _follow_the_fastest, ("K-FLOOR",)
@@ -206,7 +206,7 @@ TOPIC_MUTANTS: dict[str, TopicMutant] = {
         (Span,), "is_of", _take_any_topic, ("K-TOPIC",)
     ),
     "a replica that has read a zombie's tuples takes over": TopicMutant(
-        (topics,), "read_in_vain", _compare_ids_alone, ("K-SHOWN",)
+        (topic_instances,), "read_in_vain", _compare_ids_alone, ("K-SHOWN",)
     ),
     "what a successor may have missed is shown": TopicMutant(
         (Instance,), "is_newest", _show_in_spite_of_claims, ("K-SHOWN", "K-BND")

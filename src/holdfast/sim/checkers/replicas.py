@@ -50,7 +50,7 @@ class Kept(Checker):
         elif isinstance(effect, events.SendSubscribe):
             self._note(process, effect, effect.from_id)
         elif isinstance(effect, events.TrimSpill):
-            self._check(effect)
+            self._check(process, effect)
 
     def _note(
         self, process: Process, effect: events.SendAck | events.SendSubscribe, before: int
@@ -61,11 +61,17 @@ class Kept(Checker):
         if effect.is_secondary or name in self._received.get(effect.stream, {}):
             self._received.setdefault(effect.stream, {})[name] = (process, before)
 
-    def _check(self, trim: events.TrimSpill) -> None:
+    def _check(self, trimming: Process, trim: events.TrimSpill) -> None:
+        """A secondary gets its tuples from processes that the same driver has brought up.
+
+        While lives of the driver overlap, those of the newer one trim what they alone need. A
+        secondary of the former one still counts there, but is never promoted: the journal is
+        claimed.
+        """
         for name, (process, before) in list(self._received.get(trim.stream, {}).items()):
             if process.is_dead or process.life.is_over:
                 del self._received[trim.stream][name]
-            elif before < trim.before and process.is_current:
+            elif process.life is trimming.life and before < trim.before and process.is_current:
                 raise Violation(
                     "I-KEEP",
                     f"{trim.stream} is trimmed before {trim.before}; {name} has received only "

@@ -242,3 +242,12 @@ def test_settings_exist(page: Path) -> None:
         return  # It tells of names that are gone.
     for name in re.findall(r"spark\.holdfast\.(\w+)", page.read_text()):
         assert name in SETTINGS, f"{page.name} names spark.holdfast.{name}"
+
+
+def test_the_changelog_has_the_usual_headings() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert versions[0] == "[Unreleased]"
+    assert all(re.match(r"\[\d+\.\d+\.\d+\] - ", version) for version in versions[1:])
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= kinds

@@ -18,9 +18,9 @@ import pytest
 from holdfast.api.dataflow import Dataflow
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import with_time
-from holdfast.driver.files_sink import newest_records, promised_us
+from holdfast.driver.files_sink import FilesSink, newest_records
 from holdfast.errors import DataflowError
-from holdfast.shell.sinks import files
+from holdfast.shell.sinks import collecting
 from holdfast.shell.sinks.base import Waits
 from holdfast.shell.sinks.file_formats import partitioned
 from holdfast.shell.sinks.files import FilesSinkSpec, FilesSinkWriter
@@ -183,7 +183,7 @@ def test_rows_of_a_partition_keep_their_order() -> None:
 
 
 def test_much_is_a_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "CUT_TUPLES", 10)
+    monkeypatch.setattr(collecting, "CUT_TUPLES", 10)
     writer = opened(spec(tmp_path), 1)
     append(writer, 9)
     assert not writer.is_full
@@ -191,7 +191,7 @@ def test_much_is_a_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert writer.is_full
     writer.sync()
     assert not writer.is_full
-    monkeypatch.setattr(files, "_CUT_BYTES", 100)
+    monkeypatch.setattr(collecting, "_CUT_BYTES", 100)
     append(writer, 8)
     assert writer.is_full
 
@@ -231,14 +231,38 @@ def test_files_go_to_a_url_of_fsspec_and_a_killed_writer_has_a_successor(
 
 def test_the_newest_records_say_how_far_the_files_go(tmp_path: Path) -> None:
     location = str(tmp_path / "q")
-    writer = opened(spec(tmp_path), 1)
-    assert promised_us(location, "out") == BEGINNING_US
+    of = spec(tmp_path)
+    sink = FilesSink(of.folder, of.format, of.partition_by, 1_000_000)
+    writer = opened(of, 1)
+    assert sink.promised_us("out", location) == BEGINNING_US
     append(writer, 3)
     writer.sync()
     append(writer, 3)
     writer.sync()
-    assert promised_us(location, "out") == 3
+    assert sink.promised_us("out", location) == 3
     assert newest_records(location, "out")["out[0]"].next_id == 6
+
+
+def test_rows_are_published_when_their_files_have_names_and_not_with_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location, of = str(tmp_path / "q"), spec(tmp_path)
+    sink = FilesSink(of.folder, of.format, of.partition_by, 1_000_000)
+    writer = opened(of, 1)
+    append(writer, 3)
+    looks: list[bool] = []
+    rename = writer._folder.rename
+
+    def looking(files: Any) -> None:
+        looks.append(sink.is_published("out", location, {"out[0]": 3}))
+        rename(files)
+
+    monkeypatch.setattr(writer._folder, "rename", looking)
+    writer.sync()
+    looks.append(sink.is_published("out", location, {"out[0]": 3}))
+    assert looks == [False, True]
+    assert not sink.is_published("out", location, {"out[0]": 4})
+    assert not sink.is_published("out", location, {"out[1]": 1})
 
 
 @pytest.mark.parametrize(

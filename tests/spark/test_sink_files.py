@@ -33,6 +33,7 @@ def copying(tmp_path: Path, *, trigger: dict[str, bool] | None = None) -> hf.Dat
         str(tmp_path / "in"),
         schema="at TIMESTAMP, k BIGINT, v BIGINT, s STRING",
         time="at",
+        delay="1 minute",  # Files that are written together may be listed one after the other.
         name="rows",
         partitions=2,
         trigger=trigger,

@@ -46,7 +46,7 @@ def test_the_wheel_says_what_it_is(built: Path) -> None:
     assert said["Version"] == holdfast.__version__
     assert said["License-Expression"] == "Apache-2.0"
     extras = set(said.get_all("Provides-Extra", []))
-    assert extras == {"demo", "reports", "s3", "metrics", "kafka", "dev"}
+    assert extras == {"demo", "reports", "s3", "metrics", "kafka", "delta", "dev"}
     assert "holdfast.cli.main" in PROJECT["scripts"]["holdfast"]
 
 

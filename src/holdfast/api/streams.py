@@ -384,6 +384,38 @@ class Stream:
         self.flow.add_sink(name, self.step)
         self.flow.outside_sinks[name] = sink
 
+    def sink_delta(
+        self,
+        path: str,
+        *,
+        name: str | None = None,
+        partition_by: str | Sequence[str] = (),
+        every: str = "1 second",
+    ) -> None:
+        """Write the stream into a Delta table, each tuple once; see docs/files.md.
+
+        Others may write the table too. It is made if there is none.
+
+        Args:
+            path: The table: a local path, or a URL that `deltalake` knows.
+            name: The sink's name, by default the table's.
+            partition_by: Columns that the table is partitioned by, if it has to be made.
+            every: How late rows may appear, beside the time that writing takes; each instance makes
+                a version of the table so often, if there are rows.
+
+        Raises:
+            DataflowError: An argument makes no sense, the table has other columns, or the package
+                `deltalake` is not there.
+        """
+        from holdfast.driver.delta_sink import delta_sink
+        from holdfast.driver.user_files import default_name
+
+        by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        sink = delta_sink(path, schema=self.schema, partition_by=by, every=every)
+        name = require_name(default_name(path) if name is None else name)
+        self.flow.add_sink(name, self.step)
+        self.flow.outside_sinks[name] = sink
+
     def _then(self, operation: steps.Operation, schema: pa.Schema, *others: Step) -> Stream:
         """A stateless operator: in the same unit, unless its inputs come from several, it would
         merge rows there that are held back, or it is arbitrary: then what else is there would be

@@ -32,8 +32,8 @@ from holdfast.api.steps import (
 from holdfast.api.windows import CountWindow, Window
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
-from holdfast.driver.files_sink import FilesSink, promised_us, read_files
 from holdfast.driver.originals import InputCheck, check_input
+from holdfast.driver.readable_sinks import ReadableSink
 from holdfast.driver.resample_twin import resampled
 from holdfast.errors import OptionError, UnsupportedError
 from holdfast.planning.units import keys_read, ports_read, units_of
@@ -487,10 +487,10 @@ def verify(
 
 def _stored(flow: Graph, spark: SparkSession, sink: str, location: str) -> tuple[DataFrame, int]:
     """What a sink holds, kept; with ids, if it is a log; and what it promises of tuple time."""
-    outside = flow.outside_sinks.get(sink)
-    if isinstance(outside, FilesSink):
-        found = read_files(outside, sink, spark, location, flow.sinks[sink].schema)
-        return found.persist(), promised_us(location, sink)
+    outside: object = flow.outside_sinks.get(sink)
+    if isinstance(outside, ReadableSink):
+        found = outside.read(sink, spark, location, flow.sinks[sink].schema)
+        return found.persist(), outside.promised_us(sink, location)
     path = os.path.join(location, "streams", sink)
     return load(spark, path, metadata="true").persist(), _promised_us(path)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -13,21 +12,22 @@ from holdfast.api.columns import quoted
 from holdfast.api.windows import duration_us
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.errors import DataflowError, UnsupportedError
+from holdfast.shell.sinks.collecting import CUT_TUPLES
 from holdfast.shell.sinks.file_formats import FORMATS, is_partition_type
-from holdfast.shell.sinks.files import CUT_TUPLES, CutStore, FilesSinkSpec
+from holdfast.shell.sinks.files import CutStore, FilesSinkSpec
+from holdfast.shell.sinks.user_folder import user_folder
 from holdfast.shell.storage.errors import BadName
 from holdfast.shell.storage.paths import check_url
 from holdfast.shell.storage.places import is_remote, local_path, store_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.core.queues.file_cuts import CutRecord
 
-_LOOK_INTERVAL_S: Final = 0.05
 _NO_READER: Final = ("arrow",)
 
 
@@ -63,6 +63,44 @@ class FilesSink:
             self.partition_by,
             place,
             self.every_us / 1e6,
+        )
+
+    # -- as a readable sink -----------------------------------------------------------------
+
+    def read(self, name: str, spark: SparkSession, location: str, schema: pa.Schema) -> DataFrame:
+        """What the files of this sink hold, and no others in its folder.
+
+        Raises:
+            UnsupportedError: Spark has no reader for them.
+        """
+        if self.format in _NO_READER or is_remote(self.folder):
+            raise UnsupportedError(f"sink {name} is {self.place}; Spark may not read it, others do")
+        columns = from_arrow_schema(schema)
+        writers = dict.fromkeys(r.writer for r in newest_records(location, name).values())
+        if not writers or not os.path.isdir(self.folder):
+            return spark.createDataFrame([], columns)
+        own = "{" + ",".join(f"part-{writer}-*" for writer in writers) + "}"
+        reader = spark.read.schema(columns).option("pathGlobFilter", own).option("header", "true")
+        found = reader.format(self.format).load(f"file://{self.folder}")
+        return found.select(*map(quoted, schema.names))
+
+    def promised_us(self, name: str, location: str) -> int:
+        """See `ReadableSink`."""
+        records = newest_records(location, name).values()
+        known = [END_US if record.ends else record.boundary_us for record in records]
+        return min(known) if known else BEGINNING_US
+
+    def is_published(self, name: str, location: str, wanted: Mapping[str, int]) -> bool:
+        """See `ReadableSink`.
+
+        A record is there before its files have their names; those of earlier ones have them.
+        """
+        folder, records = user_folder(self.folder), newest_records(location, name)
+        return all(
+            stream in records
+            and records[stream].next_id >= before
+            and not any(folder.has(file.temporary) for file in records[stream].files)
+            for stream, before in wanted.items()
         )
 
     def __str__(self) -> str:
@@ -106,46 +144,3 @@ def newest_records(location: str, sink: str) -> dict[str, CutRecord]:
         if newest is not None:
             found[f"{sink}[{name}]"] = newest
     return found
-
-
-def promised_us(location: str, sink: str) -> int:
-    """Nothing older than this comes to the sink any more; `END_US` if nothing comes at all."""
-    records = newest_records(location, sink).values()
-    known = [END_US if record.ends else record.boundary_us for record in records]
-    return min(known) if known else BEGINNING_US
-
-
-def wait_until_published(
-    location: str, sink: str, wanted: Mapping[str, int], lives: Callable[[], bool]
-) -> None:
-    """Wait until the sink's streams are in files up to these ids."""
-
-    def is_published() -> bool:
-        records = newest_records(location, sink)
-        mine = {stream: i for stream, i in wanted.items() if stream.rpartition("[")[0] == sink}
-        return all(
-            stream in records and records[stream].next_id >= i for stream, i in mine.items() if i
-        )
-
-    while not is_published() and lives():
-        time.sleep(_LOOK_INTERVAL_S)  # Nodes tell nobody of their cuts but the records.
-
-
-def read_files(
-    sink: FilesSink, name: str, spark: SparkSession, location: str, schema: pa.Schema
-) -> DataFrame:
-    """What the files of this sink hold, and no others in its folder.
-
-    Raises:
-        UnsupportedError: Spark has no reader for them.
-    """
-    if sink.format in _NO_READER or is_remote(sink.folder):
-        raise UnsupportedError(f"sink {name} is {sink.place}; Spark may not read it, others do")
-    columns = from_arrow_schema(schema)
-    writers = dict.fromkeys(r.writer for r in newest_records(location, name).values())
-    if not writers or not os.path.isdir(sink.folder):
-        return spark.createDataFrame([], columns)
-    own = "{" + ",".join(f"part-{writer}-*" for writer in writers) + "}"
-    reader = spark.read.schema(columns).option("pathGlobFilter", own).option("header", "true")
-    found = reader.format(sink.format).load(f"file://{sink.folder}")
-    return found.select(*map(quoted, schema.names))

@@ -18,9 +18,9 @@ from holdfast.driver.batch_twin import Verification
 from holdfast.driver.batch_twin import verify as verify_sink
 from holdfast.driver.description import explained
 from holdfast.driver.draining import commit_counters, wait_until_drained
-from holdfast.driver.files_sink import FilesSink, read_files, wait_until_published
 from holdfast.driver.measurements import Measurements, Observed
 from holdfast.driver.progress import Heard, Progress, ProgressMaker, held_up_note, latency_of
+from holdfast.driver.readable_sinks import ReadableSink, wait_until_published
 from holdfast.driver.reporter import Reporter
 from holdfast.driver.requests import RequestDesk
 from holdfast.errors import OptionError, QueryFailedError, UnsupportedError
@@ -189,8 +189,8 @@ class Query:
         reports = self._cluster.reports
         wanted = wait_until_drained(self._plan, reports, self._rows_committed(), lives)
         for name, outside in self._flow.outside_sinks.items():
-            if isinstance(outside, FilesSink):
-                wait_until_published(self._location, name, wanted, lives)
+            if isinstance(outside, ReadableSink):
+                wait_until_published(outside, name, self._location, wanted, lives)
 
     def _lives(self) -> bool:
         """Whether there is something to wait for. Raises `QueryFailedError` when it failed."""
@@ -449,9 +449,9 @@ class Query:
         name = self._flow.sink_name(sink)
         if name in self._flow.outside_sinks:
             outside = self._flow.outside_sinks[name]
-            if isinstance(outside, FilesSink):
+            if isinstance(outside, ReadableSink):
                 schema = self._flow.sinks[name].schema
-                return read_files(outside, name, self._running.spark, self._location, schema)
+                return outside.read(name, self._running.spark, self._location, schema)
             place = outside.place
             raise UnsupportedError(f"sink {name} is {place}; read it there")
         path = os.path.join(self._location, "streams", name)

@@ -1,8 +1,4 @@
-"""Writes a stream into files that anybody may read: does what core/queues/file_cuts.py decides.
-
-Tuples wait in memory for the next cut, at most so long, so many, or so many bytes. What is not in a
-cut yet is produced again after a failure; so nothing else need be durable.
-"""
+"""Writes a stream into files that anybody may read: does what core/queues/file_cuts.py decides."""
 
 from __future__ import annotations
 
@@ -36,9 +32,10 @@ from holdfast.core.queues.file_cuts import (
 )
 from holdfast.core.wire.cut_records import encode_record, record_from
 from holdfast.shell.sinks.base import Waits
+from holdfast.shell.sinks.collecting import CollectingWriter
 from holdfast.shell.sinks.file_formats import FORMATS, partitioned
 from holdfast.shell.sinks.user_folder import user_folder
-from holdfast.shell.storage.errors import LogSuperseded, StorageError
+from holdfast.shell.storage.errors import LogSuperseded
 from holdfast.shell.storage.places import read_if_any, store_at
 from holdfast.shell.storage.small_files import decode
 from holdfast.shell.stores.base import NameTaken
@@ -46,9 +43,6 @@ from holdfast.shell.stores.base import NameTaken
 if TYPE_CHECKING:
     from holdfast.core.machine import Effect, Stimulus
 
-CUT_TUPLES: Final = 1 << 20
-"""So many tuples are a cut although its time has not come."""
-_CUT_BYTES: Final = 128 << 20
 _RECORDS: Final = "cuts"
 _TEMPORARY: Final = "_holdfast"
 
@@ -133,7 +127,7 @@ def _name(number: int) -> str:
     return f"{_RECORDS}/{number:020d}.json"
 
 
-class FilesSinkWriter:
+class FilesSinkWriter(CollectingWriter):
     """Writes a sink stream as one incarnation; see `OutsideWriter`."""
 
     def __init__(self, spec: FilesSinkSpec, incarnation: int) -> None:
@@ -143,20 +137,17 @@ class FilesSinkWriter:
             LogSuperseded: A later incarnation has claimed it.
             StorageError: Records or files cannot be read or written.
         """
+        super().__init__(spec.stream, spec.interval_s)
         self._spec = spec
         self._incarnation = incarnation
         self._label = spec.stream.replace("[", "-").removesuffix("]")
         self._folder = user_folder(spec.folder)
         self._store = CutStore(spec.place)
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
-        self._lock = threading.Lock()  # over the two above, `next_id` and `boundary_us`
         claiming = Claiming(Incarnation(incarnation), secrets.token_hex(6))
         settled = self._performed(claiming, claiming.start())
         self._writer = settled.record.writer
         self._cutting = Cutting(settled.number, settled.record)
-        self.next_id = settled.record.next_id
-        self.boundary_us = settled.record.boundary_us
+        self._go_on(settled.record.next_id, settled.record.boundary_us)
         self.has_ended = settled.record.ends
         self._newest = settled.number
         self._sweep()
@@ -172,41 +163,9 @@ class FilesSinkWriter:
     def _temporary(self) -> str:
         return f"{_TEMPORARY}/{self._writer}-{self._label}"
 
-    # -- a log's writer ---------------------------------------------------------------------
-
-    def append(
-        self,
-        tuple_type: int,
-        first_id: int,
-        batch: pa.RecordBatch,
-        boundary_us: int,
-        created_us: int,
-    ) -> None:
-        """Take tuples; they wait for the next cut. Raises `StorageError` if others come next."""
-        del tuple_type, created_us
-        if first_id != self.next_id:
-            raise StorageError(f"{self._spec.stream}: tuple {first_id}, expected {self.next_id}")
-        with self._lock:
-            self._waiting.append(batch.select(range(batch.num_columns - 1)))
-            self._waiting_bytes += batch.nbytes
-            self.next_id += batch.num_rows
-            self.boundary_us = max(self.boundary_us, boundary_us)
-
-    def sync(self) -> None:
-        """Make a cut of everything appended so far, and let readers see it.
-
-        Raises:
-            LogSuperseded: A later incarnation has claimed the sink.
-            StorageError: It cannot be written.
-        """
-        with self._lock:
-            batches, next_id, boundary_us = list(self._waiting), self.next_id, self.boundary_us
-        if batches:
-            files = self._written(pa.Table.from_batches(batches), next_id)
-            self._settle(self._cutting.cut(next_id, files, boundary_us))
-            with self._lock:
-                del self._waiting[: len(batches)]
-                self._waiting_bytes = sum(batch.nbytes for batch in self._waiting)
+    def _write(self, rows: pa.Table, next_id: int, boundary_us: int) -> None:
+        files = self._written(rows, next_id)
+        self._settle(self._cutting.cut(next_id, files, boundary_us))
 
     def _written(self, table: pa.Table, next_id: int) -> tuple[CutFile, ...]:
         """The files of a cut, under temporary names, durable."""
@@ -222,9 +181,7 @@ class FilesSinkWriter:
     def end(self) -> None:
         """Say that nothing follows."""
         if not self.has_ended:
-            with self._lock:
-                next_id, boundary_us = self.next_id, self.boundary_us
-            self._settle(self._cutting.cut(next_id, (), boundary_us, ends=True))
+            self._settle(self._cutting.cut(self.next_id, (), self.boundary_us, ends=True))
             self.has_ended = True
 
     def _settle(self, effects: list[Effect]) -> None:
@@ -249,41 +206,6 @@ class FilesSinkWriter:
         """Delete records that are not needed any more."""
         self._store.delete_before(self._newest)
 
-    def publish(self) -> None:
-        """See `sync`."""
-        self.sync()
-
-    def skip_to(self, first_id: int) -> None:
-        """Sinks leave nothing out."""
-        raise StorageError(f"{self._spec.stream}: files cannot skip to {first_id}")
-
-    def trim(self, before: int) -> None:
-        """How long files are kept is their readers' affair."""
-
     def close(self) -> None:
         """Let go of the store; tuples that are in no cut are dropped."""
         self._store.close()
-
-    # -- when to cut ------------------------------------------------------------------------
-
-    @property
-    def is_prompt(self) -> bool:
-        """Readers wait for as long as the user says."""
-        return False
-
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits that it is a file of a good size."""
-        with self._lock:
-            count = self.next_id - self._cutting.next_id
-            return count >= CUT_TUPLES or self._waiting_bytes >= _CUT_BYTES
-
-    @property
-    def is_stale(self) -> bool:
-        """Files last."""
-        return False
-
-    @property
-    def interval_s(self) -> float:
-        """See `FilesSinkSpec`."""
-        return self._spec.interval_s

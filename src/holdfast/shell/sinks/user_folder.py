@@ -63,6 +63,11 @@ class LocalFolder:
             except FileNotFoundError:
                 return []
 
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name. Raises `StorageError`."""
+        with _named(self._root / name):
+            return (self._root / name).exists()
+
     def delete(self, name: str) -> None:
         """Delete a file, if it is there. Raises `StorageError`."""
         with _named(self._root / name):
@@ -104,6 +109,12 @@ class RemoteFolder:
             self._system.invalidate_cache()
             found = self._system.find(f"{self._root}/{folder}", maxdepth=1)
             return sorted(f"{folder}/{path.rpartition('/')[2]}" for path in found)
+
+    def has(self, name: str) -> bool:
+        """See `LocalFolder`."""
+        with _unavailable(f"{self._root}/{name}"):
+            self._system.invalidate_cache()
+            return bool(self._system.exists(f"{self._root}/{name}"))
 
     def delete(self, name: str) -> None:
         """See `LocalFolder`."""

@@ -1,0 +1,120 @@
+"""What a dataflow says of a Delta table as a sink, checked; and what is in it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from holdfast.api.windows import duration_us
+from holdfast.core.model.ids import BEGINNING_US
+from holdfast.errors import DataflowError
+from holdfast.shell.sinks.collecting import CUT_TUPLES
+from holdfast.shell.sinks.delta import DeltaSinkSpec, Progress, made_up_name, require_columns
+from holdfast.shell.storage.errors import BadName, SchemaMismatch
+from holdfast.shell.storage.paths import check_url
+from holdfast.shell.storage.places import is_remote, local_path, store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSink:
+    """A Delta table to write.
+
+    Attributes:
+        table: A path or URL.
+        schema: The columns.
+        partition_by: Columns that it is partitioned by, if it has to be made.
+        every_us: How late rows may appear.
+    """
+
+    table: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    every_us: int
+
+    unsynced_max: ClassVar[int] = 2 * CUT_TUPLES  # Some are collected while others are written.
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"the Delta table {self.table}"
+
+    def spec(self, sink: str, instance: int, place: str) -> DeltaSinkSpec:
+        """What one instance writes."""
+        stream, every_s = f"{sink}[{instance}]", self.every_us / 1e6
+        return DeltaSinkSpec(stream, self.table, self.schema, self.partition_by, place, every_s)
+
+    def __str__(self) -> str:
+        """What a checkpoint location depends on; how often rows appear may change."""
+        by = f" by {list(self.partition_by)}" if self.partition_by else ""
+        return f"{self.place}{by}"
+
+    # -- as a readable sink -----------------------------------------------------------------
+
+    def read(self, name: str, spark: SparkSession, location: str, schema: pa.Schema) -> DataFrame:
+        """All that the table holds now, whoever has written it; by way of the driver's memory."""
+        del name, location
+        rows = self._opened().to_pyarrow_table().select(schema.names).cast(schema)
+        return spark.createDataFrame(rows)
+
+    def promised_us(self, name: str, location: str) -> int:
+        """See `ReadableSink`."""
+        table = self._opened()
+        found = [of.boundary_us(table) for of in self._streams(name, location).values()]
+        return min(found) if found else BEGINNING_US
+
+    def is_published(self, name: str, location: str, wanted: Mapping[str, int]) -> bool:
+        """See `ReadableSink`."""
+        table, streams = self._opened(), self._streams(name, location)
+        return all(
+            stream in streams and (streams[stream].next_id(table) or 0) >= before
+            for stream, before in wanted.items()
+        )
+
+    def _opened(self) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.table)
+
+    def _streams(self, name: str, location: str) -> dict[str, Progress]:
+        path = os.path.join(location, "streams", name)
+        return {
+            f"{name}[{index}]": Progress(
+                made_up_name(os.path.join(path, index), f"{name}[{index}]")
+            )
+            for index in store_at(path).children()
+        }
+
+
+def delta_sink(
+    path: str, *, schema: pa.Schema, partition_by: tuple[str, ...], every: str
+) -> DeltaSink:
+    """The sink; arguments and errors as in `Stream.sink_delta`."""
+    try:
+        from deltalake import DeltaTable
+    except ImportError:
+        raise DataflowError(
+            "sink_delta needs the package deltalake: pip install 'holdfast-streaming[delta]'"
+        ) from None
+    for name in partition_by:
+        if name not in schema.names:
+            raise DataflowError(f"no column {name!r}; there are {', '.join(schema.names)}")
+    try:
+        if is_remote(path):
+            check_url(path)
+    except BadName as error:
+        raise DataflowError(str(error)) from None
+    table = path.rstrip("/") if is_remote(path) else os.path.abspath(local_path(path))
+    if DeltaTable.is_deltatable(table):
+        try:
+            require_columns(DeltaTable(table), schema, table)
+        except SchemaMismatch as error:
+            raise DataflowError(str(error)) from None
+    return DeltaSink(table, schema, partition_by, duration_us(every))

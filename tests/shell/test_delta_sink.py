@@ -1,0 +1,190 @@
+"""A Delta table as a sink: each tuple once, as plain Delta readers see it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from holdfast.api.dataflow import Dataflow
+from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.model.tuples import with_time
+from holdfast.driver.delta_sink import DeltaSink
+from holdfast.errors import DataflowError
+from holdfast.shell.sinks import delta
+from holdfast.shell.sinks.base import Waits
+from holdfast.shell.sinks.delta import DeltaSinkSpec, DeltaSinkWriter
+from holdfast.shell.storage.errors import LogSuperseded, SchemaMismatch, StorageError
+from holdfast.shell.stores.base import StoreUnavailable
+
+AT = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([("v", pa.int64()), ("k", pa.string()), ("at", AT)])
+
+
+def spec(
+    tmp_path: Path, *, schema: pa.Schema = SCHEMA, by: str = "", index: int = 0
+) -> DeltaSinkSpec:
+    place = str(tmp_path / "q" / "streams" / "out" / str(index))
+    table = str(tmp_path / "table")
+    return DeltaSinkSpec(f"out[{index}]", table, schema, tuple(by.split()), place, 1.0)
+
+
+def opened(of: DeltaSinkSpec, incarnation: int) -> DeltaSinkWriter:
+    return of.open(incarnation, threading.Event(), Waits())
+
+
+def append(writer: DeltaSinkWriter, count: int) -> None:
+    numbers = range(writer.next_id, writer.next_id + count)
+    values = pa.array(numbers, pa.int64())
+    texts = pa.array([None if n % 3 == 2 else f"k{n % 3}" for n in numbers], pa.string())
+    columns = [values, texts, values.cast(pa.timestamp("us")).cast(AT), values]
+    batch = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
+    writer.append(0, writer.next_id, batch, writer.next_id, 0)
+
+
+def seen(tmp_path: Path) -> list[int]:
+    rows = DeltaTable(tmp_path / "table").to_pyarrow_table()
+    return sorted(rows.column("v").to_pylist())
+
+
+def test_what_was_synced_is_there_for_any_reader_and_the_next_incarnation_goes_on(
+    tmp_path: Path,
+) -> None:
+    writer = opened(spec(tmp_path, by="k"), 1)
+    assert (writer.next_id, seen(tmp_path)) == (0, [])
+    append(writer, 5)
+    append(writer, 5)
+    writer.sync()
+    append(writer, 5)
+    assert seen(tmp_path) == list(range(10))
+    writer = opened(spec(tmp_path, by="k"), 2)
+    assert (writer.next_id, writer.boundary_us, writer.has_ended) == (10, 5, False)
+    append(writer, 5)
+    writer.sync()
+    writer.end()
+    assert seen(tmp_path) == list(range(15))
+    assert opened(spec(tmp_path), 3).has_ended
+    assert DeltaTable(tmp_path / "table").metadata().partition_columns == ["k"]
+
+
+def test_a_zombie_is_refused_by_the_table(tmp_path: Path) -> None:
+    zombie = opened(spec(tmp_path), 1)
+    append(zombie, 10)
+    writer = opened(spec(tmp_path), 2)
+    append(writer, 4)
+    writer.sync()
+    with pytest.raises(LogSuperseded, match="incarnation 2 writes it"):
+        zombie.sync()
+    with pytest.raises(LogSuperseded):
+        opened(spec(tmp_path), 1)
+    assert seen(tmp_path) == list(range(4))
+
+
+def test_a_commit_whose_answer_was_lost_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = opened(spec(tmp_path), 1)
+    append(writer, 10)
+    answers: list[bool] = []
+    write = deltalake.write_deltalake
+
+    def lost(*args: Any, **more: Any) -> None:
+        write(*args, **more)
+        answers.append(True)
+        raise deltalake.exceptions.CommitFailedError("no answer")
+
+    monkeypatch.setattr(deltalake, "write_deltalake", lost)
+    writer.sync()
+    monkeypatch.undo()
+    append(writer, 2)
+    writer.sync()
+    assert answers == [True]
+    assert seen(tmp_path) == list(range(12))
+
+
+def test_others_may_write_the_table_and_so_may_other_instances(tmp_path: Path) -> None:
+    both = [opened(spec(tmp_path, index=index), 1) for index in range(2)]
+    others = pa.table({"v": [100], "k": ["x"], "at": [None]}, schema=SCHEMA)
+    for _ in range(2):
+        for writer in both:
+            append(writer, 3)
+            write_deltalake(tmp_path / "table", others, mode="append")
+            writer.sync()
+    assert seen(tmp_path) == sorted([*range(6), *range(6), *[100] * 4])
+    assert [opened(spec(tmp_path, index=index), 2).next_id for index in range(2)] == [6, 6]
+
+
+def test_a_table_that_was_made_anew_is_refused(tmp_path: Path) -> None:
+    writer = opened(spec(tmp_path), 1)
+    append(writer, 3)
+    writer.sync()
+    (tmp_path / "table").rename(tmp_path / "away")
+    with pytest.raises(StorageError, match="has lost up to where it was written"):
+        opened(spec(tmp_path), 2)
+
+
+def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
+    opened(spec(tmp_path), 1)
+    with pytest.raises(SchemaMismatch, match="do not fit: v string"):
+        opened(spec(tmp_path, schema=SCHEMA.set(0, pa.field("v", pa.string()))), 2)
+    rows = Dataflow("f").source_files(
+        str(tmp_path), schema=SCHEMA.remove(0), time="at", name="rows"
+    )
+    with pytest.raises(DataflowError, match="these do not fit: it has more"):
+        rows.sink_delta(str(tmp_path / "table"))
+    with pytest.raises(DataflowError, match="no column 'none'"):
+        rows.sink_delta(str(tmp_path / "other"), partition_by="none")
+
+
+def test_a_table_that_cannot_be_reached_is_met_by_a_replacement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = opened(spec(tmp_path), 1)
+    append(writer, 3)
+
+    def away(*args: Any, **more: Any) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(deltalake, "write_deltalake", away)
+    with pytest.raises(StoreUnavailable, match="no route to host"):
+        writer.sync()
+
+
+def test_a_table_says_how_far_it_goes(tmp_path: Path) -> None:
+    location = str(tmp_path / "q")
+    sink = DeltaSink(str(tmp_path / "table"), SCHEMA, (), 1_000_000)
+    assert sink.spec("out", 0, spec(tmp_path).place) == spec(tmp_path)
+    writer = opened(spec(tmp_path), 1)
+    assert sink.promised_us("out", location) == BEGINNING_US
+    append(writer, 3)
+    assert not sink.is_published("out", location, {"out[0]": 3})
+    writer.sync()
+    append(writer, 3)
+    writer.sync()
+    assert sink.promised_us("out", location) == 3
+    assert sink.is_published("out", location, {"out[0]": 6})
+    assert not sink.is_published("out", location, {"out[0]": 7})
+    writer.end()
+    assert sink.promised_us("out", location) == END_US
+
+
+def test_a_writer_that_finds_another_claim_at_the_same_moment_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(spec(tmp_path), 1)
+    require = DeltaSinkWriter._require_known
+
+    def meanwhile(self: DeltaSinkWriter, next_id: int | None) -> None:
+        require(self, next_id)
+        if self._incarnation == 3:
+            monkeypatch.setattr(delta.DeltaSinkWriter, "_require_known", require)
+            append(writer := opened(spec(tmp_path), 2), 4)
+            writer.sync()
+
+    monkeypatch.setattr(delta.DeltaSinkWriter, "_require_known", meanwhile)
+    assert opened(spec(tmp_path), 3).next_id == 4

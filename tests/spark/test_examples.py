@@ -1,0 +1,53 @@
+"""The examples do what they say."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def example(name: str) -> Callable[[SparkSession, Path], None]:
+    run: Callable[[SparkSession, Path], None] = runpy.run_path(str(EXAMPLES / f"{name}.py"))["run"]
+    return run
+
+
+def test_files_to_files(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("files_to_files")(spark, tmp_path)
+    assert "zone 0" in capsys.readouterr().out
+    hourly = spark.read.parquet(str(tmp_path / "hourly"))
+    (found,) = hourly.selectExpr("sum(trips) AS trips", "sum(fares) AS fares").collect()
+    assert (found["trips"], found["fares"]) == (80_000, sum(5.0 + n % 40 for n in range(80_000)))
+
+
+def test_csv_with_bad_rows(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("csv_with_bad_rows")(spark, tmp_path)
+    shown = capsys.readouterr().out
+    assert "11.7" in shown
+    assert "2026-11-25T08:00:10Z,attic,n/a" in shown
+    assert "yesterday,attic,19.0" in shown
+
+
+def test_files_to_delta(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("files_to_delta")(spark, tmp_path)
+    assert "2000 large orders" in capsys.readouterr().out
+    table = DeltaTable(tmp_path / "large")
+    assert table.metadata().partition_columns == ["country"]
+
+
+def test_every_example_has_a_test() -> None:
+    names = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert {f"test_{name}" for name in names} <= set(globals())

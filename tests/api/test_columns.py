@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.api.columns import quoted, unquoted
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.streams import Stream
+from holdfast.core.model.column_names import quoted, unquoted
 from holdfast.errors import DataflowError
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestMeta

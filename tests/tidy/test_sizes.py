@@ -9,9 +9,7 @@ FILE_BYTES = 30_000
 METHODS = 40
 LINES = 60
 
-LARGE_FILES: dict[str, int] = {
-    "core/chunks/chunk_master.py": 33735,
-}
+LARGE_FILES: dict[str, int] = {}
 """Files above the bound, and how large they may be at most. Only ever lower a number."""
 LARGE_CLASSES: dict[str, int] = {
     "core/chunks/chunk_master.py:ChunkMaster": 56,

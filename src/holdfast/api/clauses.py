@@ -6,9 +6,9 @@ import re
 
 import pyarrow as pa
 
-from holdfast.api.columns import unquoted
 from holdfast.api.expressions import compile_expression
 from holdfast.api.steps import Aggregate, JoinField
+from holdfast.core.model.column_names import unquoted
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.storage.paths import checked_name
 

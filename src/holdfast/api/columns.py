@@ -1,4 +1,4 @@
-"""Which names columns may have, and how Spark SQL writes them.
+"""Which names columns may have; core/model/column_names.py says how they are written.
 
 Any text will do that Spark can write between back-ticks, blanks, dots and back-ticks included. What
 is refused is what could not be told apart later: Spark compares names without regard to case, and
@@ -47,15 +47,3 @@ def check_columns(names: Sequence[str], what: str) -> None:
                 "one; rename one of them, e.g. with AS"
             )
         seen[lower] = name
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark SQL takes it, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def unquoted(text: str) -> str:
-    """A name as it may be written: between back-ticks, or as it is."""
-    if len(text) > 1 and text[0] == text[-1] == "`":
-        return text[1:-1].replace("``", "`")
-    return text

@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from holdfast.api import steps
-from holdfast.api.columns import quoted
 from holdfast.api.dead_letters import Evaluable, Failure
 from holdfast.api.steps import (
     FromFiles,
@@ -30,6 +29,7 @@ from holdfast.api.steps import (
     Step,
 )
 from holdfast.api.windows import CountWindow, Window
+from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.originals import InputCheck, check_input

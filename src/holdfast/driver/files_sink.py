@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from holdfast.api.columns import quoted
 from holdfast.api.windows import duration_us
+from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.sinks.collecting import CUT_TUPLES

@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from holdfast.api.columns import quoted
 from holdfast.api.steps import (
     FromFiles,
     FromFrame,
@@ -33,6 +32,7 @@ from holdfast.api.steps import (
     Source,
     Step,
 )
+from holdfast.core.model.column_names import quoted
 from holdfast.errors import QueryFailedError
 from holdfast.shell.spark.data_source import active_session, load
 from holdfast.shell.spark.reasons import reason_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window as SqlWindow
 from pyspark.sql import functions as F
 
-from holdfast.api.columns import quoted
+from holdfast.core.model.column_names import quoted
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.core.operators.resample import TIME_NAME
 

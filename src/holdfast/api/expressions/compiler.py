@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.api.columns import check_columns, quoted
+from holdfast.api.columns import check_columns
 from holdfast.api.expressions import arithmetic, casts, logic, moments
 from holdfast.api.expressions import parser as tree
 from holdfast.api.expressions.functions import FUNCTIONS, call, known
@@ -22,6 +22,7 @@ from holdfast.api.expressions.values import (
     constant,
     derived,
 )
+from holdfast.core.model.column_names import quoted
 from holdfast.errors import DataflowError, UnsupportedError
 
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")

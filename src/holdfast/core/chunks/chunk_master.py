@@ -39,7 +39,6 @@ after a loss do not pass through Peace. Places are not journalled: data nodes kn
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.chunks import messages as m
@@ -59,6 +58,8 @@ from holdfast.core.chunks.effects import (
 )
 from holdfast.core.chunks.placement import Candidate, LeastLoaded
 from holdfast.core.chunks.replication import Replication
+from holdfast.core.chunks.statistics import ChunkMasterStatistics
+from holdfast.core.chunks.upload import Upload
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.silence import SilenceWatch
@@ -66,66 +67,10 @@ from holdfast.core.peace import messages as peace_messages
 from holdfast.core.peace.network_model import ServerName
 
 if TYPE_CHECKING:
-    from holdfast.core.chunks.messages import ChunkId, Replica, StoredChunk
+    from holdfast.core.chunks.messages import ChunkId, StoredChunk
     from holdfast.core.chunks.settings import ChunkSettings
 
 _CHECK: Final = "chunks"
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkMasterStatistics:
-    """What the store is like.
-
-    Attributes:
-        data_nodes: Live ones.
-        objects: Committed ones.
-        chunks: Of committed objects.
-        wanting_chunks: Those with fewer live copies than wanted.
-        out_of_reach: Those without any.
-        uploads: Objects being written.
-        copies_started: Copies asked for since the start.
-        losses: Data nodes taken for lost since the start.
-        damaged: Damaged chunks reported since the start.
-        stale_messages: Messages of former incarnations since the start.
-    """
-
-    data_nodes: int
-    objects: int
-    chunks: int
-    wanting_chunks: int
-    out_of_reach: int
-    uploads: int
-    copies_started: int
-    losses: int
-    damaged: int
-    stale_messages: int
-
-
-@dataclass(slots=True)
-class _Upload:
-    """An object that is being written.
-
-    Attributes:
-        asked: What opened it.
-        heard_ms: When its client last said something.
-        request: The newest chunk asked for.
-        current: The chunk that it was placed as; None: not placed yet.
-        chains: Of every chunk id given out for it.
-        record: What it is to become; None until its commit was asked for.
-        is_committing: Whether its entry is on its way to the journal.
-    """
-
-    asked: m.ObjectCreateRequested
-    heard_ms: int
-    request: int = 0
-    current: ChunkId | None = None
-    chains: dict[ChunkId, tuple[Replica, ...]] = field(default_factory=dict)
-    record: ObjectRecord | None = None
-    is_committing: bool = False
-
-    def key(self) -> peace_messages.WriteRequestId:
-        """What Peace calls the newest chunk."""
-        return peace_messages.WriteRequestId(f"{self.asked.upload}/{self.request}")
 
 
 class ChunkMaster:
@@ -155,7 +100,7 @@ class ChunkMaster:
         self._replication = Replication(self._directory, settings)
         self._silence = SilenceWatch(2 * settings.keep_alive_ms)
         self._placement = placement or LeastLoaded(self._candidate)
-        self._uploads: dict[str, _Upload] = {}
+        self._uploads: dict[str, Upload] = {}
         self._names: dict[str, str] = {}  # uploads by the object's name
         self._ended: dict[str, None] = {}  # uploads that ended lately, oldest first
         self._requests: dict[int, Callable[[int], list[Effect]]] = {}
@@ -226,7 +171,7 @@ class ChunkMaster:
                 return [SendToDataNode(joined.task, m.Welcomed(joined.join, known.incarnation))]
             return []  # Said again, too late: it has been fenced since, and will join anew.
         effects = self._lose(known, now_ms) if known.is_live else []
-        self._take_up(known, joined, now_ms)
+        known.begin_life(joined, now_ms)
         homes = self._directory.homes.get(known.name, ())
         if known.host not in homes:
             effects += self._set_homes(known.name, (*homes, known.host))
@@ -234,14 +179,6 @@ class ChunkMaster:
         effects += self._reconcile(known, joined.chunks, (), now_ms)
         server = peace_messages.ServerJoined(ServerName(known.name), known.rack)
         return effects + self._translated(self._placement.step(server, now_ms), now_ms)
-
-    def _take_up(self, node: DataNodeRecord, joined: m.DataNodeJoined, now_ms: int) -> None:
-        node.incarnation += 1
-        node.launch, node.task, node.join = joined.launch, joined.task, joined.join
-        node.host, node.rack, node.endpoint = joined.host, joined.rack, joined.endpoint
-        node.is_live = True
-        node.heard_ms = now_ms
-        node.sequence = node.order = 0
 
     def _reconcile(
         self,
@@ -363,7 +300,7 @@ class ChunkMaster:
             reason = f"{len(self._uploads)} objects are being written; uploads_max allows no more"
         if reason:
             return self._refuse(asked.client, asked.upload, reason)
-        self._uploads[asked.upload] = _Upload(asked, now_ms)
+        self._uploads[asked.upload] = Upload(asked, now_ms)
         self._names[asked.name] = asked.upload
         return [SendToClient(asked.client, m.UploadOpened(asked.upload, self.epoch))]
 
@@ -380,7 +317,7 @@ class ChunkMaster:
         if asked.request < upload.request or upload.is_committing:
             return []  # Said again, too late.
         if asked.request == upload.request and upload.current is not None:
-            if self._stands(upload.chains[upload.current]):
+            if self._directory.stands(upload.chains[upload.current]):
                 return [self._placed(upload)]
             return [*self._withdraw(upload, now_ms), *self._place(upload, now_ms)]
         if asked.request == upload.request:
@@ -389,10 +326,7 @@ class ChunkMaster:
         upload.request = asked.request
         return effects + self._place(upload, now_ms)
 
-    def _stands(self, chain: tuple[Replica, ...]) -> bool:
-        return all(self._directory.current(r.node, r.incarnation) is not None for r in chain)
-
-    def _withdraw(self, upload: _Upload, now_ms: int) -> list[Effect]:
+    def _withdraw(self, upload: Upload, now_ms: int) -> list[Effect]:
         """The newest chunk is stored, or will be placed anew: Peace need not wait for it."""
         upload.current = None
         if upload.request == 0:
@@ -400,20 +334,16 @@ class ChunkMaster:
         withdrawn = peace_messages.WriteWithdrawn(upload.key())
         return self._translated(self._placement.step(withdrawn, now_ms), now_ms)
 
-    def _place(self, upload: _Upload, now_ms: int) -> list[Effect]:
+    def _place(self, upload: Upload, now_ms: int) -> list[Effect]:
         copies = self._settings.copies
         live = sum(1 for _ in self._directory.live())
         if live < copies:
             reason = f"{live} data nodes live, {copies} copies are wanted"
             return [self._delayed(upload, reason)]
-        wanted = peace_messages.WriteRequested(upload.key(), self._server_of(upload), copies, 1)
+        wanted = peace_messages.WriteRequested(
+            upload.key(), ServerName(self._directory.beside(upload.asked.host)), copies, 1
+        )
         return self._translated(self._placement.step(wanted, now_ms), now_ms)
-
-    def _server_of(self, upload: _Upload) -> ServerName:
-        """The writer as Peace knows it: the data node beside it, if there is one."""
-        live = list(self._directory.live())
-        beside = (node.name for node in live if node.host == upload.asked.host)
-        return ServerName(next(beside, live[0].name))
 
     def _translated(self, effects: list[Effect], now_ms: int) -> list[Effect]:
         """What the placement decides, as words to clients."""
@@ -436,11 +366,11 @@ class ChunkMaster:
             return [] if upload is None else [self._delayed(upload, why)]
         return [effect]
 
-    def _waiting(self, key: peace_messages.WriteRequestId) -> _Upload | None:
+    def _waiting(self, key: peace_messages.WriteRequestId) -> Upload | None:
         upload = self._uploads.get(key.rpartition("/")[0])
         return upload if upload is not None and upload.key() == key else None
 
-    def _granted(self, upload: _Upload, servers: tuple[ServerName, ...]) -> list[Effect]:
+    def _granted(self, upload: Upload, servers: tuple[ServerName, ...]) -> list[Effect]:
         chunk = m.chunk_id(self.epoch, self._next_chunk)
         self._next_chunk += 1
         nodes = [self._directory.nodes[server] for server in servers]
@@ -448,14 +378,14 @@ class ChunkMaster:
         upload.current = chunk
         return [self._placed(upload)]
 
-    def _placed(self, upload: _Upload) -> Effect:
+    def _placed(self, upload: Upload) -> Effect:
         if upload.current is None:
             raise InvariantViolation(f"{upload.asked.upload} is answered without a place")
         chain = upload.chains[upload.current]
         word = m.ChunkPlaced(upload.asked.upload, upload.request, upload.current, chain)
         return SendToClient(upload.asked.client, word)
 
-    def _delayed(self, upload: _Upload, reason: str) -> Effect:
+    def _delayed(self, upload: Upload, reason: str) -> Effect:
         word = m.PlacementDelayed(upload.asked.upload, upload.request, reason)
         return SendToClient(upload.asked.client, word)
 
@@ -483,7 +413,7 @@ class ChunkMaster:
             return []  # The journal has it in hand; the answer follows.
         effects: list[Effect] = []
         if upload.record is None:
-            reason = self._why_not(upload, asked)
+            reason = upload.why_not(asked, self._settings.object_chunks_max)
             if reason:
                 dropped = self._drop(upload, now_ms)
                 return dropped + self._refuse(asked.client, asked.upload, reason)
@@ -491,26 +421,13 @@ class ChunkMaster:
             effects += self._register(upload, upload.record, now_ms)
         return effects + self._commit(upload, upload.record)
 
-    def _why_not(self, upload: _Upload, asked: m.ObjectCommitRequested) -> str:
-        if len(asked.chunks) > self._settings.object_chunks_max:
-            return f"{len(asked.chunks)} chunks are more than object_chunks_max allows"
-        if len({stored.chunk for stored in asked.chunks}) < len(asked.chunks):
-            return "a chunk is named twice"
-        wrong = [s.chunk for s in asked.chunks if s.chunk not in upload.chains]
-        return f"chunk {wrong[0]} was not placed for it" if wrong else ""
-
-    def _register(self, upload: _Upload, record: ObjectRecord, now_ms: int) -> list[Effect]:
+    def _register(self, upload: Upload, record: ObjectRecord, now_ms: int) -> list[Effect]:
         """From now on the chunks are kept at as many data nodes as they should."""
-        self._directory.add_chunks(record)
-        for stored in record.chunks:
-            for replica in upload.chains[stored.chunk]:
-                node = self._directory.current(replica.node, replica.incarnation)
-                if node is not None and stored.chunk not in node.damaged:
-                    self._directory.hold(node, stored)
+        self._directory.register(record, upload.chains)
         chunks = [stored.chunk for stored in record.chunks]
         return self._replication.review(chunks, now_ms, delay_ms=0)
 
-    def _commit(self, upload: _Upload, record: ObjectRecord) -> list[Effect]:
+    def _commit(self, upload: Upload, record: ObjectRecord) -> list[Effect]:
         """Journal the object, if each of its chunks has all its copies; else it is asked again.
 
         Fewer will not do, though the chain had acknowledged: 1. X and Y store a chunk. 2. X is
@@ -527,7 +444,7 @@ class ChunkMaster:
         entry = object_entry(upload.asked.name, record)
         return [self._journal(entry, lambda ms: self._committed(upload, record, ms))]
 
-    def _committed(self, upload: _Upload, record: ObjectRecord, now_ms: int) -> list[Effect]:
+    def _committed(self, upload: Upload, record: ObjectRecord, now_ms: int) -> list[Effect]:
         """The journal has the entry: the object exists."""
         self._forget(upload)
         self._directory.objects[upload.asked.name] = record
@@ -557,7 +474,7 @@ class ChunkMaster:
             return []
         return self._drop(upload, now_ms)
 
-    def _drop(self, upload: _Upload, now_ms: int) -> list[Effect]:
+    def _drop(self, upload: Upload, now_ms: int) -> list[Effect]:
         """Nothing will come of an upload; what it stored is deleted."""
         self._forget(upload)
         if upload.record is not None:
@@ -565,7 +482,7 @@ class ChunkMaster:
             self._replication.review(chunks, now_ms, delay_ms=0)
         return [*self._withdraw(upload, now_ms), *self._delete_chunks(tuple(upload.chains))]
 
-    def _forget(self, upload: _Upload) -> None:
+    def _forget(self, upload: Upload) -> None:
         del self._uploads[upload.asked.upload]
         del self._names[upload.asked.name]
         self._ended[upload.asked.upload] = None
@@ -586,16 +503,10 @@ class ChunkMaster:
         self, asked: m.ObjectLocateRequested, now_ms: int
     ) -> list[Effect]:
         del now_ms
-        record = self._directory.objects.get(asked.name)
-        if record is None:
+        found = self._directory.located(asked.name)
+        if found is None:
             return [SendToClient(asked.client, m.ObjectUnknown(asked.request))]
-        chunks = tuple(
-            m.ChunkCopies(stored, self._directory.replicas(stored.chunk))
-            for stored in record.chunks
-        )
-        is_whole = all(copies.replicas for copies in chunks)
-        away = () if is_whole else self._directory.away()
-        return [SendToClient(asked.client, m.ObjectLocated(asked.request, chunks, away))]
+        return [SendToClient(asked.client, m.ObjectLocated(asked.request, *found))]
 
     def _on_names_requested(self, asked: m.NamesRequested, now_ms: int) -> list[Effect]:
         del now_ms
@@ -624,17 +535,12 @@ class ChunkMaster:
 
     def _candidate(self, server: ServerName) -> Candidate:
         node = self._directory.nodes[server]
-        placed = sum(
-            any(replica.node == server for replica in upload.chains[upload.current])
-            for upload in self._uploads.values()
-            if upload.current is not None and upload.current not in node.chunks
-        )
+        placed = sum(u.is_on_its_way_to(server, node.chunks) for u in self._uploads.values())
         return Candidate(node.name, node.host, len(node.chunks) + placed)
 
     def copies_of(self, name: str) -> list[int]:
         """How many live copies each chunk of an object has. Raises `KeyError`: no such object."""
-        record = self._directory.objects[name]
-        return [len(self._directory.chunks[c.chunk].holders) for c in record.chunks]
+        return self._directory.copies_of(name)
 
     def homes(self) -> dict[str, tuple[str, ...]]:
         """By data node, the machines where its chunks may be, oldest first."""

@@ -10,11 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.core.chunks.messages import ChunkId, Home, Replica, StoredChunk
+from holdfast.core.chunks.messages import (
+    ChunkCopies,
+    ChunkId,
+    DataNodeJoined,
+    Home,
+    Replica,
+    StoredChunk,
+)
 from holdfast.core.errors import InvariantViolation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 @dataclass(slots=True)
@@ -63,6 +70,15 @@ class DataNodeRecord:
         """How much it holds."""
         return len(self.chunks)
 
+    def begin_life(self, joined: DataNodeJoined, now_ms: int) -> None:
+        """A process of the data node has said hello, and counts from now on."""
+        self.incarnation += 1
+        self.launch, self.task, self.join = joined.launch, joined.task, joined.join
+        self.host, self.rack, self.endpoint = joined.host, joined.rack, joined.endpoint
+        self.is_live = True
+        self.heard_ms = now_ms
+        self.sequence = self.order = 0
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectRecord:
@@ -108,6 +124,19 @@ class Directory:
                 if node.chunks.get(stored.chunk) == stored:
                     chunk.holders[node.name] = None
 
+    def register(self, record: ObjectRecord, chains: Mapping[ChunkId, Sequence[Replica]]) -> None:
+        """From now on the chunks of an upload count, where they were placed."""
+        self.add_chunks(record)
+        for stored in record.chunks:
+            for replica in chains[stored.chunk]:
+                node = self.current(replica.node, replica.incarnation)
+                if node is not None and stored.chunk not in node.damaged:
+                    self.hold(node, stored)
+
+    def copies_of(self, name: str) -> list[int]:
+        """How many live copies each chunk of an object has. Raises `KeyError`: no such object."""
+        return [len(self.chunks[c.chunk].holders) for c in self.objects[name].chunks]
+
     def remove_chunks(self, record: ObjectRecord) -> tuple[ChunkId, ...]:
         """Nobody needs these chunks any more."""
         for stored in record.chunks:
@@ -130,6 +159,23 @@ class Directory:
         node = self.nodes.get(name)
         is_current = node is not None and node.is_live and node.incarnation == incarnation
         return node if is_current else None
+
+    def stands(self, chain: tuple[Replica, ...]) -> bool:
+        """Whether all data nodes of a chain are the ones that they were."""
+        return all(self.current(r.node, r.incarnation) is not None for r in chain)
+
+    def beside(self, host: str) -> str:
+        """A writer as Peace knows it: a data node on its host, or any."""
+        live = list(self.live())
+        return next((node.name for node in live if node.host == host), live[0].name)
+
+    def located(self, name: str) -> tuple[tuple[ChunkCopies, ...], tuple[Home, ...]] | None:
+        """Where its chunks are, and who is away that may have some; None: no such object."""
+        record = self.objects.get(name)
+        if record is None:
+            return None
+        chunks = tuple(ChunkCopies(s, self.replicas(s.chunk)) for s in record.chunks)
+        return chunks, () if all(copies.replicas for copies in chunks) else self.away()
 
     def hold(self, node: DataNodeRecord, stored: StoredChunk) -> None:
         """A sound chunk is at a data node."""

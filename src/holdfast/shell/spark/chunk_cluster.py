@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import xxhash
 
-from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.core.chunks.homes import destination
 from holdfast.errors import OptionError
 from holdfast.shell.spark.executors import Executors
@@ -25,8 +24,9 @@ from holdfast.shell.transport.addresses import driver_addresses
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.core.chunks.chunk_master import ChunkMasterStatistics
+    from holdfast.api.embedded_store import EmbeddedStore
     from holdfast.core.chunks.settings import ChunkSettings
+    from holdfast.core.chunks.statistics import ChunkMasterStatistics
     from holdfast.core.coordinator.host_choice import Executor
     from holdfast.core.machine import Machine
     from holdfast.shell.stores.chunks.client import ChunkStoreSpec

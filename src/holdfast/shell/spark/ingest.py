@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.api.columns import quoted
+from holdfast.core.model.column_names import quoted
 from holdfast.shell.spark.data_source import active_session, register
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.watermarks import has_found_nothing, watermark_after_batch

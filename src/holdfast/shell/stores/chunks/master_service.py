@@ -14,9 +14,10 @@ import zmq
 
 from holdfast.core.chunks import effects as e
 from holdfast.core.chunks import messages as m
-from holdfast.core.chunks.chunk_master import ChunkMaster, ChunkMasterStatistics
+from holdfast.core.chunks.chunk_master import ChunkMaster
 from holdfast.core.chunks.directory import compacted
 from holdfast.core.chunks.settings import ChunkSettings
+from holdfast.core.chunks.statistics import ChunkMasterStatistics
 from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
 from holdfast.core.wire import chunk_words as words
 from holdfast.core.wire.frames import CorruptFrame

@@ -68,6 +68,7 @@ class Mutant:
         kinds: The faults to look with, where few others could show it.
         approach: How units are protected, where no other way could show it.
         dataflow: What runs, where few other dataflows could show it.
+        guarantee: The weakest that units have, where no other could show it.
     """
 
     owner: Any
@@ -76,10 +77,13 @@ class Mutant:
     kinds: tuple[str, ...] = tuple(kind for kind in KINDS if kind not in SILENCES)
     approach: str | None = None
     dataflow: str = "mixed"
+    guarantee: str | None = None
 
     def run(self, seed: int) -> Run:
         """What to look for it in."""
-        return Run(seed, self.kinds, self.dataflow, approach=self.approach)
+        return Run(
+            seed, self.kinds, self.dataflow, approach=self.approach, guarantee=self.guarantee
+        )
 
     @contextmanager
     def switched_in(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from footprint_mutants import FOOTPRINT_MUTANTS
 from lateness_mutants import LATENESS_MUTANTS
 from life_mutants import LIFE_MUTANTS
 from mutants import MUTANTS, Mutant
+from promise_mutants import PROMISE_MUTANTS
 from region_mutants import REGION_MUTANTS
 from replicated_mutants import REPLICATED_MUTANTS
 from standby_mutants import STANDBY_MUTANTS
@@ -21,7 +22,7 @@ from holdfast.sim.seeds import Outcome, simulate
 SEEDS = 200
 RUN_S = 60
 SEPARATE = MUTANTS | STANDBY_MUTANTS | LATENESS_MUTANTS | LIFE_MUTANTS | REPLICATED_MUTANTS
-SEPARATE |= FOOTPRINT_MUTANTS | REGION_MUTANTS
+SEPARATE |= FOOTPRINT_MUTANTS | REGION_MUTANTS | PROMISE_MUTANTS
 ALL = SEPARATE | CHECKPOINT_MUTANTS
 BY_ITS_NAME = {
     "samples a row twice": {"I-SUM"},
@@ -30,6 +31,9 @@ BY_ITS_NAME = {
     "writes sinks in order of time": {"I-ORDER"},
     "merges in order of time as it comes": {"I-CUT", "I-ORDER", "I-PRECISE"},
     "lets a diamond's ways wait for each other": {"I-LIVE"},
+    "leaves out what is newer": {"I-ROLLBACK"},
+    "passes over lost frames": {"I-GAP", "I-PRECISE", "I-SUM"},
+    "forgets the clock of the last pass": {"I-PASS", "LocalProtocolError"},
     "trims one too far": {"I-TRIM"},
     "trims at level 0": {"I-TRIM"},
     "needs only what comes": {"I-CUT", "I-PRECISE"},

@@ -47,17 +47,6 @@ def _newest_of_each(original: Any) -> Any:
     return lambda self, sender, receiver: False
 
 
-def _forget_boundaries(original: Any) -> Any:
-    """A boundary that was acted on is no reason to go back."""
-
-    def is_orphaned(self: Channel, sender: Any, receiver: Any) -> bool:
-        processed = receiver.processed_before.get(self.stream, 0)
-        return bool(processed > sender.next_ids.get(self.stream, 0))
-
-    del original
-    return is_orphaned
-
-
 def _judge_each_alone(original: Any) -> Any:
     """Whoever is determined by its input repeats, whatever that comes from."""
     del original
@@ -101,7 +90,6 @@ REGION_MUTANTS = {
     "lets sinks out at once": _mutant(Lines, "acknowledging", _let_sinks_out_at_once),
     "keeps pending input over a rollback": _mutant(HAInput, "drop_from", _keep_pending_input),
     "goes back to the newest of each": _mutant(Channel, "is_orphaned", _newest_of_each),
-    "forgets boundaries in the line": _mutant(Channel, "is_orphaned", _forget_boundaries),
     "judges repeats node by node": _mutant(planning, "repeating", _judge_each_alone),
     "trims at the newest point of a region": _mutant(
         Lines, "on_restart_point_stored", _trim_at_the_newest

@@ -85,6 +85,8 @@ def random_protection(
     run_bytes = draw.one_of((1, 1, 1 << 18))  # A page at a time, or all of them.
     limits = replace(limits, page_run_bytes=run_bytes)
     weaker = _weaker_guarantees(f"{name}/guarantee", guarantee)
+    if approach == UNCOORDINATED:
+        weaker = ()  # They read nothing that may come under other ids.
 
     def of_unit(unit: str) -> UnitProtection:
         chosen = approach

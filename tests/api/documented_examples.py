@@ -56,7 +56,7 @@ def _computed(spark: SparkSession, text: str) -> tuple[str | None, list[str] | N
         column = frame.toArrow().column(0).combine_chunks()
     except (PySparkException, Py4JJavaError, ValueError, OverflowError):
         return None, None
-    is_plain = not any(word in of for word in ("array", "map", "struct", "interval", "variant"))
+    is_plain = not any(word in of for word in ("interval", "variant", "time("))
     return of, printed(column) if is_plain else [str(value) for value in column.to_pylist()]
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.expressions import EvaluationError, compile_expression
-from holdfast.api.expressions.types import name_of
+from holdfast.api.expressions.types import is_nested, name_of
 from holdfast.errors import DataflowError, UnsupportedError
 
 
@@ -91,6 +91,10 @@ def _elsewhere(column: pa.Array) -> pa.Array:
 def _printed(scalar: pa.Scalar, of: pa.DataType) -> str:
     if not scalar.is_valid:
         return "NULL"
+    if is_nested(of):
+        return _nested(scalar, of)
+    if pa.types.is_binary(of):
+        return str(scalar.as_py().decode(errors="replace"))
     if pa.types.is_timestamp(of) or pa.types.is_date(of):
         return _moment(scalar, of)
     value: Any = scalar.as_py()
@@ -101,6 +105,25 @@ def _printed(scalar: pa.Scalar, of: pa.DataType) -> str:
     if isinstance(value, float):
         return real(value, is_small=pa.types.is_float32(of))
     return str(value)
+
+
+def _nested(scalar: pa.Scalar, of: pa.DataType) -> str:
+    if pa.types.is_struct(of):
+        parts = [f'"{field.name}":{_part(scalar[n], field.type)}' for n, field in enumerate(of)]
+        return f"{{{','.join(parts)}}}"
+    if pa.types.is_map(of):
+        entries = [(entry["key"], entry["value"]) for entry in scalar.values or ()]
+        parts = [f"{_part(k, of.key_type)}:{_part(v, of.item_type)}" for k, v in entries]
+        return f"{{{','.join(sorted(parts))}}}"
+    return f"[{','.join(_part(each, of.value_type) for each in scalar.values)}]"
+
+
+def _part(scalar: pa.Scalar, of: pa.DataType) -> str:
+    """What is nested: texts in quotes."""
+    if not scalar.is_valid:
+        return "null"
+    text = _printed(scalar, of)
+    return f'"{text}"' if pa.types.is_string(of) or pa.types.is_binary(of) else text
 
 
 def _moment(scalar: pa.Scalar, of: pa.DataType) -> str:

@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from random_sql import RandomSql, edge_values
 
 from holdfast.api.expressions import SUPPORTED_FUNCTIONS, CompiledExpression, compile_expression
+from holdfast.api.expressions.types import name_of
 from holdfast.core.operators.bad_rows import is_evaluable
 from holdfast.errors import DataflowError, UnsupportedError
 
@@ -289,6 +290,115 @@ CASES: dict[str, list[str]] = {
     "weekofyear": ["weekofyear(ts)"],
     "year": _per("year({c})", "ts", "dt"),
 }
+CASES |= {
+    "aggregate": [
+        "aggregate(l, 0L, (total, x) -> total + coalesce(x, i % 5))",
+        "aggregate(w, '', (a, x) -> a || x, a -> length(a))",
+        "aggregate(l, 0, (total, x) -> total + x % 3)",
+    ],
+    "array": ["array(i, a, NULL)", "array(s, t)", "array(array(i), l)", "array(x, 1)"],
+    "array_append": ["array_append(l, i)", "array_append(l, NULL)", "array_append(w, s)"],
+    "array_compact": ["array_compact(l)", "array_compact(w)"],
+    "array_contains": ["array_contains(l, 1)", "array_contains(l, k)", "array_contains(v, x)"],
+    "array_distinct": ["array_distinct(l)", "array_distinct(w)", "array_distinct(v)"],
+    "array_except": ["array_except(l, o)", "array_except(v, array(0D, x))"],
+    "array_insert": [
+        *(f"array_insert(l, {at}, 7)" for at in (1, 2, 9, -1, -2, -9)),
+        "array_insert(l, k % 4, i)",
+    ],
+    "array_intersect": ["array_intersect(l, o)", "array_intersect(v, array(0D, x, y))"],
+    "array_join": ["array_join(w, ', ')", "array_join(w, t, '?')", "array_join(l, '-')"],
+    "array_max": ["array_max(l)", "array_max(w)", "array_max(v)"],
+    "array_min": ["array_min(l)", "array_min(w)", "array_min(v)"],
+    "array_position": ["array_position(l, 1)", "array_position(w, s)", "array_position(v, 0D)"],
+    "array_prepend": ["array_prepend(l, i)", "array_prepend(l, NULL)"],
+    "array_remove": ["array_remove(l, 1)", "array_remove(w, s)", "array_remove(v, 0D)"],
+    "array_repeat": ["array_repeat(s, 2)", "array_repeat(i, k % 3)"],
+    "array_size": ["array_size(l)"],
+    "array_sort": ["array_sort(l)", "array_sort(w)", "array_sort(v)"],
+    "array_union": [
+        "array_union(l, o)",
+        "array_union(l, array(a))",
+        "array_union(v, array(0D, x))",
+    ],
+    "arrays_overlap": ["arrays_overlap(l, o)", "arrays_overlap(v, array(0D))"],
+    "arrays_zip": ["arrays_zip(l, o)", "arrays_zip(l, w, array(i))"],
+    "cardinality": ["cardinality(l)", "cardinality(m)"],
+    "element_at": [
+        "element_at(l, 1)",
+        "element_at(w, -1)",
+        "element_at(m, 'a')",
+        "element_at(m, s)",
+    ],
+    "exists": ["exists(l, x -> x > 2)", "exists(w, x -> x = s)", "exists(l, x -> x IS NULL)"],
+    "filter": [
+        "filter(l, x -> x > 0)",
+        "filter(l, (x, n) -> x = n)",
+        "filter(w, x -> x <> s OR p)",
+        "filter(l, l -> l = 1)",
+    ],
+    "flatten": ["flatten(array(l, o))", "flatten(array(l, NULL))"],
+    "forall": ["forall(l, x -> x >= 0)", "forall(w, x -> length(x) < 3)"],
+    "get": ["get(l, 0)", "get(l, k)", "get(array(s, t), 1)"],
+    "map": ["map(s, i)", "map('a', i, 'b', a)", "map(s, i, t, j)"],
+    "map_concat": ["map_concat(m, map('z', a))", "map_concat(m, map(s, 1L))"],
+    "map_contains_key": ["map_contains_key(m, 'a')", "map_contains_key(m, s)"],
+    "map_entries": ["map_entries(m)"],
+    "map_filter": ["map_filter(m, (k, v) -> v > 1)", "map_filter(m, (key, v) -> key <> s)"],
+    "map_from_arrays": ["map_from_arrays(array('x', 'y'), array(i, j))", "map_from_arrays(w, l)"],
+    "map_from_entries": ["map_from_entries(array(struct(s, i)))", "map_from_entries(array(r))"],
+    "map_keys": ["map_keys(m)"],
+    "map_values": ["map_values(m)"],
+    "map_zip_with": [
+        "map_zip_with(m, map('a', i), (k, v, x) -> coalesce(v, 0) + x)",
+        "map_zip_with(m, m, (k, v, x) -> k)",
+    ],
+    "named_struct": ["named_struct('x', i, 'y', s)", "named_struct('x', r).x.b"],
+    "reduce": ["reduce(l, 0L, (total, x) -> total + x)"],
+    "sequence": ["sequence(1, k % 5)", "sequence(k % 5, 3, 2)", "sequence(3, 1, -1)"],
+    "size": ["size(l)", "size(m)"],
+    "slice": ["slice(l, 1, 2)", "slice(l, -2, 5)", "slice(w, k, 2)", "slice(l, 2, k % 3)"],
+    "sort_array": [
+        "sort_array(l)",
+        "sort_array(l, false)",
+        "sort_array(w)",
+        "sort_array(v)",
+        "sort_array(v, false)",
+    ],
+    "struct": ["struct(i, s)", "struct(i, s).i", "struct(i + 1, r)", "r.a", "r.B", "array(r).b"],
+    "transform": [
+        "transform(l, x -> x * 2)",
+        "transform(l, (x, n) -> x + n + i % 7)",
+        "transform(w, x -> x || s)",
+        "transform(array(l, o), y -> transform(y, x -> x + size(y)))",
+        "transform(l, x -> 10 DIV x)",
+    ],
+    "transform_keys": ["transform_keys(m, (k, v) -> k || 'x')", "transform_keys(m, (k, v) -> v)"],
+    "transform_values": ["transform_values(m, (k, v) -> v + length(k))"],
+    "try_element_at": ["try_element_at(l, 2)", "try_element_at(m, 'b')", "try_element_at(l, -1)"],
+    "zip_with": ["zip_with(l, o, (x, y) -> x + y)", "zip_with(l, w, (x, y) -> struct(x, y))"],
+}
+CASES["="] += ["r = named_struct('a', 1, 'b', 'a')"]
+CASES["IN"] += ["r IN (named_struct('a', 1, 'b', 'a'), r)"]
+CASES["concat"] += ["concat(l, o)", "concat(l, array(a))"]
+CASES["reverse"] += ["reverse(l)"]
+CASES["CAST"] += [
+    "CAST(l AS ARRAY<STRING>)",
+    "CAST(w AS ARRAY<INT>)",
+    "CAST(r AS STRUCT<x: BIGINT, y: STRING>)",
+    "CAST(m AS MAP<STRING, STRING>)",
+    "CAST(s AS BINARY)",
+    "CAST(CAST(s AS BINARY) AS STRING)",
+    "CAST(nt AS TIMESTAMP)",
+    "CAST(ts AS TIMESTAMP_NTZ)",
+    "CAST(dt AS TIMESTAMP_NTZ)",
+    "CAST(nt AS DATE)",
+    "CAST(nt AS STRING)",
+]
+CASES["<"] += ["nt < ts", "nt < dt", "u < X'6162'"]
+CASES["day"] += ["day(nt)"]
+CASES["hour"] += ["hour(nt)"]
+CASES["date_trunc"] += ["date_trunc('hour', nt)"]
 _STRINGS = [
     "",
     "a",
@@ -375,6 +485,25 @@ def _table(seed: int) -> pa.Table:
             "t": column(lambda: draw.choice([*_STRINGS, "AbC", "ΑΣ", "İ"]), pa.string()),
             "n": column(lambda: draw.choice(_NUMERALS), pa.string()),
             "p": column(lambda: draw.random() < 0.5, pa.bool_()),
+            "l": column(lambda: _some(draw, [0, 1, 2, 3, -1, None]), pa.list_(pa.int32())),
+            "o": column(lambda: _some(draw, [0, 1, 5, None]), pa.list_(pa.int32())),
+            "w": column(lambda: _some(draw, [*_STRINGS[:5], None]), pa.list_(pa.string())),
+            "v": column(
+                lambda: _some(draw, [0.0, -0.0, math.nan, 1.5, -math.inf, None]),
+                pa.list_(pa.float64()),
+            ),
+            "m": column(
+                lambda: [
+                    (key, draw.choice([None, 1, 2])) for key in set(_some(draw, ["a", "b", ""]))
+                ],
+                pa.map_(pa.string(), pa.int64()),
+            ),
+            "r": column(
+                lambda: {"a": draw.choice([None, 1, 2]), "b": draw.choice(_STRINGS[:3])},
+                pa.struct([("a", pa.int32()), ("b", pa.string())]),
+            ),
+            "u": column(lambda: draw.choice([b"", b"ab", b"\xff\x00", b"abc"]), pa.binary()),
+            "nt": column(moment, pa.int64()).cast(pa.timestamp("us")),
             "q": column(lambda: draw.random() < 0.5, pa.bool_()),
             "ts": column(moment, pa.int64()).cast(pa.timestamp("us")).cast(stamp),
             "ts2": column(moment, pa.int64()).cast(pa.timestamp("us")).cast(stamp),
@@ -386,13 +515,25 @@ def _table(seed: int) -> pa.Table:
     )
 
 
+def _some(draw: random.Random, values: list[Any]) -> list[Any]:
+    return [draw.choice(values) for _ in range(draw.randint(0, 4))]
+
+
 def _plain(values: pa.ChunkedArray | pa.Array) -> list[Any]:
     """Values that compare exactly: NaN equals NaN, timestamps as numbers."""
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
     if pa.types.is_date(values.type):
         values = values.cast(pa.int32())
-    return [repr(v) if isinstance(v, float) else v for v in values.to_pylist()]
+    return [_exact(value) for value in values.to_pylist()]
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return [_exact(each) for each in value]
+    return {n: _exact(v) for n, v in value.items()} if isinstance(value, dict) else value
 
 
 def test_every_supported_operator_and_function_has_a_case() -> None:
@@ -468,7 +609,7 @@ def _differences(
     types = to_arrow_schema(frame.schema, timezone="UTC")
     for number, (expression, mask) in enumerate(zip(compiled, masks, strict=True)):
         text = texts[number]
-        if types.field(number).type != expression.type:
+        if name_of(types.field(number).type) != name_of(expression.type):
             found.append(f"{text}: {expression.type}, Spark {types.field(number).type}")
             continue
         good = np.flatnonzero(mask)

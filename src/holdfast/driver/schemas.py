@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from holdfast.api.expressions.types import is_carried
 from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def schema_from_spark(schema: StructType) -> pa.Schema:
     fields = []
     for field in to_arrow_schema(schema, timezone="UTC").remove_metadata():
         field = field.remove_metadata()  # Spark's watermark is no property of our streams.
-        if not is_supported(field.type):
+        if not is_carried(field.type):
             raise UnsupportedError(
                 f"column {field.name!r} is {schema[field.name].dataType.simpleString()}; Holdfast "
                 "carries numbers, decimals, strings, booleans, dates and timestamps: select or "
@@ -32,13 +33,6 @@ def schema_from_spark(schema: StructType) -> pa.Schema:
         is_zoned = pa.types.is_timestamp(field.type)
         fields.append(field.with_type(pa.timestamp("us", tz="UTC")) if is_zoned else field)
     return pa.schema(fields)
-
-
-def is_supported(of: pa.DataType) -> bool:
-    """Whether streams and state can carry the type."""
-    is_plain = pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_boolean(of)
-    is_text = pa.types.is_string(of) or pa.types.is_decimal(of) or pa.types.is_date(of)
-    return bool(is_plain or is_text or (pa.types.is_timestamp(of) and of.tz is not None))
 
 
 def schema_from_ddl(ddl: str) -> pa.Schema:

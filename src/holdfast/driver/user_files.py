@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from holdfast.api.dead_letters import ERROR_COLUMN
+from holdfast.api.expressions.types import is_carried
 from holdfast.api.windows import duration_us
-from holdfast.driver.schemas import is_supported, schema_from
+from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError
 from holdfast.shell.sources.file_recorder import FilesSource
 from holdfast.shell.storage.ingest_log import IngestMeta
@@ -80,7 +81,7 @@ def files_source(
     of = FilesFormat(format, given, has_dead_letters)
     columns = _inferred(path, of) if schema is None else schema_from(schema)
     for field in columns:
-        if not is_supported(field.type):
+        if not is_carried(field.type):
             raise DataflowError(
                 f"column {field.name!r} is {field.type}; Holdfast carries numbers, decimals, "
                 "strings, booleans, dates and timestamps. Leave it out of schema=..."

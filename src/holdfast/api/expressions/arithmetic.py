@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from holdfast.api.expressions.casts import coerce, rescaled
 from holdfast.api.expressions.types import (
     MAX_PRECISION,
-    TIMESTAMP,
     bounded_decimal,
     decimal_of,
     is_number,
@@ -74,7 +73,7 @@ def _beside(value: Value, other: Value, text: str) -> Value:
 
 def _shifted(symbol: str, left: Value, right: Value, text: str) -> Value:
     kernel = pc.add_checked if symbol == "+" else pc.subtract_checked
-    return derived(TIMESTAMP, text, kernel, left, right, is_total=False)
+    return derived(left.type, text, kernel, left, right, is_total=False)
 
 
 def _divisor_first(

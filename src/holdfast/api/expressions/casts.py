@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.expressions import moments
-from holdfast.api.expressions.types import TIMESTAMP, as_decimal, name_of
+from holdfast.api.expressions.nested import arrays_from, maps_from, parts_of, per_array
+from holdfast.api.expressions.types import TIMESTAMP, as_decimal, is_nested, name_of
 from holdfast.api.expressions.values import (
     Column,
     EvaluationError,
@@ -57,11 +58,16 @@ def _kernel(value: Value, to: pa.DataType, text: str) -> Kernel:
         (pa.types.is_boolean, _from_boolean),
         (pa.types.is_timestamp, _from_timestamp),
         (pa.types.is_date, _from_date),
+        (pa.types.is_binary, _from_binary),
     ):
         if is_of(of):
             found = kernel(of, to)
             if found is not None:
                 return found
+    if is_nested(of):
+        found = _from_nested(value, to, text)
+        if found is not None:
+            return found
     if pa.types.is_string(of):
         found = _from_string(value, to)
         if found is not None:
@@ -206,14 +212,16 @@ def _from_timestamp(of: pa.DataType, to: pa.DataType) -> Kernel | None:
         return date_of, True
     if pa.types.is_string(to):
         return moments.timestamp_to_text, True
-    if pa.types.is_integer(to):
+    if pa.types.is_timestamp(to):
+        return (lambda column: timestamps(column.cast(pa.int64()), to)), True
+    if pa.types.is_integer(to) and of == TIMESTAMP:
         return (lambda column: seconds_of(column).cast(to)), to == pa.int64()
     return None
 
 
 def _from_date(of: pa.DataType, to: pa.DataType) -> Kernel | None:
     if pa.types.is_timestamp(to):
-        return date_to_timestamp, False
+        return (lambda column: date_to_timestamp(column, to)), False
     if pa.types.is_string(to):
         return moments.date_to_text, True
     return None
@@ -236,15 +244,88 @@ def divided_down(numbers: Column, by: int) -> Column:
     return pc.if_else(pc.less(remainder, 0), pc.subtract(quotient, 1), quotient)
 
 
-def date_to_timestamp(column: Column) -> Column:
+def date_to_timestamp(column: Column, to: pa.DataType = TIMESTAMP) -> Column:
     """Midnight, in UTC."""
     days = column.cast(pa.int32()).cast(pa.int64())
-    return timestamps(pc.multiply_checked(days, moments.DAY_US))
+    return timestamps(pc.multiply_checked(days, moments.DAY_US), to)
 
 
-def timestamps(micros: Column) -> Column:
-    """Microseconds since 1970 as timestamps."""
-    return micros.cast(pa.timestamp("us")).cast(TIMESTAMP)
+def timestamps(micros: Column, to: pa.DataType = TIMESTAMP) -> Column:
+    """Microseconds since 1970 as timestamps, with a zone or without one."""
+    return micros.cast(pa.timestamp("us")).cast(to)
+
+
+# -- bytes, and what is nested ------------------------------------------------------------------
+
+
+def _from_binary(of: pa.DataType, to: pa.DataType) -> Kernel | None:
+    if pa.types.is_string(to):
+        return per_distinct(_decoded, to), False
+    return None
+
+
+def _decoded(value: bytes) -> str:
+    """Arrow's strings are UTF-8; Spark's may be any bytes, which no stream here can carry."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise EvaluationError("bytes that are no UTF-8 as STRING") from None
+
+
+def _from_nested(value: Value, to: pa.DataType, text: str) -> Kernel | None:
+    """Each part by its own cast; None where the two are not nested alike."""
+    of = value.type
+    if pa.types.is_list(of) and pa.types.is_list(to):
+        (one,), is_total = _part_kernels([(of.value_type, to.value_type)], text)
+
+        def elements(column: pa.Array) -> pa.Array:
+            parts = parts_of(column)
+            return arrays_from(parts.lengths, parts.valid, one(parts.values))
+
+        return per_array(elements), is_total
+    if pa.types.is_map(of) and pa.types.is_map(to):
+        pairs = [(of.key_type, to.key_type), (of.item_type, to.item_type)]
+        (key, item), is_total = _part_kernels(pairs, text)
+
+        def entries(column: pa.Array) -> pa.Array:
+            parts = parts_of(column)
+            keys, items = parts.values.flatten()
+            return maps_from(parts.lengths, parts.valid, key(keys), item(items))
+
+        return per_array(entries), is_total
+    if pa.types.is_struct(of) and pa.types.is_struct(to) and of.num_fields == to.num_fields:
+        pairs = [(before.type, after.type) for before, after in zip(of, to, strict=True)]
+        kernels, is_total = _part_kernels(pairs, text)
+
+        def fields(column: pa.StructArray) -> pa.Array:
+            parts = [one(part) for one, part in zip(kernels, column.flatten(), strict=True)]
+            return pa.StructArray.from_arrays(parts, fields=list(to), mask=column.is_null())
+
+        return per_array(fields), is_total
+    return None
+
+
+def _nulls(of: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    return lambda column: pa.nulls(len(column), of)
+
+
+def _part_kernels(
+    pairs: list[tuple[pa.DataType, pa.DataType]], text: str
+) -> tuple[list[Callable[[pa.Array], pa.Array]], bool]:
+    """A cast for each pair of types, and whether all of them are total."""
+    kernels: list[Callable[[pa.Array], pa.Array]] = []
+    all_total = True
+    for of, to in pairs:
+        if of == to:
+            kernels.append(lambda column: column)
+        elif pa.types.is_null(of):
+            kernels.append(_nulls(to))
+        else:
+            part = Value(of, lambda batch: batch.column(0), True, text)
+            kernel, is_total = _kernel(part, to, text)
+            kernels.append(kernel)
+            all_total = all_total and is_total
+    return kernels, all_total
 
 
 # -- text ---------------------------------------------------------------------------------------
@@ -264,7 +345,9 @@ def _from_string(value: Value, to: pa.DataType) -> Kernel | None:
         return (lambda column: days(column).cast(to)), False
     if pa.types.is_timestamp(to) and value.is_fixed:
         micros = per_distinct(moments.timestamp_from, pa.int64())
-        return (lambda column: timestamps(micros(column))), False
+        return (lambda column: timestamps(micros(column), to)), False
+    if pa.types.is_binary(to):
+        return (lambda column: column.cast(to)), True
     return None
 
 

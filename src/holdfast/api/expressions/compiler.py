@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.columns import check_columns
-from holdfast.api.expressions import arithmetic, casts, logic, moments
+from holdfast.api.expressions import arithmetic, casts, logic, moments, struct_functions
 from holdfast.api.expressions import parser as tree
 from holdfast.api.expressions.functions import FUNCTIONS, call, known
-from holdfast.api.expressions.types import TIMESTAMP, named
+from holdfast.api.expressions.higher_order import HIGHER_ORDER, higher_order
+from holdfast.api.expressions.types import (
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    holds_interval,
+    is_carried,
+    name_of,
+    named,
+)
 from holdfast.api.expressions.values import (
     EvaluationError,
     Value,
@@ -33,7 +41,10 @@ OPERATORS = (
     *("<=>", "IS DISTINCT FROM", "AND", "OR", "NOT", "IS NULL", "IS TRUE", "BETWEEN", "IN"),
     *("LIKE", "||", "CASE", "CAST", "INTERVAL"),
 )
-SUPPORTED_FUNCTIONS = (*OPERATORS, *sorted(name for name in FUNCTIONS if " " not in name))
+SUPPORTED_FUNCTIONS = (
+    *OPERATORS,
+    *sorted(name for name in (*FUNCTIONS, *HIGHER_ORDER) if " " not in name),
+)
 """Every operator and function that an expression may hold."""
 
 _INTERVAL_US = {
@@ -44,6 +55,12 @@ _INTERVAL_US = {
     "HOUR": 3_600_000_000,
     "DAY": 86_400_000_000,
     "WEEK": 7 * 86_400_000_000,
+}
+_WRITTEN = {
+    "DATE": pa.date32(),
+    "TIMESTAMP": TIMESTAMP,
+    "TIMESTAMP_LTZ": TIMESTAMP,
+    "TIMESTAMP_NTZ": TIMESTAMP_NTZ,
 }
 _WHOLE = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
@@ -75,9 +92,11 @@ class CompiledExpression:
             raise DataflowError(f"{sql!r} has a value for no row: {self._value.failure}")
         if pa.types.is_null(self.type):
             raise DataflowError(f"{sql!r} is NULL without a type; write CAST(NULL AS type)")
-        if pa.types.is_duration(self.type):
-            raise UnsupportedError(f"{sql!r} is an interval; add it to a timestamp")
-        self.columns = tuple(dict.fromkeys(_column(c, schema).text for c in _columns(parsed)))
+        if holds_interval(self.type):
+            raise UnsupportedError(f"{sql!r} is or holds an interval; add it to a timestamp")
+        self.columns = tuple(
+            dict.fromkeys(_column(c, schema).text for c in tree.columns_of(parsed))
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CompiledExpression, (self._given, self._schema)
@@ -100,31 +119,26 @@ def compile_expression(sql: str, schema: pa.Schema) -> CompiledExpression:
     return CompiledExpression(sql, schema)
 
 
+def check_carried(expression: CompiledExpression) -> None:
+    """Raises `UnsupportedError` for a result that no stream can carry."""
+    if not is_carried(expression.type):
+        raise UnsupportedError(
+            f"{expression.sql!r} is {name_of(expression.type)}; streams carry numbers, decimals, "
+            "strings, booleans, dates and timestamps: take a part of it, or make it a string"
+        )
+
+
 def compile_projection(expressions: Sequence[str], schema: pa.Schema) -> list[CompiledExpression]:
     """Compile a list of expressions; `*` stands for all columns."""
     every = [quoted(name) for name in schema.names]
     texts = [text for sql in expressions for text in (every if sql.strip() == "*" else [sql])]
     compiled = [CompiledExpression(text, schema) for text in texts]
     check_columns([expression.name for expression in compiled], "select")
+    for expression in compiled:
+        check_carried(expression)
     if not compiled:
         raise DataflowError("select needs at least one expression")
     return compiled
-
-
-def _columns(part: tree.Tree) -> Iterator[tree.Column]:
-    """The columns in a tree, from left to right."""
-    match part:
-        case tree.Column():
-            yield part
-        case tree.Operation(operands=parts) | tree.Call(arguments=parts):
-            for each in parts:
-                yield from _columns(each)
-        case tree.Cast(operand=operand):
-            yield from _columns(operand)
-        case tree.Case(subject=subject, branches=branches, default=default):
-            for inner in (subject, *(p for branch in branches for p in branch), default):
-                if inner is not None:
-                    yield from _columns(inner)
 
 
 def _compile(part: tree.Tree, schema: pa.Schema) -> Value:
@@ -144,6 +158,12 @@ def _compile(part: tree.Tree, schema: pa.Schema) -> Value:
             return convert(operand, named(part.to, part.text), part.text)
         case tree.Case():
             return _case(part, schema)
+        case tree.Field():
+            return _field(part, schema)
+        case tree.Lambda():
+            raise DataflowError(f"{part.text}: a lambda stands where a value is needed")
+        case tree.Call(name=name) if name in HIGHER_ORDER:
+            return higher_order(part, schema, _compile)
         case tree.Call():
             known(part.name)  # Before its arguments, which may be of a form of their own.
             return call(part.name, [_compile(a, schema) for a in part.arguments], part.text)
@@ -155,6 +175,17 @@ def _compile(part: tree.Tree, schema: pa.Schema) -> Value:
     raise AssertionError(part)
 
 
+def _field(part: tree.Field, schema: pa.Schema) -> Value:
+    inner = part.operand
+    if isinstance(inner, tree.Column) and not _is_there(inner.name, schema):
+        raise DataflowError(f"{part.text!r}: write the column's name alone")
+    return struct_functions.field_of(_compile(inner, schema), part.name, part.text)
+
+
+def _is_there(name: str, schema: pa.Schema) -> bool:
+    return name.lower() in (each.lower() for each in schema.names)
+
+
 def _column(part: tree.Column, schema: pa.Schema) -> Value:
     names = [name for name in schema.names if name == part.name]
     names = names or [name for name in schema.names if name.lower() == part.name.lower()]
@@ -163,12 +194,25 @@ def _column(part: tree.Column, schema: pa.Schema) -> Value:
         raise DataflowError(f"{problem} {part.name!r}; there are {', '.join(schema.names)}")
     index = schema.get_field_index(names[0])
     return Value(
-        schema.field(index).type, lambda batch: batch.column(index), is_total=True, text=names[0]
+        schema.field(index).type,
+        lambda batch: batch.column(index),
+        is_total=True,
+        text=names[0],
+        is_column=True,
     )
 
 
+def _bytes(part: tree.Typed) -> bytes:
+    digits = part.written if len(part.written) % 2 == 0 else f"0{part.written}"
+    if not re.fullmatch("[0-9a-fA-F]*", digits):
+        raise DataflowError(f"{part.text} is no BINARY")
+    return bytes.fromhex(digits)
+
+
 def _typed(part: tree.Typed) -> Value:
-    of = {"DATE": pa.date32(), "TIMESTAMP": TIMESTAMP, "TIMESTAMP_LTZ": TIMESTAMP}.get(part.of)
+    if part.of == "X":
+        return constant(pa.scalar(_bytes(part), pa.binary()), part.text)
+    of = _WRITTEN.get(part.of)
     if of is None:
         raise UnsupportedError(f"{part.text}: literals of {part.of} are not supported")
     try:
@@ -176,7 +220,7 @@ def _typed(part: tree.Typed) -> Value:
             days = moments.date_from(part.written)
             return constant(pa.scalar(days, pa.int32()).cast(of), part.text)
         micros = moments.timestamp_from(part.written)
-        return constant(casts.timestamps(pa.scalar(micros, pa.int64())), part.text)
+        return constant(casts.timestamps(pa.scalar(micros, pa.int64()), of), part.text)
     except EvaluationError as error:
         raise DataflowError(f"{part.text}: {error}") from None
 

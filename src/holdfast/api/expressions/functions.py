@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
-from holdfast.api.expressions import logic, number_functions, text_functions, time_functions
+from holdfast.api.expressions import (
+    array_functions,
+    logic,
+    map_functions,
+    number_functions,
+    struct_functions,
+    text_functions,
+    time_functions,
+)
 from holdfast.api.expressions.casts import cast
 from holdfast.api.expressions.parser import TypeName
-from holdfast.api.expressions.signatures import ANY, Function
+from holdfast.api.expressions.signatures import ANY, Build, Function
 from holdfast.api.expressions.types import named
 from holdfast.api.expressions.values import Value
 from holdfast.errors import DataflowError, UnsupportedError
@@ -20,8 +29,10 @@ def known(name: str) -> Function:
     """The function of this name. Raises `UnsupportedError` for an unknown one."""
     function = FUNCTIONS.get(name.lower())
     if function is None:
+        near = difflib.get_close_matches(name.lower(), FUNCTIONS, n=4)
+        hint = f"; similar ones are {', '.join(near)}" if near else ""
         raise UnsupportedError(
-            f"function {name.lower()} is not supported; there are {', '.join(sorted(FUNCTIONS))}"
+            f"function {name.lower()} is not supported{hint}; docs/expressions.md has the list"
         )
     return function
 
@@ -85,10 +96,53 @@ _CHOICES: dict[str, Function] = {
     "nvl2": Function(_nvl2, 3, 3),
 }
 
+
+def _element(of_array: Build) -> Build:
+    """An element of an array by its place, or a value of a map by its key."""
+
+    def build(args: Sequence[Value], text: str) -> Value:
+        is_map = pa.types.is_map(args[0].type)
+        return map_functions.value_at(args, text) if is_map else of_array(args, text)
+
+    return build
+
+
+def _size(args: Sequence[Value], text: str) -> Value:
+    is_map = pa.types.is_map(args[0].type)
+    return map_functions.size(args, text) if is_map else array_functions.size(args, text)
+
+
+def _concat(args: Sequence[Value], text: str) -> Value:
+    if any(pa.types.is_list(arg.type) for arg in args):
+        return array_functions.concatenated(args, text)
+    return text_functions.concatenated(args, text)
+
+
+def _reverse(args: Sequence[Value], text: str) -> Value:
+    if pa.types.is_list(args[0].type):
+        return array_functions.REVERSE(args, text)
+    return text_functions.REVERSE(args, text)
+
+
+_BY_TYPE = {
+    "cardinality": Function(_size, 1, 1),
+    "concat": Function(_concat, 1, ANY),
+    "element_at": Function(_element(array_functions.ELEMENT_AT), 2, 2),
+    "get []": Function(_element(array_functions.SUBSCRIPT), 2, 2),
+    "reverse": Function(_reverse, 1, 1),
+    "size": Function(_size, 1, 1),
+    "try_element_at": Function(_element(array_functions.TRY_ELEMENT_AT), 2, 2),
+}
+"""What means one thing for arrays, another one for maps or texts."""
+
 FUNCTIONS: dict[str, Function] = {
     **_CHOICES,
     **_TYPES,
+    **array_functions.FUNCTIONS,
+    **map_functions.FUNCTIONS,
+    **struct_functions.FUNCTIONS,
     **text_functions.FUNCTIONS,
     **number_functions.FUNCTIONS,
     **time_functions.FUNCTIONS,
+    **_BY_TYPE,
 }

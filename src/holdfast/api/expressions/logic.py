@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.api.expressions.casts import coerce
-from holdfast.api.expressions.types import common_type, decimal_of, name_of
+from holdfast.api.expressions.nested import per_array
+from holdfast.api.expressions.types import common_type, decimal_of, is_nested, name_of
 from holdfast.api.expressions.values import (
     Column,
     Value,
@@ -20,7 +21,7 @@ from holdfast.api.expressions.values import (
     is_true,
     where,
 )
-from holdfast.errors import DataflowError
+from holdfast.errors import DataflowError, UnsupportedError
 
 _COMPARISONS: dict[str, Callable[..., Column]] = {
     "=": pc.equal,
@@ -56,7 +57,26 @@ def _alike(values: Sequence[Value], text: str) -> list[Value]:
 
 
 def _comparison(symbol: str, of: pa.DataType) -> Callable[..., Column]:
+    if pa.types.is_struct(of) and symbol in ("=", "<>"):
+        return _of_structs(symbol, of)
+    if is_nested(of):
+        raise UnsupportedError(f"{name_of(of)}: {symbol} is not supported")
     return _with_nan(symbol) if pa.types.is_floating(of) else _COMPARISONS[symbol]
+
+
+def _of_structs(symbol: str, of: pa.DataType) -> Callable[..., Column]:
+    """Field by field; two fields that are null are equal."""
+    fields = [_comparison("=", field.type) for field in of]
+
+    def equal(left: pa.Array, right: pa.Array) -> pa.Array:
+        result = pa.repeat(pa.scalar(True), len(left))
+        for compare, a, b in zip(fields, left.flatten(), right.flatten(), strict=True):
+            both_null = pc.and_(pc.is_null(a), pc.is_null(b))
+            result = pc.and_(result, pc.or_(is_true(compare(a, b)), both_null))
+        result = result if symbol == "=" else pc.invert(result)
+        return pc.if_else(pc.and_(pc.is_valid(left), pc.is_valid(right)), result, _NULL)
+
+    return per_array(equal)
 
 
 def _with_nan(symbol: str) -> Callable[..., Column]:
@@ -145,7 +165,8 @@ def contained(value: Value, options: Sequence[Value], text: str) -> Value:
     if value.is_null:
         return constant(_NULL, text)
     constants = [option.constant for option in options if option.constant is not None]
-    if len(constants) == len(options) and not pa.types.is_floating(value.type):
+    is_looked_up = not (pa.types.is_floating(value.type) or is_nested(value.type))
+    if len(constants) == len(options) and is_looked_up:
         return derived(pa.bool_(), text, _look_up(constants, value.type), value)
     equal = _comparison("=", value.type)
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import pyarrow as pa
@@ -97,10 +97,17 @@ class Interval(Tree):
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """A type's name in capitals and the numbers behind it."""
+    """A type's name in capitals, and what stands behind it.
+
+    Attributes:
+        name: Such as `DECIMAL` or `STRUCT`.
+        numbers: In parentheses.
+        parts: In angle brackets: types, with their fields' names in a STRUCT, else "".
+    """
 
     name: str
-    numbers: tuple[int, ...]
+    numbers: tuple[int, ...] = ()
+    parts: tuple[tuple[str, TypeName], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +142,41 @@ class Call(Tree):
 
     name: str
     arguments: tuple[Tree, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda(Tree):
+    """`(x, y) -> body`: a function of its own, given to another one."""
+
+    names: tuple[str, ...]
+    body: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Tree):
+    """`operand.name`: a field of a struct."""
+
+    operand: Tree
+    name: str
+
+
+def columns_of(part: Tree) -> Iterator[Column]:
+    """The columns in a tree, from left to right."""
+    match part:
+        case Column():
+            yield part
+        case Operation(operands=parts) | Call(arguments=parts):
+            for each in parts:
+                yield from columns_of(each)
+        case Cast(operand=operand) | Field(operand=operand):
+            yield from columns_of(operand)
+        case Lambda(names=names, body=body):
+            own = {name.lower() for name in names}
+            yield from (c for c in columns_of(body) if c.name.lower() not in own)
+        case Case(subject=subject, branches=branches, default=default):
+            for inner in (subject, *(p for branch in branches for p in branch), default):
+                if inner is not None:
+                    yield from columns_of(inner)
 
 
 def parse(sql: str) -> tuple[Tree, str | None]:
@@ -338,14 +380,17 @@ class _Parser:
             if self._took("::"):
                 to = self._type()
                 tree = Cast(self._text(start), self._depth(tree), tree, to, False)
-            elif self._is("."):
-                if isinstance(tree, Column):
-                    raise DataflowError(f"{self._sql!r}: write the column's name alone")
-                self._refuse("a field")
-            elif self._is("[", ":"):
-                self._refuse("a part of a value")
-            elif self._is("->", "=>"):
-                self._refuse("a lambda or named argument")
+            elif self._took("."):
+                name = self._name()
+                tree = Field(self._text(start), self._depth(tree), tree, name)
+            elif self._took("["):
+                index = self._expression()
+                self._expect("]")
+                tree = self._made("get []", [tree, index], start)
+            elif self._is(":"):
+                self._refuse("a part of a VARIANT")
+            elif self._is("=>"):
+                self._refuse("a named argument")
             elif self._is("COLLATE"):
                 self._refuse("a collation")
             elif self._is("OVER", "FILTER", "WITHIN") and self._is("(", ahead=1):
@@ -403,10 +448,10 @@ class _Parser:
             special = _SPECIAL.get(word)
             if special is not None:
                 return special(self, start)
-            if word not in _NO_COLUMN:
-                return self._call(start)
-            if word in ("EXISTS",):
+            if word == "EXISTS" and self._is("SELECT", "WITH", ahead=2):
                 self._refuse("a subquery")
+            if word not in _NO_COLUMN or word == "EXISTS":
+                return self._call(start)
         if word == "SELECT":
             self._refuse("a query")
         if word in _NO_COLUMN or (self._cases and word in _OF_CASE):
@@ -471,6 +516,36 @@ class _Parser:
             trees.append(self._expression())
         return trees
 
+    def _arguments(self) -> list[Tree]:
+        """What stands between the parentheses of a call: expressions and lambdas."""
+        trees: list[Tree] = []
+        while not trees or self._took(","):
+            trees.append(self._lambda() or self._expression())
+        return trees
+
+    def _lambda(self) -> Tree | None:
+        """A lambda, if one begins here."""
+        start, at = self._next.start, self._at
+        names = []
+        if self._next.kind in ("word", "quoted") and self._is("->", ahead=1):
+            names.append(self._name())
+        elif self._is("("):
+            names = self._names_in_parentheses()
+        if not names or not self._took("->"):
+            self._at = at
+            return None
+        body = self._expression()
+        return Lambda(self._text(start), self._depth(body), tuple(names), body)
+
+    def _names_in_parentheses(self) -> list[str]:
+        """`(x, y)` before an arrow; none if something else stands there."""
+        names: list[str] = []
+        while self._took(",") if names else self._took("("):
+            if self._next.kind not in ("word", "quoted"):
+                return []
+            names.append(self._name())
+        return names if self._took(")") and self._is("->") else []
+
     def _call(self, start: int) -> Tree:
         name = self._take_token().text.lower()
         self._expect("(")
@@ -478,7 +553,7 @@ class _Parser:
             self._refuse(self._next.text)
         if self._is("*"):
             self._refuse(f"{name}(*)")
-        arguments = [] if self._is(")") else self._list()
+        arguments = [] if self._is(")") else self._arguments()
         self._expect(")")
         return self._made(name, arguments, start)
 
@@ -503,7 +578,7 @@ class _Parser:
             self._fail("a type is missing")
         numbers: list[int] = []
         if self._is("<", "<>"):
-            self._refuse(f"type {token.text}")
+            return self._nested_type(token.text)
         if self._took("("):
             while True:
                 number = self._take_token()
@@ -518,85 +593,109 @@ class _Parser:
             self._refuse("type INTERVAL")
         return TypeName(token.text, tuple(numbers))
 
-    def _extract(self, start: int) -> Tree:
-        self._take_token()
-        self._expect("(")
-        field = self._take_token()
-        if field.kind not in ("word", "string"):
-            self._fail("EXTRACT takes a field")
-        self._expect("FROM")
-        source = self._expression(_COMPARISON)
-        self._expect(")")
-        return self._made(f"extract {field.text.lower()}", [source], start)
+    def _nested_type(self, name: str) -> TypeName:
+        """`ARRAY<of>`, `MAP<of, of>`, `STRUCT<name: of, ...>`; the lexer may join two brackets."""
+        parts: list[tuple[str, TypeName]] = []
+        if self._took("<>"):
+            return TypeName(name, (), ())
+        while self._took(",") if parts else self._took("<"):
+            field = self._name() if name == "STRUCT" else ""
+            if name == "STRUCT":
+                self._took(":")
+            parts.append((field, self._type()))
+        if self._is(">>", ">>>"):
+            # One bracket of the token is taken, the others are left for the types around.
+            token = self._next
+            rest = replace(token, text=token.text[1:], start=token.start + 1)
+            self._tokens[self._at] = rest
+        else:
+            self._expect(">")
+        return TypeName(name, (), tuple(parts))
 
-    def _substring(self, start: int) -> Tree:
-        name = self._take_token().text.lower()
-        self._expect("(")
-        arguments = [self._expression()]
-        for word in ("FROM", "FOR"):
-            if not self._took(word) and not self._took(","):
-                break
-            arguments.append(self._expression())
-        self._expect(")")
-        return self._made(name, arguments, start)
 
-    def _trim(self, start: int) -> Tree:
-        self._take_token()
-        self._expect("(")
-        name = "trim"
-        for word, of in (("BOTH", "trim"), ("LEADING", "ltrim"), ("TRAILING", "rtrim")):
-            if self._is(word) and not self._is(",", ")", ahead=1):
-                self._take_token()
-                name = of
-                break
-        characters = None if self._is("FROM") else self._expression()
-        if self._took("FROM"):
-            string = self._expression()
-            arguments = [string] if characters is None else [string, characters]
-            name = f"{name} from"
-        elif characters is not None:
-            arguments = [characters]
-            while self._took(","):
-                arguments.append(self._expression())
-        self._expect(")")
-        return self._made(name, arguments, start)
+def _extract(parser: _Parser, start: int) -> Tree:
+    parser._take_token()
+    parser._expect("(")
+    field = parser._take_token()
+    if field.kind not in ("word", "string"):
+        parser._fail("EXTRACT takes a field")
+    parser._expect("FROM")
+    source = parser._expression(_COMPARISON)
+    parser._expect(")")
+    return parser._made(f"extract {field.text.lower()}", [source], start)
 
-    def _position(self, start: int) -> Tree:
-        self._take_token()
-        self._expect("(")
-        begin = self._at
-        arguments = [self._expression(_COMPARISON)]
-        if not self._is("IN", ",", ")"):
-            self._at = begin  # It is an ordinary call, whose arguments may be predicates.
-            arguments = [self._expression()]
-        if self._took("IN"):
-            arguments.append(self._expression(_COMPARISON))
-        while self._took(","):
-            arguments.append(self._expression())
-        self._expect(")")
-        return self._made("position", arguments, start)
 
-    def _overlay(self, start: int) -> Tree:
-        self._take_token()
-        self._expect("(")
-        arguments = [self._expression()]
-        for word in ("PLACING", "FROM", "FOR"):
-            if not self._took(word) and not self._took(","):
-                break
-            arguments.append(self._expression())
-        self._expect(")")
-        return self._made("overlay", arguments, start)
+def _substring(parser: _Parser, start: int) -> Tree:
+    name = parser._take_token().text.lower()
+    parser._expect("(")
+    arguments = [parser._expression()]
+    for word in ("FROM", "FOR"):
+        if not parser._took(word) and not parser._took(","):
+            break
+        arguments.append(parser._expression())
+    parser._expect(")")
+    return parser._made(name, arguments, start)
+
+
+def _trim(parser: _Parser, start: int) -> Tree:
+    parser._take_token()
+    parser._expect("(")
+    name = "trim"
+    for word, of in (("BOTH", "trim"), ("LEADING", "ltrim"), ("TRAILING", "rtrim")):
+        if parser._is(word) and not parser._is(",", ")", ahead=1):
+            parser._take_token()
+            name = of
+            break
+    characters = None if parser._is("FROM") else parser._expression()
+    if parser._took("FROM"):
+        string = parser._expression()
+        arguments = [string] if characters is None else [string, characters]
+        name = f"{name} from"
+    elif characters is not None:
+        arguments = [characters]
+        while parser._took(","):
+            arguments.append(parser._expression())
+    parser._expect(")")
+    return parser._made(name, arguments, start)
+
+
+def _position(parser: _Parser, start: int) -> Tree:
+    parser._take_token()
+    parser._expect("(")
+    begin = parser._at
+    arguments = [parser._expression(_COMPARISON)]
+    if not parser._is("IN", ",", ")"):
+        parser._at = begin  # It is an ordinary call, whose arguments may be predicates.
+        arguments = [parser._expression()]
+    if parser._took("IN"):
+        arguments.append(parser._expression(_COMPARISON))
+    while parser._took(","):
+        arguments.append(parser._expression())
+    parser._expect(")")
+    return parser._made("position", arguments, start)
+
+
+def _overlay(parser: _Parser, start: int) -> Tree:
+    parser._take_token()
+    parser._expect("(")
+    arguments = [parser._expression()]
+    for word in ("PLACING", "FROM", "FOR"):
+        if not parser._took(word) and not parser._took(","):
+            break
+        arguments.append(parser._expression())
+    parser._expect(")")
+    return parser._made("overlay", arguments, start)
 
 
 _SPECIAL: dict[str, Callable[[_Parser, int], Tree]] = {
     "CAST": _Parser._cast,
     "TRY_CAST": _Parser._cast,
-    "EXTRACT": _Parser._extract,
-    "SUBSTR": _Parser._substring,
-    "SUBSTRING": _Parser._substring,
-    "TRIM": _Parser._trim,
-    "POSITION": _Parser._position,
-    "OVERLAY": _Parser._overlay,
+    "EXTRACT": _extract,
+    "SUBSTR": _substring,
+    "SUBSTRING": _substring,
+    "TRIM": _trim,
+    "POSITION": _position,
+    "OVERLAY": _overlay,
 }
 
 

@@ -78,7 +78,7 @@ def number(value: Value, text: str) -> Value:
 
 def timestamp(value: Value, text: str) -> Value:
     """As TIMESTAMP."""
-    return _wanted(value, TIMESTAMP, text, fits=pa.types.is_date(value.type))
+    return _wanted(value, TIMESTAMP, text, fits=is_time(value.type))
 
 
 def date(value: Value, text: str) -> Value:

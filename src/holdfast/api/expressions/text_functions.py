@@ -34,7 +34,7 @@ def _cased(ascii_kernel: Callable[..., Column], full: Callable[[str], str]) -> B
     return kernel(pa.string(), compute, string)
 
 
-def _concat(args: Sequence[Value], text: str) -> Value:
+def concatenated(args: Sequence[Value], text: str) -> Value:
     """Null if one is null; unlike other functions, all are evaluated."""
     strings = [string(arg, text) for arg in args]
     return derived_from_all(
@@ -154,13 +154,14 @@ _TRIM = rows(_TEXT, _stripped(str.strip), string, string)
 _LTRIM = rows(_TEXT, _stripped(str.lstrip), string, string)
 _RTRIM = rows(_TEXT, _stripped(str.rstrip), string, string)
 
+REVERSE = rows(_TEXT, lambda s: s[::-1], string)
+
 FUNCTIONS: dict[str, Function] = {
     "ascii": Function(rows(_INT, lambda s: ord(s[0]) if s else 0, string), 1, 1),
     "bit_length": Function(rows(_INT, lambda s: len(s.encode()) * 8, string), 1, 1),
     "btrim": Function(_TRIM, 1, 2),
     "char_length": _LENGTH,
     "character_length": _LENGTH,
-    "concat": Function(_concat, 1, ANY),
     "concat_ws": Function(_concat_ws, 1, ANY),
     "contains": Function(rows(_FLAG, lambda s, part: part in s, string, string), 2, 2),
     "endswith": Function(rows(_FLAG, str.endswith, string, string), 2, 2),
@@ -178,7 +179,6 @@ FUNCTIONS: dict[str, Function] = {
     "position": Function(rows(_INT, _located, string, string, integer), 2, 3),
     "repeat": Function(rows(_TEXT, _repeated, string, integer, is_total=False), 2, 2),
     "replace": Function(rows(_TEXT, _replaced, string, string, string), 2, 3),
-    "reverse": Function(rows(_TEXT, lambda s: s[::-1], string), 1, 1),
     "right": Function(rows(_TEXT, _right, string, integer), 2, 2),
     "rpad": Function(rows(_TEXT, _rpad, string, integer, string, is_total=False), 2, 3),
     "rtrim": Function(kernel(_TEXT, lambda c: pc.utf8_rtrim(c, characters=" "), string), 1, 1),

@@ -11,6 +11,7 @@ from holdfast.api.expressions.values import Value
 from holdfast.errors import DataflowError, UnsupportedError
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+TIMESTAMP_NTZ = pa.timestamp("us")
 MAX_PRECISION = 38
 _MIN_SCALE = 6
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
@@ -26,6 +27,9 @@ _NAMES = {
     "date32[day]": "DATE",
     "null": "VOID",
     "duration[us]": "INTERVAL",
+    "binary": "BINARY",
+    "timestamp[us]": "TIMESTAMP_NTZ",
+    "timestamp[us, tz=UTC]": "TIMESTAMP",
 }
 _TYPES = {
     **dict.fromkeys(("TINYINT", "BYTE"), pa.int8()),
@@ -38,7 +42,11 @@ _TYPES = {
     "BOOLEAN": pa.bool_(),
     "DATE": pa.date32(),
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_LTZ"), TIMESTAMP),
+    "TIMESTAMP_NTZ": TIMESTAMP_NTZ,
+    "BINARY": pa.binary(),
 }
+_NESTED = {"ARRAY": 1, "MAP": 2, "STRUCT": 0}
+"""How many types stand in the brackets; of a STRUCT as many as it has fields."""
 
 
 def named(name: TypeName, text: str) -> pa.DataType:
@@ -48,16 +56,63 @@ def named(name: TypeName, text: str) -> pa.DataType:
         if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
             raise DataflowError(f"{text}: DECIMAL({precision},{scale}) is no type")
         return pa.decimal128(precision, scale)
+    if name.name in _NESTED:
+        return _nested(name, text)
     if name.name not in _TYPES or name.numbers:
         raise UnsupportedError(f"{text}: type {name.name} is not supported")
     return _TYPES[name.name]
+
+
+def _nested(name: TypeName, text: str) -> pa.DataType:
+    parts = [(field, named(of, text)) for field, of in name.parts]
+    if len(parts) != _NESTED[name.name] and name.name != "STRUCT":
+        raise DataflowError(f"{text}: {name.name} has {_NESTED[name.name]} types in its brackets")
+    match name.name:
+        case "ARRAY":
+            return pa.list_(parts[0][1])
+        case "MAP":
+            return pa.map_(parts[0][1], parts[1][1])
+        case _:
+            return struct_of(parts, text)
+
+
+def struct_of(fields: Sequence[tuple[str, pa.DataType]], text: str) -> pa.DataType:
+    """A STRUCT. Raises `UnsupportedError` for two fields of one name, which Arrow cannot tell."""
+    if len({name for name, _ in fields}) < len(fields):
+        raise UnsupportedError(f"{text}: two fields have the same name")
+    return pa.struct(list(fields))
 
 
 def name_of(of: pa.DataType) -> str:
     """The type as Spark writes it."""
     if pa.types.is_decimal(of):
         return f"DECIMAL({of.precision},{of.scale})"
-    return "TIMESTAMP" if pa.types.is_timestamp(of) else _NAMES.get(str(of), str(of).upper())
+    if pa.types.is_list(of):
+        return f"ARRAY<{name_of(of.value_type)}>"
+    if pa.types.is_map(of):
+        return f"MAP<{name_of(of.key_type)},{name_of(of.item_type)}>"
+    if pa.types.is_struct(of):
+        return f"STRUCT<{','.join(f'{f.name}:{name_of(f.type)}' for f in of)}>"
+    return _NAMES.get(str(of), str(of).upper())
+
+
+def is_carried(of: pa.DataType) -> bool:
+    """Whether streams and state can carry the type."""
+    is_plain = pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_boolean(of)
+    is_text = pa.types.is_string(of) or pa.types.is_decimal(of) or pa.types.is_date(of)
+    return bool(is_plain or is_text or (pa.types.is_timestamp(of) and of.tz is not None))
+
+
+def holds_interval(of: pa.DataType) -> bool:
+    """Whether it is an interval, or holds one."""
+    if pa.types.is_duration(of):
+        return True
+    return is_nested(of) and any(holds_interval(of.field(n).type) for n in range(of.num_fields))
+
+
+def is_nested(of: pa.DataType) -> bool:
+    """An array, a map or a struct."""
+    return bool(pa.types.is_list(of) or pa.types.is_map(of) or pa.types.is_struct(of))
 
 
 def is_number(of: pa.DataType) -> bool:
@@ -128,10 +183,29 @@ def _wider(left: pa.DataType, right: pa.DataType, text: str) -> pa.DataType:
     if all(is_number(t) for t in pair):
         return _wider_number(left, right)
     if all(is_time(t) for t in pair):
-        return TIMESTAMP
+        return TIMESTAMP if TIMESTAMP in pair else TIMESTAMP_NTZ
+    if all(pa.types.is_list(t) for t in pair):
+        return pa.list_(_meeting(left.value_type, right.value_type, text))
+    if all(pa.types.is_map(t) for t in pair):
+        key = _meeting(left.key_type, right.key_type, text)
+        return pa.map_(key, _meeting(left.item_type, right.item_type, text))
+    if all(pa.types.is_struct(t) for t in pair) and _names(left) == _names(right):
+        fields = zip(left, right, strict=True)
+        return struct_of([(a.name, _meeting(a.type, b.type, text)) for a, b in fields], text)
     raise DataflowError(
         f"{text}: {name_of(left)} and {name_of(right)} have no common type; cast one of them"
     )
+
+
+def _names(of: pa.DataType) -> list[str]:
+    return [field.name for field in of]
+
+
+def _meeting(left: pa.DataType, right: pa.DataType, text: str) -> pa.DataType:
+    """The common type of what two nested types hold."""
+    if pa.types.is_null(left) or pa.types.is_null(right):
+        return left if pa.types.is_null(right) else right
+    return _wider(left, right, text)
 
 
 def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:

@@ -39,6 +39,7 @@ class Value:
         is_literal: It is a number or text as written, which meets others more loosely.
         failure: Why it fails whatever the row holds; None if it need not.
         is_fixed: It reads no column.
+        is_column: It is a column, or a field of one, and `text` its name.
     """
 
     type: pa.DataType
@@ -49,6 +50,7 @@ class Value:
     is_literal: bool = False
     failure: str | None = None
     is_fixed: bool = False
+    is_column: bool = False
 
     @property
     def is_null(self) -> bool:

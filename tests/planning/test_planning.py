@@ -542,7 +542,7 @@ def test_what_input_may_lack_follows_from_all_units_before(
     assert tuple(node.loses_input for node in plan.nodes) == expected
 
 
-DELAYED = UnitProtection(delays=DelayPlan(2_700, DuringFailure.PROCESS))
+DELAYED = UnitProtection(delays=DelayPlan(2_700, DuringFailure.PROCESS, 300))
 
 
 def test_a_unit_that_merges_has_a_feed_beside_its_sink_if_it_is_replicated() -> None:
@@ -558,6 +558,41 @@ def test_a_unit_that_merges_has_a_feed_beside_its_sink_if_it_is_replicated() -> 
     assert plan.sink_paths["out~feed[0]"] == "/tmp/nowhere/feeds/out/0"
     assert feed.schema.names == [*sink.schema.names, *FEED_COLUMNS]
     assert all(not output.feed_of for node in place(flow).nodes for output in node.outputs)
+
+
+def test_a_chain_of_replicated_units_passes_tentative_results_on_and_waits_once() -> None:
+    flow = Dataflow("chain")
+    first = bids(flow, "a").unit("first").union(bids(flow, "b"))
+    second = first.unit("second").filter("price > 0")
+    third = second.unit("third").union(bids(flow, "c"))
+    third.sink("out")
+    third.unit("beside").filter("price > 1").sink("stable")
+
+    def protection(unit: str) -> UnitProtection:
+        return DELAYED if unit in ("first", "second", "third") else UnitProtection()
+
+    location, limits = "/tmp/nowhere", NodeLimits()
+    nodes = plan_dataflow(flow, location, parallelism=1, limits=limits, protection=protection).nodes
+    by_unit = {node.unit: node for node in nodes}
+    bounds = {unit: n.delays and n.delays.bound_ms for unit, n in by_unit.items()}
+    assert bounds == {
+        **dict.fromkeys("abc"),
+        "beside": None,
+        "first": 2_700,
+        "second": 2_800,
+        "third": 2_800,
+    }
+    sends = {
+        (unit, spec.receivers[0]): spec.has_tentative
+        for unit, node in by_unit.items()
+        for spec in node.outputs
+        if not spec.is_sink
+    }
+    assert [edge for edge, has_tentative in sends.items() if has_tentative] == [
+        ("first", "second[0]"),
+        ("second", "third[0]"),
+    ]
+    assert ("third", "beside[0]") in sends
 
 
 def test_what_cannot_be_corrected_is_refused_for_a_replicated_unit() -> None:

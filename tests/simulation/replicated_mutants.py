@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mutants import Mutant
 
 from holdfast.core.haunit.delayed_unit import DelayedUnit
+from holdfast.core.haunit.events import BatchReceived
+from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.haunit.outputs.feed import Feed
+from holdfast.core.haunit.outputs.suffix import Suffix
+from holdfast.core.haunit.outputs.tentative import TentativeOutputs
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.replication.consistency_manager import (
     Action,
@@ -18,6 +23,7 @@ from holdfast.core.replication.consistency_manager import (
     Event,
     Step,
 )
+from holdfast.core.replication.following import Follower
 from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import SUnion
 from holdfast.sim.workload.protections import REPLICATED
@@ -34,16 +40,19 @@ def _put_out_as_stable(original: Any) -> Any:
     """What goes on without missing input is told to sinks and receivers."""
     del original
 
-    def process_tentative(self: DelayedUnit, boundary_us: int, effects: Any) -> None:
-        self._process(self.order.without_missing(boundary_us), effects)
+    def process_tentative(self: DelayedUnit, boundary_us: int, effects: Any) -> int:
+        taken = self.order.without_missing(boundary_us)
+        self._process(taken, effects)
+        return taken.boundary_us
 
     return process_tentative
 
 
 def _promise_what_is_tentative(original: Any) -> Any:
-    def process_tentative(self: DelayedUnit, boundary_us: int, effects: Any) -> None:
-        original(self, boundary_us, effects)
+    def process_tentative(self: DelayedUnit, boundary_us: int, effects: Any) -> int:
+        acted_us: int = original(self, boundary_us, effects)
         self.promise()
+        return acted_us
 
     return process_tentative
 
@@ -61,7 +70,7 @@ def _stay_where_it_is(original: Any) -> Any:
             self.network = OperatorNetwork(self.plan, pages)
             self.network.resume(cut.boundary_us)
         self.order.go_back()
-        self.outputs.undo(effects)
+        self.outputs.tentative.undo(effects)
 
     del original
     return go_back
@@ -111,6 +120,41 @@ def _undo_one_too_many(original: Any) -> Any:
     return say
 
 
+def _take_tentative_for_stable(original: Any) -> Any:
+    def receive(self: HAInput, got: BatchReceived, now_ms: int, effects: Any) -> None:
+        original(self, replace(got, run=None), now_ms, effects)
+
+    return receive
+
+
+def _undo_no_stream(original: Any) -> Any:
+    """Feeds alone hear of it."""
+
+    def undo(self: TentativeOutputs, effects: Any) -> None:
+        for feed in self._feeds.values():
+            feed.undo(effects)
+
+    del original
+    return undo
+
+
+def _grant_no_credit_for_a_run(original: Any) -> Any:
+    """It is left to that of stable tuples, of which none come."""
+    del original
+    return lambda self, run, until: None
+
+
+def _wait_for_what_is_stable(original: Any) -> Any:
+    """Who follows a stream goes back only when that has promised all as stable."""
+
+    def next_step(self: Follower, now_ms: int) -> Step | None:
+        if self.state is Consistency.UP_FAILURE and self._acted_us < self._target_us:
+            return None
+        return original(self, now_ms)  # type: ignore[no-any-return]  # the method itself
+
+    return next_step
+
+
 def _mutant(owner: Any, method: str, bug: Any) -> Mutant:
     return Mutant(owner, method, bug, kinds=_SILENCED, approach=REPLICATED)
 
@@ -126,5 +170,9 @@ REPLICATED_MUTANTS = {
     "says rec_done early": _mutant(ConsistencyManager, "next_step", _say_rec_done_early),
     "says nothing of what was left": _mutant(Feed, "begin", _say_nothing_of_what_was_left),
     "never undoes": _mutant(SOutput, "undo", _never_undo),
+    "takes tentative for stable": _mutant(HAInput, "receive", _take_tentative_for_stable),
+    "undoes no stream": _mutant(TentativeOutputs, "undo", _undo_no_stream),
+    "grants no credit for a run": _mutant(Suffix, "grant", _grant_no_credit_for_a_run),
+    "waits for what is stable": _mutant(Follower, "next_step", _wait_for_what_is_stable),
     "undoes one too many": _mutant(Feed, "_say", _undo_one_too_many),
 }

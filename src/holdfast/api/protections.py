@@ -433,13 +433,15 @@ class Replicated(Protection):
         """Replayed; and it does not wait for longer than that."""
         from holdfast.api.windows import duration_us
 
+        delay_ms = duration_us(self.delay) // 1000
         bound_ms = int(duration_us(self.delay) * self.alpha) // 1000
         if bound_ms < 1:
             raise OptionError(
                 f"Replicated(delay={self.delay!r}, alpha={self.alpha}); alpha times delay is at "
                 "least 1 millisecond"
             )
-        return UnitProtection(delays=DelayPlan(bound_ms, DuringFailure(self.during_failure)))
+        during = DuringFailure(self.during_failure)
+        return UnitProtection(delays=DelayPlan(bound_ms, during, delay_ms - bound_ms))
 
 
 @dataclass(frozen=True, slots=True)

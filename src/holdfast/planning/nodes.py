@@ -36,13 +36,21 @@ from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.errors import DataflowError
 from holdfast.planning.footprints import footprints_of
 from holdfast.planning.guarantees import RaisedGuarantee
-from holdfast.planning.refusals import require_none_beside, require_own_stream, require_places
+from holdfast.planning.refusals import (
+    require_corrected,
+    require_none_beside,
+    require_own_stream,
+    require_places,
+)
 from holdfast.planning.sources import columns_used, source_spec
+from holdfast.planning.tentative import delayed_units
 from holdfast.planning.units import keys_read, lineage, needed, ports_read
 from holdfast.shell.sources.base import in_records
 from holdfast.shell.storage.paths import feed_path, stream_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.api.graph import Graph
     from holdfast.api.steps import Step
     from holdfast.shell.sinks.base import OutsideSpec
@@ -137,8 +145,34 @@ class Planner:
         wanted = step.inputs[position], keys_read(step, position)
         return next(e for e in self._edges[step.unit] if (e.producer, e.keys) == wanted)
 
+    def delayed(self, protection: Callable[[str], UnitProtection]) -> dict[str, DelayPlan]:
+        """Per unit that may put out tentative results, how long it waits for missing input.
+
+        Raises:
+            DataflowError: What one puts out would depend on more than its input.
+        """
+        plans = {unit: protection(unit).delays for unit in self._units}
+        asked = {unit: delays for unit, delays in plans.items() if delays is not None}
+        for unit in asked:
+            require_corrected(unit, self._units[unit])
+        return delayed_units(
+            {unit: [e.producer.unit for e in edges] for unit, edges in self._edges.items()},
+            {unit: self._streams_read(unit) for unit in self._units},
+            asked,
+        )
+
+    def _streams_read(self, unit: str) -> int:
+        """How many streams each instance of a unit reads."""
+        sources = sum(isinstance(step.operation, Source) for step in self._units[unit])
+        return sources + sum(len(self._edge_inputs(e, unit, 0)) for e in self._edges[unit])
+
     def node(
-        self, unit: str, index: int, limits: NodeLimits, protection: UnitProtection
+        self,
+        unit: str,
+        index: int,
+        limits: NodeLimits,
+        protection: UnitProtection,
+        delays: DelayPlan | None,
     ) -> NodePlan:
         """One instance of a unit; without state there is nothing to checkpoint.
 
@@ -160,7 +194,6 @@ class Planner:
             require_none_beside(unit, members, {*self._flow.sinks.values(), *readers})
         decides = merges_by_arrival or not all(isinstance(s.operation, Union) for s in arbitrary)
         guarantee = self._guarantee(unit, protection, decides=decides)
-        delays = _delays_of(unit, protection, [step.name for step in arbitrary], len(inputs))
         outputs = self._outputs(unit, index, sources, operators)
         if delays is not None:
             outputs += self._feeds(unit, outputs)
@@ -340,25 +373,6 @@ def _with_footprints(spec: OperatorSpec) -> OperatorSpec:
         return spec
     operation = replace(recipe.operation, has_footprints=True)
     return replace(spec, build=replace(recipe, operation=operation))
-
-
-def _delays_of(
-    unit: str, protection: UnitProtection, arbitrary: list[str], streams: int
-) -> DelayPlan | None:
-    """How long a node waits for missing input; with one stream it waits for none.
-
-    Raises:
-        DataflowError: What it puts out would depend on more than its input.
-    """
-    if protection.delays is None:
-        return None
-    if arbitrary:
-        raise DataflowError(
-            f"unit {unit!r} is Replicated, and {arbitrary[0]!r} in it is arbitrary: what it "
-            "puts out could not be corrected, as it would come out otherwise; give it "
-            "UpstreamBackup() or Checkpointed(), in a unit of its own"
-        )
-    return protection.delays if streams > 1 else None
 
 
 def _with_waiting(inputs: list[InputSpec], origins: list[Step]) -> list[InputSpec]:

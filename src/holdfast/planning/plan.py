@@ -16,6 +16,7 @@ from holdfast.planning.partial_aggregates import with_partial_aggregates
 from holdfast.planning.refusals import refuse_held_back, require_replayable
 from holdfast.planning.regions import with_regions
 from holdfast.planning.sources import is_recorded
+from holdfast.planning.tentative import with_tentative_streams
 from holdfast.planning.units import instances_of, needed, refuse_cycles, units_of
 
 if TYPE_CHECKING:
@@ -95,12 +96,13 @@ def plan_dataflow(
     refuse_cycles(units)
     refuse_held_back(needed(flow))
     planner = Planner(flow, location, units, counts)
+    delays = planner.delayed(protection)
     alone = tuple(
-        planner.node(unit, index, limits, protection(unit))
+        planner.node(unit, index, limits, protection(unit), delays.get(unit))
         for unit in units
         for index in range(counts[unit])
     )
-    nodes = with_losses(with_regions(alone, protection))
+    nodes = with_tentative_streams(with_losses(with_regions(alone, protection)))
     for node in nodes:
         require_replayable(units[node.unit], node)
     keeping = (step for step in needed(flow) if _needs_all_input(step))

@@ -138,3 +138,18 @@ def require_none_beside(unit: str, members: list[Step], seen: Container[Step]) -
                 f"and {step.name} there would depend on that; give {found.name} another "
                 "unit(...), or none"
             )
+
+
+def require_corrected(unit: str, members: list[Step]) -> None:
+    """Refuse a Replicated unit that, with its input corrected, would not put out what is right.
+
+    Raises:
+        DataflowError: What it puts out depends on more than its input.
+    """
+    for step in members:
+        if is_arbitrary(step.operation):
+            raise DataflowError(
+                f"unit {unit!r} is Replicated, and {step.name!r} in it is arbitrary: what it "
+                "puts out could not be corrected, as it would come out otherwise; give it "
+                "UpstreamBackup() or Checkpointed(), in a unit of its own"
+            )

@@ -102,7 +102,7 @@ class SmallNode:
             self.manager.promised(stream, boundary_us, now_ms)
         elif kind == "tentative":
             if rows:
-                self.sunion.add_tentative(stream, batch(first_id, rows))
+                self.sunion.add_tentative(stream, batch(first_id, rows), BEGINNING_US)
                 self.manager.delay.arrived(max(time for _, time in rows), now_ms)
             self.manager.promised_tentative(stream, boundary_us, now_ms)
         elif kind == "undo":

@@ -95,13 +95,13 @@ def test_what_is_released_as_tentative_comes_again_with_what_was_late_for_it() -
 
 def test_tentative_tuples_are_never_released_as_stable_and_not_once_undone() -> None:
     sunion = SUnion([0, 0], 1)
-    sunion.add_tentative(0, tuples(0, 0, [1, 5, 9]))
+    sunion.add_tentative(0, tuples(0, 0, [1, 5, 9]), 0)
     sunion.hold_cut()
     assert tags(sunion.release_tentative(4)) == [0]
     sunion.undo(0)
     sunion.add(1, tuples(1, 0, [6]))
     assert tags(sunion.release_tentative(10)) == [1000]
-    sunion.add_tentative(0, tuples(0, 0, [8, 11]))
+    sunion.add_tentative(0, tuples(0, 0, [8, 11]), 0)
     assert tags(sunion.release_tentative(12)) == [1]
     sunion.go_back()
     assert released(sunion, 20) == [[1000]]

@@ -23,7 +23,7 @@ from holdfast.core.haunit.events import (
 from holdfast.core.haunit.state_delta import PageRun, StateDelta
 from holdfast.core.model.ids import Incarnation, Run, StreamId
 from holdfast.core.model.notes import CheckpointClocks, CheckpointMarker, PlacedNote, Undo
-from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
+from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch, TupleType
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.wire.frames import CorruptFrame, decode, encode
 from holdfast.core.wire.messages import NodeMessage
@@ -67,6 +67,7 @@ def test_a_batch_comes_back_as_it_was() -> None:
         SubscribeReceived(*ENDS, 9, 3, 10),
         SubscribeReceived(*ENDS, 9, 3, 10, is_secondary=True),
         AckReceived(*ENDS, 9, 3, 10),
+        AckReceived(*ENDS, 9, 3, 10, run=RUN, run_until=1 << 40),
         AckReceived(*ENDS, 9, 3, 10, is_secondary=True),
         PositionsReceived(*ENDS, ((1, 2), (3, 0))),
         DeltaAckReceived(*ENDS, 4, 17, True),
@@ -78,8 +79,18 @@ def test_positions_come_back_as_they_were(message: NodeMessage) -> None:
 
 def test_notes_come_back_with_the_tuples_that_they_stand_among() -> None:
     notes = (PlacedNote(6, 11, MARKER), PlacedNote(7, 12, CLOCKS), PlacedNote(8, 14, MARKER))
-    message = BatchReceived(*ENDS, batch(), 5, RUN, notes)
+    message = BatchReceived(*ENDS, batch(), 5, None, notes)
     assert decode(parts([*encode(message, EPOCH)]), {STREAM: SCHEMA}, EPOCH) == message
+
+
+def test_tentative_tuples_come_back_with_their_run_and_stable_ones_have_none() -> None:
+    tentative = replace(batch(), tuple_type=TupleType.TENTATIVE)
+    message = BatchReceived(*ENDS, tentative, 5, RUN)
+    assert decode(parts([*encode(message, EPOCH)]), {STREAM: SCHEMA}, EPOCH) == message
+    for tuples, run in ((tentative, None), (batch(), RUN)):
+        message = BatchReceived(*ENDS, tuples, 5, run)
+        got = decode(parts([*encode(message, EPOCH)]), {STREAM: SCHEMA}, EPOCH)
+        assert isinstance(got, CorruptFrame)
 
 
 def test_a_batch_without_notes_has_no_part_for_them_and_a_header_of_eighty_bytes() -> None:
@@ -101,7 +112,7 @@ def test_a_note_that_does_not_stand_among_the_tuples_of_its_frame_is_refused(
 def test_a_frame_of_another_version_is_refused_by_name() -> None:
     (frame,) = parts([*encode(AckReceived(*ENDS, 9, 3, 10), EPOCH)])
     other = frame[:2] + b"\x03" + frame[3:]
-    assert decode([other], {}, EPOCH) == CorruptFrame("frame of version 3; this is version 4")
+    assert decode([other], {}, EPOCH) == CorruptFrame("frame of version 3; this is version 5")
 
 
 def test_pages_come_back_as_they_were() -> None:

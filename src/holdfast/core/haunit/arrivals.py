@@ -11,11 +11,12 @@ has gone on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import BEGINNING_US, NOBODY, Incarnation
+from holdfast.core.replication.tentative_input import TentativeInput
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import InputSpec
@@ -44,6 +45,7 @@ class InputStream:
         rebased_by: The producer that has rebased it, and been followed.
         decided_before: What comes before this id recorded passes will take, and needs no room.
         not_before: Earlier incarnations of the producer do not count.
+        tentative: What has come behind the stable tuples, and may be void again.
     """
 
     spec: InputSpec
@@ -58,11 +60,20 @@ class InputStream:
     rebased_by: Incarnation = NOBODY
     decided_before: int = 0
     not_before: Incarnation = NOBODY
+    tentative: TentativeInput = field(default_factory=TentativeInput)
 
     @property
     def processed_before(self) -> int:
         """The first id that no pass has taken."""
         return self.queue.taken_before
+
+    @property
+    def has_tentative(self) -> bool:
+        """Whether something is to be heard of its suffix: an undo, or what stands behind all."""
+        if self.tentative.is_undone:
+            return True
+        is_next = not (self.queue.has_work or self.queue.notes.are_pending)
+        return is_next and self.tentative.has_news
 
     def ask_at_once(self) -> None:
         """However short a time ago it was asked, the next asking counts."""
@@ -83,10 +94,13 @@ class Arrivals:
         self._pass_tuples = pass_tuples
         self._fresh: dict[int, InputStream] = {}  # by number
         self._with_notes: dict[int, InputStream] = {}  # with notes that are not taken, by number
+        self._with_tentative: dict[int, InputStream] = {}  # that have had a suffix, by number
         self.slowest_us = BEGINNING_US  # boundary of the slowest stream, as of the last pass
         self._slowest_count = len(self.streams)  # how many streams stand there
         self.held_tuples: Sequence[int] = (0,) * len(self.streams)
         """Per stream what has been taken and waits in the input order, which keeps the count."""
+        self.tentative_tuples: Sequence[int] = self.held_tuples
+        """The same of what is tentative."""
 
     # -- what is there ------------------------------------------------------------------------
 
@@ -162,6 +176,21 @@ class Arrivals:
         self.note(stream)
         self.slowest_us = min(self.slowest_us, stream.queue.taken_boundary_us)
         self._slowest_count = sum(map(self.is_slowest, self.streams))
+
+    # -- what is tentative --------------------------------------------------------------------
+
+    def expect_tentative(self, stream: InputStream) -> None:
+        """Something tentative has come on a stream, or is void."""
+        self._with_tentative[stream.number] = stream
+
+    @property
+    def has_tentative(self) -> bool:
+        """Whether some is to be taken. Cost: O(streams that have had some)."""
+        return any(stream.has_tentative for stream in self._with_tentative.values())
+
+    def with_tentative(self) -> list[InputStream]:
+        """The streams of which some is to be taken."""
+        return [stream for stream in self._with_tentative.values() if stream.has_tentative]
 
     # -- what is taken ------------------------------------------------------------------------
 
@@ -252,6 +281,7 @@ class Arrivals:
         """Raise `InvariantViolation` when a queue, or what is known of all of them, is wrong."""
         for stream in self.streams:
             stream.queue.check_invariants()
+            stream.tentative.check_invariants()
             if stream.queue.has_work != (stream.number in self._fresh):
                 raise InvariantViolation(f"{stream.spec.stream}: what is fresh was not noted")
             if stream.queue.notes.are_pending and stream.number not in self._with_notes:

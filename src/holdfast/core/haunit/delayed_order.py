@@ -1,25 +1,67 @@
-"""The order of time where nothing waits for missing streams beyond a bound. [DPC "SUnion"]
+"""The orders of units that go on without missing input. [DPC "SUnion"]
 
-SUnion merges as in `TimeOrder`; the consistency manager is told what has come and when, and says
-how far a pass goes, with all streams or without some.
+With several streams, SUnion merges as in `TimeOrder`; the consistency manager is told what has come
+and when, and says how far a pass goes, with all streams or without some. With one stream, ids are
+the order, and the unit follows it (`Follower`).
 """
 
 from __future__ import annotations
 
+import abc
 from typing import TYPE_CHECKING
 
-from holdfast.core.haunit.input_order import Taken, TimeOrder, rows_of
+from holdfast.core.haunit.input_order import (
+    IdOrder,
+    InputOrder,
+    Taken,
+    TimeOrder,
+    rows_of,
+    rows_of_batches,
+)
 from holdfast.core.replication.consistency_manager import ConsistencyManager
+from holdfast.core.replication.following import Follower
 from holdfast.core.replication.input_delay import InputDelay
 
 if TYPE_CHECKING:
-    from holdfast.core.haunit.arrivals import Arrivals
+    from holdfast.core.haunit.arrivals import Arrivals, InputStream
+    from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.plan import DelayPlan, NodePlan
     from holdfast.core.recovery.restart_point import RestartPoint
 
 
-class DelayedOrder(TimeOrder):
-    """See the module. Volatile: all fields."""
+class CorrectedOrder(InputOrder):
+    """An order that can go on without what is missing, and back again."""
+
+    manager: ConsistencyManager | Follower
+    """Says what to do next."""
+
+    @abc.abstractmethod
+    def begin(self, boundary_us: int, now_ms: int) -> None:
+        """Everything before this has been processed; what is held waits from now on."""
+
+    @abc.abstractmethod
+    def merge(self, now_ms: int) -> None:
+        """Tell the manager of what has come."""
+
+    @abc.abstractmethod
+    def up_to(self, boundary_us: int) -> Taken:
+        """What is stable and older than this, or a part of the way, of a pass's size."""
+
+    @abc.abstractmethod
+    def without_missing(self, boundary_us: int) -> Taken:
+        """What is older than this and has come, be it as tentative."""
+
+    def hold_cut(self) -> None:
+        """From now on keep what is taken without streams that are missing."""
+
+    def go_back(self) -> None:
+        """What has been taken since the cut is to be taken again."""
+
+
+class DelayedOrder(CorrectedOrder, TimeOrder):
+    """The order of several streams. Volatile: all fields."""
+
+    manager: ConsistencyManager
 
     def __init__(
         self, plan: NodePlan, arrivals: Arrivals, at: RestartPoint | None, delays: DelayPlan
@@ -28,6 +70,7 @@ class DelayedOrder(TimeOrder):
         super().__init__(plan, arrivals, at)
         delay = InputDelay(len(plan.inputs), delays.bound_ms, delays.during_failure)
         self.manager = ConsistencyManager(len(plan.inputs), delay)
+        arrivals.tentative_tuples = self._sunion.tentative_tuples
 
     def begin(self, boundary_us: int, now_ms: int) -> None:
         """Everything before this has been processed; what is held waits from now on."""
@@ -47,6 +90,20 @@ class DelayedOrder(TimeOrder):
                     self.manager.delay.arrived(int(batch.time_us.max()), now_ms)
             promised_us = self._arrivals.streams[number].queue.taken_boundary_us
             self.manager.promised(number, promised_us, now_ms)
+        for stream in self._arrivals.with_tentative():
+            self._merge_tentative(stream, now_ms)
+
+    def _merge_tentative(self, stream: InputStream, now_ms: int) -> None:
+        suffix, number = stream.tentative, stream.number
+        if suffix.take_undone():
+            self._sunion.undo(number)
+            self.manager.undone(number)
+        if not stream.has_tentative:
+            return
+        for batch in suffix.take():
+            self._sunion.add_tentative(number, batch, stream.queue.taken_boundary_us)
+            self.manager.delay.arrived(int(batch.time_us.max()), now_ms)
+        self.manager.promised_tentative(number, suffix.boundary_us, now_ms)
 
     def up_to(self, boundary_us: int) -> Taken:
         """What is older than this, or a part of the way, of a pass's size."""
@@ -66,3 +123,53 @@ class DelayedOrder(TimeOrder):
     def go_back(self) -> None:
         """What has been taken since the cut is to be taken again."""
         self._sunion.go_back()
+
+
+class FollowingOrder(CorrectedOrder, IdOrder):
+    """The order of one stream. Volatile: all fields."""
+
+    manager: Follower
+
+    def __init__(self, plan: NodePlan, arrivals: Arrivals) -> None:
+        """Take what comes."""
+        super().__init__(plan, arrivals)
+        self.manager = Follower()
+
+    def begin(self, boundary_us: int, now_ms: int) -> None:
+        """Everything before this has been processed."""
+        self.manager.resume(boundary_us, now_ms)
+
+    def merge(self, now_ms: int) -> None:
+        """Tell the manager of what has come."""
+        del now_ms
+        (stream,) = self._arrivals.streams
+        if stream.tentative.take_undone():
+            self.manager.undone()
+        self.manager.waits(stable=self._arrivals.has_fresh, tentative=stream.has_tentative)
+
+    def up_to(self, boundary_us: int) -> Taken:
+        """Some of what has come as stable."""
+        del boundary_us
+        return self.take_some()
+
+    def without_missing(self, boundary_us: int) -> Taken:
+        """What has come as tentative, whatever its time."""
+        suffix = self._arrivals.streams[0].tentative
+        boundary_us = max(boundary_us, suffix.boundary_us)
+        taken = Taken([None] * self._plan.port_count, self._no_ids(), boundary_us)
+        batches = suffix.take()
+        if batches:
+            taken.low[0] = batches[0].first_id
+            taken.ports[0] = rows = rows_of_batches(batches)
+            taken.tuples = len(rows.time_us)
+            self.manager.went_on_to(int(rows.time_us.max()) + 1)
+        return taken
+
+
+def corrected_order(
+    plan: NodePlan, arrivals: Arrivals, begins: Beginning, delays: DelayPlan
+) -> CorrectedOrder:
+    """The order of a unit that goes on without missing input; args as of `input_order`."""
+    if len(plan.inputs) == 1:
+        return FollowingOrder(plan, arrivals)
+    return DelayedOrder(plan, arrivals, begins.point if begins.is_at_cut else None, delays)

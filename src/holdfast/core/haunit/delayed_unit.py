@@ -5,11 +5,14 @@ Theory of operation. It is an HAUnit whose passes the consistency manager decide
 
 - a stable pass, up to what all streams have promised;
 - hold the cut: the pages of the network are frozen, and SUnion keeps what it releases. Then a
-  tentative pass without what is missing. What the network gives goes to feeds alone, and streams
-  and sinks are promised nothing;
+  tentative pass without what is missing. What the network gives is put out as tentative: to feeds,
+  and to units that go on without missing input themselves. Sinks and all others hear nothing;
 - go back: the pages are those of the cut, another network is built over them, SUnion holds what it
-  held. Feeds say undo. What has come since as stable is processed in passes of a bearable size;
-- the correction is over: feeds say rec_done, unless it was one in part.
+  held. Undo is said. What has come since as stable is processed in passes of a bearable size;
+- the correction is over: rec_done is said, unless it was one in part.
+
+A unit behind such a one takes its tentative tuples, too: while it merges, SUnion holds them beside
+the stable ones; with one stream it follows that (replication/following.py).
 
 Queues live through all that. No restart point is noted in up_failure, and no end reported. The one
 timer, `delay`, is set for when something will have waited for the bound.
@@ -26,18 +29,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.haunit.delayed_order import DelayedOrder
+from holdfast.core.haunit.delayed_order import corrected_order
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.machine import SetTimer
+from holdfast.core.model.notes import RecDone, Undo
 from holdfast.core.replication.consistency_manager import Action, Consistency
 from holdfast.core.state.page_manager import StateLimitExceeded
 
 if TYPE_CHECKING:
+    from holdfast.core.haunit.arrivals import InputStream
     from holdfast.core.haunit.beginning import Beginning
+    from holdfast.core.haunit.delayed_order import CorrectedOrder
     from holdfast.core.haunit.events import Proceed
     from holdfast.core.haunit.plan import DelayPlan, NodePlan
     from holdfast.core.machine import Effect
+    from holdfast.core.model.notes import StreamNote
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics, Step
     from holdfast.core.state.page_manager import Snapshot
 
@@ -54,7 +61,7 @@ class HeldCut:
 class DelayedUnit(HAUnit):
     """See the module. Volatile: all fields."""
 
-    order: DelayedOrder
+    order: CorrectedOrder
 
     def __init__(self, plan: NodePlan, begins: Beginning, now_ms: int, delays: DelayPlan) -> None:
         """Bring it up where it begins; `delays` says how long it waits."""
@@ -65,9 +72,8 @@ class DelayedUnit(HAUnit):
         self._has_begun = False  # to delay: not before the silent replay is over
         self._is_due = False  # there is a step to do though nothing has come
 
-    def _order_of(self, begins: Beginning) -> DelayedOrder:
-        at = begins.point if begins.is_at_cut else None
-        return DelayedOrder(self.plan, self.inputs.arrivals, at, self._delays)
+    def _order_of(self, begins: Beginning) -> CorrectedOrder:
+        return corrected_order(self.plan, self.inputs.arrivals, begins, self._delays)
 
     # -- passes -----------------------------------------------------------------------------
 
@@ -76,7 +82,8 @@ class DelayedUnit(HAUnit):
         """Whether there may be a step to do now."""
         if self.replay.is_silent or not self._has_begun:
             return super().has_work or (not self.replay.is_silent and self.outputs.has_room())
-        has_step = self._is_due or self.inputs.arrivals.has_fresh
+        arrivals = self.inputs.arrivals
+        has_step = self._is_due or arrivals.has_fresh or arrivals.has_tentative
         return has_step and self.outputs.has_room()
 
     def run_pass(self, proceed: Proceed, now_ms: int, effects: list[Effect]) -> bool:
@@ -85,7 +92,7 @@ class DelayedUnit(HAUnit):
             return super().run_pass(proceed, now_ms, effects)
         if not self._has_begun:
             self._has_begun = True
-            self.outputs.begin_feeds(effects)
+            self.outputs.tentative.begin(effects)
             self.order.begin(self.network.boundary_us, now_ms)
         self.order.merge(now_ms)
         step = self._manager.next_step(now_ms)
@@ -100,10 +107,10 @@ class DelayedUnit(HAUnit):
         elif step.action is Action.GO_BACK:
             self._go_back(effects)
         elif step.action is Action.SAY_DONE:
-            self.outputs.rec_done(effects)
+            self.outputs.tentative.rec_done(effects)
         boundary_us = step.boundary_us
         if boundary_us is not None and step.is_tentative:
-            self._process_tentative(boundary_us, effects)
+            boundary_us = self._process_tentative(boundary_us, effects)
         elif boundary_us is not None:
             taken = self.order.up_to(boundary_us)
             boundary_us = taken.boundary_us
@@ -114,25 +121,30 @@ class DelayedUnit(HAUnit):
         self._cut = HeldCut(self.network.pages.hold(), self.network.boundary_us)
         self.order.hold_cut()
 
-    def _process_tentative(self, boundary_us: int, effects: list[Effect]) -> None:
-        """Run the operators without what is missing; feeds alone get what they give.
+    def _process_tentative(self, boundary_us: int, effects: list[Effect]) -> int:
+        """Run the operators without what is missing; what they give is put out as tentative.
+
+        Returns:
+            The boundary that it has acted on.
 
         Raises:
             StateLimitExceeded: The held cut had to go for the memory of its clones.
         """
         taken = self.order.without_missing(boundary_us)
         self.input_tuples += taken.tuples
+        boundary_us = taken.boundary_us
         produced = self.network.process(taken.ports, taken.low, boundary_us, is_silent=False)
         self.passes += 1
         missing = tuple(self.plan.inputs[i].stream for i in self._manager.behind(boundary_us))
-        for spec, pieces, _ in produced:
-            self.outputs.put_out_tentative(spec, pieces, missing, effects)
+        for spec, pieces, before_us in produced:
+            self.outputs.tentative.put_out(spec, pieces, before_us, missing, effects)
         if self._cut is not None and self._cut.snapshot.is_cancelled:
             raise StateLimitExceeded(
                 f"{self.plan.node} has gone on without missing input, and the state that it must "
                 "go back to does not fit beside the present one; set spark.holdfast.stateBytesMax "
                 "to twice the state"
             )
+        return boundary_us
 
     def _go_back(self, effects: list[Effect]) -> None:
         """Build the operators anew over the pages of the cut."""
@@ -144,7 +156,17 @@ class DelayedUnit(HAUnit):
         self.network = OperatorNetwork(self.plan, pages)
         self.network.resume(cut.boundary_us)
         self.order.go_back()
-        self.outputs.undo(effects)
+        self.outputs.tentative.undo(effects)
+
+    def noted(self, stream: InputStream, note: StreamNote) -> bool:
+        """Of a stream's suffix: it is void, or has come as stable.
+
+        The latter its boundaries say as well, and a producer that replaces another one says it not.
+        """
+        if isinstance(note, Undo):
+            stream.tentative.undo(note.run)
+            self.inputs.arrivals.expect_tentative(stream)
+        return isinstance(note, Undo | RecDone)
 
     # -- waiting ----------------------------------------------------------------------------
 

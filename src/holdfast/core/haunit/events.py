@@ -74,7 +74,7 @@ class BatchReceived(Stimulus):
         receiver: Incarnation of this node as the sender believes it.
         batch: The tuples.
         notes_before: All notes of the stream with lower numbers must have come before.
-        run: Which suffix of the stream tentative tuples belong to; None: there are none.
+        run: Which suffix of the stream they belong to; None: they are stable.
         notes: Those that stand in the batch, or right before or behind it.
     """
 
@@ -97,7 +97,7 @@ class NotesReceived(Stimulus):
         receiver: Incarnation of this node as the sender believes it.
         sent_before: Everything before this id has been sent.
         notes_before: All notes of the stream with lower numbers must have come before.
-        run: As of `BatchReceived`.
+        run: The suffix that stands behind them.
         notes: Those that stand before `sent_before`, or before an earlier id.
     """
 
@@ -123,7 +123,7 @@ class BoundaryReceived(Stimulus):
         rebased_at: From this id on the sender's tuples are others than those of its predecessor;
             -1: they are the same. It is said first whenever such a stream is subscribed.
         notes_before: All notes of the stream with lower numbers must have come before.
-        run: As of `BatchReceived`.
+        run: The suffix whose tuples the boundary is about; None: the stable ones.
     """
 
     stream: StreamId
@@ -165,7 +165,19 @@ class SubscribeReceived(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class AckReceived(Stimulus):
-    """A receiver acknowledges an output stream at both levels and grants credit. [HA §5.2.1]"""
+    """A receiver acknowledges an output stream at both levels and grants credit. [HA §5.2.1]
+
+    Attributes:
+        stream: The output stream.
+        sender: Incarnation of the receiver.
+        receiver: Incarnation of this node as the receiver believes it.
+        received_before: The level-0 position.
+        needed_from: The level-1 position.
+        credit_until: Stable tuples before this id may be sent.
+        is_secondary: Whether it is a secondary that speaks.
+        run: The suffix of which it has had some; None: of none that counts.
+        run_until: Tuples of it before this id may be sent.
+    """
 
     stream: StreamId
     sender: Incarnation
@@ -174,6 +186,8 @@ class AckReceived(Stimulus):
     needed_from: int
     credit_until: int
     is_secondary: bool = False
+    run: Run | None = None
+    run_until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +446,7 @@ class SendSubscribe(Effect):
 
 @dataclass(frozen=True, slots=True)
 class SendAck(Effect):
-    """Acknowledge an input stream at both levels and grant credit."""
+    """Acknowledge an input stream at both levels and grant credit, as in `AckReceived`."""
 
     stream: StreamId
     producer: Incarnation
@@ -440,6 +454,8 @@ class SendAck(Effect):
     needed_from: int
     credit_until: int
     is_secondary: bool = False
+    run: Run | None = None
+    run_until: int = 0
 
 
 ENOUGH_TUPLES: Final = 1 << 12

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     )
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect
+    from holdfast.core.model.ids import Run
+    from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
 
 _FIRST = Incarnation(1)
@@ -118,11 +120,20 @@ class HAInput:
         stream = self._accepted(got.stream, got.sender, got.receiver, now_ms)
         if stream is None:
             return
+        if got.run is not None:
+            self._receive_tentative(stream, got.run, got.batch)
+            return
         if not stream.queue.receive(got.batch, got.notes_before, got.notes):
             self._subscribe(stream, now_ms, effects)  # Tuples or notes were lost on the way.
         if got.notes:
             self.arrivals.expect_notes(stream)
         self.arrivals.note(stream)
+
+    def _receive_tentative(self, stream: InputStream, run: Run, batch: TupleBatch) -> None:
+        """Tuples of a suffix; those that stand for stable ones which have come are left out."""
+        has_come = min(stream.queue.next_id, batch.next_id)
+        stream.tentative.receive(run, batch.starting_at(has_come))
+        self.arrivals.expect_tentative(stream)
 
     def receive_notes(self, got: NotesReceived, now_ms: int, effects: list[Effect]) -> None:
         """Notes of another node that no tuple has followed yet."""
@@ -144,8 +155,12 @@ class HAInput:
             self._acknowledge(stream, effects)
         if got.rebased_at >= 0:
             self._note_rebased(stream, got)
-        if not stream.queue.promise(got.sent_before, got.boundary_us, got.notes_before):
+        boundary_us = BEGINNING_US if got.run is not None else got.boundary_us
+        if not stream.queue.promise(got.sent_before, boundary_us, got.notes_before):
             self._subscribe(stream, now_ms, effects)  # The last tuples were lost on the way.
+        elif got.run is not None:
+            stream.tentative.promise(got.run, got.boundary_us)
+            self.arrivals.expect_tentative(stream)
         self.arrivals.note(stream)
 
     def _note_rebased(self, stream: InputStream, got: BoundaryReceived) -> None:
@@ -228,6 +243,7 @@ class HAInput:
             known = max(stream.producer or NOBODY, stream.not_before - 1)
             if stream.spec.producer == node and incarnation > known:
                 stream.producer = incarnation
+                stream.tentative.void()
                 stream.ask_at_once()
                 stream.heard_ms = now_ms
                 self._subscribe(stream, now_ms, effects)
@@ -299,7 +315,8 @@ class HAInput:
         """Acknowledge where enough room has come free that the producer should know at once."""
         for stream in sources:
             self._refresh_credit(stream)
-            if stream.producer is not None and stream.queue.credit_is_due():
+            is_due = stream.queue.credit_is_due() or self._tentative_credit_is_due(stream)
+            if stream.producer is not None and is_due:
                 self._acknowledge(stream, effects)
 
     def _acknowledge(self, stream: InputStream, effects: list[Effect]) -> None:
@@ -307,6 +324,8 @@ class HAInput:
             return
         self._refresh_credit(stream)
         stream.queue.credit_told()
+        run_until = self._tentative_credit(stream)
+        stream.tentative.credit_told(run_until)
         effects.append(
             SendAck(
                 stream.spec.stream,
@@ -315,8 +334,18 @@ class HAInput:
                 self._needed_from(stream),
                 stream.queue.credit_until,
                 self._is_secondary,
+                stream.tentative.run,
+                run_until,
             )
         )
+
+    def _tentative_credit(self, stream: InputStream) -> int:
+        held = self.arrivals.tentative_tuples[stream.number]
+        return stream.tentative.credit(held, self._plan.limits.input_queue_tuples)
+
+    def _tentative_credit_is_due(self, stream: InputStream) -> bool:
+        limit = self._plan.limits.input_queue_tuples
+        return stream.tentative.credit_is_due(self._tentative_credit(stream), limit)
 
     def has_before(self, boundary_us: int) -> None:
         """The state is that of a cut, which has acted on a boundary: nothing older is to come.

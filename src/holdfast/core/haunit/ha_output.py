@@ -30,9 +30,11 @@ from holdfast.core.haunit.outputs.gate import Gate
 from holdfast.core.haunit.outputs.kept_output import KeptOutput
 from holdfast.core.haunit.outputs.kept_passes import KeptPasses
 from holdfast.core.haunit.outputs.line_gate import LineGate
-from holdfast.core.haunit.outputs.partition import batch_of, partition, sink_batch_of
+from holdfast.core.haunit.outputs.partition import batch_of, partition
 from holdfast.core.haunit.outputs.pass_log import PassLog
 from holdfast.core.haunit.outputs.sink import Sink
+from holdfast.core.haunit.outputs.suffix import Suffix
+from holdfast.core.haunit.outputs.tentative import TentativeOutputs
 from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
 from holdfast.core.queues.output_queue import OutputQueue
 from holdfast.core.queues.stream_notes import first_number_of
@@ -99,6 +101,7 @@ class HAOutput:
         for spec in plan.outputs:
             self._open(spec, point, sink_next_ids)
         self.kept = KeptOutput(self._edges)
+        self.tentative = TentativeOutputs(self._feeds, self._edges)
         for stream, batches in (restored or {}).items():
             (self._edges.get(stream) or self._sinks[stream]).restore(batches)
         for stream, notes in (restored_notes or {}).items():
@@ -152,6 +155,7 @@ class HAOutput:
                     queue,
                     spec.receivers[i],
                     self._first_output,
+                    suffix=Suffix(self._incarnation, self._plan.limits.input_queue_tuples),
                     has_own_time=self._has_own_time,
                     may_lose=self._plan.guarantee is Guarantee.GAP,
                 )
@@ -209,8 +213,7 @@ class HAOutput:
         if self._line_gate is not None and self._line_gate.is_full(limit):
             return False
         return all(
-            edge.numbering.is_placed and edge.queue.unsent_tuples < limit
-            for edge in self._edges.values()
+            edge.numbering.is_placed and edge.unsent_tuples < limit for edge in self._edges.values()
         )
 
     def put_out(
@@ -270,51 +273,6 @@ class HAOutput:
             return
         for stream in spec.streams:
             self._edges[stream].queue.promise(boundary_us)
-
-    # -- what is tentative --------------------------------------------------------------------
-
-    def begin_feeds(self, effects: list[Effect]) -> None:
-        """What earlier incarnations have left as tentative is void."""
-        for feed in self._feeds.values():
-            feed.begin(effects)
-
-    def put_out_tentative(
-        self,
-        spec: OutputSpec,
-        pieces: Sequence[Rows],
-        missing: tuple[str, ...],
-        effects: list[Effect],
-    ) -> None:
-        """Write rows to a feed; streams and sinks get nothing.
-
-        Args:
-            spec: An output of the plan.
-            pieces: Its rows.
-            missing: Input streams that they were made without.
-            effects: Receives what to write.
-        """
-        if spec.feed_of is None:
-            return
-        feed = self._feeds[spec.streams[0]]
-        for rows in pieces:
-            if len(rows.time_us):
-                feed.tentative(sink_batch_of(rows, spec), missing, rows.created_us, effects)
-
-    def undo(self, effects: list[Effect]) -> None:
-        """All that was put out as tentative is void."""
-        for feed in self._feeds.values():
-            feed.undo(effects)
-
-    def rec_done(self, effects: list[Effect]) -> None:
-        """All of it has come as stable."""
-        for feed in self._feeds.values():
-            feed.rec_done(effects)
-
-    @property
-    def tentative_rows(self) -> tuple[int, int]:
-        """How many rows were put out as tentative, and undone, over all feeds."""
-        feeds = self._feeds.values()
-        return sum(f.tentative_rows for f in feeds), sum(f.undone_rows for f in feeds)
 
     # -- passes of an arbitrary node ----------------------------------------------------------
 

@@ -33,6 +33,7 @@ from holdfast.core.recovery.guarantee import StreamRebased
 from holdfast.core.recovery.restart_point import RestartPoint
 
 if TYPE_CHECKING:
+    from holdfast.core.haunit.arrivals import InputStream
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.events import Proceed
     from holdfast.core.haunit.input_order import InputOrder
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect
+    from holdfast.core.model.notes import StreamNote
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics
 
 
@@ -164,6 +166,11 @@ class HAUnit:
         if wake_us is not None and clock_us is not None:
             wait_us = max(0, wake_us - clock_us)
             effects.append(SetTimer("wake", now_ms - (-wait_us // 1000)))
+
+    def noted(self, stream: InputStream, note: StreamNote) -> bool:
+        """A note's place has been reached; whether it was for the unit, and not its durability."""
+        del stream, note
+        return False
 
     def delay_over(self, now_ms: int) -> None:
         """Input may have waited for as long as it is to; there is no such time here."""

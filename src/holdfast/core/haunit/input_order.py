@@ -204,12 +204,16 @@ class IdOrder(InputOrder):
     def take(self, proceed: Proceed, progress: Progress) -> Taken:
         """Some of what has come."""
         del proceed, progress
+        return self.take_some()
+
+    def take_some(self) -> Taken:
+        """The same."""
         batches = self._arrivals.take_first()
         boundary_us = self._within_stop(self._arrivals.slowest_us)
         taken = Taken([None] * self._plan.port_count, self._no_ids(), boundary_us)
         if batches:
             taken.low[0] = batches[0].first_id
-            taken.ports[0] = rows = _rows(batches)
+            taken.ports[0] = rows = rows_of_batches(batches)
             taken.tuples = len(rows.time_us)
         return taken
 
@@ -347,7 +351,7 @@ class ArrivalOrder(InputOrder):
         for spec, batches in zip(self._plan.inputs, taken, strict=True):
             if not batches:
                 continue
-            rows = _rows(batches)
+            rows = rows_of_batches(batches)
             rows.order = rows.order + position
             rows.batch_starts = None
             position += len(rows.time_us)
@@ -457,7 +461,7 @@ def _start_of(plan: NodePlan, point: RestartPoint) -> PassStart:
     return PassStart(point.needed_from.get(plan.pass_stream, 0), starts)
 
 
-def _rows(batches: list[TupleBatch]) -> Rows:
+def rows_of_batches(batches: list[TupleBatch]) -> Rows:
     """The rows of consecutive batches as one pass's input, in id order."""
     batch = batches[0].batch if len(batches) == 1 else pa.concat_batches([b.batch for b in batches])
     time_us = batch.column(batch.num_columns - 1).to_numpy()

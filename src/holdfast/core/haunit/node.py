@@ -126,13 +126,14 @@ class Node(NodeLooks):
         self._finish_if_due(effects)
 
     def _hear_notes(self, now_ms: int, effects: list[Effect]) -> bool:
-        """Tell the durability of the notes whose places have been reached; whether there were some.
+        """Tell of the notes whose places have been reached; whether there were some.
 
-        It may put notes on the outputs, and stop the stream.
+        The durability may put notes on the outputs, and stop the stream.
         """
         has_heard = False
         for stream, note in self._unit.inputs.arrivals.take_notes():
-            self._durability.noted(stream, note, now_ms, effects)
+            if not self._unit.noted(stream, note.note):
+                self._durability.noted(stream, note, now_ms, effects)
             has_heard = True
         return has_heard
 

@@ -118,7 +118,7 @@ class NodeLooks:
     @property
     def tentative_rows(self) -> tuple[int, int]:
         """How many rows it has put out as tentative, and undone."""
-        return self._unit.outputs.tentative_rows
+        return self._unit.outputs.tentative.rows
 
     def sample_changes(self, number: int) -> ChangeSample:
         """A sample of its state, to see a little later how much of it has changed."""

@@ -71,6 +71,7 @@ class OutputSpec:
         is_sink: Whether the shell writes the stream to a log.
         unsynced_max: The node stops working when so many tuples of the sink are not durable; 0: as
             many as may be unsent on a stream; None: it never does.
+        has_tentative: Whether its receivers are sent tentative tuples, too.
         feed_of: The sink stream beside which this one stands, as its feed of what is tentative;
             None: it is none.
         is_gated: Whether what a recovery could change must not leave: it goes to a sink, or out of
@@ -85,6 +86,7 @@ class OutputSpec:
     columns: tuple[int, ...] | None = None
     is_sink: bool = False
     unsynced_max: int | None = None
+    has_tentative: bool = False
     feed_of: StreamId | None = None
     is_gated: bool = False
 
@@ -165,10 +167,12 @@ class DelayPlan:
     Attributes:
         bound_ms: What has waited for so long is processed without it: the paper's αX.
         during_failure: What is done with new tuples then.
+        reserve_ms: The rest of X, of which units wait a part longer than those before them.
     """
 
     bound_ms: int
     during_failure: DuringFailure
+    reserve_ms: int = 0
 
 
 class Standby(enum.Enum):

@@ -375,6 +375,15 @@ class Cursor:
             return ()
         return self._take_notes_to(self.next_to_send)
 
+    def take_notes_behind(self) -> tuple[PlacedNote, ...]:
+        """The notes to send now that stand before tuples which the subscriber has had.
+
+        A replacement has put them where its predecessor had others.
+        """
+        if self.next_note >= self._queue.notes.next_number:
+            return ()
+        return self._take_notes_to(self.next_to_send - 1)
+
     def take_notes_in(self, batch: TupleBatch) -> tuple[PlacedNote, ...]:
         """The notes to send with a batch: those that stand in it or right behind it."""
         if self.next_note >= self._queue.notes.next_number:

@@ -115,8 +115,57 @@ class ConsistencyStatistics:
     stabilization_ms: int
 
 
+class StateOfNode:
+    """Where a node is in the table, and since when. Volatile: all fields."""
+
+    def __init__(self) -> None:
+        """Begin as stable."""
+        self.now = Consistency.STABLE
+        self._since_ms = 0
+        self._failures = 0
+        self._stabilization_ms = 0
+
+    def step(self, event: Event) -> Step:
+        """The step that an event asks for, without a pass."""
+        return Step(event, self.action_of(event))
+
+    def action_of(self, event: Event) -> Action:
+        """What to do of an event. Raises `KeyError`: it is none of this state."""
+        return TRANSITIONS[self.now, event][1]
+
+    def change(self, event: Event, now_ms: int) -> Action:
+        """It has happened; what was done of it.
+
+        Raises:
+            InvariantViolation: It is none of this state.
+        """
+        if (self.now, event) not in TRANSITIONS:
+            raise InvariantViolation(f"not of a node that is {self.now.value}: {event.value}")
+        following, action = TRANSITIONS[self.now, event]
+        if action is Action.HOLD_CUT:
+            self._failures += 1
+        elif action is not Action.GO_BACK:
+            self._stabilization_ms = now_ms - self._since_ms
+        self.now, self._since_ms = following, now_ms
+        return action
+
+    def statistics(self, missing: tuple[int, ...], delay_max_ms: int) -> ConsistencyStatistics:
+        """Counts now; args as in `ConsistencyStatistics`."""
+        return ConsistencyStatistics(
+            state=self.now,
+            since_ms=self._since_ms,
+            missing=missing,
+            failures=self._failures,
+            delay_max_ms=delay_max_ms,
+            stabilization_ms=self._stabilization_ms,
+        )
+
+
 class ConsistencyManager:
-    """The state of one node. Volatile: all fields; a new incarnation begins as stable."""
+    """The state of a node that merges streams.
+
+    Volatile: all fields; a new incarnation begins as stable.
+    """
 
     def __init__(self, streams: int, delay: InputDelay) -> None:
         """Begin as stable, where nothing has come.
@@ -126,7 +175,7 @@ class ConsistencyManager:
             delay: Their waiting.
         """
         self.delay = delay
-        self.state = Consistency.STABLE
+        self._state = StateOfNode()
         self._stable_us = [BEGINNING_US] * streams  # promised as stable, and all before it is there
         self._tentative_us = [BEGINNING_US] * streams  # the same, tentative tuples included
         self._acted_us = BEGINNING_US  # by stable passes
@@ -134,9 +183,11 @@ class ConsistencyManager:
         self._corrected_us = BEGINNING_US  # where the present correction ends
         self._overdue_from_ms: int | None = None  # since when stable input waits in up_failure
         self._missing: dict[int, None] = {}
-        self._since_ms = 0
-        self._failures = 0
-        self._stabilization_ms = 0
+
+    @property
+    def state(self) -> Consistency:
+        """Of the node."""
+        return self._state.now
 
     def resume(self, boundary_us: int, now_ms: int) -> None:
         """Everything before this boundary has been processed by another incarnation."""
@@ -175,20 +226,21 @@ class ConsistencyManager:
         return min(self._stable_us)
 
     def behind(self, boundary_us: int) -> tuple[int, ...]:
-        """The streams that have not promised a boundary, not even as tentative."""
-        return self.delay.behind(boundary_us)
+        """The streams that have not promised a boundary, or as tentative alone."""
+        promised = enumerate(self._stable_us)
+        return tuple(stream for stream, stable_us in promised if stable_us < boundary_us)
 
     def next_step(self, now_ms: int) -> Step | None:
         """What to do now; None: wait, at the longest until `due_ms`."""
         if self.state is Consistency.UP_FAILURE:
             if self.slowest_us >= self._target_us:
-                return self._step(Event.HEALED)
+                return self._state.step(Event.HEALED)
             if self._overdue_ms() <= now_ms:
-                return self._step(Event.OVERDUE)
+                return self._state.step(Event.OVERDUE)
             return self._tentative_step(None, self._target_us, now_ms)
         if self.state is Consistency.STABILIZATION and self._acted_us >= self._corrected_us:
             is_all = self._acted_us >= self._target_us
-            return self._step(Event.CORRECTED if is_all else Event.PARTLY_CORRECTED)
+            return self._state.step(Event.CORRECTED if is_all else Event.PARTLY_CORRECTED)
         if self.slowest_us > self._acted_us:
             return Step(None, None, self.slowest_us)
         return self._tentative_step(Event.MISSING, self._acted_us, now_ms)
@@ -206,14 +258,11 @@ class ConsistencyManager:
             return NO_ID
         return self._overdue_from_ms + PATIENCE * self.delay.bound_ms
 
-    def _step(self, event: Event) -> Step:
-        return Step(event, TRANSITIONS[self.state, event][1])
-
     def _tentative_step(self, event: Event | None, acted_us: int, now_ms: int) -> Step | None:
         boundary_us = self.delay.tentative_us(now_ms)
         if boundary_us <= acted_us:
             return None
-        action = None if event is None else TRANSITIONS[self.state, event][1]
+        action = None if event is None else self._state.action_of(event)
         return Step(event, action, boundary_us, is_tentative=True)
 
     def did(self, step: Step, boundary_us: int | None, now_ms: int) -> None:
@@ -234,24 +283,18 @@ class ConsistencyManager:
         self.delay.reached(boundary_us, now_ms)
         if step.is_tentative:
             self._target_us = boundary_us
-            self._missing |= dict.fromkeys(self.delay.went_without(boundary_us))
+            self.delay.went_without(boundary_us)
+            self._missing |= dict.fromkeys(self.behind(boundary_us))
         else:
             self._acted_us = max(self._acted_us, boundary_us)
 
     def _change(self, event: Event, now_ms: int) -> None:
-        if (self.state, event) not in TRANSITIONS:
-            raise InvariantViolation(f"not of a node that is {self.state.value}: {event.value}")
-        following, action = TRANSITIONS[self.state, event]
-        if action is Action.HOLD_CUT:
-            self._failures += 1
-        elif action is Action.GO_BACK:
+        action = self._state.change(event, now_ms)
+        if action is Action.GO_BACK:
             self._overdue_from_ms = None
             self._corrected_us = min(self._target_us, self.slowest_us)
-        else:
-            self._stabilization_ms = now_ms - self._since_ms
-        if action is Action.SAY_DONE:
+        elif action is Action.SAY_DONE:
             self._missing = {}
-        self.state, self._since_ms = following, now_ms
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -262,14 +305,7 @@ class ConsistencyManager:
 
     def statistics(self) -> ConsistencyStatistics:
         """Counts now."""
-        return ConsistencyStatistics(
-            state=self.state,
-            since_ms=self._since_ms,
-            missing=tuple(sorted(self._missing)),
-            failures=self._failures,
-            delay_max_ms=self.delay.longest_ms,
-            stabilization_ms=self._stabilization_ms,
-        )
+        return self._state.statistics(tuple(sorted(self._missing)), self.delay.longest_ms)
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when boundaries and state do not go together."""

@@ -109,6 +109,8 @@ class SUnion:
         self._kept: list[list[_Piece]] | None = None
         self._tentative_before = BEGINNING_US  # Released as tentative.
         self._tentative: list[list[_Piece]] = [[] for _ in ports]  # What came as tentative.
+        self.tentative_tuples = [0] * len(self._ports)
+        """Per stream how much of that is held."""
 
     def resume(self, boundary_us: int, processed_before: Sequence[int]) -> None:
         """Go on where everything older than the boundary has been released.
@@ -155,14 +157,21 @@ class SUnion:
             self._held[stream].append(fresh)
 
     def _not_late(self, piece: _Piece) -> _Piece | None:
-        """What is not older than tuples that have been released as tentative."""
-        _, fresh = _split(piece, self._tentative_before)
+        """What is not older than tuples that have been released, be it as tentative."""
+        _, fresh = _split(piece, max(self._released_before, self._tentative_before))
         return fresh
 
     def release(self, boundary_us: int) -> Release:
         """Everything older than `boundary_us`, which all streams have passed."""
         self._released_before = max(self._released_before, boundary_us)
+        for stream, pieces in enumerate(self._tentative):
+            if pieces:  # What is stable by now stands for those before the boundary.
+                self._keep_tentative(stream, _split_all(pieces, boundary_us)[1])
         return self._release([self._held], boundary_us)
+
+    def _keep_tentative(self, stream: int, pieces: list[_Piece]) -> None:
+        self._tentative[stream] = pieces
+        self.tentative_tuples[stream] = sum(len(piece.time_us) for piece in pieces)
 
     def _release(self, sources: list[list[list[_Piece]]], boundary_us: int) -> Release:
         """Take everything older than a boundary out of lists of pieces per stream."""
@@ -173,7 +182,9 @@ class SUnion:
                 ready, rest = _split_all(source[stream], boundary_us)
                 if ready:
                     source[stream] = rest
-                    if self._kept is None:
+                    if source is self._tentative:
+                        self._keep_tentative(stream, rest)
+                    elif self._kept is None:
                         self.held_tuples[stream] -= sum(len(piece.time_us) for piece in ready)
                     low[stream] = min(int(low[stream]), *(piece.low for piece in ready))
                     pieces.extend((port, piece) for piece in ready)
@@ -181,28 +192,32 @@ class SUnion:
 
     # -- without missing streams ----------------------------------------------------------------
 
-    @property
-    def holds_cut(self) -> bool:
-        """Whether `go_back` has something to go back to."""
-        return self._kept is not None
-
     def hold_cut(self) -> None:
         """From now on keep what is released, as it is released as tentative."""
         self._kept = [list(pieces) for pieces in self._held]
         self._tentative_before = self._released_before
 
-    def add_tentative(self, stream: int, batch: TupleBatch) -> None:
-        """Hold tentative tuples of a stream; what is too late for the present suffix is dropped."""
+    def add_tentative(self, stream: int, batch: TupleBatch, stable_us: int) -> None:
+        """Hold tentative tuples of a stream; what is too late for the present suffix is dropped.
+
+        Args:
+            stream: Its number.
+            batch: The tuples.
+            stable_us: What the stream has promised as stable: all older ones have come as that.
+        """
         if batch.count == 0:
             return
         piece = _Piece(batch.batch, batch.time_us, batch.first_id, None, batch.created_us)
-        fresh = self._not_late(piece) if self.holds_cut else piece
+        fresh = self._not_late(piece)
+        if fresh is not None:
+            _, fresh = _split(fresh, stable_us)
         if fresh is not None:
             self._tentative[stream].append(fresh)
+            self.tentative_tuples[stream] += len(fresh.time_us)
 
     def undo(self, stream: int) -> None:
         """Forget what came as tentative on a stream and has not been released."""
-        self._tentative[stream] = []
+        self._keep_tentative(stream, [])
 
     def release_tentative(self, boundary_us: int) -> Release:
         """Everything older than `boundary_us` that has not been released, as tentative.

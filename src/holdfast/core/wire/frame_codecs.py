@@ -125,6 +125,8 @@ def _decode_batch(content: Content) -> NodeMessage:
     first_id, boundary_us, created_us, notes_before, *run, count = content.fields
     _require_positions(first_id, notes_before, first_id + count)
     kind = _tuple_type(content.tuple_type)
+    if (kind is TupleType.TENTATIVE) != (_run(run) is not None):
+        raise ValueError(f"{kind.name.lower()} tuples of run {run}")
     rows = _rows(content.parts[0], content.schemas.get(content.stream), count)
     batch = TupleBatch(first_id, rows, boundary_us, created_us, kind)
     notes: tuple[PlacedNote, ...] = ()
@@ -204,19 +206,21 @@ def _decode_subscribe(content: Content) -> NodeMessage:
 
 def _encode_ack(message: events.AckReceived, _: Sequence[StreamId]) -> Encoded:
     fields = (message.received_before, message.needed_from, message.credit_until)
-    return fields, 0, int(message.is_secondary), ()
+    return (*fields, *_run_fields(message.run), message.run_until), 0, int(message.is_secondary), ()
 
 
 def _decode_ack(content: Content) -> NodeMessage:
     content.require(parts=0, flags=_IS_SECONDARY)
-    received_before, needed_from, credit_until = content.fields
-    _require_positions(*content.fields)
+    received_before, needed_from, credit_until, *run, run_until = content.fields
+    _require_positions(received_before, needed_from, credit_until, run_until)
     return events.AckReceived(
         *content.address,
         received_before=received_before,
         needed_from=needed_from,
         credit_until=credit_until,
         is_secondary=bool(content.flags),
+        run=_run(run),
+        run_until=run_until,
     )
 
 
@@ -329,7 +333,9 @@ _TABLE: Final = (
         _encode_subscribe,
         _decode_subscribe,
     ),
-    FrameCodec(FrameKind.ACK, events.AckReceived, struct.Struct("<3q"), _encode_ack, _decode_ack),
+    FrameCodec(
+        FrameKind.ACK, events.AckReceived, struct.Struct("<3q2Iq"), _encode_ack, _decode_ack
+    ),
     FrameCodec(
         FrameKind.POSITIONS,
         events.PositionsReceived,

@@ -82,6 +82,8 @@ class Bounds(Checker):
         elif isinstance(effect, events.SendAck | events.SendSubscribe):
             key = (effect.stream, process.incarnation)
             self._granted[key] = max(self._granted.get(key, 0), effect.credit_until)
+        elif isinstance(effect, events.SendBatch | events.SendBoundary) and effect.run is not None:
+            return  # Of what is tentative nothing holds but that it is undone.
         elif isinstance(effect, events.SendBatch):
             granted = self._granted.get((effect.stream, effect.receiver), 0)
             if effect.batch.next_id > granted:

@@ -1,5 +1,7 @@
 """Tentative results and their corrections. [DPC §4, Properties 1 to 4]
 
+I-REC    no stable tuple is sent behind tentative ones, and none of a run behind those of another,
+         without undo between them.
 I-REC    a feed is runs of tentative tuples behind a stable prefix: each is undone, by whoever comes
          next, before anything else follows; an undo leaves the prefix; a correction is said to be
          over once it is, of the run that was undone last. In the end nothing is tentative.
@@ -16,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.core.haunit import events
 from holdfast.core.model.feed_rows import FEED_COLUMNS
 from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.notes import Undo
 from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.faults import SILENCES
 
 if TYPE_CHECKING:
     from holdfast.core.machine import Effect, Stimulus
-    from holdfast.core.model.ids import StreamId
+    from holdfast.core.model.ids import Incarnation, Run, StreamId
     from holdfast.sim.process import Process
     from holdfast.sim.world import RunResult, World
 
@@ -56,6 +59,7 @@ class Corrections(Checker):
         self._world: World | None = None
         self._feeds: dict[StreamId, _Feed] = {}
         self._newest_us: dict[tuple[StreamId, str], int] = {}  # of a run's tuples
+        self._open: dict[tuple[StreamId, Incarnation], tuple[Run, int]] = {}  # sent, not undone
         self._is_undisturbed = False
 
     def begin(self, world: World) -> None:
@@ -70,7 +74,9 @@ class Corrections(Checker):
         }
 
     def performing(self, process: Process, effect: Effect) -> None:
-        """I-REC: the end of a correction is not said too early."""
+        """I-REC: between nodes, and the end of a correction is not said too early."""
+        if isinstance(effect, events.SendBatch | events.SendNotes):
+            self._sending(process, effect)
         if not isinstance(effect, events.WriteSink) or effect.stream not in self._feeds:
             return
         for row, time_us in zip(
@@ -91,6 +97,23 @@ class Corrections(Checker):
                         f"{effect.stream}: run {row['_run']} is said to be corrected at "
                         f"{boundary_us}, and has tuples of up to {self._newest_us[key]}",
                     )
+
+    def _sending(self, process: Process, effect: events.SendBatch | events.SendNotes) -> None:
+        """I-REC between nodes; a run begins behind the last stable tuple."""
+        key = (effect.stream, process.incarnation)
+        for placed in effect.notes:
+            if isinstance(placed.note, Undo) and placed.note.run == self._open.get(key, (None,))[0]:
+                self._count("tentative tuples of another node undone")
+                del self._open[key]
+        if isinstance(effect, events.SendNotes) or not effect.batch.count:
+            return
+        run, begins = self._open.get(key, (None, effect.batch.next_id))
+        if effect.run is None and effect.batch.next_id > begins:
+            raise Violation("I-REC", f"{effect.stream}: stable {begins} is sent behind {run}")
+        if effect.run is not None:
+            if run not in (None, effect.run):
+                raise Violation("I-REC", f"{effect.stream}: {effect.run} is sent behind {run}")
+            self._open.setdefault(key, (effect.run, effect.batch.first_id))
 
     def _count(self, name: str) -> None:
         if self._world is not None:

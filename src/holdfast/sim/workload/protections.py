@@ -37,7 +37,9 @@ GUARANTEES: Final = tuple(guarantee.value for guarantee in Guarantee)
 _WEAKER_PERCENT: Final = 30
 _ROLLBACK: Final = ("upstream backup", "active standby", "passive standby")
 """The approaches that can give less than precise recovery, and keep something."""
-_DELAYED_PERCENT: Final = 30
+_DELAYED_PERCENT: Final = 40
+"""Of dataflows have units that do not wait for missing input for long, and then most are."""
+_DELAYED_UNITS_PERCENT: Final = 75
 _STANDBY: Final = {"active standby": Standby.ACTIVE, "passive standby": Standby.PASSIVE}
 
 
@@ -105,7 +107,7 @@ def random_protection(
             delta_interval_ms=interval_ms,
             footprints=_random_footprints(f"{name}/{unit}/footprints", chosen),
             guarantee=given,
-            delays=None if weaker else _random_delays(f"{name}/{unit}/delays", chosen),
+            delays=None if weaker else _random_delays(name, unit, chosen),
             is_uncoordinated=chosen == UNCOORDINATED,
         )
 
@@ -132,10 +134,14 @@ def _weaker_guarantees(name: str, weakest: str | None) -> tuple[Guarantee, ...]:
     return draw.one_of(((rollback,), (gap,), (rollback, gap)))
 
 
-def _random_delays(name: str, approach: str) -> DelayPlan | None:
+def _random_delays(name: str, unit: str, approach: str) -> DelayPlan | None:
     """How long a unit waits for missing input; drawn for what is replayed alone."""
-    draw = Draw(name)
-    is_drawn = approach == "upstream backup" and draw.percent(_DELAYED_PERCENT)
+    draw = Draw(f"{name}/{unit}/delays")
+    is_drawn = (
+        approach == "upstream backup"
+        and Draw(f"{name}/delays").percent(_DELAYED_PERCENT)
+        and draw.percent(_DELAYED_UNITS_PERCENT)
+    )
     if not is_drawn and approach != REPLICATED:
         return None
-    return DelayPlan(draw.steep(5, 300), draw.one_of(tuple(DuringFailure)))
+    return DelayPlan(draw.steep(5, 300), draw.one_of(tuple(DuringFailure)), draw.number(0, 60))

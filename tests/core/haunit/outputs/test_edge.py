@@ -9,6 +9,7 @@ from holdfast.core.haunit.events import (
     AckReceived,
     SendBatch,
     SendBoundary,
+    SendNotes,
     SubscribeReceived,
     TrimSpill,
 )
@@ -16,10 +17,14 @@ from holdfast.core.haunit.outputs.edge import OutputEdge
 from holdfast.core.haunit.outputs.first_output import FirstOutput
 from holdfast.core.haunit.outputs.kept_passes import KeptPasses
 from holdfast.core.haunit.outputs.partition import at_the_earliest, not_before
+from holdfast.core.haunit.outputs.suffix import Suffix
 from holdfast.core.machine import Effect
-from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, Run, StreamId
+from holdfast.core.model.notes import RecDone
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.core.queues.output_queue import OutputQueue
+from holdfast.core.wire.frames import encode
+from holdfast.core.wire.messages import message_of
 
 STREAM = StreamId("a[0]>b[0]")
 US = Incarnation(4)
@@ -34,7 +39,12 @@ def rows(times: list[int]) -> pa.RecordBatch:
 def edge(*, has_own_time: bool = False) -> OutputEdge:
     queue = OutputQueue(STREAM, first_id=0, retain=True, memory_limit_bytes=1 << 20)
     return OutputEdge(
-        queue, NodeId("b[0]"), FirstOutput(), has_own_time=has_own_time, may_lose=False
+        queue,
+        NodeId("b[0]"),
+        FirstOutput(),
+        suffix=Suffix(US, 4),
+        has_own_time=has_own_time,
+        may_lose=False,
     )
 
 
@@ -161,3 +171,18 @@ def test_a_diverging_secondary_lets_go_of_passes_that_took_only_what_is_not_need
     assert kept.let_go((8, 3)) == {"out": 4}
     kept.forget()
     assert kept.let_go((99, 99)) == {"out": 4}
+
+
+def test_notes_before_tuples_that_the_receiver_has_had_come_in_a_frame_of_their_own() -> None:
+    output = edge()
+    output.queue.put_note(RecDone(Run(US, 1)))
+    output.put_out(rows([1, 2, 3]), BEGINNING_US, 0)
+    got = SubscribeReceived(STREAM, ONE, US, 2, 0, 1_000, boundary_us=50)
+    link, effects = output.link_of(got), []
+    assert link is not None
+    assert output.subscribe(link, got, effects)
+    output.flush(effects)
+    sent = [e for e in effects if isinstance(e, SendNotes | SendBatch)]
+    assert [type(effect) for effect in sent] == [SendNotes, SendBatch]
+    for effect in sent:
+        encode(message_of(effect, US), 1)

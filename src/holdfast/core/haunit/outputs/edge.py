@@ -28,17 +28,20 @@ from holdfast.core.haunit.outputs.partition import at_the_earliest, not_before
 from holdfast.core.haunit.outputs.rebasing import Move, Numbering, Rebasing
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.model.tuples import TupleBatch, in_parts
+from holdfast.core.queues.output_queue import Cursor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
     from holdfast.core.haunit.events import AckReceived, SpillRead, SubscribeReceived
     from holdfast.core.haunit.outputs.first_output import FirstOutput
+    from holdfast.core.haunit.outputs.suffix import Suffix
     from holdfast.core.machine import Effect
     from holdfast.core.model.ids import Incarnation, NodeId, Run, StreamId
-    from holdfast.core.queues.output_queue import Cursor, OutputQueue
+    from holdfast.core.model.notes import PlacedNote
+    from holdfast.core.queues.output_queue import OutputQueue
 
 
 @dataclass(slots=True)
@@ -59,6 +62,7 @@ class OutputEdge:
         node: NodeId,
         first_output: FirstOutput,
         *,
+        suffix: Suffix,
         has_own_time: bool,
         may_lose: bool,
     ) -> None:
@@ -67,6 +71,7 @@ class OutputEdge:
         Args:
             queue: Of the stream, numbered from where the incarnation begins.
             node: The receiver.
+            suffix: What is tentative behind it; stays empty where nothing is.
             first_output: Is told when something is sent.
             has_own_time: Whether tuples are of the processing time, and not of the input's.
             may_lose: Whether a receiver that has failed as well may be sent less than it needs.
@@ -76,7 +81,7 @@ class OutputEdge:
         self.primary = Link(queue.primary)
         self.others: dict[Incarnation, Link] = {}
         self.numbering = Rebasing(queue.stream)
-        self.run: Run | None = None  # which suffix its tentative tuples belong to
+        self.suffix = suffix
         self._trimmed_told = queue.next_id
         self._first_output = first_output
         self._has_own_time = has_own_time
@@ -193,33 +198,59 @@ class OutputEdge:
         if receiver is None or not cursor.is_subscribed:
             return
         self._read_spill(link, effects)
+        self._send_notes(receiver, cursor, Cursor.take_notes_behind, effects)
         for batch in cursor.take_sendable():
             effects.append(self._batch(receiver, cursor, batch))
             self._first_output.note(effects)
-        self._send_notes(receiver, cursor, effects)
+        self._send_notes(receiver, cursor, Cursor.take_notes, effects)
         boundary_us = cursor.take_boundary()
         if boundary_us is not None:
             effects.append(self._boundary(receiver, cursor, boundary_us))
+        if link is self.primary and self.suffix.run is not None and cursor.has_sent_all:
+            self._flush_suffix(receiver, cursor, effects)
+
+    def _flush_suffix(self, receiver: Incarnation, cursor: Cursor, effects: list[Effect]) -> None:
+        """Send what is tentative, behind all that is stable."""
+        run = self.suffix.run
+        for batch in self.suffix.take_sendable():
+            effects.append(SendBatch(self.stream, receiver, batch, cursor.notes_before, run))
+            self._first_output.note(effects)
+        boundary_us = self.suffix.take_boundary()
+        if boundary_us is not None:
+            effects.append(self._boundary(receiver, cursor, boundary_us, run))
+
+    @property
+    def unsent_tuples(self) -> int:
+        """How many tuples, tentative ones too, wait for credit or for a subscriber."""
+        return self.queue.unsent_tuples + self.suffix.unsent_tuples
 
     def _batch(self, receiver: Incarnation, cursor: Cursor, batch: TupleBatch) -> SendBatch:
         before, notes = cursor.notes_before, cursor.take_notes_in(batch)
-        return SendBatch(self.stream, receiver, batch, before, self.run, notes)
+        return SendBatch(self.stream, receiver, batch, before, None, notes)
 
-    def _send_notes(self, receiver: Incarnation, cursor: Cursor, effects: list[Effect]) -> None:
-        """Those that no tuple has followed yet; they do not wait for one."""
+    def _send_notes(
+        self,
+        receiver: Incarnation,
+        cursor: Cursor,
+        take: Callable[[Cursor], tuple[PlacedNote, ...]],
+        effects: list[Effect],
+    ) -> None:
+        """Those that no tuple to be sent follows; they do not wait for one."""
         before = cursor.notes_before
-        if notes := cursor.take_notes():
+        if notes := take(cursor):
             place = (cursor.next_to_send, before)
-            effects.append(SendNotes(self.stream, receiver, *place, self.run, notes))
+            effects.append(SendNotes(self.stream, receiver, *place, self.suffix.run, notes))
 
-    def _boundary(self, receiver: Incarnation, cursor: Cursor, boundary_us: int) -> SendBoundary:
+    def _boundary(
+        self, receiver: Incarnation, cursor: Cursor, boundary_us: int, run: Run | None = None
+    ) -> SendBoundary:
         return SendBoundary(
             self.stream,
             receiver,
             cursor.next_to_send,
             boundary_us,
             notes_before=cursor.notes_before,
-            run=self.run,
+            run=run,
         )
 
     def keep_alive(self, effects: list[Effect]) -> None:
@@ -319,6 +350,8 @@ class OutputEdge:
         if got.from_id == NO_ID:
             link.cursor.skip_notes()
         link.cursor.reset_credit(got.credit_until)
+        if link is self.primary:
+            self.suffix.subscribed()
         self._trim(link, from_id, got.needed_from, effects)
         return True
 
@@ -327,11 +360,13 @@ class OutputEdge:
         is_from_now = got.from_id == NO_ID
         notes_before = self.queue.notes.next_number if is_from_now else got.from_note
         told = (self.stream, got.sender, from_id, BEGINNING_US, self.numbering.rebased_at)
-        return SendBoundary(*told, notes_before, self.run)
+        return SendBoundary(*told, notes_before)
 
     def acknowledge(self, link: Link, got: AckReceived, effects: list[Effect]) -> None:
         """Take over a replica's positions and credit."""
         link.cursor.grant(got.credit_until)
+        if link is self.primary:
+            self.suffix.grant(got.run, got.run_until)
         self._trim(link, got.received_before, got.needed_from, effects)
 
     def _trim(

@@ -1,0 +1,91 @@
+"""All outputs of a node while input is missing: feeds, and suffixes of streams. [DPC "SOutput"]
+
+What is tentative goes to the feeds beside sinks, and to receivers that may put out tentative
+results themselves. Sinks and all other receivers hear of stable tuples alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.haunit.outputs.partition import batch_of, partition, sink_batch_of
+from holdfast.core.model.notes import RecDone, Undo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.core.haunit.outputs.edge import OutputEdge
+    from holdfast.core.haunit.outputs.feed import Feed
+    from holdfast.core.haunit.plan import OutputSpec
+    from holdfast.core.machine import Effect
+    from holdfast.core.model.ids import StreamId
+    from holdfast.core.operators.base import Rows
+
+
+class TentativeOutputs:
+    """A view of the feeds and edges of one incarnation. It has no state of its own."""
+
+    def __init__(self, feeds: dict[StreamId, Feed], edges: dict[StreamId, OutputEdge]) -> None:
+        """Speak to these."""
+        self._feeds = feeds
+        self._edges = edges
+
+    def begin(self, effects: list[Effect]) -> None:
+        """What earlier incarnations have left as tentative is void; receivers know it."""
+        for feed in self._feeds.values():
+            feed.begin(effects)
+
+    def put_out(
+        self,
+        spec: OutputSpec,
+        pieces: Sequence[Rows],
+        boundary_us: int,
+        missing: tuple[str, ...],
+        effects: list[Effect],
+    ) -> None:
+        """Put out rows as tentative; sinks, and receivers of stable tuples, get nothing.
+
+        Args:
+            spec: An output of the plan.
+            pieces: Its rows.
+            boundary_us: Without what is missing, nothing older follows.
+            missing: Input streams that they were made without.
+            effects: Receives what to write.
+        """
+        if spec.feed_of is not None:
+            feed = self._feeds[spec.streams[0]]
+            for rows in pieces:
+                if len(rows.time_us):
+                    feed.tentative(sink_batch_of(rows, spec), missing, rows.created_us, effects)
+        elif spec.has_tentative:
+            self._send(spec, pieces, boundary_us)
+
+    def _send(self, spec: OutputSpec, pieces: Sequence[Rows], boundary_us: int) -> None:
+        edges = [self._edges[stream] for stream in spec.streams]
+        for rows in pieces:
+            for edge, part in zip(edges, partition(batch_of(rows, spec), spec), strict=True):
+                edge.suffix.put_out(part, rows.created_us, edge.queue.next_id)
+        for edge in edges:
+            edge.suffix.promise(boundary_us, edge.queue.next_id)
+
+    def undo(self, effects: list[Effect]) -> None:
+        """All that was put out as tentative is void."""
+        for feed in self._feeds.values():
+            feed.undo(effects)
+        for edge in self._edges.values():
+            if (run := edge.suffix.undo()) is not None:
+                edge.queue.put_note(Undo(run))
+
+    def rec_done(self, effects: list[Effect]) -> None:
+        """All of it has come as stable."""
+        for feed in self._feeds.values():
+            feed.rec_done(effects)
+        for edge in self._edges.values():
+            if (run := edge.suffix.rec_done()) is not None:
+                edge.queue.put_note(RecDone(run))
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """How many rows were put out as tentative, and undone, over all feeds."""
+        feeds = self._feeds.values()
+        return sum(f.tentative_rows for f in feeds), sum(f.undone_rows for f in feeds)

@@ -1,0 +1,146 @@
+"""The tentative suffix of an input stream: what has come of it and is not taken. [DPC §3.1]
+
+Theory of operation. Tentative tuples come behind the stable ones of their stream, in one *run* at a
+time. `Undo(run)`, in its place among the stable tuples, makes void what came of the run; so does a
+later run, and a replacement of the producer, whose runs are others. What comes late of a run that
+is void is dropped: frames may be old.
+
+Nothing is sent twice: what is lost with a connection is lost, and nobody waits for it. Ids of a run
+say how much of it has come, for its credit; those of two runs cannot be compared.
+
+Invariant: what waits here is of the one run that counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import InvariantViolation
+from holdfast.core.model.ids import BEGINNING_US
+
+if TYPE_CHECKING:
+    from holdfast.core.model.ids import Run
+    from holdfast.core.model.tuples import TupleBatch
+
+
+class TentativeInput:
+    """The suffix of one stream. Volatile: all fields."""
+
+    __slots__ = (
+        "_credit_told",
+        "_had",
+        "_is_undone",
+        "_pending",
+        "_taken_us",
+        "boundary_us",
+        "next_id",
+        "pending_tuples",
+        "run",
+    )
+
+    def __init__(self) -> None:
+        """Nothing has come."""
+        self.run: Run | None = None
+        """The run that counts; None: none does."""
+        self.next_id = 0  # of the run: all that has come of it is before this
+        self.boundary_us = BEGINNING_US  # what it has promised
+        self._had: Run | None = None  # of this run and those before it nothing counts any more
+        self._pending: deque[TupleBatch] = deque()
+        self.pending_tuples = 0
+        self._taken_us = BEGINNING_US  # which boundary has been taken
+        self._is_undone = False
+        self._credit_told = 0
+
+    # -- what comes -------------------------------------------------------------------------
+
+    def receive(self, run: Run, batch: TupleBatch) -> None:
+        """Tuples of a run; its boundary may have moved on."""
+        if not self._counts(run):
+            return
+        self.next_id = max(self.next_id, batch.next_id)
+        self.boundary_us = max(self.boundary_us, batch.boundary_us)
+        if batch.count:
+            self._pending.append(batch)
+            self.pending_tuples += batch.count
+
+    def promise(self, run: Run, boundary_us: int) -> None:
+        """Nothing older will come of a run."""
+        if self._counts(run):
+            self.boundary_us = max(self.boundary_us, boundary_us)
+
+    def _counts(self, run: Run) -> bool:
+        """Whether a run is the one that counts; a later one than any before begins to."""
+        if self.run is not None and run > self.run:
+            self.void()
+        if self.run is None and (self._had is None or run > self._had):
+            self.run = run
+        return run == self.run
+
+    def undo(self, run: Run) -> None:
+        """A run, and all before it, are void."""
+        if self.run is not None and self.run <= run:
+            self.void()
+        if self._had is None or self._had < run:
+            self._had = run
+
+    def void(self) -> None:
+        """The run that counts is void."""
+        if self.run is None:
+            return
+        self._had, self.run = self.run, None
+        self.next_id = self.pending_tuples = self._credit_told = 0
+        self._pending.clear()
+        self.boundary_us = self._taken_us = BEGINNING_US
+        self._is_undone = True
+
+    # -- what is taken ------------------------------------------------------------------------
+
+    @property
+    def has_news(self) -> bool:
+        """Whether tuples or a boundary wait."""
+        return bool(self._pending) or self.boundary_us > self._taken_us
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether what was taken before is void, and nobody has been told."""
+        return self._is_undone
+
+    def take_undone(self) -> bool:
+        """The same; from now on somebody has."""
+        is_undone, self._is_undone = self._is_undone, False
+        return is_undone
+
+    def take(self) -> list[TupleBatch]:
+        """All that waits; its boundary goes with it."""
+        taken = list(self._pending)
+        self._pending.clear()
+        self.pending_tuples = 0
+        self._taken_us = self.boundary_us
+        return taken
+
+    # -- credit -------------------------------------------------------------------------------
+
+    def credit(self, held_tuples: int, max_tuples: int) -> int:
+        """The id up to which more of the run may be sent.
+
+        Args:
+            held_tuples: So many have been taken and wait elsewhere.
+            max_tuples: About how many to hold at most.
+        """
+        return self.next_id + max(0, max_tuples - held_tuples - self.pending_tuples)
+
+    def credit_is_due(self, credit_until: int, max_tuples: int) -> bool:
+        """Whether enough room has come free that the producer should hear of it at once."""
+        return self.run is not None and credit_until - self._credit_told >= max_tuples // 2
+
+    def credit_told(self, credit_until: int) -> None:
+        """The producer has been told."""
+        self._credit_told = credit_until
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when something waits of a run that does not count."""
+        if self.run is None and self._pending:
+            raise InvariantViolation("tentative tuples of a run that is void wait")
+        if self.pending_tuples != sum(batch.count for batch in self._pending):
+            raise InvariantViolation("tentative tuples are counted wrongly")

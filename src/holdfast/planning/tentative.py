@@ -1,0 +1,67 @@
+"""Which units may put out tentative results, and how long each waits first. [DPC §3]
+
+A unit that is Replicated waits for missing input if an instance of it merges streams. One with a
+single stream waits for nothing; it matters if the stream comes from a unit that may put out
+tentative results: then it passes them on.
+
+Of units in a chain each waits a part of the reserve longer than those before it, so that a chain
+waits once: their tentative results are there before it goes on without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.core.haunit.plan import DelayPlan, NodePlan, OutputSpec
+    from holdfast.core.model.ids import NodeId
+
+_LONGER_MS_MAX: Final = 100
+"""Of a unit than of the one before it: tentative results need no longer to come."""
+
+
+def delayed_units(
+    reads: Mapping[str, Sequence[str]],
+    streams: Mapping[str, int],
+    asked: Mapping[str, DelayPlan],
+) -> dict[str, DelayPlan]:
+    """Per unit that may put out tentative results, how long it waits.
+
+    Args:
+        reads: Per unit the units that it reads.
+        streams: Per unit how many streams each of its instances reads.
+        asked: Per unit that is Replicated what was asked for.
+    """
+    waits_before: dict[str, int] = {}  # how many that wait stand before it on the longest path
+    for unit in TopologicalSorter(reads).static_order():
+        if unit in asked:
+            before = [waits_before[p] + (streams[p] > 1) for p in reads[unit] if p in waits_before]
+            if before or streams[unit] > 1:
+                waits_before[unit] = max(before, default=0)
+    parts = max(waits_before.values(), default=0) + 1
+    return {unit: _longer(asked[unit], n, parts) for unit, n in waits_before.items()}
+
+
+def _longer(asked: DelayPlan, parts: int, of: int) -> DelayPlan:
+    longer_ms = min(asked.reserve_ms * parts // of, _LONGER_MS_MAX * parts)
+    return replace(asked, bound_ms=asked.bound_ms + longer_ms)
+
+
+def with_tentative_streams(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
+    """The same nodes; those that may put out tentative results send them to others of the kind."""
+    takes_them = {node.node for node in nodes if node.delays is not None}
+    return tuple(
+        node if node.delays is None else replace(node, outputs=_outputs(node, takes_them))
+        for node in nodes
+    )
+
+
+def _outputs(node: NodePlan, takes_them: set[NodeId]) -> tuple[OutputSpec, ...]:
+    return tuple(
+        replace(spec, has_tentative=not spec.is_sink and spec.receivers[0] in takes_them)
+        for spec in node.outputs
+    )

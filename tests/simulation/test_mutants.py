@@ -34,7 +34,7 @@ BY_ITS_NAME = {
     "leaves out what is newer": {"I-ROLLBACK"},
     "passes over lost frames": {"I-GAP", "I-PRECISE", "I-SUM"},
     "forgets the clock of the last pass": {"I-PASS", "LocalProtocolError"},
-    "takes tentative for stable": {"I-PRECISE"},
+    "takes tentative for stable": {"I-LIVE", "I-PRECISE"},
     "undoes no stream": {"I-REC"},
     "trims one too far": {"I-TRIM"},
     "trims at level 0": {"I-TRIM"},

@@ -262,6 +262,14 @@ def test_a_star_stands_for_all_columns() -> None:
     assert names == [*SCHEMA.names, "total"]
 
 
+def test_a_column_that_no_stream_can_carry_is_refused_by_its_type() -> None:
+    schema = SCHEMA.append(pa.field("raw", pa.binary()))
+    assert compile_projection(["raw"], schema)[0].type == pa.binary()
+    for text, named in (("array(a)", "ARRAY<BIGINT>"), ("struct(a)", "STRUCT<a:BIGINT>")):
+        with pytest.raises(UnsupportedError, match=f"is {named}; streams carry"):
+            compile_projection([text], schema)
+
+
 def test_a_literal_alone_fills_every_row() -> None:
     assert evaluate("7", [1, 2], [1, 2]) == [7, 7]
 

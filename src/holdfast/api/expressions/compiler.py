@@ -121,10 +121,10 @@ def compile_expression(sql: str, schema: pa.Schema) -> CompiledExpression:
 
 def check_carried(expression: CompiledExpression) -> None:
     """Raises `UnsupportedError` for a result that no stream can carry."""
-    if not is_carried(expression.type):
+    if not (is_carried(expression.type) or pa.types.is_binary(expression.type)):
         raise UnsupportedError(
             f"{expression.sql!r} is {name_of(expression.type)}; streams carry numbers, decimals, "
-            "strings, booleans, dates and timestamps: take a part of it, or make it a string"
+            "strings, bytes, booleans, dates and timestamps: take a part of it, or make it a string"
         )
 
 

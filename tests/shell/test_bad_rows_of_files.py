@@ -138,7 +138,7 @@ def recorded(place: Path, location: Path, **settings: Any) -> list[dict[str, Any
     given = {"schema": SCHEMA, "time": "at", "delay": None, "ahead": None, "options": None}
     given |= {"trigger": None, "ends": True, "has_dead_letters": True, "format": "csv"}
     source = files_source(str(place), **(given | settings))  # type: ignore[arg-type]
-    recorder = FileRecorder("files", {"files": source}, str(location))
+    recorder = FileRecorder("files", source, str(location))
     recorder.start(None)  # type: ignore[arg-type]  # Spark is not needed.
     recorder.wait()
     assert recorder.error is None

@@ -8,6 +8,7 @@ import pytest
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.haunit import events
 from holdfast.core.haunit.ack_pace import AckPace
+from holdfast.core.haunit.delta_sender import DeltaSender
 from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.durability.checkpointed import Checkpointed
 from holdfast.core.haunit.durability.choice import durability_of
@@ -23,11 +24,14 @@ from holdfast.core.haunit.plan import (
     OutputSpec,
     Standby,
 )
+from holdfast.core.haunit.prepared import PreparedCheckpoint
 from holdfast.core.haunit.source_reading import SourceReading
+from holdfast.core.haunit.state_delta import StateDelta
 from holdfast.core.machine import Effect, SetTimer
-from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import NO_ID, NOBODY, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.wire.checkpoint_files import CheckpointFiles
 
 SCHEMA = pa.schema([("v", pa.int64())])
 A, OUT = StreamId("a>n"), StreamId("n>c")
@@ -141,6 +145,71 @@ def test_a_checkpoint_that_failed_is_taken_again_though_nothing_has_come() -> No
     failed = events.CheckpointFailed(write.prepared.checkpoint, "the disk is full")
     made.step(failed, 1_100, effects)
     assert made.may_note()
+
+
+def renumbered(unit: HAUnit) -> None:
+    """The receiver, which has lost everything, asks anew: the output is numbered from 0."""
+    unit.outputs.rebase()
+    unit.outputs.learn(NodeId("c"), ONE, NOBODY)
+    got = events.SubscribeReceived(OUT, ONE, ONE, NO_ID, 0, 1_000)
+    assert unit.outputs.subscribe(got, [])
+    assert unit.outputs.next_ids == {OUT: 0}
+
+
+def checkpoint_written(made: Durability, effects: list[Effect]) -> PreparedCheckpoint:
+    """The checkpoint that is asked for, as its writer reports it."""
+    (prepared,) = (e.prepared for e in effects if isinstance(e, events.WriteCheckpoint))
+    files = CheckpointFiles(prepared)
+    for worker in range(len(files.parts)):
+        for positions in files.pieces(worker):
+            files.pages(worker, positions)
+    _, segments = files.outputs(lambda *_: ())
+    _, stored = files.finish(segments, 0)
+    made.step(events.CheckpointWritten(stored), 1, [])
+    return prepared
+
+
+def test_a_stream_that_is_numbered_anew_is_stored_whole_in_the_next_checkpoint() -> None:
+    unit, made = protected(CHECKPOINTED)
+    run_pass(unit, 0, [5, 6, 7])
+    effects: list[Effect] = []
+    made.timer_fired("checkpoint", 1_000, effects)
+    checkpoint_written(made, effects)
+    run_pass(unit, 3, [8])
+    made.timer_fired("checkpoint", 2_000, effects := [])
+    first = checkpoint_written(made, effects)
+    assert [(w.from_id, w.to_id) for w in first.outputs] == [(3, 4)]
+    assert len(first.kept_outputs) == 1
+    renumbered(unit)
+    run_pass(unit, 4, [9, 10])
+    made.timer_fired("checkpoint", 3_000, effects := [])
+    second = checkpoint_written(made, effects)
+    assert second.kept_outputs == ()
+    assert [(w.from_id, w.to_id) for w in second.outputs] == [(0, 2)]
+
+
+def applied(sender: DeltaSender, unit: HAUnit) -> StateDelta:
+    """The next delta, which the secondary applies."""
+    effects: list[Effect] = []
+    sender.prepare(RestartPoint(1), unit.outputs, 0, effects)
+    (delta,) = (e.delta for e in effects if isinstance(e, events.SendDelta))
+    sender.acknowledged(delta.sequence, delta.pages, is_applied=True, now_ms=0, effects=[])
+    return delta
+
+
+def test_a_secondary_is_sent_all_once_more_when_a_stream_is_numbered_anew() -> None:
+    unit, _ = protected(PASSIVE)
+    run_pass(unit, 0, [5, 6, 7])
+    sender = DeltaSender(PASSIVE, unit.network.pages)
+    sender.begin(ONE)
+    deltas = [applied(sender, unit)]
+    run_pass(unit, 3, [8])
+    deltas.append(applied(sender, unit))
+    renumbered(unit)
+    run_pass(unit, 4, [9, 10])
+    deltas.append(applied(sender, unit))
+    assert [delta.is_full for delta in deltas] == [True, False, True]
+    assert [delta.outputs for delta in deltas] == [((0, 3),), ((0, 4),), ((0, 2),)]
 
 
 def test_what_is_of_another_protection_is_refused_by_name() -> None:

@@ -58,6 +58,7 @@ class _Writing:
 
     prepared: PreparedCheckpoint
     began_ms: int
+    times_renumbered: int  # outputs, at its cut
 
 
 class ChkptMngr:
@@ -82,6 +83,7 @@ class ChkptMngr:
         self._pages = pages
         self._base = restored.image if restored is not None else None
         self._segments = restored.segments if restored is not None else ()
+        self._times_renumbered = 0  # outputs, when these were put out
         self._stored: dict[CheckpointId, None] = {}  # whose files may be in the store
         if restored is not None:
             self._stored = dict.fromkeys(restored.found)
@@ -99,7 +101,12 @@ class ChkptMngr:
     ) -> None:
         """Freeze the state at a cut, and have it written."""
         checkpoint = CheckpointId(point.sequence, self._incarnation)
-        kept, wanted = output.kept.to_be_stored(self._segments, _SEGMENTS_MAX)
+        # (1) A node is restored from a checkpoint with the output tuples 0 to 18. (2) Its receiver,
+        # which has lost everything, asks from 0, and the stream is numbered anew there. (3) Of the
+        # next checkpoint's tuples 0 to 18 none is stored yet: the segment holds others.
+        numbered = output.kept.times_renumbered
+        segments = self._segments if numbered == self._times_renumbered else ()
+        kept, wanted = output.kept.to_be_stored(segments, _SEGMENTS_MAX)
         prepared = PreparedCheckpoint(
             node=self._plan.node,
             checkpoint=checkpoint,
@@ -114,7 +121,7 @@ class ChkptMngr:
             notes=output.kept.notes(),
         )
         self._stored[checkpoint] = None
-        self._writing = _Writing(prepared, now_ms)
+        self._writing = _Writing(prepared, now_ms, numbered)
         effects.append(WriteCheckpoint(prepared))
 
     def _rewrites(self) -> np.ndarray | None:
@@ -141,6 +148,7 @@ class ChkptMngr:
         self._pages.finish(writing.prepared.snapshot)
         self._base = stored.image
         self._segments = stored.outputs
+        self._times_renumbered = writing.times_renumbered
         state_bytes = len(stored.image.file) * stored.image.page_bytes
         took_ms = now_ms - writing.began_ms
         effects.append(

@@ -61,6 +61,7 @@ class DeltaSender:
         self._is_base_there = False  # the secondary has the state of the last delta
         self._page_sets: dict[int, int] = {}  # as of that
         self._sent_before: dict[str, int] = {}  # output tuples that it has had
+        self._times_renumbered = 0  # outputs, when it had them
         self._sending: _Sending | None = None
 
     def begin(self, receiver: Incarnation) -> None:
@@ -90,6 +91,9 @@ class DeltaSender:
         self, cut: RestartPoint, outputs: HAOutput, now_ms: int, effects: list[Effect]
     ) -> None:
         """Freeze what has changed and begin to send it; not as long as output is spilled."""
+        if outputs.kept.times_renumbered != self._times_renumbered:
+            self._times_renumbered = outputs.kept.times_renumbered
+            self._is_base_there = False
         sent_before = self._sent_before if self._is_base_there else {}
         found = outputs.kept.since(sent_before)
         if found is None:

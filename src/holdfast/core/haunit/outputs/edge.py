@@ -81,6 +81,7 @@ class OutputEdge:
         self.primary = Link(queue.primary)
         self.others: dict[Incarnation, Link] = {}
         self.numbering = Rebasing(queue.stream)
+        self.times_renumbered = 0
         self.suffix = suffix
         self._trimmed_told = queue.next_id
         self._first_output = first_output
@@ -146,14 +147,19 @@ class OutputEdge:
         queue, first_id = self.queue, got.needed_from if got.from_id == NO_ID else got.from_id
         if self.numbering.state is Numbering.RENUMBERING:
             self.numbering.place(got, BEGINNING_US, first_id)
-            self._begin_anew(first_id)
+            self._renumber(first_id)
             self._append_again(queue)
         elif queue.trimmed_before <= got.from_id <= queue.next_id:
             self.numbering.place(got, queue.boundary_us, queue.next_id)
         else:
             self.numbering.place(got, queue.boundary_us, first_id)
-            self._begin_anew(first_id)
+            self._renumber(first_id)
             self.queue.promise(queue.boundary_us)
+
+    def _renumber(self, first_id: int) -> None:
+        """From now on the stream's ids are those of other tuples."""
+        self._begin_anew(first_id)
+        self.times_renumbered += 1
 
     def _append_again(self, former: OutputQueue) -> None:
         """Everything that is kept goes on where the receiver is."""

@@ -1,7 +1,8 @@
 """What a node keeps of its output, for its checkpoints and for its passive secondary. [SGuard §3]
 
-Of tuples, what receivers may still need; both take them difference by difference. Notes that stand
-there are few, and are taken whole each time.
+Of tuples, what receivers may still need; both take them difference by difference. When a stream is
+numbered anew its ids are those of other tuples, and both take everything once more. Notes that
+stand there are few, and are taken whole each time.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ class KeptOutput:
         """Look at these, in the order of the plan."""
         self._edges = edges
         self.gate: LineGate | None = None  # what it keeps from sinks is kept, too
+
+    @property
+    def times_renumbered(self) -> int:
+        """How often a stream has been numbered anew; differences are between equal numbers."""
+        return sum(edge.times_renumbered for edge in self._edges.values())
 
     def to_be_stored(
         self, stored: tuple[OutputSegment, ...], segments_max: int

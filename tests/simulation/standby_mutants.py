@@ -26,6 +26,7 @@ from holdfast.sim.process_sinks import ProcessSinks
 _LOST_FRAMES = ("break", "cut", "isolate", "kill", "pause")
 _TORN_LOGS = ("machine-crash", "slow-node")
 _LAGS = ("kill", "break", "cut", "isolate", "slow-link")
+_LATE = ("kill", "slow-link", "pause")
 _KILLS = ("kill", "machine-crash", "slow-node", "break")
 _ACTIVE, _PASSIVE = "active standby", "passive standby"
 
@@ -311,10 +312,10 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     ),
     "promotes before the journal": Mutant(Coordinator, "_succeed", _promote_before_the_journal),
     "stores while a secondary is joined": Mutant(
-        Instance, "is_being_joined", _store_while_it_is_joined, ("kill", "slow-link"), _ACTIVE
+        Instance, "is_being_joined", _store_while_it_is_joined, _LATE, _ACTIVE, "aggregate"
     ),
     "joins before it is served": Mutant(
-        Node, "has_joined", _join_at_once, ("kill", "slow-link"), _ACTIVE
+        Node, "has_joined", _join_at_once, _LATE, _ACTIVE, "aggregate"
     ),
     "forgets what sinks lack": Mutant(
         HAOutput, "promote", _forget_what_sinks_lack, _KILLS, _ACTIVE

@@ -67,7 +67,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Heard:
 
 def test_every_note_comes_once_and_at_its_place_whatever_fails(heard: Heard) -> None:
     runs = [Run(seed) for seed in range(12)]
-    runs += [Run(seed, kinds=("kill", "break")) for seed in range(18)]
+    runs += [Run(seed, kinds=("kill", "break")) for seed in range(48)]
     for run in runs:
         outcome = simulate(run)
         assert outcome.invariant is None, (run, outcome.violation)

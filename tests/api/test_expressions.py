@@ -97,6 +97,7 @@ def test_a_mistake_is_named_when_the_dataflow_is_built(text: str, message: str) 
         ("name RLIKE 'a'", "operator RLIKE is not supported"),
         ("round(a / 2, `Odd name`)", "must be a literal"),
         ("f(x -> x + 1)", "function f "),
+        ("array(a)[0] >> 1", ">> behind ARRAY"),
         ("CAST(name AS TIMESTAMP)", "STRING AS TIMESTAMP"),
         ("CAST(a AS BINARY)", "BIGINT AS BINARY"),
         ("at + INTERVAL 1 MONTH", "intervals are whole numbers of"),
@@ -268,6 +269,11 @@ def test_a_column_that_no_stream_can_carry_is_refused_by_its_type() -> None:
     for text, named in (("array(a)", "ARRAY<BIGINT>"), ("struct(a)", "STRUCT<a:BIGINT>")):
         with pytest.raises(UnsupportedError, match=f"is {named}; streams carry"):
             compile_projection([text], schema)
+
+
+def test_only_nested_types_have_brackets() -> None:
+    assert evaluate("a::INT < b", [1, 5], [2, 2]) == [True, False]
+    assert evaluate("CAST(array(a) AS ARRAY<INT>)[0] > b", [1, 5], [2, 2]) == [False, True]
 
 
 def test_a_literal_alone_fills_every_row() -> None:

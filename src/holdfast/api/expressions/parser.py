@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -50,6 +50,8 @@ _NO_COLUMN = frozenset(
 )
 _OF_CASE = ("WHEN", "THEN", "ELSE", "END")
 _TYPED = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "TIME", "X")
+_SHIFTS = (">>", ">>>")
+_NESTED_TYPES = ("ARRAY", "MAP", "STRUCT")
 _SUFFIXES = {"Y": pa.int8(), "S": pa.int16(), "L": pa.int64(), "F": pa.float32(), "D": pa.float64()}
 
 
@@ -285,6 +287,8 @@ class _Parser:
                 tightest = _NOT
                 continue
             symbol = self._take_token().text
+            if symbol in _SHIFTS and _names_a_nested_type(self._tokens[: self._at]):
+                self._refuse(f"{symbol} behind ARRAY, MAP or STRUCT")
             tightest = binding
             right = self._expression(binding + 1)
             left = self._binary(_SAME.get(symbol, symbol), left, right, start)
@@ -577,7 +581,7 @@ class _Parser:
             self._at -= token.kind != "end"
             self._fail("a type is missing")
         numbers: list[int] = []
-        if self._is("<", "<>"):
+        if token.text in _NESTED_TYPES and self._is("<", "<>"):
             return self._nested_type(token.text)
         if self._took("("):
             while True:
@@ -611,6 +615,11 @@ class _Parser:
         else:
             self._expect(">")
         return TypeName(name, (), tuple(parts))
+
+
+def _names_a_nested_type(tokens: Sequence[Token]) -> bool:
+    """Behind such a word Spark's lexer takes `>>` for the ends of two types."""
+    return any(token.kind == "word" and token.text in _NESTED_TYPES for token in tokens)
 
 
 def _extract(parser: _Parser, start: int) -> Tree:

@@ -13,6 +13,7 @@ from holdfast.api.expressions import logic
 from holdfast.api.expressions.casts import coerce
 from holdfast.api.expressions.nested import (
     Row,
+    aligned,
     arrays_from,
     arrays_of_positions,
     check_comparable,
@@ -257,18 +258,9 @@ def _zipped(args: Sequence[Value], text: str) -> Value:
     of = struct_of([(n, v.type.value_type) for n, v in zip(names, whole, strict=True)], text)
 
     def kernel(*columns: pa.Array) -> pa.Array:
-        parts = [parts_of(column) for column in columns]
-        valid = np.logical_and.reduce([part.valid for part in parts])
-        longest = np.maximum.reduce([part.lengths for part in parts])
-        lengths = np.where(valid, longest, 0)
-        row = np.repeat(np.arange(len(valid)), lengths)
-        place = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        fields = []
-        for part in parts:
-            begins = np.cumsum(part.lengths) - part.lengths
-            at = pa.array(begins[row] + place, mask=place >= part.lengths[row])
-            fields.append(part.values.take(at))
-        return arrays_from(lengths, valid, pa.StructArray.from_arrays(fields, fields=list(of)))
+        found = aligned([parts_of(column) for column in columns])
+        structs = pa.StructArray.from_arrays(found.columns, fields=list(of))
+        return arrays_from(found.lengths, found.valid, structs)
 
     return derived_from_all(pa.list_(of), text, per_array(kernel), *whole)
 
@@ -450,12 +442,9 @@ def element_of(find: Callable[[int, int], int | None]) -> Build:
 
         def kernel(column: pa.Array, indices: pa.Array) -> pa.Array:
             parts = parts_of(column)
-            begins = (np.cumsum(parts.lengths) - parts.lengths).tolist()
             at: list[int | None] = []
-            for begin, length, is_valid, wanted in zip(
-                begins, parts.lengths.tolist(), parts.valid.tolist(), indices.to_pylist(),
-                strict=True,
-            ):  # fmt: skip
+            rows = (parts.begins.tolist(), parts.lengths.tolist(), parts.valid.tolist())
+            for begin, length, is_valid, wanted in zip(*rows, indices.to_pylist(), strict=True):
                 place = find(length, wanted) if is_valid and wanted is not None else None
                 at.append(None if place is None else begin + place)
             return parts.values.take(pa.array(at, pa.int64()))

@@ -19,13 +19,14 @@ from holdfast.api.expressions.array_functions import array
 from holdfast.api.expressions.map_functions import checked_map, map_
 from holdfast.api.expressions.nested import (
     Parts,
+    aligned,
     arrays_from,
     check_comparable,
     maps_from,
     parts_of,
     ranked,
 )
-from holdfast.api.expressions.types import common_type, name_of
+from holdfast.api.expressions.types import name_of
 from holdfast.api.expressions.values import Column, Value, as_array, folded, is_true
 from holdfast.errors import DataflowError
 
@@ -109,11 +110,16 @@ class _Call:
         return _Function(value, schema, outside, reads)
 
     def made(
-        self, of: pa.DataType, evaluate: Callable[[pa.RecordBatch], Column], *functions: _Function
+        self,
+        of: pa.DataType,
+        evaluate: Callable[[pa.RecordBatch], Column],
+        *functions: _Function,
+        is_total: bool = True,
     ) -> Value:
-        """The call's value."""
+        """The call's value; `is_total`: it has one if all that it is given has one."""
         parts = [*self._inputs, *(function.value for function in functions)]
-        value = Value(of, evaluate, all(part.is_total for part in parts), self.text)
+        is_total = is_total and all(part.is_total for part in parts)
+        value = Value(of, evaluate, is_total, self.text)
         return folded(value, self._inputs)
 
 
@@ -128,8 +134,7 @@ def _taken_apart(value: Value, batch: pa.RecordBatch) -> Parts:
 
 def _numbers(parts: Parts) -> pa.Array:
     """The place of each element in its row, from 0."""
-    begins = np.cumsum(parts.lengths) - parts.lengths
-    return pa.array(np.arange(len(parts.values)) - begins[parts.rows], pa.int32())
+    return pa.array(np.arange(len(parts.values)) - parts.begins[parts.rows], pa.int32())
 
 
 def _over_elements(
@@ -214,10 +219,9 @@ def _aggregate(call: _Call) -> Value:
     def evaluate(batch: pa.RecordBatch) -> pa.Array:
         parts = _taken_apart(whole, batch)
         total = as_array(start.evaluate(batch), batch.num_rows)
-        begins = np.cumsum(parts.lengths) - parts.lengths
         for number in range(int(parts.lengths.max(initial=0))):
             rows = np.flatnonzero(parts.lengths > number)
-            elements = parts.values.take(pa.array(begins[rows] + number))
+            elements = parts.values.take(pa.array(parts.begins[rows] + number))
             merged = merge.over(batch, rows, total.take(pa.array(rows)), elements)
             total = _replaced(total, rows, merged)
         if finish is not None:
@@ -241,17 +245,9 @@ def _zip_with(call: _Call) -> Value:
     function = call.function(2, *(side.type.value_type for side in sides))
 
     def evaluate(batch: pa.RecordBatch) -> pa.Array:
-        parts = [_taken_apart(side, batch) for side in sides]
-        valid = parts[0].valid & parts[1].valid
-        lengths = np.where(valid, np.maximum(parts[0].lengths, parts[1].lengths), 0)
-        rows = np.repeat(np.arange(batch.num_rows), lengths)
-        place = np.arange(len(rows)) - (np.cumsum(lengths) - lengths)[rows]
-        variables = []
-        for part in parts:
-            begins = np.cumsum(part.lengths) - part.lengths
-            at = pa.array(begins[rows] + place, mask=place >= part.lengths[rows])
-            variables.append(part.values.take(at))
-        return arrays_from(lengths, valid, function.over(batch, rows, *variables))
+        found = aligned([_taken_apart(side, batch) for side in sides])
+        results = function.over(batch, found.rows, *found.columns)
+        return arrays_from(found.lengths, found.valid, results)
 
     return call.made(pa.list_(function.value.type), evaluate, function)
 
@@ -272,8 +268,8 @@ def _transform_keys(call: _Call) -> Value:
         changed = function.over(batch, parts.rows, keys, items)
         return checked_map(parts.lengths, parts.valid, changed, items, call.text)
 
-    value = call.made(pa.map_(function.value.type, whole.type.item_type), evaluate, function)
-    return value if value.is_fixed else Value(value.type, value.evaluate, False, value.text)
+    of = pa.map_(function.value.type, whole.type.item_type)
+    return call.made(of, evaluate, function, is_total=False)
 
 
 def _transform_values(call: _Call) -> Value:
@@ -307,8 +303,7 @@ def _map_zip_with(call: _Call) -> Value:
     call.count(3, 3)
     sides = [call.value(0, map_), call.value(1, map_)]
     key = sides[0].type.key_type
-    if common_type([Value(s.type.key_type, s.evaluate, True, s.text) for s in sides], call.text):
-        check_comparable(key, call.text)
+    check_comparable(key, call.text)
     if sides[1].type.key_type != key:
         raise DataflowError(f"{call.text}: the keys have different types; cast one of them")
     function = call.function(2, key, *(side.type.item_type for side in sides))

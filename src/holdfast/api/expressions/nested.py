@@ -42,6 +42,12 @@ class Parts:
         """To which row each part belongs."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
+    @property
+    def begins(self) -> npt.NDArray[np.int64]:
+        """Where each row's parts begin."""
+        begins: npt.NDArray[np.int64] = np.cumsum(self.lengths) - self.lengths
+        return begins
+
     def positions(self, base: int = 0) -> list[Row]:
         """Where each row's parts stand in a pool in which the first has position `base`."""
         rows: list[Row] = []
@@ -78,6 +84,37 @@ def maps_from(
     """Maps of these sizes."""
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     return pa.MapArray.from_arrays(offsets, keys, items, mask=pa.array(~valid))
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """Several columns of arrays next to each other; the shorter ones of a row go on with nulls.
+
+    Attributes:
+        lengths: Of each row its longest array's; 0 where one of them is null.
+        valid: Where none of them is null.
+        rows: To which row each place belongs.
+        columns: Per column its element at each place.
+    """
+
+    lengths: npt.NDArray[np.int64]
+    valid: npt.NDArray[np.bool_]
+    rows: npt.NDArray[np.int64]
+    columns: tuple[pa.Array, ...]
+
+
+def aligned(several: Sequence[Parts]) -> Aligned:
+    """Put what stands at the same place of a row's arrays side by side."""
+    valid = np.logical_and.reduce([parts.valid for parts in several])
+    longest = np.maximum.reduce([parts.lengths for parts in several])
+    lengths = np.where(valid, longest, 0)
+    rows = np.repeat(np.arange(len(valid)), lengths)
+    place = np.arange(len(rows)) - (np.cumsum(lengths) - lengths)[rows]
+    columns = (
+        parts.values.take(pa.array(parts.begins[rows] + place, mask=place >= parts.lengths[rows]))
+        for parts in several
+    )
+    return Aligned(lengths, valid, rows, tuple(columns))
 
 
 def arrays_of_positions(rows: Iterable[Sequence[int | None] | None], pool: pa.Array) -> pa.Array:

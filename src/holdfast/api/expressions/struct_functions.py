@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -69,10 +70,7 @@ def field_of(value: Value, name: str, text: str) -> Value:
 
     result = pa.list_(found[0].type) if is_array else found[0].type
     made = derived(result, text, per_array(each if is_array else one), value)
-    return Value(
-        made.type, made.evaluate, made.is_total, found[0].name, made.constant,
-        failure=made.failure, is_fixed=made.is_fixed, is_column=True,
-    )  # fmt: skip
+    return replace(made, text=found[0].name, is_column=True)
 
 
 FUNCTIONS: dict[str, Function] = {

@@ -193,9 +193,9 @@ def _for_real(seeds: range, *, as_json: bool) -> int:
     def say(outcome: Any) -> None:
         run = outcome.run
         _console.print(
-            f"seed {run.seed}: {run.query}, {run.parallelism} instances a unit, "
+            f"seed {run.seed}: {run.query}, {run.protection}, {run.parallelism} instances a unit, "
             f"{', '.join(outcome.struck) or 'no fault'}; "
-            f"{'; '.join(outcome.violations) or 'identical to Spark SQL'}",
+            f"{'; '.join(outcome.violations) or 'as Spark SQL has it'}",
             markup=False,
         )
 

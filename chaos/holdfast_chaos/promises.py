@@ -1,0 +1,82 @@
+"""How real runs are protected, and what their sinks must hold then. [HA §3.1]
+
+Weaker guarantees are drawn for queries whose rows depend on one input row each, or on a pair: of
+these, whatever is lost or comes again, none is another row. What windows make of a part of their
+rows the simulator checks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.api.protections import (
+    ActiveStandby,
+    Amnesia,
+    Checkpointed,
+    EventualCheckpoints,
+    PassiveStandby,
+    Protection,
+    Replicated,
+    Uncoordinated,
+    UpstreamBackup,
+)
+from holdfast.sim.draw import Draw
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from holdfast.driver.query import Query
+
+PROTECTIONS: Final[dict[str, Protection]] = {
+    "upstream backup": UpstreamBackup(),
+    "checkpoints": Checkpointed(interval="200 milliseconds"),
+    "active standby": ActiveStandby(),
+    "passive standby": PassiveStandby(),
+    "rollback": UpstreamBackup(guarantee="rollback"),
+    "amnesia": Amnesia(),
+    "eventual checkpoints": EventualCheckpoints(share=0.2, extent="64 KiB"),
+    "uncoordinated": Uncoordinated(interval="200 milliseconds", jitter="50 milliseconds"),
+    "replicated": Replicated(delay="300 milliseconds"),
+}
+STANDBYS: Final = ("active standby", "passive standby")
+"""They take two slots for each node."""
+_WEAKER: Final = ("rollback", "amnesia")
+ARRIVAL: Final = "arrival"
+"""A union in the order of arrival, an arbitrary unit: its rows are known, their order is not."""
+_ROW_BY_ROW: Final = ("q1", "q3", ARRIVAL)
+_ONLY: Final = {
+    **dict.fromkeys(_WEAKER, _ROW_BY_ROW),
+    "eventual checkpoints": ("q1", "q12"),  # Windows, and what keeps nothing.
+    "replicated": ("q1", "q3", "q8", "q12"),  # Replicas of the others would not agree.
+}
+"""For which queries a protection is drawn, where not for all."""
+
+
+def draw_protection(seed: int, query: str) -> str:
+    """One of `PROTECTIONS` that the query can have and `violations_of` can check."""
+    names = [name for name in PROTECTIONS if query in _ONLY.get(name, (query,))]
+    return Draw(f"{seed}/real/protection").one_of(names)
+
+
+def violations_of(query: Query, twin: DataFrame, protection: str) -> list[str]:
+    """What the sink of a query that has ended holds and must not, or lacks and must hold.
+
+    Args:
+        query: The query.
+        twin: What a run without failures would put out.
+        protection: One of `PROTECTIONS`.
+    """
+    found = query.verify()
+    seen = (
+        f"{found.lost} lost, {found.doubled} doubled, {found.gaps} gaps: {'; '.join(found.sample)}"
+    )
+    if protection not in _WEAKER or not query.failures:
+        return [] if found.is_identical else [f"I-PRECISE: {seen}"]
+    wrong = query.to_dataframe().select(*twin.columns).subtract(twin).count()
+    if wrong or found.gaps:
+        name = "I-ROLLBACK" if protection == "rollback" else "I-GAP"
+        return [f"{name}: {wrong} rows never expected, {seen}"]
+    if protection == "rollback":
+        return [f"I-ROLLBACK: {seen}"] if found.lost else []
+    failed = {failure["node"] for failure in query.failures}
+    return [f"I-GAP: {seen}"] if found.doubled and len(failed) == 1 else []

@@ -38,7 +38,14 @@ def planned(flow: Dataflow) -> Plan:
 
 
 @pytest.mark.parametrize(
-    "windows", [TUMBLING, hf.sliding("4 seconds", "1 second"), hf.counting(9), hf.counting(9, 1)]
+    "windows",
+    [
+        TUMBLING,
+        hf.sliding("4 seconds", "1 second"),
+        hf.tumbling("1 second", alignment="first"),
+        hf.counting(9),
+        hf.counting(9, 1),
+    ],
 )
 def test_windows_of_a_key_leave_footprints_and_let_go_of_their_input(
     windows: Window | CountWindow,
@@ -55,7 +62,6 @@ def test_windows_of_a_key_leave_footprints_and_let_go_of_their_input(
 
 
 REFUSED: list[tuple[Callable[[Dataflow], Stream], str]] = [
-    (lambda f: counted(bids(f), hf.tumbling("1 second", alignment="first")), "key's first tuple"),
     (lambda f: counted(bids(f), hf.counting(3, alignment="stream")), "the stream's ids"),
     (lambda f: counted(bids(f), TUMBLING, emit="changes"), "every change"),
     (lambda f: counted(bids(f), hf.tumbling("1 second", timeout="1 second")), "UpstreamBackup()"),

@@ -138,6 +138,15 @@ def _forget_to_say_what_closed(original: Any) -> Any:
     return end_pass
 
 
+def _forget_when_keys_began(_: Any) -> Any:
+    def words_of(self: FootprintedWindows, keys: Any) -> Any:
+        if self._kind.closes_by_count:
+            return self._keys.read_values(self._keys.lookup_slots(keys))[:, 1].copy()
+        return np.zeros(len(keys), dtype=np.int64)
+
+    return words_of
+
+
 def _mutant(owner: Any, method: str, bug: Any) -> Mutant:
     return Mutant(owner, method, bug, _FAULTS, _APPROACH, "aggregate")
 
@@ -159,6 +168,7 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
     "counts a key from its newest footprint": _mutant(
         FootprintedWindows, "_adopt_key_words", _count_from_the_newest
     ),
+    "forgets when keys began": _mutant(FootprintedWindows, "_words_of", _forget_when_keys_began),
     "reads half a footprint": _mutant(
         FootprintedWindows, "adopt_footprints", _read_half_a_footprint
     ),

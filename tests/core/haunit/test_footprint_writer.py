@@ -33,6 +33,8 @@ KINDS: dict[str, WindowKind] = {
     "count 5 every 1": CountWindows(5, 1),
     "tumbling": TimeWindows(10, 10, is_epoch=True),
     "sliding": TimeWindows(10, 4, is_epoch=True),
+    "from the first": TimeWindows(7, 7, is_epoch=False),
+    "sliding from the first": TimeWindows(10, 4, is_epoch=False),
 }
 
 

@@ -20,8 +20,9 @@ different cuts, so the input from the oldest of these on is replayed, in silence
 Rows are told apart by their places in the node's order, as cuts are: with one input stream by id,
 with several by tuple time, which is what SUnion orders by.
 
-Windows that begin with a key's first tuple cannot be restored so: the key's first time outlives its
-windows. Those with a timeout close by the clock. Planning refuses both.
+Where windows begin with a key's first tuple, its time outlives them. It is a footprint of its own,
+the key's *origin*, which opens with the key and never closes. Windows with a timeout close by the
+clock: planning refuses them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.ids import NO_ID
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.operators.base import Output, Rows, chosen
 from holdfast.core.operators.keyed_windows import (
     BEGUN,
@@ -46,6 +47,7 @@ from holdfast.core.operators.keyed_windows import (
     Parts,
 )
 from holdfast.core.operators.window_kinds import Entered
+from holdfast.core.state.ordered_map import OrderedMap
 
 if TYPE_CHECKING:
     from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from holdfast.core.state.page_manager import PageManager
 
 _NO_WINDOWS: Final = np.zeros((0, 2), dtype=np.int64)
+ORIGIN: Final = BEGINNING_US
+"""In the place of a window's number: what the key keeps beyond its windows. None ends so early."""
 _NOT_FOUND: Final = NO_ID
 """The floor of a key of which no window was open: no row moves its count."""
 
@@ -98,6 +102,10 @@ class FootprintedWindows(KeyedWindows):
         self._state_at += range(self._values_at, self._values_at + self._groups.value_words)
         self._text_at = [self._values_at + word for word in self._groups.text_words]
         self.body_schema = self._schema_of_bodies()
+        keeps_times = not windows.is_absolute and not windows.closes_by_count
+        self._origins = (
+            OrderedMap(self._manager, 2, self._windows.value_words) if keeps_times else None
+        )
         self._generation = 0
         self._opened: list[np.ndarray] = []
         self._closed: list[tuple[np.ndarray, np.ndarray]] = []
@@ -117,8 +125,8 @@ class FootprintedWindows(KeyedWindows):
 
     @property
     def open_windows(self) -> int:
-        """How many windows are open: N."""
-        return len(self._windows)
+        """How many windows are open, and keys have origins: N."""
+        return len(self._windows) + (0 if self._origins is None else len(self._origins))
 
     # -- while the node works -----------------------------------------------------------------
 
@@ -132,7 +140,7 @@ class FootprintedWindows(KeyedWindows):
         trace.
         """
         opened = np.concatenate([_NO_WINDOWS, *self._opened])
-        found, records = self._windows.get(opened)
+        found, records = self._records_of(opened)
         opened, records = opened[found], records[found]
         windows = np.concatenate([_NO_WINDOWS, *(w for w, _ in self._closed)])
         closed = np.concatenate([records[:0], *(r for _, r in self._closed)])
@@ -152,14 +160,44 @@ class FootprintedWindows(KeyedWindows):
             generation: The one that they are of from now on.
         """
         self._generation = generation
-        found, records = self._windows.get(windows)
+        found, records = self._records_of(windows)
         mine = found & (records[:, TOUCHED] == former)
         windows, records = windows[mine], records[mine]
         numbers = records[:, TOUCHED].copy()
         records[:, TOUCHED] = generation
-        self._windows.put(windows, records)
+        self._keep(windows, records)
         bodies = self._bodies(windows, records)
         return WindowsOfPass(windows, bodies, bodies.slice(0, 0), numbers)
+
+    def _records_of(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of these windows and origins are open, and what is kept of them."""
+        found, records = self._windows.get(windows)
+        if self._origins is not None:
+            at = np.flatnonzero(windows[:, 0] == ORIGIN)
+            found[at], records[at] = self._origins.get(windows[at])
+        return found, records
+
+    def _keep(self, windows: np.ndarray, records: np.ndarray) -> None:
+        """Windows and origins as they are now."""
+        if self._origins is not None:
+            is_origin = windows[:, 0] == ORIGIN
+            self._origins.put(windows[is_origin], records[is_origin])
+            windows, records = windows[~is_origin], records[~is_origin]
+        self._windows.put(windows, records)
+
+    def _open_origins(self, keys: np.ndarray, entered: Entered, first: int) -> None:
+        """Keys with these numbers, and higher ones, have come for the first time."""
+        assert self._origins is not None
+        numbers, at = np.unique(entered.windows[:, self._kind.number_at], return_index=True)
+        rows = entered.rows[at[numbers >= first]]
+        origins = np.empty((len(rows), 2), dtype=np.int64)
+        origins[:, 0], origins[:, 1] = ORIGIN, numbers[numbers >= first]
+        records = np.zeros((len(rows), self._windows.value_words), dtype=np.int64)
+        records[:, EARLIEST] = records[:, LATEST] = entered.words[rows]
+        records[:, TOUCHED] = self._generation
+        records[:, KEY_AT : self._values_at] = keys[rows]
+        self._origins.put(origins, records)
+        self._opened.append(origins)
 
     def _touch(
         self, windows: np.ndarray, records: np.ndarray, found: np.ndarray, is_full: np.ndarray
@@ -202,8 +240,8 @@ class FootprintedWindows(KeyedWindows):
         return pa.RecordBatch.from_arrays(columns, schema=self.body_schema)
 
     def _words_of(self, keys: np.ndarray) -> np.ndarray:
-        """How many rows of these keys have come, where that tells their windows. int64 (n,)."""
-        if not self._kind.closes_by_count:
+        """What is kept of these keys, where that tells their windows. int64 (n,)."""
+        if not self._kind.closes_by_count and self._origins is None:
             return np.zeros(len(keys), dtype=np.int64)
         known = self._keys.read_values(self._keys.lookup_slots(keys))
         return np.ascontiguousarray(known[:, 1])
@@ -240,7 +278,7 @@ class FootprintedWindows(KeyedWindows):
             text = bodies.column(at + 1 + len(self._state_at) + position)
             records[:, word] = self._strings.pages.intern(text)
         records[:, TOUCHED] = generations
-        self._windows.put(windows, records)
+        self._keep(windows, records)
         if n:
             # No tuple is needed again for what they hold.
             self._causes.note(records[:, LATEST], np.full(streams, NO_ID, dtype=np.int64))
@@ -311,8 +349,11 @@ class FootprintedWindows(KeyedWindows):
 
     def _enter(self, keys: np.ndarray, time_us: np.ndarray) -> Entered:
         """While it replays, only the windows that were open, behind their own cuts."""
+        known = len(self._keys)
         entered = super()._enter(keys, time_us)
         if self._floors is None:
+            if self._origins is not None and len(self._keys) > known:
+                self._open_origins(keys, entered, known)
             return entered
         found, records = self._windows.get(entered.windows)
         cuts = np.full(len(found), _NOT_FOUND, dtype=np.int64)
@@ -324,5 +365,17 @@ class FootprintedWindows(KeyedWindows):
         """Raise `InvariantViolation` if a structure or a generation makes no sense."""
         super().check_invariants()
         entries = self._windows.entries()
+        if self._origins is not None:
+            self._origins.check_invariants()
+            entries = np.concatenate([entries, self._origins.entries()])
+            if len(self._origins) != len(self._keys):
+                raise InvariantViolation(
+                    f"{self.name}: {len(self._keys)} keys with {len(self._origins)} origins"
+                )
         if bool((entries[:, 2 + TOUCHED] > self._generation).any()):
             raise InvariantViolation(f"{self.name}: a window's footprint is of no generation")
+
+    def state_bytes(self) -> int:
+        """Bytes of pages held."""
+        pages = 0 if self._origins is None else self._origins.page_count
+        return super().state_bytes() + pages * self._manager.page_bytes

@@ -64,7 +64,7 @@ def targets_of(query: Query) -> list[Target]:
     machine = chunks._service._machine
     spec = chunks.spec
     targets.append(Target("chunk master", spec.master, spec.keys, _StoreWords(machine)))
-    for record in machine._directory.live():
+    for record in machine.directory.live():
         target = Target(record.name, record.endpoint, spec.keys, _Pieces(record.incarnation))
         targets.append(target)
     return targets
@@ -207,7 +207,7 @@ class _StoreWords:
         return f"data-0|1|{1 << 30}|{draw.number(1, 1 << 60)}".encode()
 
     def genuine(self, draw: Draw) -> list[bytes]:
-        record = draw.one_of(list(self._machine._directory.live()))
+        record = draw.one_of(list(self._machine.directory.live()))
         names = list(self._machine._directory.objects) or ["a-1/1.manifest"]
         me = (record.name, record.incarnation)
         stored = m.StoredChunk(m.chunk_id(1, draw.number(1, 9)), 9, 9)

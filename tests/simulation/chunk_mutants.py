@@ -88,7 +88,7 @@ def _commit_before_the_journal(original: Any) -> Any:
 def _delete_before_the_journal(original: Any) -> Any:
     def delete(self: ChunkMaster, asked: Any, now_ms: int) -> Any:
         effects = original(self, asked, now_ms)
-        record = self._directory.objects.get(asked.name)
+        record = self.directory.objects.get(asked.name)
         if record is None:
             return effects
         chunks = tuple(stored.chunk for stored in record.chunks)
@@ -128,7 +128,7 @@ def _need_everything(_: Any) -> Any:
 
 def _need_only_what_is_committed(_: Any) -> Any:
     def is_needed(self: ChunkMaster, chunk: Any, stored: Any) -> bool:
-        return chunk in self._directory.chunks
+        return chunk in self.directory.chunks
 
     return is_needed
 

@@ -42,7 +42,7 @@ def check_end(world: ChunkWorld) -> None:
         for chunk, stored in world.wanted().items():
             if chunk in disk.chunks and not disk.is_sound(stored):
                 world.scheduler.note(f"{chunk} at {node} rots unnoticed")
-    names = {name for name, _ in world.master.objects()}
+    names = set(world.master.directory.objects)
     for name in names:
         if name not in world.expected and name not in world.unsure:
             raise Violated("C-NAMES", f"{name} exists")
@@ -57,7 +57,7 @@ def _check_readable(world: ChunkWorld, name: str, content: bytes) -> None:
     if world.master is None:
         return
     found = b""
-    for stored in next(r for n, r in world.master.objects() if n == name).chunks:
+    for stored in world.master.directory.objects[name].chunks:
         sound = [disk for disk in world.disks.values() if disk.is_sound(stored)]
         if not sound:
             raise Violated("C-LOST", f"chunk {stored.chunk} of {name}")
@@ -71,7 +71,7 @@ def check_acknowledged(world: ChunkWorld, name: str) -> None:
     if world.master is None:
         return
     least = world.settings.copies - len(world.wounded)
-    record = next((r for n, r in world.master.objects() if n == name), None)
+    record = world.master.directory.objects.get(name)
     for stored in () if record is None else record.chunks:
         copies = sum(disk.is_sound(stored) for disk in world.disks.values())
         if copies < max(1, least):

@@ -225,7 +225,7 @@ class ChunkWorld:
     def wanted(self) -> dict[str, StoredChunk]:
         """All chunks of objects that the journal knows."""
         fresh = ChunkMaster(epoch=0, settings=self.settings, journal=tuple(self.journal))
-        return {c.chunk: c for _, record in fresh.objects() for c in record.chunks}
+        return {c.chunk: c for record in fresh.directory.objects.values() for c in record.chunks}
 
     # -- processes --------------------------------------------------------------------------
 
@@ -462,7 +462,7 @@ class ChunkWorld:
             goal = None
             if self.master is not None:
                 must_find_home = self.master.statistics().out_of_reach > 0 and not is_too_long
-                homes = self.master.homes().get(node, ())
+                homes = self.master.directory.homes.get(node, ())
                 goal = destination(homes, present, must_find_home=must_find_home)
             if goal is None:
                 self.scheduler.after(_REST_US, try_it)

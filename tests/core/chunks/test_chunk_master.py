@@ -98,10 +98,10 @@ def test_an_object_exists_only_when_the_journal_has_it() -> None:
     asked = m.ObjectCommitRequested("client", "u", 1, "a-1/x", (stored,))
     effects = story.master.step(asked, story.now_ms)
     assert not said(effects, m.ObjectCommitted)
-    assert story.master.objects() == []
+    assert story.master.directory.objects == {}
     write = next(effect for effect in effects if isinstance(effect, e.WriteJournal))
     assert said(story.tell(e.JournalWritten(write.request_id)), m.ObjectCommitted)
-    assert [name for name, _ in story.master.objects()] == ["a-1/x"]
+    assert list(story.master.directory.objects) == ["a-1/x"]
 
 
 def test_a_commit_said_again_is_answered_again_also_by_a_later_master() -> None:
@@ -134,7 +134,7 @@ def test_an_upload_that_ended_does_not_rise_again() -> None:
     story.tell(m.ObjectDeleteRequested("client", 1, "a-1/x"))
     story.create()
     assert said(story.commit(), m.UploadRefused)
-    assert story.master.objects() == []
+    assert story.master.directory.objects == {}
     later = Story(epoch=2, journal=tuple(story.journal))
     later.create()
     late = m.ObjectCommitRequested("client", "u", 1, "a-1/x", ())
@@ -170,7 +170,7 @@ def test_a_data_node_that_comes_back_in_time_keeps_its_chunks() -> None:
     again = story.join(lost, stored, launch=2)
     assert again > incarnations[lost]
     assert not said(story.wait(300, *others), m.CopyWanted)
-    assert story.master.copies_of("a-1/x") == [2]
+    assert story.master.directory.copies_of("a-1/x") == [2]
 
 
 def test_a_broken_chain_is_replaced_when_the_client_asks_again() -> None:
@@ -209,7 +209,7 @@ def test_a_damaged_chunk_is_deleted_only_once_a_sound_one_is_known() -> None:
     stored, _ = story.write()
     both = (("a", first), ("b", second))
     story.tell(m.InventoryReported("b", second, 1, (), (stored.chunk,)))
-    assert story.master.copies_of("a-1/x") == [1]
+    assert story.master.directory.copies_of("a-1/x") == [1]
     wanted = said(story.wait(600, *both), m.CopyWanted)
     assert not wanted, "b holds a damaged copy until it has said that it deleted it"
     story.tell(m.ChunksDeleted("b", second, 2, (stored.chunk,)))
@@ -227,11 +227,11 @@ def test_a_late_listing_does_not_bring_back_what_is_being_deleted() -> None:
     report = m.ChunkStored(third, incarnations[third], 1, stored)
     unwanted = said(story.tell(report), m.ChunksUnwanted)
     assert len(unwanted) == 1, "one copy too many"
-    assert story.master.copies_of("a-1/x") == [2]
+    assert story.master.directory.copies_of("a-1/x") == [2]
     for node, incarnation in incarnations.items():
         effects = story.tell(m.InventoryReported(node, incarnation, 5, (stored,), ()))
         assert len(said(effects, m.ChunksUnwanted)) <= 1
-    assert story.master.copies_of("a-1/x") == [2]
+    assert story.master.directory.copies_of("a-1/x") == [2]
 
 
 def test_words_of_former_incarnations_and_launches_change_nothing() -> None:
@@ -299,8 +299,8 @@ def test_the_journal_names_the_machine_of_a_copy_before_the_object() -> None:
         {"data_node": "a", "homes": ["m0"]},
         {"data_node": "b", "homes": ["m1"]},
     ]
-    later = Story(epoch=2, journal=tuple(story.master.entries()))
-    assert later.master.homes() == {"a": ("m0",), "b": ("m1",)}
+    later = Story(epoch=2, journal=tuple(story.master.directory.entries()))
+    assert later.master.directory.homes == {"a": ("m0",), "b": ("m1",)}
     assert later.master.statistics().out_of_reach == 1
     later.join("b", stored, host="m1")
     assert later.master.statistics().out_of_reach == 0
@@ -315,11 +315,11 @@ def test_a_former_home_is_one_until_every_chunk_has_its_copies_elsewhere() -> No
     a = later.join("a", host="m3")
     b = later.join("b", stored, host="m1")
     later.wait(200, ("a", a), ("b", b))
-    assert later.master.homes() == {"a": ("m0", "m3"), "b": ("m1",)}
+    assert later.master.directory.homes == {"a": ("m0", "m3"), "b": ("m1",)}
     later.tell(m.ChunkStored("a", a, 1, stored))
     later.wait(100, ("a", a), ("b", b))
-    assert later.master.homes() == {"a": ("m3",), "b": ("m1",)}
-    assert Story(epoch=3, journal=tuple(later.journal)).master.homes()["a"] == ("m3",)
+    assert later.master.directory.homes == {"a": ("m3",), "b": ("m1",)}
+    assert Story(epoch=3, journal=tuple(later.journal)).master.directory.homes["a"] == ("m3",)
 
 
 def test_who_asks_for_a_chunk_without_a_live_copy_hears_where_nobody_is() -> None:

@@ -25,7 +25,7 @@ Theory of operation. An object is written as an *upload*:
 Every request of a client may be repeated, and is answered in the same way: uploads have unique
 names, which the journal keeps with the object.
 
-Placement is a machine of Peace's stimuli and effects: Peace itself, or `LeastLoaded`.
+Where chunks are placed, placing.py says.
 
 Invariants: a chunk of a committed object is deleted only where there are too many copies or a
 damaged one, and never the last sound one; an object is told to exist only when the journal has it;
@@ -56,10 +56,10 @@ from holdfast.core.chunks.effects import (
     Started,
     WriteJournal,
 )
-from holdfast.core.chunks.placement import Candidate, LeastLoaded
+from holdfast.core.chunks.placing import Placing, placed
 from holdfast.core.chunks.replication import Replication
 from holdfast.core.chunks.statistics import ChunkMasterStatistics
-from holdfast.core.chunks.upload import Upload
+from holdfast.core.chunks.upload import Upload, Uploads
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect, Machine, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.silence import SilenceWatch
@@ -94,18 +94,15 @@ class ChunkMaster:
         """
         self.epoch = epoch
         self._settings = settings
-        self._directory = Directory()
+        self.directory = Directory()
         for entry in journal:
-            self._directory.replay(entry)
-        self._replication = Replication(self._directory, settings)
+            self.directory.replay(entry)
+        self._replication = Replication(self.directory, settings)
         self._silence = SilenceWatch(2 * settings.keep_alive_ms)
-        self._placement = placement or LeastLoaded(self._candidate)
-        self._uploads: dict[str, Upload] = {}
-        self._names: dict[str, str] = {}  # uploads by the object's name
-        self._ended: dict[str, None] = {}  # uploads that ended lately, oldest first
+        self._uploads = Uploads(settings.uploads_max)
+        self._placing = Placing(epoch, self.directory, self._uploads, settings.copies, placement)
         self._requests: dict[int, Callable[[int], list[Effect]]] = {}
         self._next_request = 1
-        self._next_chunk = 1
         self._losses = 0
         self._damaged = 0
         self._stale_messages = 0
@@ -114,27 +111,23 @@ class ChunkMaster:
         """Take one stimulus."""
         return _HANDLERS[type(stimulus)](self, stimulus, now_ms)
 
-    def entries(self) -> list[dict[str, object]]:
-        """The shortest journal that leads to the present objects."""
-        return self._directory.entries()
-
     def _on_started(self, _: Started, now_ms: int) -> list[Effect]:
         delay_ms = self._settings.recopy_delay_ms
-        chunks = list(self._directory.chunks)
+        chunks = list(self.directory.chunks)
         self._replication.review(chunks, now_ms, delay_ms=delay_ms)
         return [SetTimer(_CHECK, now_ms + self._settings.keep_alive_ms)]
 
     def _on_timer_fired(self, timer: TimerFired, now_ms: int) -> list[Effect]:
         if timer.name != _CHECK:
-            return self._translated(self._placement.step(timer, now_ms), now_ms)
+            return self._placing.step(timer, now_ms)
         effects: list[Effect] = [SetTimer(_CHECK, now_ms + self._settings.keep_alive_ms)]
         limit_ms = self._settings.keep_alive_ms * self._settings.misses
-        live = list(self._directory.live())
+        live = list(self.directory.live())
         self._silence.check(now_ms, [node.heard_ms for node in live], limit_ms)
         for node in live:
             if self._silence.is_lost(node.name, node.heard_ms, limit_ms, now_ms):
                 effects += self._lose(node, now_ms)
-        for upload in list(self._uploads.values()):
+        for upload in self._uploads.all():
             is_silent = now_ms - upload.heard_ms > self._settings.upload_timeout_ms
             if is_silent and not upload.is_committing:
                 effects += self._drop(upload, now_ms)
@@ -146,23 +139,23 @@ class ChunkMaster:
             return []
         return [
             effect
-            for node in self._directory.live()
+            for node in self.directory.live()
             for effect in self._set_homes(node.name, (node.host,))
         ]
 
     def _set_homes(self, node: str, machines: tuple[str, ...]) -> list[Effect]:
-        if self._directory.homes.get(node) == machines:
+        if self.directory.homes.get(node) == machines:
             return []
-        self._directory.homes[node] = machines
+        self.directory.homes[node] = machines
         return [self._journal(homes_entry(node, machines), lambda _: [])]
 
     # -- data nodes -------------------------------------------------------------------------
 
     def _on_data_node_joined(self, joined: m.DataNodeJoined, now_ms: int) -> list[Effect]:
-        known = self._directory.nodes.get(joined.node)
+        known = self.directory.nodes.get(joined.node)
         if known is None:
             known = DataNodeRecord(joined.node, self.epoch << 32)
-            self._directory.nodes[joined.node] = known
+            self.directory.nodes[joined.node] = known
         if joined.launch < known.launch:
             return [SendToDataNode(joined.task, m.Dismissed("a later launch has taken over"))]
         if joined.task == known.task and joined.join <= known.join:
@@ -172,13 +165,13 @@ class ChunkMaster:
             return []  # Said again, too late: it has been fenced since, and will join anew.
         effects = self._lose(known, now_ms) if known.is_live else []
         known.begin_life(joined, now_ms)
-        homes = self._directory.homes.get(known.name, ())
+        homes = self.directory.homes.get(known.name, ())
         if known.host not in homes:
             effects += self._set_homes(known.name, (*homes, known.host))
         effects.append(SendToDataNode(known.task, m.Welcomed(joined.join, known.incarnation)))
         effects += self._reconcile(known, joined.chunks, (), now_ms)
         server = peace_messages.ServerJoined(ServerName(known.name), known.rack)
-        return effects + self._translated(self._placement.step(server, now_ms), now_ms)
+        return effects + self._placing.step(server, now_ms)
 
     def _reconcile(
         self,
@@ -192,7 +185,7 @@ class ChunkMaster:
         listed = {stored.chunk: stored for stored in sound}
         for chunk in former:
             if chunk not in listed:
-                self._directory.unhold(node, chunk)
+                self.directory.unhold(node, chunk)
         self._damaged += sum(chunk not in node.damaged for chunk in damaged)
         node.damaged = dict.fromkeys(c for c in damaged if c not in node.deleting)
         unneeded = [
@@ -202,7 +195,7 @@ class ChunkMaster:
         ]
         for chunk, stored in listed.items():
             if chunk not in unneeded:
-                self._directory.hold(node, stored)
+                self.directory.hold(node, stored)
         touched = dict.fromkeys([*former, *listed, *damaged])
         return [
             *self._replication.unwanted(node, tuple(unneeded)),
@@ -211,24 +204,24 @@ class ChunkMaster:
 
     def _is_needed(self, chunk: ChunkId, stored: StoredChunk | None) -> bool:
         """Whether a chunk is part of an object that exists or may yet come to exist."""
-        record = self._directory.chunks.get(chunk)
+        record = self.directory.chunks.get(chunk)
         if record is not None:
             return stored is None or record.stored == stored
-        return any(chunk in upload.chains for upload in self._uploads.values())
+        return any(chunk in upload.chains for upload in self._uploads.all())
 
     def _lose(self, node: DataNodeRecord, now_ms: int) -> list[Effect]:
         """From now on only a later incarnation of the data node counts."""
         self._losses += 1
         task, incarnation = node.task, node.incarnation
-        held = self._directory.lose(node)
+        held = self.directory.lose(node)
         effects: list[Effect] = [SendToDataNode(task, m.Fenced(incarnation))]
         effects += self._replication.review(held, now_ms, delay_ms=self._settings.recopy_delay_ms)
         server = peace_messages.ServerLost(ServerName(node.name))
-        return effects + self._translated(self._placement.step(server, now_ms), now_ms)
+        return effects + self._placing.step(server, now_ms)
 
     def _heard(self, name: str, incarnation: int, now_ms: int) -> DataNodeRecord | None:
         """The data node, if the message is of its present incarnation."""
-        node = self._directory.current(name, incarnation)
+        node = self.directory.current(name, incarnation)
         if node is None:
             self._stale_messages += 1
             return None
@@ -270,7 +263,7 @@ class ChunkMaster:
         stored = report.chunk
         if not self._is_needed(stored.chunk, stored):
             return self._replication.unwanted(node, (stored.chunk,))
-        self._directory.hold(node, stored)
+        self.directory.hold(node, stored)
         return self._replication.review((stored.chunk,), now_ms, delay_ms=0)
 
     def _on_chunks_deleted(self, report: m.ChunksDeleted, now_ms: int) -> list[Effect]:
@@ -289,19 +282,12 @@ class ChunkMaster:
         if known is not None:
             known.heard_ms = now_ms
             return [SendToClient(asked.client, m.UploadOpened(asked.upload, self.epoch))]
-        reason = ""
-        if asked.upload in self._ended:
-            reason = "the upload has ended"  # Said again, too late; else an object could rise anew.
-        elif asked.name in self._directory.objects:
+        reason = self._uploads.why_not(asked)
+        if asked.name in self.directory.objects:
             reason = f"{asked.name} exists already"
-        elif asked.name in self._names:
-            reason = f"{asked.name} is being written by another"
-        elif len(self._uploads) >= self._settings.uploads_max:
-            reason = f"{len(self._uploads)} objects are being written; uploads_max allows no more"
         if reason:
             return self._refuse(asked.client, asked.upload, reason)
-        self._uploads[asked.upload] = Upload(asked, now_ms)
-        self._names[asked.name] = asked.upload
+        self._uploads.begin(asked, now_ms)
         return [SendToClient(asked.client, m.UploadOpened(asked.upload, self.epoch))]
 
     def _refuse(self, client: str, upload: str, reason: str) -> list[Effect]:
@@ -317,77 +303,14 @@ class ChunkMaster:
         if asked.request < upload.request or upload.is_committing:
             return []  # Said again, too late.
         if asked.request == upload.request and upload.current is not None:
-            if self._directory.stands(upload.chains[upload.current]):
-                return [self._placed(upload)]
-            return [*self._withdraw(upload, now_ms), *self._place(upload, now_ms)]
+            if self.directory.stands(upload.chains[upload.current]):
+                return [placed(upload)]
+            return [*self._placing.withdraw(upload, now_ms), *self._placing.place(upload, now_ms)]
         if asked.request == upload.request:
-            return self._place(upload, now_ms)
-        effects = self._withdraw(upload, now_ms)
+            return self._placing.place(upload, now_ms)
+        effects = self._placing.withdraw(upload, now_ms)
         upload.request = asked.request
-        return effects + self._place(upload, now_ms)
-
-    def _withdraw(self, upload: Upload, now_ms: int) -> list[Effect]:
-        """The newest chunk is stored, or will be placed anew: Peace need not wait for it."""
-        upload.current = None
-        if upload.request == 0:
-            return []
-        withdrawn = peace_messages.WriteWithdrawn(upload.key())
-        return self._translated(self._placement.step(withdrawn, now_ms), now_ms)
-
-    def _place(self, upload: Upload, now_ms: int) -> list[Effect]:
-        copies = self._settings.copies
-        live = sum(1 for _ in self._directory.live())
-        if live < copies:
-            reason = f"{live} data nodes live, {copies} copies are wanted"
-            return [self._delayed(upload, reason)]
-        wanted = peace_messages.WriteRequested(
-            upload.key(), ServerName(self._directory.beside(upload.asked.host)), copies, 1
-        )
-        return self._translated(self._placement.step(wanted, now_ms), now_ms)
-
-    def _translated(self, effects: list[Effect], now_ms: int) -> list[Effect]:
-        """What the placement decides, as words to clients."""
-        return [out for effect in effects for out in self._decided(effect, now_ms)]
-
-    def _decided(self, effect: Effect, now_ms: int) -> list[Effect]:
-        if isinstance(effect, peace_messages.GrantWrite):
-            upload = self._waiting(effect.request_id)
-            if upload is None:
-                withdrawn = peace_messages.WriteWithdrawn(effect.request_id)
-                return self._translated(self._placement.step(withdrawn, now_ms), now_ms)
-            return self._granted(upload, effect.placements[0].servers)
-        if isinstance(effect, peace_messages.RefuseWrite | peace_messages.FailWrite):
-            upload = self._waiting(effect.request_id)
-            why = (
-                effect.reason
-                if isinstance(effect, peace_messages.FailWrite)
-                else "waits for its turn"
-            )
-            return [] if upload is None else [self._delayed(upload, why)]
-        return [effect]
-
-    def _waiting(self, key: peace_messages.WriteRequestId) -> Upload | None:
-        upload = self._uploads.get(key.rpartition("/")[0])
-        return upload if upload is not None and upload.key() == key else None
-
-    def _granted(self, upload: Upload, servers: tuple[ServerName, ...]) -> list[Effect]:
-        chunk = m.chunk_id(self.epoch, self._next_chunk)
-        self._next_chunk += 1
-        nodes = [self._directory.nodes[server] for server in servers]
-        upload.chains[chunk] = tuple(node.replica() for node in nodes)
-        upload.current = chunk
-        return [self._placed(upload)]
-
-    def _placed(self, upload: Upload) -> Effect:
-        if upload.current is None:
-            raise InvariantViolation(f"{upload.asked.upload} is answered without a place")
-        chain = upload.chains[upload.current]
-        word = m.ChunkPlaced(upload.asked.upload, upload.request, upload.current, chain)
-        return SendToClient(upload.asked.client, word)
-
-    def _delayed(self, upload: Upload, reason: str) -> Effect:
-        word = m.PlacementDelayed(upload.asked.upload, upload.request, reason)
-        return SendToClient(upload.asked.client, word)
+        return effects + self._placing.place(upload, now_ms)
 
     def _on_chunk_completed(self, done: m.ChunkCompleted, now_ms: int) -> list[Effect]:
         upload = self._uploads.get(done.upload)
@@ -395,14 +318,14 @@ class ChunkMaster:
             return []
         upload.heard_ms = now_ms
         written = peace_messages.ChunkWritten(upload.key(), 0)
-        return self._translated(self._placement.step(written, now_ms), now_ms)
+        return self._placing.step(written, now_ms)
 
     # -- committing -------------------------------------------------------------------------
 
     def _on_object_commit_requested(
         self, asked: m.ObjectCommitRequested, now_ms: int
     ) -> list[Effect]:
-        existing = self._directory.objects.get(asked.name)
+        existing = self.directory.objects.get(asked.name)
         if existing is not None and existing.upload == asked.upload:
             return [SendToClient(asked.client, m.ObjectCommitted(asked.upload))]
         upload = self._uploads.get(asked.upload)
@@ -423,7 +346,7 @@ class ChunkMaster:
 
     def _register(self, upload: Upload, record: ObjectRecord, now_ms: int) -> list[Effect]:
         """From now on the chunks are kept at as many data nodes as they should."""
-        self._directory.register(record, upload.chains)
+        self.directory.register(record, upload.chains)
         chunks = [stored.chunk for stored in record.chunks]
         return self._replication.review(chunks, now_ms, delay_ms=0)
 
@@ -435,7 +358,7 @@ class ChunkMaster:
         committed, with no copy of the chunk, though never more than one data node failed at once.
         """
         for stored in record.chunks:
-            holders = len(self._directory.chunks[stored.chunk].holders)
+            holders = len(self.directory.chunks[stored.chunk].holders)
             if holders < record.copies:
                 reason = f"chunk {stored.chunk} has {holders} live copies of {record.copies}"
                 word = m.PlacementDelayed(upload.asked.upload, 0, reason)
@@ -446,13 +369,13 @@ class ChunkMaster:
 
     def _committed(self, upload: Upload, record: ObjectRecord, now_ms: int) -> list[Effect]:
         """The journal has the entry: the object exists."""
-        self._forget(upload)
-        self._directory.objects[upload.asked.name] = record
+        self._uploads.end(upload)
+        self.directory.objects[upload.asked.name] = record
         for stored in record.chunks:
             del upload.chains[stored.chunk]
         return [
             SendToClient(upload.asked.client, m.ObjectCommitted(upload.asked.upload)),
-            *self._withdraw(upload, now_ms),
+            *self._placing.withdraw(upload, now_ms),
             *self._delete_chunks(tuple(upload.chains)),
         ]
 
@@ -476,23 +399,16 @@ class ChunkMaster:
 
     def _drop(self, upload: Upload, now_ms: int) -> list[Effect]:
         """Nothing will come of an upload; what it stored is deleted."""
-        self._forget(upload)
+        self._uploads.end(upload)
         if upload.record is not None:
-            chunks = self._directory.remove_chunks(upload.record)
+            chunks = self.directory.remove_chunks(upload.record)
             self._replication.review(chunks, now_ms, delay_ms=0)
-        return [*self._withdraw(upload, now_ms), *self._delete_chunks(tuple(upload.chains))]
-
-    def _forget(self, upload: Upload) -> None:
-        del self._uploads[upload.asked.upload]
-        del self._names[upload.asked.name]
-        self._ended[upload.asked.upload] = None
-        while len(self._ended) > self._settings.uploads_max:
-            del self._ended[next(iter(self._ended))]
+        return [*self._placing.withdraw(upload, now_ms), *self._delete_chunks(tuple(upload.chains))]
 
     def _delete_chunks(self, chunks: tuple[ChunkId, ...]) -> list[Effect]:
         """Nobody needs these chunks, wherever they are. What comes later is deleted when listed."""
         effects: list[Effect] = []
-        for node in self._directory.live():
+        for node in self.directory.live():
             there = [c for c in chunks if c in node.chunks or c in node.damaged]
             effects += self._replication.unwanted(node, tuple(there))
         return effects
@@ -503,52 +419,35 @@ class ChunkMaster:
         self, asked: m.ObjectLocateRequested, now_ms: int
     ) -> list[Effect]:
         del now_ms
-        found = self._directory.located(asked.name)
+        found = self.directory.located(asked.name)
         if found is None:
             return [SendToClient(asked.client, m.ObjectUnknown(asked.request))]
         return [SendToClient(asked.client, m.ObjectLocated(asked.request, *found))]
 
     def _on_names_requested(self, asked: m.NamesRequested, now_ms: int) -> list[Effect]:
         del now_ms
-        names = tuple(sorted(n for n in self._directory.objects if n.startswith(asked.prefix)))
+        names = tuple(sorted(n for n in self.directory.objects if n.startswith(asked.prefix)))
         return [SendToClient(asked.client, m.NamesListed(asked.request, names))]
 
     def _on_object_delete_requested(
         self, asked: m.ObjectDeleteRequested, now_ms: int
     ) -> list[Effect]:
         answer = SendToClient(asked.client, m.ObjectDeleted(asked.request))
-        upload = self._uploads.get(self._names.get(asked.name, ""))
+        upload = self._uploads.of_name(asked.name)
         if upload is not None and not upload.is_committing:
             return [*self._drop(upload, now_ms), answer]
-        if upload is None and asked.name not in self._directory.objects:
+        if upload is None and asked.name not in self.directory.objects:
             return [answer]
         entry: dict[str, object] = {"deleted": asked.name}
         return [self._journal(entry, lambda ms: [*self._deleted(asked.name, ms), answer])]
 
     def _deleted(self, name: str, now_ms: int) -> list[Effect]:
         """The journal has it: the object does not exist, and nothing needs its chunks."""
-        chunks = self._directory.remove_object(name)
+        chunks = self.directory.remove_object(name)
         self._replication.review(chunks, now_ms, delay_ms=0)
         return self._delete_chunks(chunks)
 
     # -- looking ----------------------------------------------------------------------------
-
-    def _candidate(self, server: ServerName) -> Candidate:
-        node = self._directory.nodes[server]
-        placed = sum(u.is_on_its_way_to(server, node.chunks) for u in self._uploads.values())
-        return Candidate(node.name, node.host, len(node.chunks) + placed)
-
-    def copies_of(self, name: str) -> list[int]:
-        """How many live copies each chunk of an object has. Raises `KeyError`: no such object."""
-        return self._directory.copies_of(name)
-
-    def homes(self) -> dict[str, tuple[str, ...]]:
-        """By data node, the machines where its chunks may be, oldest first."""
-        return dict(self._directory.homes)
-
-    def objects(self) -> list[tuple[str, ObjectRecord]]:
-        """All committed objects."""
-        return list(self._directory.objects.items())
 
     def is_safe(self) -> bool:
         """Whether every chunk that counts has all its copies."""
@@ -556,26 +455,27 @@ class ChunkMaster:
 
     def is_settled(self) -> bool:
         """Whether all is written, copied and deleted."""
-        is_deleting = any(node.deleting for node in self._directory.live())
+        is_deleting = any(node.deleting for node in self.directory.live())
         return not (self._uploads or self._replication.wanting or is_deleting)
 
     def incarnations(self) -> dict[str, int]:
         """The newest incarnation of every data node; 0: it is lost."""
-        return {n.name: n.incarnation * n.is_live for n in self._directory.nodes.values()}
+        return {n.name: n.incarnation * n.is_live for n in self.directory.nodes.values()}
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when the master's own state makes no sense."""
-        self._directory.check_invariants()
-        for name, upload in self._names.items():
-            if self._uploads[upload].asked.name != name or name in self._directory.objects:
-                raise InvariantViolation(f"{name} is written and exists")
+        self.directory.check_invariants()
+        self._uploads.check_invariants()
+        for upload in self._uploads.all():
+            if upload.asked.name in self.directory.objects:
+                raise InvariantViolation(f"{upload.asked.name} is written and exists")
 
     def statistics(self) -> ChunkMasterStatistics:
         """A summary."""
         return ChunkMasterStatistics(
-            data_nodes=sum(1 for _ in self._directory.live()),
-            objects=len(self._directory.objects),
-            chunks=len(self._directory.chunks),
+            data_nodes=sum(1 for _ in self.directory.live()),
+            objects=len(self.directory.objects),
+            chunks=len(self.directory.chunks),
             wanting_chunks=self._replication.wanting,
             out_of_reach=self._replication.out_of_reach,
             uploads=len(self._uploads),

@@ -272,7 +272,9 @@ class DataNode:
             return self._refused(key, sender, piece.incarnation, "it is another's write")
         if piece.index < len(write.checksums):
             return []  # It came twice.
-        if piece.index > len(write.checksums) or not self._fits(piece):
+        if piece.index > len(write.checksums) or not self._settings.fits(
+            len(piece.data), is_last=piece.index == piece.count - 1
+        ):
             return self._break(key, f"piece {piece.index} came after {len(write.checksums)}")
         return self._take_piece(key, write, piece, now_ms)
 
@@ -284,11 +286,6 @@ class DataNode:
         if len(self._writes) >= self._settings.writes_max:
             return f"{len(self._writes)} chunks are being received; writes_max allows no more"
         return ""
-
-    def _fits(self, piece: m.Piece) -> bool:
-        size = self._settings.piece_bytes
-        is_last = piece.index == piece.count - 1
-        return 0 < len(piece.data) <= size and (is_last or len(piece.data) == size)
 
     def _take_piece(
         self, key: _WriteKey, write: _Write, piece: m.Piece, now_ms: int

@@ -82,3 +82,7 @@ class ChunkSettings:
     def pieces(self, size: int) -> int:
         """How many pieces a chunk of so many bytes has."""
         return -(-size // self.piece_bytes)
+
+    def fits(self, size: int, *, is_last: bool) -> bool:
+        """Whether a piece may have so many bytes: the last one of a chunk may be shorter."""
+        return 0 < size <= self.piece_bytes and (is_last or size == self.piece_bytes)

@@ -1,4 +1,4 @@
-"""An object on its way into the chunk store; chunk_master.py says what becomes of it."""
+"""Objects on their way into the chunk store; chunk_master.py says what becomes of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.chunks import messages as m
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.peace import messages as peace_messages
 
 if TYPE_CHECKING:
@@ -59,3 +60,59 @@ class Upload:
         if self.current is None or self.current in held:
             return False
         return any(replica.node == server for replica in self.chains[self.current])
+
+
+class Uploads:
+    """The open uploads, and the names they will give their objects. Volatile."""
+
+    def __init__(self, uploads_max: int) -> None:
+        """Begin without any; so many may be open at once, and of so many ended ones is known."""
+        self._max = uploads_max
+        self._open: dict[str, Upload] = {}
+        self._names: dict[str, str] = {}  # uploads by the object's name
+        self._ended: dict[str, None] = {}  # uploads that ended lately, oldest first
+
+    def __len__(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    def all(self) -> tuple[Upload, ...]:
+        """The open ones, oldest first."""
+        return tuple(self._open.values())
+
+    def get(self, upload: str) -> Upload | None:
+        """The open upload of this name."""
+        return self._open.get(upload)
+
+    def of_name(self, name: str) -> Upload | None:
+        """The one that writes the object of this name."""
+        return self._open.get(self._names.get(name, ""))
+
+    def why_not(self, asked: m.ObjectCreateRequested) -> str:
+        """Why another cannot be opened for this; empty: it can."""
+        if asked.upload in self._ended:
+            return "the upload has ended"  # Said again, too late; else an object could rise anew.
+        if asked.name in self._names:
+            return f"{asked.name} is being written by another"
+        if len(self._open) >= self._max:
+            return f"{len(self._open)} objects are being written; uploads_max allows no more"
+        return ""
+
+    def begin(self, asked: m.ObjectCreateRequested, now_ms: int) -> None:
+        """Open one; its name is its own from now on."""
+        self._open[asked.upload] = Upload(asked, now_ms)
+        self._names[asked.name] = asked.upload
+
+    def end(self, upload: Upload) -> None:
+        """It is open no more, and nobody opens it again."""
+        del self._open[upload.asked.upload]
+        del self._names[upload.asked.name]
+        self._ended[upload.asked.upload] = None
+        while len(self._ended) > self._max:
+            del self._ended[next(iter(self._ended))]
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` unless every name belongs to the upload that has it."""
+        for name, upload in self._names.items():
+            if self._open[upload].asked.name != name:
+                raise InvariantViolation(f"{name} belongs to another upload")

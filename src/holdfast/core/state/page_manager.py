@@ -35,8 +35,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
+from holdfast.core.state.homes import Homes
 from holdfast.core.state.kernels import CLEAN, DIRTY, FREE, FROZEN
-from holdfast.core.state.page_memory import PageMemory, Region
+from holdfast.core.state.page_memory import PageMemory
+from holdfast.core.state.snapshot import NO_PAGES as _NO_PAGES
 from holdfast.core.state.snapshot import PageSetId as PageSetId
 from holdfast.core.state.snapshot import PageStatistics
 from holdfast.core.state.snapshot import Snapshot as Snapshot
@@ -44,17 +46,16 @@ from holdfast.core.state.snapshot import Snapshot as Snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from holdfast.core.state.page_memory import Region
+
 PAGE_BYTES_DEFAULT: Final = 8 << 10
 STATE_BYTES_MAX_DEFAULT: Final = 4 << 30
 _CLONES_AHEAD: Final = 64
 """Free pages kept for kernels to clone into while a snapshot is held."""
 _POOLED_BYTES: Final = 64 << 10
 """A page set up to this size lies in the pool."""
-_HOME_AT_ONCE: Final = 64
-"""So many clones come home in one go."""
 _WELL_ORDERED: Final = 16
 """A set is read straight into a region when files hold runs of so many of its pages."""
-_NO_PAGES: Final = np.zeros(0, dtype=np.int64)
 
 
 class StateLimitExceeded(RuntimeError):
@@ -92,9 +93,7 @@ class PageManager:
         self._memory = PageMemory(page_bytes, self.pages_max)
         self._tables: dict[PageSetId, np.ndarray] = {}
         self._pooled_max = pooled_bytes // page_bytes
-        self._regions: dict[PageSetId, Region] = {}
-        self._leaving: list[Region] = []  # Without a set; snapshots may hold pages of them.
-        self._strays: list[tuple[PageSetId, np.ndarray]] = []  # Who may not be at home; sequences.
+        self._homes = Homes()
         self._next_set = 1
         self._recovered_next_set = 1
         self._is_recovering = False
@@ -131,22 +130,16 @@ class PageManager:
             self._tables[page_set] = _NO_PAGES
         return page_set
 
-    def exists(self, page_set: PageSetId) -> bool:
-        """Whether there is such a page set."""
-        return page_set in self._tables
-
     def destroy_page_set(self, page_set: PageSetId) -> None:
         """Release all pages of the set, and the set.
 
         Raises:
             LocalProtocolError: There is no such page set.
         """
-        self._release_pages(self.pages_of(page_set))
+        self._memory.release(self.pages_of(page_set))
         del self._tables[page_set]
-        region = self._regions.pop(page_set, None)
-        if region is not None:
-            self._leaving.append(region)
-            self._take_regions_back()
+        if self._homes.leave(page_set) and not self._snapshots:
+            self._homes.take_back(self._memory)
 
     def pages_of(self, page_set: PageSetId) -> np.ndarray:
         """The page table of a set: sequence number -> physical page. int64; kernels change it.
@@ -185,12 +178,12 @@ class PageManager:
         if count > len(table):
             raise LocalProtocolError(f"page set {page_set} has {len(table)} pages, not {count}")
         kept = len(table) - count
-        self._release_pages(table[kept:])
+        self._memory.release(table[kept:])
         self._tables[page_set] = table[:kept].copy()
 
     def resolve(self, page_set: PageSetId, sequence: int) -> np.ndarray:
         """The words of one page to be read, a view that is valid until the next `allocate`."""
-        return self._words(int(self._page(page_set, sequence)))
+        return self._memory.words(int(self._page(page_set, sequence)))
 
     def writable(self, page_set: PageSetId, sequence: int) -> np.ndarray:
         """The words of one page to be written, a view that is valid until the next `allocate`.
@@ -204,7 +197,7 @@ class PageManager:
         if self.marks[page] == FROZEN:
             page = self._clone(page_set, sequence)
         self.marks[page] = DIRTY
-        return self._words(page)
+        return self._memory.words(page)
 
     def _clone(self, page_set: PageSetId, sequence: int) -> int:
         """Replace a frozen page in its set by a copy; unless that ended the snapshot."""
@@ -213,7 +206,7 @@ class PageManager:
         if self.marks[old] != FROZEN:
             return old
         (new,) = self._memory.take(1, zeroed=False)
-        self._words(new)[:] = self._words(old)
+        self._memory.words(new)[:] = self._memory.words(old)
         self._tables[page_set][sequence] = new
         return int(new)
 
@@ -224,8 +217,7 @@ class PageManager:
         does not, and held ones can be gone back to no more.
         """
         if not self._snapshots:
-            if self._strays:
-                self._come_home()
+            self._come_home()
             return
         if self.free[0] >= _CLONES_AHEAD:
             return
@@ -260,21 +252,14 @@ class PageManager:
 
         It holds until the next call of anything but `make_room`.
         """
-        region = self._regions.get(page_set)
-        if region is None or self._snapshots:
-            return -1
-        if any(astray == page_set for astray, _ in self._strays):
-            return -1
-        return region.start << self.shift
+        region = None if self._snapshots else self._homes.of_settled(page_set)
+        return -1 if region is None else region.start << self.shift
 
     def _page(self, page_set: PageSetId, sequence: int) -> int:
         table = self.pages_of(page_set)
         if not 0 <= sequence < len(table):
             raise LocalProtocolError(f"page set {page_set} has no page {sequence}")
         return int(table[sequence])
-
-    def _words(self, page: int) -> np.ndarray:
-        return self.arena[page << self.shift : (page + 1) << self.shift]
 
     def _require(self, count: int) -> None:
         while self.pages_held + count > self.pages_max and self._snapshots:
@@ -285,24 +270,21 @@ class PageManager:
                 f"pages, but spark.holdfast.stateBytesMax is {self.state_bytes_max}"
             )
 
-    def _release_pages(self, pages: np.ndarray) -> None:
-        """To the free ones, except what a snapshot holds: that follows at its end."""
-        unheld = pages[self.marks[pages] != FROZEN] if self._snapshots else pages
-        self._memory.push(unheld[::-1])
-
     # -- regions ----------------------------------------------------------------------------
 
     def _region_of(self, page_set: PageSetId, pages: int) -> Region | None:
         """The region of a set that will have so many pages; None: it lies in the pool."""
-        region = self._regions.get(page_set)
+        region = self._homes.get(page_set)
         if region is not None or pages <= self._pooled_max:
             return region
         region = self._memory.region()
         if region is not None:
-            self._regions[page_set] = region
+            self._homes.give(page_set, region)
             old = self._tables[page_set]
             self._tables[page_set] = self._memory.extend(region, 0, len(old))
-            self._move(old, self._tables[page_set])
+            self._memory.move(
+                old, self._tables[page_set], is_copied_out=self._checkpoint is not None
+            )
         return region
 
     def _extend(self, region: Region, held: int, count: int) -> np.ndarray:
@@ -311,50 +293,15 @@ class PageManager:
             return self._memory.take(count)
         return self._memory.extend(region, held, count)
 
-    def _move(self, pages: np.ndarray, homes: np.ndarray) -> None:
-        """Move pages of a set, which its table no longer names; what is frozen stays there too.
-
-        While a checkpoint is being written a copy counts as changed. 1. A page is copied out, and
-        so clean. 2. It moves. 3. The store fails: the page that was written is dirty again, but the
-        one in use is another, and would be left out of the next checkpoint.
-        """
-        rows = self.arena.reshape(-1, self.page_words)
-        rows[homes] = rows[pages]
-        is_clean = (self._marks_behind(pages) == CLEAN) & (self._checkpoint is None)
-        self.marks[homes] = np.where(is_clean, CLEAN, DIRTY)
-        self._release_pages(pages)
-
     def _come_home(self) -> None:
         """Move some pages home. Without a snapshot, so that every home is free."""
-        page_set, sequences = self._strays.pop()
-        if len(sequences) > _HOME_AT_ONCE:
-            self._strays.append((page_set, sequences[_HOME_AT_ONCE:]))
-        region = self._regions.get(page_set)
-        if region is None:
-            return  # The set is gone.
-        table = self._tables[page_set]
-        some = sequences[:_HOME_AT_ONCE]
-        some = some[some < len(table)]
-        homes = region.start + some
-        is_away = table[some] != homes
-        some, homes = some[is_away], homes[is_away]
-        pages = table[some]
-        table[some] = homes
-        self._memory.occupy(region, homes)
-        self._move(pages, homes)
-
-    def _look_for_strays(self) -> None:
-        """A snapshot has ended: who has been cloned or could not be allocated at home?"""
-        for page_set, region in self._regions.items():
-            table = self._tables[page_set]
-            away = np.flatnonzero(table != region.homes(0, len(table)))
-            if len(away):
-                self._strays.append((page_set, away))
-
-    def _take_regions_back(self) -> None:
-        if not self._snapshots:
-            self._memory.take_back(self._leaving)
-            self._leaving = []
+        strays = self._homes.some_strays(self._tables)
+        if strays is not None:
+            table, sequences, region = strays
+            pages = table[sequences]
+            table[sequences] = region.start + sequences
+            self._memory.occupy(region, table[sequences])
+            self._memory.move(pages, table[sequences], is_copied_out=self._checkpoint is not None)
 
     # -- checkpoint and recovery ------------------------------------------------------------
 
@@ -365,7 +312,9 @@ class PageManager:
     def dirty_pages(self) -> int:
         """How many pages have changed since the last finished checkpoint."""
         tables = self._tables.values()
-        return sum(int(np.count_nonzero(self._marks_behind(table) == DIRTY)) for table in tables)
+        return sum(
+            int(np.count_nonzero(self._memory.marks_behind(table) == DIRTY)) for table in tables
+        )
 
     def checkpoint(self, also: np.ndarray | None = None) -> Snapshot:
         """Freeze all pages that have changed since the last finished checkpoint. [Table 4: chkpt]
@@ -412,28 +361,19 @@ class PageManager:
             page_sets=tuple(page_sets),
             counts=np.array([len(table) for table in tables], dtype=np.int64),
             pages=pages,
-            is_changed=self._marks_behind(pages) == DIRTY,
+            is_changed=self._memory.marks_behind(pages) == DIRTY,
             next_set=self._next_set,
             number=self._taken_count,
             is_held=is_held,
-            regions=dict(self._regions),
+            regions=self._homes.regions(),
         )
 
     def _freeze(self, snapshot: Snapshot, is_needed: np.ndarray) -> None:
         pages = snapshot.pages[is_needed]
-        self._memory.behind[pages] = self._marks_behind(pages)
-        self._memory.holders[pages] += 1
-        self.marks[pages] = FROZEN
+        self._memory.freeze(pages)
         snapshot.is_needed = is_needed
         self._snapshots.append(snapshot)
-        self._strays = []  # Looked for when the last one ends.
-
-    def _marks_behind(self, pages: np.ndarray) -> np.ndarray:
-        """The marks of pages, of frozen ones that which they will have."""
-        marks: np.ndarray = self.marks[pages]
-        if not self._snapshots:
-            return marks
-        return np.where(marks == FROZEN, self._memory.behind[pages], marks)
+        self._homes.forget_strays()  # Looked for when the last one ends.
 
     def thaw(self, snapshot: Snapshot, positions: np.ndarray) -> None:
         """Pages at these positions of the snapshot have been copied out. [SGuard §4.4]"""
@@ -454,7 +394,7 @@ class PageManager:
         if snapshot not in self._snapshots:
             return
         if not snapshot.is_held:
-            self._not_stored(snapshot)
+            self._memory.not_stored(*snapshot.written(self._tables))
         self._need_no_more(snapshot, snapshot.needed, None if snapshot.is_held else DIRTY)
         self._end(snapshot)
 
@@ -474,11 +414,11 @@ class PageManager:
             raise LocalProtocolError("a snapshot of some page sets cannot be gone back to")
         for later in self._snapshots[self._snapshots.index(snapshot) + 1 :]:
             self.cancel(later)
-        self._release_pages(np.concatenate([_NO_PAGES, *self._tables.values()]))
+        self._memory.release(np.concatenate([_NO_PAGES, *self._tables.values()]))
         ends = np.cumsum(snapshot.counts)
         tables = np.split(snapshot.pages.copy(), ends[:-1])
         self._tables = dict(zip(snapshot.page_sets, tables, strict=False))
-        self._restore_regions(snapshot.regions)
+        self._homes.restore(snapshot.regions)
         is_base_older = self._stored_number < snapshot.number
         self._need_no_more(snapshot, snapshot.needed, None if is_base_older else DIRTY)
         self._next_set = 1
@@ -486,17 +426,11 @@ class PageManager:
         self._recovered_next_set = snapshot.next_set
         self._end(snapshot)
 
-    def _restore_regions(self, regions: dict[PageSetId, Region]) -> None:
-        before = [region.start for region in regions.values()]
-        gone = [*self._leaving, *self._regions.values()]
-        self._leaving = [region for region in gone if region.start not in before]
-        self._regions = dict(regions)
-
     def _end(self, snapshot: Snapshot) -> None:
         self._snapshots = [each for each in self._snapshots if each is not snapshot]
-        self._take_regions_back()
         if not self._snapshots:
-            self._look_for_strays()
+            self._homes.take_back(self._memory)
+            self._homes.look_for_strays(self._tables)
 
     def _need_no_more(self, snapshot: Snapshot, positions: np.ndarray, mark: int | None) -> None:
         """A snapshot lets go of pages that it has needed.
@@ -507,39 +441,8 @@ class PageManager:
             mark: What those in use are then; None: what they were.
         """
         snapshot.is_needed[positions] = False
-        pages = snapshot.pages[positions]
-        self._memory.holders[pages] -= 1
-        is_unheld = self._memory.holders[pages] == 0
-        is_used = self._current(snapshot, positions) >= 0
-        if mark is not None:
-            self._memory.behind[pages] = mark
-        thawed = pages[is_unheld & is_used]
-        self.marks[thawed] = self._memory.behind[thawed]
-        dropped = pages[is_unheld & ~is_used]
-        self._replaced += len(dropped)
-        self._memory.push(dropped)
-
-    def _not_stored(self, snapshot: Snapshot) -> None:
-        """What was copied out counts as changed again, wherever it is still in use or held."""
-        thawed = np.flatnonzero(snapshot.is_changed & ~snapshot.is_needed)
-        pages = snapshot.pages[thawed]
-        is_used = self._current(snapshot, thawed) >= 0
-        is_frozen = self.marks[pages] == FROZEN
-        self._memory.behind[pages[is_frozen]] = DIRTY
-        self.marks[pages[is_used & ~is_frozen]] = DIRTY
-
-    def _current(self, snapshot: Snapshot, positions: np.ndarray) -> np.ndarray:
-        """The physical pages at positions of a snapshot; -1 where they are no longer in use."""
-        ends = np.cumsum(snapshot.counts)
-        which = np.searchsorted(ends, positions, side="right")
-        result = np.full(len(positions), -1, dtype=np.int64)
-        for number in np.unique(which).tolist():
-            table = self._tables.get(snapshot.page_sets[number], _NO_PAGES)
-            mine = np.flatnonzero(which == number)
-            sequences = positions[mine] - (ends[number] - snapshot.counts[number])
-            mine = mine[sequences < len(table)]
-            result[mine] = table[sequences[sequences < len(table)]]
-        return np.where(result == snapshot.pages[positions], result, -1)
+        is_used = snapshot.are_used(positions, self._tables)
+        self._replaced += self._memory.let_go(snapshot.pages[positions], is_used, mark)
 
     def load(
         self, page_sets: tuple[PageSetId, ...], counts: np.ndarray, order: np.ndarray, next_set: int

@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from holdfast.core.state.kernels import DIRTY, FREE
+from holdfast.core.state.kernels import CLEAN, DIRTY, FREE, FROZEN
 
 _FIRST_PAGES: Final = 64
 _SMALL_ARENA_BYTES: Final = 1 << 20
@@ -82,6 +82,11 @@ class PageMemory:
         """Pages in use, and those that kernels have taken from the stack."""
         return self._fresh - int(self.free[0]) + self._in_regions
 
+    def words(self, page: int) -> np.ndarray:
+        """The words of a page, a view until pages are taken the next time."""
+        first = page * self._page_words
+        return self.arena[first : first + self._page_words]
+
     # -- the pool ---------------------------------------------------------------------------
 
     def take(self, count: int, *, zeroed: bool = True) -> np.ndarray:
@@ -114,6 +119,10 @@ class PageMemory:
         height = int(self.free[0])
         self.free[height + 1 : height + 1 + len(pooled)] = pooled
         self.free[0] += len(pooled)
+
+    def release(self, pages: np.ndarray) -> None:
+        """No page set has these any more; frozen ones are free once no snapshot needs them."""
+        self.push(pages[self.marks[pages] != FROZEN][::-1])
 
     def _reserve(self, pages: int) -> None:
         """Let the pool have room for so many pages."""
@@ -205,6 +214,59 @@ class PageMemory:
             if size > 0 and self._mapped is not None:
                 self._mapped.madvise(mmap.MADV_DONTNEED, begin, size)
                 region.touched = -(-begin // self._page_bytes) - region.start
+
+    # -- snapshots --------------------------------------------------------------------------
+
+    def marks_behind(self, pages: np.ndarray) -> np.ndarray:
+        """The marks of pages, of frozen ones that which they will have."""
+        marks: np.ndarray = self.marks[pages]
+        return np.where(marks == FROZEN, self.behind[pages], marks)
+
+    def freeze(self, pages: np.ndarray) -> None:
+        """One snapshot more needs these as they are."""
+        self.behind[pages] = self.marks_behind(pages)
+        self.holders[pages] += 1
+        self.marks[pages] = FROZEN
+
+    def let_go(self, pages: np.ndarray, is_used: np.ndarray, mark: int | None) -> int:
+        """One snapshot less needs these; what neither a snapshot nor a page set has, is free.
+
+        Args:
+            pages: They.
+            is_used: bool per page: a page set has it.
+            mark: What those in use are then; None: what they were.
+
+        Returns:
+            How many are free now.
+        """
+        self.holders[pages] -= 1
+        is_unheld = self.holders[pages] == 0
+        if mark is not None:
+            self.behind[pages] = mark
+        thawed = pages[is_unheld & is_used]
+        self.marks[thawed] = self.behind[thawed]
+        dropped = pages[is_unheld & ~is_used]
+        self.push(dropped)
+        return len(dropped)
+
+    def not_stored(self, pages: np.ndarray, is_used: np.ndarray) -> None:
+        """These were copied out in vain: they count as changed, where still in use or held."""
+        is_frozen = self.marks[pages] == FROZEN
+        self.behind[pages[is_frozen]] = DIRTY
+        self.marks[pages[is_used & ~is_frozen]] = DIRTY
+
+    def move(self, pages: np.ndarray, homes: np.ndarray, *, is_copied_out: bool) -> None:
+        """Copy pages of a set, which no longer has them, to their homes; frozen ones stay, too.
+
+        While a checkpoint is copied out, a copy counts as changed. 1. A page is copied out, and so
+        clean. 2. It moves. 3. The store fails: the page that was written is dirty again, but the
+        one in use is another, and would be left out of the next checkpoint.
+        """
+        rows = self.arena.reshape(-1, self._page_words)
+        rows[homes] = rows[pages]
+        is_clean = (self.marks_behind(pages) == CLEAN) & (not is_copied_out)
+        self.marks[homes] = np.where(is_clean, CLEAN, DIRTY)
+        self.release(pages)
 
     # -- looking ----------------------------------------------------------------------------
 

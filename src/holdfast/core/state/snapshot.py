@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NewType
+from typing import TYPE_CHECKING, Final, NewType
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.core.state.page_memory import Region
 
 PageSetId = NewType("PageSetId", int)
+NO_PAGES: Final = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +78,27 @@ class Snapshot:
     def needed(self) -> np.ndarray:
         """Positions of the pages that are frozen for it, int64 ascending."""
         return np.flatnonzero(self.is_needed)
+
+    def are_used(self, positions: np.ndarray, tables: Mapping[PageSetId, np.ndarray]) -> np.ndarray:
+        """Whether page sets still have the physical pages at these positions, bool.
+
+        Args:
+            positions: In the snapshot, int64.
+            tables: The page tables now.
+        """
+        ends = np.cumsum(self.counts)
+        which = np.searchsorted(ends, positions, side="right")
+        current = np.full(len(positions), -1, dtype=np.int64)
+        for number in np.unique(which).tolist():
+            table = tables.get(self.page_sets[number], NO_PAGES)
+            mine = np.flatnonzero(which == number)
+            sequences = positions[mine] - (ends[number] - self.counts[number])
+            mine = mine[sequences < len(table)]
+            current[mine] = table[sequences[sequences < len(table)]]
+        is_used: np.ndarray = current == self.pages[positions]
+        return is_used
+
+    def written(self, tables: Mapping[PageSetId, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The pages copied out so far, and whether page sets still have them; as `are_used`."""
+        thawed = np.flatnonzero(self.is_changed & ~self.is_needed)
+        return self.pages[thawed], self.are_used(thawed, tables)

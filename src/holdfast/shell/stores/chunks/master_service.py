@@ -102,7 +102,7 @@ class MasterService:
         self._thread = threading.Thread(target=self._run, name="chunk-master", daemon=True)
         self._tasks: dict[str, str] = {}  # of each data node, the process that spoke last
         self.statistics: ChunkMasterStatistics = self._machine.statistics()
-        self.homes = self._machine.homes()
+        self.homes = dict(self._machine.directory.homes)
         """By data node, the machines where its chunks may be; see core's homes.py."""
         self._refused_frames = 0
         self._refused: dict[str, dict[str, int]] = {}  # by a data node's process, as it said last
@@ -166,7 +166,7 @@ class MasterService:
 
         def look(machine: ChunkMaster) -> None:
             try:
-                answer.put(machine.copies_of(name))
+                answer.put(machine.directory.copies_of(name))
             except KeyError:
                 answer.put([])
 
@@ -206,7 +206,7 @@ class MasterService:
 
     def _look(self) -> None:
         self.statistics = self._machine.statistics()
-        self.homes = self._machine.homes()
+        self.homes = dict(self._machine.directory.homes)
 
     def _drain(self) -> None:
         for _ in range(_DRAIN_MESSAGES):
@@ -269,7 +269,7 @@ class MasterService:
             for request in requests:
                 self._step(e.JournalWritten(request.request_id))
         if self._journal.written_bytes > self._journal_bytes_max:
-            entries = self._machine.entries()
+            entries = self._machine.directory.entries()
             self._journal.begin_anew(entries)
             self._journal_bytes_max = max(self._journal_bytes_max, 2 * self._journal.written_bytes)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +16,13 @@ from holdfast.core.machine import Effect
 from holdfast.core.model.feed_rows import feed_schema
 from holdfast.core.model.ids import Incarnation, StreamId
 from holdfast.core.model.tuples import TIME_COLUMN, with_time
-from holdfast.shell.storage.feed_log import all_rows, current_rows, logged_in
+from holdfast.shell.storage.feed_log import (
+    FeedFollower,
+    Place,
+    all_rows,
+    current_rows,
+    logged_in,
+)
 from holdfast.shell.storage.logs import open_reader, open_writer
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
@@ -50,11 +58,19 @@ class Life:
     def tentative(self, *numbers: int) -> None:
         self.feed.tentative(batch(numbers), ("a", "b"), 0, self.effects)
 
-    def end(self) -> None:
+    def flush(self, *streams: str) -> None:
+        """Write what is to be written, to these logs or to all."""
+        left: list[Effect] = []
         for effect in self.effects:
-            if isinstance(effect, events.WriteSink):
+            if isinstance(effect, events.WriteSink) and effect.stream in (streams or self.logs):
                 tuples = effect.batch
                 self.logs[effect.stream].append(0, tuples.first_id, tuples.batch, 0, 0)
+            else:
+                left.append(effect)
+        self.effects[:] = left
+
+    def end(self) -> None:
+        self.flush()
         for log in self.logs.values():
             log.sync()
             log.close()
@@ -66,9 +82,13 @@ def batch(numbers: tuple[int, ...]) -> pa.RecordBatch:
 
 
 def read(root: Path, *, is_current: bool = False) -> Rows:
-    rows = current_rows if is_current else all_rows
     feed = logged_in(open_reader(str(root / "out~feed[0]")), None)
-    found = rows(lambda a, b: logged_in(open_reader(str(root / "out[0]"), a), b), feed)
+    return in_order(root, feed, is_current=is_current)
+
+
+def in_order(root: Path, feed: Any, *places: Place, is_current: bool = False) -> Rows:
+    rows: Any = current_rows if is_current else all_rows
+    found = rows(lambda a, b: logged_in(open_reader(str(root / "out[0]"), a), b), feed, *places)
     table = pa.Table.from_batches(list(found)).drop_columns([TIME_COLUMN])
     return [tuple(row.values()) for row in table.to_pylist()]
 
@@ -131,3 +151,53 @@ def test_without_a_failure_there_is_nothing_but_stable_tuples(tmp_path: Path) ->
     life.feed.rec_done(life.effects)
     life.end()
     assert read(tmp_path) == read(tmp_path, is_current=True) == stable(1)
+
+
+def test_who_follows_gets_the_same_rows_however_often_it_looks(tmp_path: Path) -> None:
+    """All of it, in pieces between the places that were found while it was written."""
+    life = Life(tmp_path, 1)
+    opened = [open_reader(str(tmp_path / name)) for name in ("out[0]", "out~feed[0]")]
+    follower = FeedFollower(*opened)
+    places = [follower.place()]
+    written = (
+        lambda: life.stable(1, 2),
+        lambda: life.tentative(30),
+        lambda: life.tentative(40, 50),
+        lambda: life.feed.undo(life.effects),
+        lambda: life.stable(3, 4),
+        lambda: life.feed.rec_done(life.effects),
+        lambda: life.stable(5),
+        lambda: life.tentative(60),
+    )
+    for write in written:
+        write()
+        life.flush()
+        places.append(follower.place())
+    assert places[-1] == Place(stable=5, feed=6, stands=True)
+    follower.close()
+
+    def between(start: Place, end: Place) -> Rows:
+        feed = logged_in(open_reader(str(tmp_path / "out~feed[0]"), start.feed), end.feed)
+        return in_order(tmp_path, feed, start, end)
+
+    life.end()
+    whole = read(tmp_path)
+    for step in (1, 2, 3, 4):
+        cuts = [*places[:-1:step], places[-1]]
+        pieces = [between(a, b) for a, b in itertools.pairwise(cuts)]
+        assert [row for piece in pieces for row in piece] == whole
+
+
+def test_rows_of_a_feed_count_once_the_stable_tuples_before_them_are_there(tmp_path: Path) -> None:
+    life = Life(tmp_path, 1)
+    life.stable(1, 2)
+    life.tentative(30)
+    life.flush("out~feed[0]")
+    follower = FeedFollower(
+        open_reader(str(tmp_path / "out[0]")), open_reader(str(tmp_path / "out~feed[0]"))
+    )
+    assert follower.place() == Place(0, 0, stands=False)
+    life.flush()
+    assert follower.place() == Place(2, 1, stands=True)
+    follower.close()
+    life.end()

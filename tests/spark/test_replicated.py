@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 import holdfast as hf
 from holdfast.api.windows import tumbling
@@ -51,6 +52,13 @@ def read(spark: SparkSession, query: Query, types: str) -> list[Any]:
     return reader.load(query._location).collect()
 
 
+def follow(spark: SparkSession, query: Query) -> StreamingQuery:
+    """Have a stream of Spark read everything as it comes, into a table."""
+    reader = spark.readStream.format("holdfast").option("stream", "counts").option("types", "all")
+    frame = reader.load(query._location)
+    return frame.writeStream.format("memory").queryName("followed").start()
+
+
 def kinds(spark: SparkSession, query: Query) -> list[str]:
     return [row["_type"] for row in read(spark, query, "all")]
 
@@ -76,8 +84,11 @@ def test_a_silent_source_delays_nothing_beyond_the_bound_and_all_is_corrected(
         checkpointLocation=str(tmp_path / "q"),
         protection=hf.Replicated(delay="300 milliseconds", alpha=1.0),
     )
+    followed = None
     try:
         wait(query, lambda: written(query) == 4)  # Before, there may be no log to read.
+        if not is_killed:
+            followed = follow(spark, query)
         assert query.to_dataframe("counts").count() == 4
         a.put(50, 100)  # And nothing of b.
         wait(query, lambda: "tentative" in kinds(spark, query))
@@ -96,9 +107,18 @@ def test_a_silent_source_delays_nothing_beyond_the_bound_and_all_is_corrected(
         b.put(50, 100, ends=True)
         a.put(100, 101, ends=True)
         assert query.awaitTermination(60)
+        if followed is not None:
+            followed.processAllAvailable()
+            found = [tuple(row) for row in spark.table("followed").collect()]
+            assert found == [tuple(row) for row in read(spark, query, "all")]
     finally:
         query.stop()
-    assert query.verify().is_identical
+        if followed is not None:
+            followed.stop()
+    compared = query.verify(types="all")
+    assert compared.is_identical
+    assert compared.corrections is not None
+    assert compared.corrections.tentative == compared.corrections.undone > 0
     found = kinds(spark, query)
     assert found.count("undo") >= 1
     assert found[-1] in ("stable", "rec_done")

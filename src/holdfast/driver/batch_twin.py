@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.graph import Graph
+    from holdfast.driver.feed_check import FeedCheck
 
 
 _ORDER = ("__order", "__ties")
@@ -77,6 +78,7 @@ class Verification:
         compared_with: `recorded`: the twin has read what was recorded of the sources; `original`:
             and that was compared with what the user gave, as `inputs` says.
         inputs: Per source before the sink; empty: only what was recorded was compared with.
+        corrections: What the sink's feed holds; None: it was not looked at.
     """
 
     sink: str
@@ -91,14 +93,22 @@ class Verification:
     dropped: int = 0
     compared_with: str = "recorded"
     inputs: tuple[InputCheck, ...] = ()
+    corrections: FeedCheck | None = None
 
     @property
     def is_identical(self) -> bool:
         """Whether the sink holds exactly the twin's tuples that it must, each once and, as far as
         an order is known, in order; ids without gaps; and all that was given was recorded once.
+        If its feed was looked at, all that was undone has left tuples that it holds.
         """
         is_recorded = all(i.lost == i.doubled == 0 for i in self.inputs)
-        return is_recorded and self.lost == self.doubled == self.gaps == 0 and not self.misplaced
+        is_undone = self.corrections is None or not self.corrections.faults
+        return (
+            is_recorded
+            and is_undone
+            and self.lost == self.doubled == self.gaps == 0
+            and not self.misplaced
+        )
 
 
 def to_dataframe(flow: Graph, spark: SparkSession, sink: str, location: str) -> DataFrame:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.haunit.plan import Standby
@@ -18,6 +18,7 @@ from holdfast.driver.batch_twin import Verification
 from holdfast.driver.batch_twin import verify as verify_sink
 from holdfast.driver.description import explained
 from holdfast.driver.draining import commit_counters, wait_until_drained
+from holdfast.driver.feed_check import check_feed
 from holdfast.driver.measurements import Measurements, Observed
 from holdfast.driver.progress import Heard, Progress, ProgressMaker, held_up_note, latency_of
 from holdfast.driver.readable_sinks import ReadableSink, wait_until_published
@@ -457,17 +458,28 @@ class Query:
         path = os.path.join(self._location, "streams", name)
         return load(self._running.spark, path)
 
-    def verify(self, sink: str | None = None, *, source: str = "recorded") -> Verification:
+    def verify(
+        self, sink: str | None = None, *, source: str = "recorded", types: str = "stable"
+    ) -> Verification:
         """Compare a sink with the batch twin over the recorded input; after the query has ended.
 
         Args:
             sink: Its name, if there are several.
             source: `original`: also compare what was recorded with what the user gave, where that
                 can be read again: batch DataFrames, and streaming ones without state of their own.
+            types: `all`: also look at the sink's feed, if its unit is `Replicated`: each undo must
+                leave a prefix of what the sink holds.
 
         Raises:
-            OptionError: `source` is neither `recorded` nor `original`.
+            OptionError: `source` is neither `recorded` nor `original`, or `types` neither `stable`
+                nor `all`.
             QueryFailedError: What the user gave cannot be read again, e.g. files are gone.
         """
         name = self._flow.sink_name(sink)
-        return verify_sink(self._flow, self._running.spark, name, self._location, source)
+        if types not in ("stable", "all"):
+            raise OptionError(f"verify(types={types!r}); it is 'stable' or 'all'")
+        spark = self._running.spark
+        compared = verify_sink(self._flow, spark, name, self._location, source)
+        if types == "stable":
+            return compared
+        return replace(compared, corrections=check_feed(spark, name, self._location))

@@ -39,7 +39,14 @@ from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilte
 from holdfast.shell.spark.watermarks import origin_of_batch, watermark_of_batch
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import StorageError, TuplesMissing, UnknownStream
-from holdfast.shell.storage.feed_log import all_rows, current_rows, logged_in
+from holdfast.shell.storage.feed_log import (
+    BEGINNING,
+    FeedFollower,
+    Place,
+    all_rows,
+    current_rows,
+    logged_in,
+)
 from holdfast.shell.storage.ingest_log import IngestLogReader, IngestMeta
 from holdfast.shell.storage.log_follower import LogFollower, LoggedBatch
 from holdfast.shell.storage.logs import open_reader
@@ -61,7 +68,7 @@ READ_OPTIONS: Final = {
     "metadata": "`true` adds `_partition`, `_tuple_id` and `_time`",
     "types": "of a sink: `stable` (default); `all`: tentative ones too, and what is undone and "
     "corrected, in order, with `_type`, `_tuple_id`, `_run`, `_missing`; `current`: the best known "
-    "now. The latter two are for batch only where a unit is Replicated",
+    "now, which is for batch only",
     "late": "`true`: of a source's log the late tuples instead; batch only",
     "pushdown": "`true`: filters run where the log is read. Give each query a `load` of its own: "
     "Spark keeps the filtered scan of a DataFrame for its next query, even without the filter",
@@ -139,7 +146,13 @@ class _Log:
     def open(self, partition: int, from_id: int) -> LogFollower | IngestLogReader:
         if self.is_ingest:
             return IngestLogReader(self.path, partition, len(self.partitions), from_id)
+        return self.open_sink(partition, from_id)
+
+    def open_sink(self, partition: int, from_id: int) -> LogFollower:
         return open_reader(os.path.join(self.path, str(partition)), from_id)
+
+    def open_feed(self, partition: int, from_id: int) -> LogFollower:
+        return open_reader(os.path.join(self.feed or "", str(partition)), from_id)
 
 
 def _find(options: dict[str, str]) -> _Log:
@@ -259,10 +272,10 @@ def _checked_for_streams(options: Any) -> dict[str, str]:
         raise StorageError("option state: a checkpoint is no stream; use spark.read")
     if _is_true(given, "late"):
         raise StorageError("option late: late tuples have no ids to follow; use spark.read")
-    if given.get("types", "stable") != "stable" and _has_corrections(given, _find(given)):
+    if given.get("types") == "current":
         raise StorageError(
-            f"option types={given['types']!r}: tentative tuples and corrections of a sink can be "
-            "read as a batch; use spark.read, or leave the option out to follow what is stable"
+            "option types='current': the best known now takes rows back, which no stream can; use "
+            "spark.read, or follow types='all', where an undo says what is void"
         )
     return given
 
@@ -294,9 +307,9 @@ class HoldfastSource(DataSource):
         return _Reader(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(
-            _checked_for_streams(self.options), to_arrow_schema(schema, timezone="UTC")
-        )
+        options = _checked_for_streams(self.options)
+        reader = _CorrectedReader if _has_corrections(options, _find(options)) else _StreamReader
+        return reader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return _BatchWriter(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
@@ -315,6 +328,13 @@ class _Range(InputPartition):
         self, partition: int, start: int, end: int | None, *, is_there: bool = False
     ) -> None:
         self.partition, self.start, self.end, self.is_there = partition, start, end, is_there
+
+
+class _Between(InputPartition):
+    """What one partition of a sink and its feed have put out between two places."""
+
+    def __init__(self, partition: int, start: Place, end: Place | None) -> None:
+        self.partition, self.start, self.end = partition, start, end
 
 
 def _before(end: int, batch: LoggedBatch) -> LoggedBatch | None:
@@ -340,7 +360,7 @@ class _Rows:
     def read(self, part: _Range) -> Iterator[pa.RecordBatch]:
         """The rows of a range. Raises `TuplesMissing` if the log ends before what was there."""
         if self._has_corrections:
-            yield from self._with_corrections(part.partition)
+            yield from self.with_corrections(_Between(part.partition, BEGINNING, None))
             return
         reader = self.log.open(part.partition, part.start)
         while part.end is None or reader.next_id < part.end:
@@ -362,16 +382,19 @@ class _Rows:
             place = os.path.join(self.log.path, str(part.partition))
             raise TuplesMissing(place, reader.next_id, part.end)
 
-    def _with_corrections(self, partition: int) -> Iterator[pa.RecordBatch]:
-        """What is stable and what is not; all of a partition."""
-        place = os.path.join(self.log.feed or "", str(partition))
-        feed = logged_in(open_reader(place), None) if has_files(place) else iter(())
-        rows = current_rows if self._is_current else all_rows
+    def with_corrections(self, part: _Between) -> Iterator[pa.RecordBatch]:
+        """What is stable and what is not, of one partition."""
+        partition, end = part.partition, part.end
 
-        def stable(start: int, end: int | None) -> Iterator[LoggedBatch]:
-            return logged_in(open_reader(os.path.join(self.log.path, str(partition)), start), end)
+        def stable(start: int, before: int | None) -> Iterator[LoggedBatch]:
+            return logged_in(self.log.open_sink(partition, start), before)
 
-        for batch in rows(stable, feed):
+        feed = logged_in(self.log.open_feed(partition, part.start.feed), end and end.feed)
+        if self._is_current:
+            found = current_rows(stable, feed)
+        else:
+            found = all_rows(stable, feed, part.start, end)
+        for batch in found:
             known = dict(zip(batch.schema.names, batch.columns, strict=True))
             known[PARTITION] = pa.repeat(partition, batch.num_rows)
             known["_time"] = known[TIME_COLUMN].cast(_UTC)
@@ -485,6 +508,46 @@ class _StreamReader(DataSourceStreamReader):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_schema": self._schema, "_followers": {}}
+
+
+class _CorrectedReader(DataSourceStreamReader):
+    """Of a sink and its feed. Offsets say how much of both, under names of Spark's kind."""
+
+    def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+        self._followers: dict[int, FeedFollower] = {}
+
+    def initialOffset(self) -> dict[str, int]:
+        return {}
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
+        log = _find(self._options)
+        latest: dict[str, int] = {}
+        for partition in log.partitions:
+            if partition not in self._followers:
+                logs = log.open_sink(partition, 0), log.open_feed(partition, 0)
+                self._followers[partition] = FeedFollower(*logs)
+            place = self._followers[partition].place()._asdict()
+            latest |= {f"{partition}.{name}": int(value) for name, value in place.items()}
+        return latest
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        numbers = sorted({int(name.partition(".")[0]) for name in end})
+        parts = [_Between(n, _place_in(start, n), _place_in(end, n)) for n in numbers]
+        return [part for part in parts if part.start != part.end]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Between)
+        yield from _Rows(self._options, self._schema).with_corrections(partition)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_schema": self._schema, "_followers": {}}
+
+
+def _place_in(offset: dict[str, int], partition: int) -> Place:
+    """Of one partition; one that an offset does not know had nothing."""
+    stable, feed, stands = (offset.get(f"{partition}.{name}", 0) for name in Place._fields)
+    return Place(stable, feed, bool(stands))
 
 
 @dataclass

@@ -6,26 +6,48 @@ The sink's log has the stable tuples, the feed the others, and at which stable t
 
 The feed is read first, to its end, then the log as far as the feed had come: no further than to the
 suffix that stands, so that both are of one moment.
+
+`FeedFollower` finds such moments again and again, for who follows: a `Place` says how much of the
+log and of the feed was put out by then, and what lies between two of them is always the same rows.
+It looks at the end of the log before it looks at the feed: stable tuples that stand behind a run
+are there later than the run.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.model.feed_rows import FEED_FIELDS, TYPE_NAMES
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
+from holdfast.core.replication.feed_reading import TENTATIVE, UNDO, FeedReading
 from holdfast.shell.storage.log_follower import LogFollower, LoggedBatch
-
-_TENTATIVE: Final = TYPE_NAMES[TupleType.TENTATIVE]
-_UNDO: Final = TYPE_NAMES[TupleType.UNDO]
 
 Stable = Callable[[int, int | None], Iterator[LoggedBatch]]
 """Reads the log: tuples with ids from the first on, before the second; None: to its end."""
+_WORDS: Final = ("_type", "_tuple_id", "_run")
+
+
+class Place(NamedTuple):
+    """How much had been put out.
+
+    Attributes:
+        stable: So many stable tuples.
+        feed: So many rows of the feed.
+        stands: Whether a tentative suffix stood.
+    """
+
+    stable: int
+    feed: int
+    stands: bool
+
+
+BEGINNING: Final = Place(0, 0, False)
 
 
 def logged_in(follower: LogFollower, end: int | None) -> Iterator[LoggedBatch]:
@@ -44,24 +66,30 @@ def logged_in(follower: LogFollower, end: int | None) -> Iterator[LoggedBatch]:
     follower.close()
 
 
-def all_rows(stable: Stable, feed: Iterable[LoggedBatch]) -> Iterator[pa.RecordBatch]:
+def all_rows(
+    stable: Stable,
+    feed: Iterable[LoggedBatch],
+    start: Place = BEGINNING,
+    end: Place | None = None,
+) -> Iterator[pa.RecordBatch]:
     """Everything in order: the sink's columns, the time, and the feed's columns.
 
     Args:
         stable: Reads the sink's log.
-        feed: What the feed holds.
+        feed: What the feed holds between the two places.
+        start: What was put out by then is left out.
+        end: What is put out later is left out; None: all that is there.
     """
-    next_id = 0
-    stands = False
+    next_id, stands = start.stable, start.stands
     for rows in _stretches(feed):
-        tuple_id = rows.column("_tuple_id")[0].as_py()
-        yield from _stable_rows(stable, next_id, tuple_id)
-        next_id = max(next_id, tuple_id)
+        tuple_id, kind = (rows.column(name)[0].as_py() for name in ("_tuple_id", "_type"))
+        if not (stands and kind == TENTATIVE):  # Those that go on behind others of their run.
+            yield from _stable_rows(stable, next_id, tuple_id)
+            next_id = max(next_id, tuple_id)
         yield from rows.to_batches()
-        kind = rows.column("_type")[0].as_py()
-        stands = kind == _TENTATIVE or (stands and kind != _UNDO)
-    if not stands:
-        yield from _stable_rows(stable, next_id, None)
+        stands = kind == TENTATIVE or (stands and kind != UNDO)
+    if end is not None or not stands:
+        yield from _stable_rows(stable, next_id, None if end is None else end.stable)
 
 
 def current_rows(stable: Stable, feed: Iterable[LoggedBatch]) -> Iterator[pa.RecordBatch]:
@@ -69,14 +97,63 @@ def current_rows(stable: Stable, feed: Iterable[LoggedBatch]) -> Iterator[pa.Rec
     standing: list[pa.Table] = []
     for rows in _stretches(feed):
         kind = rows.column("_type")[0].as_py()
-        if kind == _TENTATIVE:
+        if kind == TENTATIVE:
             standing.append(rows)
-        elif kind == _UNDO:
+        elif kind == UNDO:
             standing = []
     ends = standing[0].column("_tuple_id")[0].as_py() if standing else None
     yield from _stable_rows(stable, 0, ends)
     for rows in standing:
         yield from rows.to_batches()
+
+
+class FeedFollower:
+    """Follows a sink and its feed; see the module."""
+
+    def __init__(self, stable: LogFollower, feed: LogFollower) -> None:
+        """Begin before all that is there; both logs need not exist yet."""
+        self._stable = stable
+        self._feed = feed
+        self._reading = FeedReading()
+        self._place = BEGINNING
+        self._next: deque[tuple[str, int, str | None]] = deque()  # rows that are not passed
+
+    def place(self) -> Place:
+        """How much there is now; each time as much at least.
+
+        A row of the feed may be there before the stable tuples that stand before it. It counts
+        when these are there.
+
+        Raises:
+            StorageError: As of `LogFollower.poll`.
+            FeedBroken: The rows of the feed contradict each other.
+        """
+        self._stable.skip_to_end()
+        stable, feed = self._stable.next_id, self._place.feed
+        while batches := self._feed.poll():
+            for logged in batches:
+                columns = (logged.batch.column(name).to_pylist() for name in _WORDS)
+                self._next.extend(zip(*columns, strict=True))
+        self._stable.skip_to_end()
+        reading = self._reading
+        while self._next and self._stands_at(*self._next[0]) <= self._stable.next_id:
+            reading.take(*self._next.popleft())
+            feed += 1
+        if reading.run or self._next:
+            stable = reading.stands_at
+        stable = max(self._place.stable, reading.stands_at, stable)
+        self._place = Place(stable, feed, bool(reading.run))
+        return self._place
+
+    def _stands_at(self, kind: str, tuple_id: int, run: str | None) -> int:
+        del run
+        is_first = kind != TENTATIVE or not self._reading.run
+        return tuple_id if is_first else self._reading.begins
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self._stable.close()
+        self._feed.close()
 
 
 def _stable_rows(stable: Stable, start: int, end: int | None) -> Iterator[pa.RecordBatch]:

@@ -12,19 +12,24 @@ I-AVAIL  where nothing but input is missing, none waits for it longer than the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.core.haunit import events
 from holdfast.core.model.feed_rows import FEED_COLUMNS
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.model.ids import BEGINNING_US, StreamId
 from holdfast.core.model.notes import Undo
+from holdfast.core.replication.feed_reading import (
+    TENTATIVE,
+    FeedBroken,
+    FeedReading,
+    UndoneTwice,
+)
 from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.faults import SILENCES
 
 if TYPE_CHECKING:
     from holdfast.core.machine import Effect, Stimulus
-    from holdfast.core.model.ids import Incarnation, Run, StreamId
+    from holdfast.core.model.ids import Incarnation, Run
     from holdfast.sim.process import Process
     from holdfast.sim.world import RunResult, World
 
@@ -32,23 +37,11 @@ _SLACK_MS: Final = 100
 """For what the node has to do before, and for its timers."""
 
 
-@dataclass(slots=True)
-class _Feed:
-    """What a reader of a feed knows.
-
-    Attributes:
-        sink: The stream of the sink beside it.
-        run: The suffix that stands; empty: none.
-        tuples: How many tuples it has.
-        begins: The id of the first one.
-        correcting: The run that was undone and is not corrected.
-    """
+class _Feed(NamedTuple):
+    """A feed, as its readers know it, and the stream of the sink beside it."""
 
     sink: StreamId
-    run: str = ""
-    tuples: int = 0
-    begins: int = 0
-    correcting: str = ""
+    reading: FeedReading
 
 
 class Corrections(Checker):
@@ -67,7 +60,7 @@ class Corrections(Checker):
         self._world = world
         self._is_undisturbed = all(f.kind in SILENCES for f in world.faults.values())
         self._feeds = {
-            output.streams[0]: _Feed(output.feed_of)
+            output.streams[0]: _Feed(output.feed_of, FeedReading())
             for plan in world.plans.values()
             for output in plan.outputs
             if output.feed_of is not None
@@ -85,7 +78,7 @@ class Corrections(Checker):
             strict=True,
         ):
             key = (effect.stream, row["_run"])
-            if row["_type"] == "tentative":
+            if row["_type"] == TENTATIVE:
                 self._count("tentative tuple")
                 self._newest_us[key] = max(time_us, self._newest_us.get(key, BEGINNING_US))
             elif row["_type"] == "rec_done" and process.machine is not None:
@@ -139,35 +132,21 @@ class Corrections(Checker):
             stable = len(result.rows[feed.sink])
             for _, _, values in result.rows[stream]:
                 self._take_row(stream, feed, stable, *values[-len(FEED_COLUMNS) :])
-            if feed.run:
-                raise Violation("I-REC", f"{stream}: run {feed.run} still stands in the end")
+            if feed.reading.run:
+                raise Violation("I-REC", f"{stream}: {feed.reading.run} still stands in the end")
 
     def _take_row(self, stream: StreamId, feed: _Feed, stable: int, *row: Any) -> None:
         kind, tuple_id, run, missing = row
-        if kind == "tentative":
-            self._take_tentative(stream, feed, tuple_id, run)
+        try:
+            feed.reading.take(kind, tuple_id, run)
+        except UndoneTwice as error:
+            raise Violation("I-MIN", f"{stream}: {error}") from error
+        except FeedBroken as error:
+            raise Violation("I-REC", f"{stream}: {error}") from error
+        if kind == TENTATIVE:
             _require(bool(missing), "I-TENT", f"{stream}: {tuple_id} of {run} lacks no input")
-        elif kind == "undo" and run is None:
-            feed.run = feed.correcting = ""
-        elif kind == "undo":
-            _require(feed.run == run, "I-MIN", f"{stream}: {run} is undone, {feed.run} stands")
-            is_prefix = tuple_id == feed.begins
-            _require(is_prefix, "I-REC", f"{stream}: undo of {run} leaves {tuple_id} tuples")
-            feed.run, feed.correcting = "", run
         else:
-            is_right = kind == "rec_done" and feed.correcting == run
-            _require(is_right, "I-REC", f"{stream}: {kind} of {run} behind {feed.correcting!r}")
-            feed.correcting = ""
-        if kind != "tentative":
             _require(tuple_id <= stable, "I-REC", f"{stream}: {tuple_id} stable, not {stable}")
-
-    def _take_tentative(self, stream: StreamId, feed: _Feed, tuple_id: int, run: str) -> None:
-        if not feed.run:
-            feed.run, feed.tuples, feed.begins = run, 0, tuple_id
-        _require(feed.run == run, "I-REC", f"{stream}: {run} behind {feed.run}, without undo")
-        is_next = tuple_id == feed.begins + feed.tuples
-        _require(is_next, "I-REC", f"{stream}: {tuple_id} of {run} behind {feed.tuples} tuples")
-        feed.tuples += 1
 
 
 def _require(is_so: bool, invariant: str, text: str) -> None:

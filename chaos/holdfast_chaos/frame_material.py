@@ -91,7 +91,7 @@ class _Words:
     def _words_of(self, node: NodeId) -> list[node_words.FromNode]:
         """All kinds that would change something, as the node's primary would say them."""
         instance = self._cluster.instance(node)
-        primary, pid = instance.primary, self._cluster.reports[node].pid
+        primary, pid = instance.primary, self._cluster.history.reports[node].pid
         own, task = primary.incarnation, primary.task or f"{node}|{primary.launch}|{pid}|1"
         found: list[node_words.FromNode] = [
             c.NodeFinished(node, own),

@@ -23,7 +23,7 @@ from holdfast.driver.progress import (
 )
 from holdfast.errors import OptionError
 from holdfast.planning.plan import Plan
-from holdfast.shell.spark.launch import NodeReport
+from holdfast.shell.spark.history import NodeReport
 
 
 def node(name: str, inputs: list[tuple[str, str | None]], *, sink: str | None = None) -> Any:

@@ -13,7 +13,6 @@ LARGE_FILES: dict[str, int] = {}
 """Files above the bound, and how large they may be at most. Only ever lower a number."""
 LARGE_CLASSES: dict[str, int] = {
     "core/haunit/ha_output.py:HAOutput": 48,
-    "shell/spark/launch.py:Cluster": 55,
     "sim/process.py:Process": 60,
     "sim/strikes.py:Strikes": 46,
 }
@@ -29,7 +28,6 @@ LONG_FUNCTIONS: dict[str, int] = {
     "core/state/join_kernels.py:join_pairs": 93,
     "core/state/string_kernels.py:intern_strings": 82,
     "shell/spark/chunk_cluster.py:__init__": 61,
-    "shell/spark/launch.py:__init__": 64,
     "sim/world.py:__init__": 66,
 }
 """Functions above the bound, and their lines at most. Only ever lower a number."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import NodeId
     from holdfast.planning.plan import Plan
-    from holdfast.shell.spark.launch import NodeReport
+    from holdfast.shell.spark.history import NodeReport
 
 _LOOK_INTERVAL_S: Final = 0.02
 

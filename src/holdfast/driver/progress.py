@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import NodeId, StreamId
     from holdfast.planning.plan import Plan
-    from holdfast.shell.spark.launch import NodeReport
+    from holdfast.shell.spark.history import NodeReport
 
 _RATE_SPAN_S: Final = 2.0
 _RATE_STEP_S: Final = 0.1

@@ -187,7 +187,7 @@ class Query:
 
     def _wait_until_drained(self, lives: Callable[[], bool]) -> None:
         """Until what comes of the rows that are there now is in the sinks, files included."""
-        reports = self._cluster.reports
+        reports = self._cluster.history.reports
         wanted = wait_until_drained(self._plan, reports, self._rows_committed(), lives)
         for name, outside in self._flow.outside_sinks.items():
             if isinstance(outside, ReadableSink):
@@ -242,7 +242,7 @@ class Query:
             "message": "stopped" if self._is_stopped else "running",
             "isDataAvailable": any(
                 report.statistics.get("pending_tuples", 0)
-                for report in self._cluster.reports.values()
+                for report in self._cluster.history.reports.values()
             ),
             "isTriggerActive": self.isActive,
             "nodes": {
@@ -253,7 +253,7 @@ class Query:
                     **report.statistics,
                     "replicas": self._replicas(node),
                 }
-                for node, report in self._cluster.reports.items()
+                for node, report in self._cluster.history.reports.items()
             },
             "notes": [
                 *self._waiting_notes(),
@@ -277,7 +277,9 @@ class Query:
 
     def _waiting_notes(self) -> list[str]:
         """What nodes wait for outside, e.g. a broker, and data nodes."""
-        of_nodes = [text for report in self._cluster.reports.values() for text in report.waits]
+        of_nodes = [
+            text for report in self._cluster.history.reports.values() for text in report.waits
+        ]
         return (
             of_nodes if self._running.chunks is None else [*of_nodes, *self._running.chunks.waits()]
         )
@@ -348,12 +350,12 @@ class Query:
         cluster = self._cluster
         return self._maker.make(
             Heard(
-                dict(cluster.reports),
-                list(cluster.checkpoints),
-                list(cluster.recoveries),
-                list(cluster.failures),
-                list(cluster.gaps),
-                list(cluster.damages),
+                dict(cluster.history.reports),
+                list(cluster.history.checkpoints),
+                list(cluster.history.recoveries),
+                list(cluster.history.failures),
+                list(cluster.history.gaps),
+                list(cluster.history.damages),
                 self.refused(),
                 self._rows_committed(),
                 dict(cluster.begun),
@@ -374,12 +376,12 @@ class Query:
 
     def latency(self) -> LatencyHistogram:
         """Latencies from a tuple's creation to its sink, since the present nodes started."""
-        return latency_of(self._cluster.reports.values())
+        return latency_of(self._cluster.history.reports.values())
 
     @property
     def nodes(self) -> dict[str, int | None]:
         """The process id of every node; None: it has none yet. `pid` waits for one."""
-        return {node: report.pid or None for node, report in self._cluster.reports.items()}
+        return {node: report.pid or None for node, report in self._cluster.history.reports.items()}
 
     def pid(self, node: str) -> int:
         """The process id of a node, e.g. `counts[0]`; waits for one that is coming up.
@@ -400,32 +402,32 @@ class Query:
     @property
     def checkpoints(self) -> list[dict[str, Any]]:
         """The last checkpoints that were stored, or failed: node, times, bytes, reason."""
-        return list(self._cluster.checkpoints)
+        return list(self._cluster.history.checkpoints)
 
     @property
     def damaged_checkpoints(self) -> list[dict[str, Any]]:
         """Checkpoints that could not be read, so that older ones were taken."""
-        return list(self._cluster.damages)
+        return list(self._cluster.history.damages)
 
     @property
     def failures(self) -> list[dict[str, Any]]:
         """All failures so far."""
-        return list(self._cluster.failures)
+        return list(self._cluster.history.failures)
 
     @property
     def recoveries(self) -> list[dict[str, Any]]:
         """All completed recoveries so far."""
-        return list(self._cluster.recoveries)
+        return list(self._cluster.history.recoveries)
 
     def measurements(self) -> Measurements:
         """What is known of every unit: rates, sizes, costs; left at the location in the end."""
-        reports = self._cluster.reports.items()
+        reports = self._cluster.history.reports.items()
         return self._running.measured(
             Observed(
                 {node: report.statistics for node, report in reports},
                 {node: report.host for node, report in reports},
-                list(self._cluster.recoveries),
-                list(self._cluster.checkpoints),
+                list(self._cluster.history.recoveries),
+                list(self._cluster.history.checkpoints),
             )
         )
 

@@ -75,7 +75,8 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.operators.base import Operator
     from holdfast.planning.plan import Plan
-    from holdfast.shell.spark.launch import Cluster, NodeReport
+    from holdfast.shell.spark.history import NodeReport
+    from holdfast.shell.spark.launch import Cluster
     from holdfast.shell.stores.base import CheckpointStore, StoreSpec
 
 _LOG = logging.getLogger(__name__)
@@ -198,9 +199,9 @@ class Rescaling:
             if cluster.done.is_set():
                 why = cluster.error or "its input has ended, so that nothing is left to divide"
                 self._refuse(f"while it drained: {why}")
-            if draining.is_over(cluster.reports):
+            if draining.is_over(cluster.history.reports):
                 stored = {n.node: cluster.registry.newest(n.node) for n in self.former.nodes}
-                found = Cut(self, dict(cluster.reports), stored).points()
+                found = Cut(self, dict(cluster.history.reports), stored).points()
                 if not isinstance(found, str):
                     return found
                 reason = found

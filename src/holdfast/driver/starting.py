@@ -33,7 +33,8 @@ from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.ingest import FrameSource, Ingest
 from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal
-from holdfast.shell.spark.launch import Cluster, LaunchSpec
+from holdfast.shell.spark.launch import Cluster
+from holdfast.shell.spark.launches import LaunchSpec
 from holdfast.shell.storage.lock import LocationLock
 from holdfast.shell.storage.places import (
     is_remote,

@@ -11,6 +11,7 @@ from holdfast.api.dataflow import Dataflow
 from holdfast.api.streams import Stream
 from holdfast.api.windows import CountWindow, Window
 from holdfast.core.haunit.plan import FootprintPlan, NodeLimits
+from holdfast.core.operators.footprinted_join import FootprintedJoin
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.state.page_manager import PageManager
 from holdfast.nexmark.generator import NexmarkConfig
@@ -61,11 +62,27 @@ def test_windows_of_a_key_leave_footprints_and_let_go_of_their_input(
     assert plan.never_trims == ()
 
 
+def joined(flow: Dataflow, emit: str) -> Stream:
+    left, right = bids(flow, "left"), bids(flow, "right")
+    wanted = ["left.price", "right.bidder"]
+    return left.window(TUMBLING).join(right, on="auction", select=wanted, name="pairs", emit=emit)
+
+
+def test_a_join_whose_windows_close_with_their_results_leaves_footprints() -> None:
+    flow = Dataflow("any")
+    joined(flow, "final").sink("out")
+    *sources, pairs = planned(flow).nodes
+    assert all(source.footprints is None for source in sources)
+    assert pairs.footprints == FootprintPlan()
+    assert isinstance(pairs.operators[0].build(PageManager()), FootprintedJoin)
+
+
 REFUSED: list[tuple[Callable[[Dataflow], Stream], str]] = [
     (lambda f: counted(bids(f), hf.counting(3, alignment="stream")), "the stream's ids"),
     (lambda f: counted(bids(f), TUMBLING, emit="changes"), "every change"),
     (lambda f: counted(bids(f), hf.tumbling("1 second", timeout="1 second")), "UpstreamBackup()"),
     (lambda f: bids(f).sort("price", slack=3, name="sorted"), "windows that close"),
+    (lambda f: joined(f, "changes"), "windows that close"),
 ]
 
 

@@ -12,6 +12,8 @@ from mutants import Mutant
 from holdfast.core.haunit.durability.eventual import Eventual
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter
 from holdfast.core.haunit.events import TrimFootprints
+from holdfast.core.operators.base import chosen
+from holdfast.core.operators.footprinted_join import FootprintedJoin
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.window_kinds import Entered
 from holdfast.core.recovery.extent import ExtentSearch
@@ -147,8 +149,34 @@ def _forget_when_keys_began(_: Any) -> Any:
     return words_of
 
 
-def _mutant(owner: Any, method: str, bug: Any) -> Mutant:
-    return Mutant(owner, method, bug, _FAULTS, _APPROACH, "aggregate")
+def _have_a_part_again(_: Any) -> Any:
+    def store(self: FootprintedJoin, side: int, rows: Any, low: Any) -> None:
+        floors, self._floors = self._floors, None
+        for start, numbers in self._spec.assign(rows.time_us):
+            if floors is None or start in floors:
+                mine = chosen(rows, numbers)
+                window, _ = self._directory.enter(start, low, rows.created_us)
+                window.append(side, mine.batch, mine.time_us)
+        self._floors = floors
+
+    return store
+
+
+def _skip_the_newest_part(original: Any) -> Any:
+    def adopt(self: FootprintedJoin, bodies: Any, *arguments: Any) -> Any:
+        sides = []
+        for name in ("left", "right"):
+            lists = bodies.column(name).to_pylist()
+            lists[-1:] = [[] for _ in lists[-1:]]
+            sides.append(pa.array(lists, bodies.schema.field(name).type))
+        less = pa.RecordBatch.from_arrays([*bodies.columns[:2], *sides], schema=bodies.schema)
+        return original(self, less, *arguments)
+
+    return adopt
+
+
+def _mutant(owner: Any, method: str, bug: Any, dataflow: str = "aggregate") -> Mutant:
+    return Mutant(owner, method, bug, _FAULTS, _APPROACH, dataflow)
 
 
 FOOTPRINT_MUTANTS: dict[str, Mutant] = {
@@ -179,6 +207,12 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
     "lets go of a tuple of T": _mutant(FootprintWriter, "starts", _let_go_of_a_tuple_of_t),
     "goes on behind what a zombie wrote": _mutant(
         FootprintWriter, "__init__", _go_on_behind_a_zombie
+    ),
+    "has a part of a join again": _mutant(
+        FootprintedJoin, "_store", _have_a_part_again, "window_join"
+    ),
+    "skips the newest part of a join": _mutant(
+        FootprintedJoin, "adopt_footprints", _skip_the_newest_part, "window_join"
     ),
     "forgets to say what closed": _mutant(
         FootprintedWindows, "end_pass", _forget_to_say_what_closed

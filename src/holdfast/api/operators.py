@@ -11,6 +11,7 @@ from holdfast.api.windows import CountWindow, Window
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.bsort import BSort
 from holdfast.core.operators.filter import Filter
+from holdfast.core.operators.footprinted_join import FootprintedJoin
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.incremental_join import IncrementalJoin
 from holdfast.core.operators.join import JoinLayout
@@ -152,8 +153,9 @@ def _join(
     keys = operation.left_keys, operation.right_keys
     layout = JoinLayout(name, (left, right), keys, operation.fields)
     match operation:
-        case steps.WindowJoin(windows=windows, how=how):
-            return WindowedJoin(layout, size_us=windows.size_us, how=how, manager=manager)
+        case steps.WindowJoin(windows=windows, how=how, has_footprints=has_footprints):
+            kind = FootprintedJoin if has_footprints else WindowedJoin
+            return kind(layout, size_us=windows.size_us, how=how, manager=manager)
         case steps.RunningJoin(windows=windows):
             return RunningJoin(layout, size_us=windows.size_us, manager=manager)
         case steps.IncrementalJoin():

@@ -218,6 +218,7 @@ class WindowJoin:
         windows: In which pairs are found.
         fields: The output columns.
         how: `inner` or `left`.
+        has_footprints: As of `WindowAggregate`.
     """
 
     WORD: ClassVar = "window_join"
@@ -227,6 +228,7 @@ class WindowJoin:
     windows: Window
     fields: tuple[JoinField, ...]
     how: Literal["inner", "left"]
+    has_footprints: bool = field(default=False, metadata=_UNSAID)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.api.operators import is_arbitrary
-from holdfast.api.steps import Stateful, WindowAggregate
+from holdfast.api.steps import Stateful, WindowAggregate, WindowJoin
 from holdfast.api.windows import CountWindow, Window
 from holdfast.errors import DataflowError
 
@@ -49,6 +49,8 @@ def why_no_footprints(members: Sequence[Step]) -> str | None:
             f"are not replayed into it; give it another unit(...), or {_INSTEAD}"
         )
     for step in stateful:
+        if isinstance(step.operation, WindowJoin):
+            continue
         if not isinstance(step.operation, WindowAggregate):
             return f"the state of {step.name} is not made of windows that close: {_INSTEAD}"
         reason = _why_no_windows(step.operation.windows, step.operation.emit)

@@ -19,6 +19,7 @@ from holdfast.api.steps import (
     Stateful,
     Union,
     WindowAggregate,
+    WindowJoin,
 )
 from holdfast.core.haunit.plan import (
     DelayPlan,
@@ -369,7 +370,9 @@ class Planner:
 def _with_footprints(spec: OperatorSpec) -> OperatorSpec:
     """The operator with windows that are checkpointed one by one, if it has windows."""
     recipe = spec.build
-    if not isinstance(recipe, Recipe) or not isinstance(recipe.operation, WindowAggregate):
+    if not isinstance(recipe, Recipe) or not isinstance(
+        recipe.operation, WindowAggregate | WindowJoin
+    ):
         return spec
     operation = replace(recipe.operation, has_footprints=True)
     return replace(spec, build=replace(recipe, operation=operation))

@@ -8,6 +8,9 @@ not over. Only when the oldest generation is over does T move, so its windows ar
 other footprint would bring nothing. A generation costs as much as it has windows left, so that fast
 windows, which close by themselves, are mostly gone before their turn comes.
 
+Footprints that are parts of a window bind T no longer once there is a newer part, but the log needs
+them until the window closes: a generation counts both.
+
 Nothing is looked up to know T: records of windows name their generation, and whoever closes or
 writes a window tells its former one. Cost: O(1) per footprint, O(windows) memory.
 
@@ -45,7 +48,8 @@ class Generation:
         starts: Per input stream from where to replay.
         first_id: Of the record in the log.
         bytes_before: What was written to the log before the record.
-        left: How many of them have neither closed nor a newer footprint.
+        left: How many of them have neither closed nor a newer footprint: they bind T.
+        needed: How many of its footprints are needed; more than `left` where they are parts.
         windows: The windows, int64 (n, 2) each, some of which have; the first `done` were taken.
     """
 
@@ -55,6 +59,7 @@ class Generation:
     first_id: int
     bytes_before: int
     left: int = 0
+    needed: int = 0
     windows: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     done: int = 0
 
@@ -65,37 +70,65 @@ class FootprintOrder:
     def __init__(self) -> None:
         """No window is open."""
         self._generations: deque[Generation] = deque()
+        self._needed: deque[Generation] = deque()  # these and older ones, of which T needs none
         self._by_number: dict[int, Generation] = {}
 
     @property
     def open_windows(self) -> int:
-        """How many windows have a footprint and are open. Cost: O(generations)."""
-        return sum(generation.left for generation in self._generations)
+        """How many footprints are needed. Cost: O(generations)."""
+        return sum(generation.needed for generation in self._needed)
 
     @property
     def oldest(self) -> Generation | None:
         """The generation that T is the cut of; None: no window is open."""
         while self._generations and not self._generations[0].left:
-            del self._by_number[self._generations.popleft().number]
+            self._generations.popleft()
         return self._generations[0] if self._generations else None
 
-    def taken(self, generation: Generation, windows: np.ndarray) -> None:
-        """A record holds the newest footprints of these windows, int64 (n, 2)."""
+    @property
+    def oldest_needed(self) -> Generation | None:
+        """The oldest generation with a footprint that is needed; None: no window is open."""
+        while self._needed and not self._needed[0].needed:
+            del self._by_number[self._needed.popleft().number]
+        return self._needed[0] if self._needed else None
+
+    def taken(
+        self, generation: Generation, windows: np.ndarray, binding: np.ndarray | None = None
+    ) -> None:
+        """A record holds footprints of these windows, int64 (n, 2).
+
+        Args:
+            generation: Of the record.
+            windows: The windows.
+            binding: bool (n,), which of the footprints are the windows' newest; None: all.
+        """
         if not len(windows):
             return
         if self._generations and generation.cut < self._generations[-1].cut:
             raise InvariantViolation(f"a footprint at {generation.cut}, behind a later one")
-        generation.windows, generation.left = windows, len(windows)
+        generation.needed = len(windows)
+        generation.windows = windows if binding is None else windows[binding]
+        generation.left = len(generation.windows)
         self._generations.append(generation)
+        self._needed.append(generation)
         self._by_number[generation.number] = generation
 
-    def gone(self, numbers: np.ndarray) -> None:
-        """Windows of these generations, int64 (n,), have closed or have newer footprints."""
-        each, counts = np.unique(numbers, return_counts=True)
-        for number, count in zip(each.tolist(), counts.tolist(), strict=True):
+    def gone(self, numbers: np.ndarray, let_go: np.ndarray) -> None:
+        """Windows have closed or have newer footprints.
+
+        Args:
+            numbers: int64 (n,), the generations of their newest ones.
+            let_go: int64 (m,), the generations of the footprints that are needed no more.
+        """
+        for number, count in _counted(numbers):
             generation = self._by_number[number]
             generation.left -= count
             if generation.left < 0:
+                raise InvariantViolation(f"generation {number} binds less than nothing")
+        for number, count in _counted(let_go):
+            generation = self._by_number[number]
+            generation.needed -= count
+            if generation.needed < generation.left:
                 raise InvariantViolation(f"generation {number} has lost more windows than it had")
 
     def next(self, limit: int, before_cut: int) -> tuple[np.ndarray, int] | None:
@@ -109,6 +142,12 @@ class FootprintOrder:
         some = oldest.windows[oldest.done : oldest.done + limit]
         oldest.done += len(some)
         return some, oldest.number
+
+
+def _counted(numbers: np.ndarray) -> list[tuple[int, int]]:
+    """Each number with how often it occurs."""
+    each, counts = np.unique(numbers, return_counts=True)
+    return list(zip(each.tolist(), counts.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,13 @@ node at one moment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.operators.base import NOTHING, ArbitraryOperator, Output
+from holdfast.core.operators.footprinted import Footprinted
 from holdfast.core.state.change_sample import ChangeSample
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan, OperatorSpec, OutputSpec
     from holdfast.core.operators.base import Operator, Rows
     from holdfast.core.state.page_manager import PageManager
-
-
-Kind = TypeVar("Kind")
-"""A kind of operator."""
 
 
 class Produced(NamedTuple):
@@ -192,9 +189,10 @@ class OperatorNetwork:
         wanted = (operator.wake_us() for operator in self._arbitrary)
         return min((at_us for at_us in wanted if at_us is not None), default=None)
 
-    def of_kind(self, kind: type[Kind]) -> list[Kind]:
-        """The operators of a kind."""
-        return [operator for operator in self._operators if isinstance(operator, kind)]
+    @property
+    def footprinted(self) -> list[Footprinted]:
+        """The operators whose windows leave footprints."""
+        return [operator for operator in self._operators if isinstance(operator, Footprinted)]
 
     # -- looking ----------------------------------------------------------------------------
 

@@ -35,6 +35,8 @@ WINDOW: Final = "window"
 """The number of a window among those of its key: a column of every body."""
 KEY: Final = "key."
 """What the names of key columns in a body begin with; with `WINDOW` they tell a window."""
+PART: Final = KEY + "part"
+"""Where windows have footprints of parts: which part it is, a key among the others."""
 _PASS_FIELDS: Final = (
     pa.field("open_windows", pa.int64(), nullable=False),
     pa.field("cut", pa.int64(), nullable=False),

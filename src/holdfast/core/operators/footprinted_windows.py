@@ -28,7 +28,6 @@ clock: planning refuses them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -37,6 +36,7 @@ import pyarrow as pa
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.operators.base import Output, Rows, chosen
+from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass, places_of
 from holdfast.core.operators.keyed_windows import (
     BEGUN,
     EARLIEST,
@@ -62,24 +62,7 @@ _NOT_FOUND: Final = NO_ID
 """The floor of a key of which no window was open: no row moves its count."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowsOfPass:
-    """What a pass, or a look at some windows, has to say of them.
-
-    Attributes:
-        windows: int64 (n, 2), those that are open and have a new footprint.
-        bodies: Their footprints.
-        closed: The bodies of windows that have closed; only their keys and numbers count.
-        former: int64, the generations of the windows that closed or have a newer footprint.
-    """
-
-    windows: np.ndarray
-    bodies: pa.RecordBatch
-    closed: pa.RecordBatch
-    former: np.ndarray
-
-
-class FootprintedWindows(KeyedWindows):
+class FootprintedWindows(KeyedWindows, Footprinted):
     """Aggregates per key and window, whose windows can be written one by one.
 
     Volatile: what of the present pass is not said yet, and, while it replays, where rows count
@@ -136,9 +119,7 @@ class FootprintedWindows(KeyedWindows):
         self._opened, self._closed = [], []
 
     def end_pass(self) -> WindowsOfPass:
-        """What the pass has opened and closed; windows that it has both opened and closed left no
-        trace.
-        """
+        """As `Footprinted`."""
         opened = np.concatenate([_NO_WINDOWS, *self._opened])
         found, records = self._records_of(opened)
         opened, records = opened[found], records[found]
@@ -147,18 +128,12 @@ class FootprintedWindows(KeyedWindows):
         were_open = closed[:, TOUCHED] != self._generation
         windows, closed = windows[were_open], closed[were_open]
         self._opened, self._closed = [], []
-        return WindowsOfPass(
-            opened, self._bodies(opened, records), self._names(windows, closed), closed[:, TOUCHED]
-        )
+        former = closed[:, TOUCHED]
+        names = self._names(windows, closed)
+        return WindowsOfPass(opened, self._bodies(opened, records), names, former, former)
 
     def footprints(self, windows: np.ndarray, former: int, generation: int) -> WindowsOfPass:
-        """The footprints, now, of those of the windows that are open and of a generation.
-
-        Args:
-            windows: int64 (n, 2), as `WindowsOfPass` had them.
-            former: The generation that their newest footprints are of.
-            generation: The one that they are of from now on.
-        """
+        """As `Footprinted`."""
         self._generation = generation
         found, records = self._records_of(windows)
         mine = found & (records[:, TOUCHED] == former)
@@ -167,7 +142,7 @@ class FootprintedWindows(KeyedWindows):
         records[:, TOUCHED] = generation
         self._keep(windows, records)
         bodies = self._bodies(windows, records)
-        return WindowsOfPass(windows, bodies, bodies.slice(0, 0), numbers)
+        return WindowsOfPass(windows, bodies, bodies.slice(0, 0), numbers, numbers)
 
     def _records_of(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of these windows and origins are open, and what is kept of them."""
@@ -251,17 +226,7 @@ class FootprintedWindows(KeyedWindows):
     def adopt_footprints(
         self, bodies: pa.RecordBatch, generations: np.ndarray, cuts: np.ndarray, streams: int
     ) -> np.ndarray:
-        """Have the windows of an eventual checkpoint; then replay until `end_replay`.
-
-        Args:
-            bodies: The newest footprint of every open window; this operator is empty.
-            generations: int64 (n,), of each, counted from 0.
-            cuts: int64, of each generation, never falling.
-            streams: How many input streams the node has.
-
-        Returns:
-            The windows, int64 (n, 2).
-        """
+        """As `Footprinted`; each window has one footprint, its newest."""
         n, at = bodies.num_rows, 1 + len(self._groups.key_fields)
         keys = self._groups.pack_keys(bodies.columns[1:at], n, self._key_strings)
         words = bodies.column(at).to_numpy()
@@ -327,13 +292,8 @@ class FootprintedWindows(KeyedWindows):
         floors = np.full(len(slots), _NOT_FOUND, dtype=np.int64)
         known = slots >= 0
         floors[known] = self._floors[self._keys.read_values(slots[known])[:, 0] - 1]
-        counts = self._places_of(rows.time_us, rows.order) >= floors
+        counts = places_of(self._low, rows.time_us, rows.order) >= floors
         return chosen(rows, np.flatnonzero(counts))
-
-    def _places_of(self, time_us: np.ndarray, order: np.ndarray) -> np.ndarray:
-        """Where rows stand in the node's order, as cuts count it. int64 (n,)."""
-        places: np.ndarray = self._low[0] + order if len(self._low) == 1 else time_us
-        return places
 
     def _take_some(
         self,
@@ -344,7 +304,7 @@ class FootprintedWindows(KeyedWindows):
         parts: Parts,
     ) -> None:
         if self._floors is not None:
-            self._places = self._places_of(time_us, order)
+            self._places = places_of(self._low, time_us, order)
         super()._take_some(batch, columns, time_us, order, parts)
 
     def _enter(self, keys: np.ndarray, time_us: np.ndarray) -> Entered:

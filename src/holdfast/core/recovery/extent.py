@@ -13,6 +13,8 @@ durable with it. From there the log is read backwards, newest record first:
   that has given a footprint: from there on the input is replayed, and each window takes what comes
   behind its own cut.
 
+Footprints of parts count like windows, one by one, but T is the cut of the oldest *newest* part.
+
 A window is told by its number and its key. Keys are compared as operators compare them: nulls are a
 key, -0.0 = 0.0 and NaN = NaN.
 
@@ -31,6 +33,7 @@ import pyarrow as pa
 
 from holdfast.core.model.footprints import (
     KEY,
+    PART,
     WINDOW,
     FootprintKind,
     FootprintRecord,
@@ -44,6 +47,8 @@ from holdfast.core.state.string_pages import StringPages
 from holdfast.core.state.unordered_map import UnorderedMap
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.core.model.tuples import TupleBatch
 
 
@@ -55,12 +60,14 @@ class FoundFootprints:
         first_id: Of the record in the log.
         mark: What the record says of its pass.
         bodies: The windows whose newest footprint it holds; maybe none.
+        binding: bool (n,), which of them no newer part of the window follows.
         nbytes: Size of the whole record, approximately.
     """
 
     first_id: int
     mark: PassMark
     bodies: pa.RecordBatch
+    binding: np.ndarray
     nbytes: int
 
 
@@ -84,7 +91,7 @@ class Extent:
     @property
     def starts(self) -> tuple[int, ...]:
         """T: per input stream, in the order of the plan, from where it has to be replayed."""
-        oldest = next((r for r in self.records if r.bodies.num_rows), self.records[-1])
+        oldest = next((r for r in self.records if r.binding.any()), self.records[-1])
         return oldest.mark.starts
 
 
@@ -103,6 +110,7 @@ class ExtentSearch:
         self._expected = next_id  # where the next record that counts ends
         self._records: list[FoundFootprints] = []  # newest first
         self._seen: _Seen | None = None
+        self._wholes: _Seen | None = None  # windows, where footprints are parts
         self._found = 0
 
     @property
@@ -130,7 +138,8 @@ class ExtentSearch:
         is_open = is_newest & (record.kinds != FootprintKind.R)
         self._found += int(is_open.sum())
         bodies = record.bodies.filter(pa.array(is_open))
-        found = FoundFootprints(record.first_id, record.mark, bodies, batch.nbytes)
+        binding = self._binding(bodies)
+        found = FoundFootprints(record.first_id, record.mark, bodies, binding, batch.nbytes)
         self._records.append(found)
         if self._found > self._records[0].mark.open_windows:
             raise FootprintsDamaged(
@@ -151,16 +160,27 @@ class ExtentSearch:
         if not len(rows):
             return is_new
         if self._seen is None:
-            self._seen = _Seen(record.bodies.schema)
+            schema = record.bodies.schema
+            self._seen = _Seen(schema, [n for n in schema.names if n.startswith(KEY)])
         is_new[rows] = self._seen.are_new(record.bodies.take(pa.array(rows)))
         return is_new
 
+    def _binding(self, bodies: pa.RecordBatch) -> np.ndarray:
+        """Which of the footprints are the newest parts of their windows. bool (n,)."""
+        schema = bodies.schema
+        if PART not in schema.names:
+            return np.ones(bodies.num_rows, dtype=np.bool_)
+        if self._wholes is None:
+            keys = [n for n in schema.names if n.startswith(KEY) and n != PART]
+            self._wholes = _Seen(schema, keys)
+        return self._wholes.are_new(bodies)
+
 
 class _Seen:
-    """The windows that there was a word on already."""
+    """The windows that there was a word on already, told by their numbers and these columns."""
 
-    def __init__(self, body: pa.Schema) -> None:
-        self._at = [i for i, name in enumerate(body.names) if name.startswith(KEY)]
+    def __init__(self, body: pa.Schema, keys: Sequence[str]) -> None:
+        self._at = [body.get_field_index(name) for name in keys]
         self._window_at = body.get_field_index(WINDOW)
         if self._window_at < 0:
             raise FootprintsDamaged("footprints do not name their windows")

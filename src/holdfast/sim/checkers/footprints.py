@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.haunit.extent_restoration import ExtentRead
 from holdfast.core.model.footprints import (
     KEY,
+    PART,
     WINDOW,
     FootprintKind,
     FootprintRecord,
@@ -120,7 +121,8 @@ class Footprints(Checker):
         oldest = min(newest.values(), key=lambda record: record.first_id)
         if point.needed_from[plan.footprint_stream] > oldest.first_id:
             raise Violation("I-EXTENT", f"{plan.node}: a point lets go of row {oldest.first_id}")
-        for spec, start in zip(plan.inputs, oldest.mark.starts, strict=True):
+        binding = min(_binding(newest), key=lambda record: record.first_id)
+        for spec, start in zip(plan.inputs, binding.mark.starts, strict=True):
             if point.needed_from[spec.stream] > start:
                 raise Violation(
                     "I-EXTENT", f"{plan.node}: T is {start} on {spec.stream}; a point lets go of it"
@@ -143,9 +145,20 @@ class Footprints(Checker):
                 "I-CEC", f"{plan.node} goes on with {len(found)} of {len(wanted)}: {different}"
             )
         cuts = [record.mark.cut for record in newest.values()]
-        oldest = min(newest.values(), key=lambda r: r.mark.cut, default=None)
+        oldest = min(_binding(newest), key=lambda r: r.mark.cut, default=None)
         if oldest is not None and extent.starts != oldest.mark.starts:
             raise Violation("I-CEC", f"{plan.node} replays from {extent.starts}, not {min(cuts)}")
+
+
+def _binding(newest: dict[_Window, FootprintRecord]) -> list[FootprintRecord]:
+    """Of each window the record from whose cut on it has to be replayed: of its newest part."""
+    found: dict[_Window, FootprintRecord] = {}
+    for window, record in newest.items():
+        names = [n for n in record.bodies.schema.names if n == WINDOW or n.startswith(KEY)]
+        whole = tuple(word for name, word in zip(names, window, strict=True) if name != PART)
+        if whole not in found or record.first_id > found[whole].first_id:
+            found[whole] = record
+    return list(found.values())
 
 
 def windows_in(bodies: pa.RecordBatch) -> list[_Window]:

@@ -44,9 +44,9 @@ _LOGS_PERCENT: Final = 40
 _EDGE_SPAN_US: Final = 1 << 32
 _EDGES_US: Final = (EARLIEST_US + _EDGE_SPAN_US, LATEST_US - 2 * _EDGE_SPAN_US)
 """Where times near the earliest and the latest begin, with room for windows around them."""
-ONLY: Final = ("arbitrary", "branches", "diamond", "aggregate")
+ONLY: Final = ("arbitrary", "branches", "diamond", "aggregate", "window_join")
 """Dataflows of one kind: arbitrary operators alone, several branches of streams merged in order of
-time, two ways from one stream that meet again, or windows alone.
+time, two ways from one stream that meet again, windows alone, or joins within windows.
 """
 _BEHIND_US: Final = 5_000
 _BEHIND_SIZE: Final = f"{_BEHIND_US} microseconds"

@@ -25,7 +25,7 @@ from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Pl
 from holdfast.core.haunit.events import CheckWindows, TrimFootprints
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.model.ids import NO_ID
-from holdfast.core.operators.footprinted_windows import FootprintedWindows
+from holdfast.core.operators.footprinted import Footprinted
 from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Eventual(Durability):
         """
         super().__init__(unit, begins, restored)
         plan, log = unit.plan, unit.outputs.footprints
-        operators = unit.network.of_kind(FootprintedWindows)
+        operators = unit.network.footprinted
         if plan.footprints is None or log is None or len(operators) != 1:
             raise LocalProtocolError(f"{plan.node} leaves no footprints by its plan")
         self._log = log
@@ -160,4 +160,4 @@ def body_schema(plan: NodePlan) -> pa.Schema | None:
     if plan.footprints is None:
         return None
     operators = (spec.build(PageManager(plan.limits.page_bytes)) for spec in plan.operators)
-    return next(o.body_schema for o in operators if isinstance(o, FootprintedWindows))
+    return next(o.body_schema for o in operators if isinstance(o, Footprinted))

@@ -44,7 +44,7 @@ from holdfast.core.model.footprints import (
 if TYPE_CHECKING:
     from holdfast.core.checkpoint.eventual import RecoveryObjective
     from holdfast.core.model.tuples import TupleBatch
-    from holdfast.core.operators.footprinted_windows import FootprintedWindows, WindowsOfPass
+    from holdfast.core.operators.footprinted import Footprinted, WindowsOfPass
     from holdfast.core.recovery.extent import Extent
 
 
@@ -70,7 +70,7 @@ class FootprintWriter:
 
     def __init__(
         self,
-        operator: FootprintedWindows,
+        operator: Footprinted,
         objective: RecoveryObjective,
         next_id: int,
         extent: Extent | None,
@@ -109,7 +109,7 @@ class FootprintWriter:
         for number, record in enumerate(records):
             mark, first = record.mark, ends[number] - counts[number]
             generation = Generation(number, mark.cut, mark.starts, record.first_id, self._bytes)
-            self._order.taken(generation, windows[first : ends[number]])
+            self._order.taken(generation, windows[first : ends[number]], record.binding)
             self._bytes += record.nbytes
         self._number = len(records)
         last = extent.last
@@ -181,7 +181,7 @@ class FootprintWriter:
     def _record(self, said: WindowsOfPass, kind: FootprintKind, place: Place) -> TupleBatch:
         kinds = np.full(len(said.windows) + said.closed.num_rows, FootprintKind.R, dtype=np.uint8)
         kinds[: len(said.windows)] = kind
-        self._order.gone(said.former)
+        self._order.gone(said.former, said.let_go)
         starts, first_id, written = place.starts, self.next_id, self._bytes
         generation = Generation(self._number, place.cut, starts, first_id, written)
         self._order.taken(generation, said.windows)
@@ -212,16 +212,16 @@ class FootprintWriter:
     @property
     def log_needed_from(self) -> int:
         """The first row of the log that an eventual checkpoint of the newest record needs."""
-        oldest = self._order.oldest
+        oldest = self._order.oldest_needed
         return self._last_id if oldest is None else oldest.first_id
 
     def size(self, place: Place) -> ExtentSize:
         """What recovery from the present place would have to do."""
-        oldest = self._order.oldest
-        if oldest is None:
+        oldest, needed = self._order.oldest, self._order.oldest_needed
+        if oldest is None or needed is None:
             return ExtentSize(0, 0, 0)
         tuples = sum(place.processed_before) - sum(oldest.starts)
-        return ExtentSize(self._bytes - oldest.bytes_before, tuples, self._operator.open_windows)
+        return ExtentSize(self._bytes - needed.bytes_before, tuples, self._operator.open_windows)
 
     def statistics(self, place: Place) -> ExtentStatistics:
         """The same, and how long it would take."""

@@ -1,0 +1,104 @@
+"""What a node asks of an operator whose windows leave footprints. [CEC §II.B, §III]
+
+A footprint is whole, and takes the place of the window's former one; or it is a *part*, which holds
+what has come since the part before. A window of parts needs all of them until it closes, but only
+the newest says from where its input has to be replayed.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.operators.base import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsOfPass:
+    """What a pass, or a look at some windows, has to say of them.
+
+    Attributes:
+        windows: int64 (n, 2), those that are open and have a new footprint.
+        bodies: Their footprints.
+        closed: The bodies of footprints that are needed no more, as their windows have closed; only
+            their keys and numbers count.
+        former: int64, the generations of the newest footprints of the windows that closed or have a
+            newer one.
+        let_go: int64, the generations of all footprints that are needed no more.
+    """
+
+    windows: np.ndarray
+    bodies: pa.RecordBatch
+    closed: pa.RecordBatch
+    former: np.ndarray
+    let_go: np.ndarray
+
+
+class Footprinted(Operator):
+    """An operator whose state is that of windows, each of which can be written by itself.
+
+    Attributes:
+        body_schema: The columns of its footprints: `window`, `key.` columns, then its own.
+    """
+
+    body_schema: pa.Schema
+
+    @property
+    @abc.abstractmethod
+    def open_windows(self) -> int:
+        """How many footprints its state is made of: N."""
+
+    @abc.abstractmethod
+    def begin_pass(self, generation: int) -> None:
+        """What opens from now on belongs to a generation."""
+
+    @abc.abstractmethod
+    def end_pass(self) -> WindowsOfPass:
+        """What the pass has opened and closed; windows that it has both opened and closed left no
+        trace.
+        """
+
+    @abc.abstractmethod
+    def footprints(self, windows: np.ndarray, former: int, generation: int) -> WindowsOfPass:
+        """The footprints, now, of those of the windows that are open and of a generation.
+
+        Args:
+            windows: int64 (n, 2), as `WindowsOfPass` had them.
+            former: The generation that their newest footprints are of.
+            generation: The one that they are of from now on.
+        """
+
+    @abc.abstractmethod
+    def adopt_footprints(
+        self, bodies: pa.RecordBatch, generations: np.ndarray, cuts: np.ndarray, streams: int
+    ) -> np.ndarray:
+        """Have the windows of an eventual checkpoint; then replay until `end_replay`.
+
+        Args:
+            bodies: The footprints of every open window; this operator is empty.
+            generations: int64 (n,), of each, counted from 0, never falling.
+            cuts: int64, of each generation, never falling.
+            streams: How many input streams the node has.
+
+        Returns:
+            The windows, int64 (n, 2).
+        """
+
+    @abc.abstractmethod
+    def end_replay(self) -> None:
+        """All up to the cut has been replayed: from now on windows open again."""
+
+
+def places_of(low: np.ndarray, time_us: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Where rows stand in the node's order, as cuts count it. int64 (n,).
+
+    Args:
+        low: As `Operator.process` is given it.
+        time_us: Of the rows.
+        order: Of the rows.
+    """
+    places: np.ndarray = low[0] + order if len(low) == 1 else time_us
+    return places

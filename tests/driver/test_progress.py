@@ -94,6 +94,44 @@ def test_a_report_has_sparks_names_and_is_json() -> None:
         _ = progress.nothing
 
 
+def test_an_edge_shows_what_is_on_its_way_though_a_node_was_replaced() -> None:
+    maker = ProgressMaker(plan(), "name", "id", "run")
+
+    def edges(processed: dict[str, int], at_s: float) -> list[dict[str, Any]]:
+        rows = report({"rows[0]": 100}, {"edge": 100}, boundary_us=1_700_000_000_000_000)
+        counts = report(processed, {"counts[0]": 7})
+        said = heard({"rows[0]": rows, "counts[0]": counts}, {})
+        found: list[dict[str, Any]] = maker.make(said, now_s=at_s)["edges"]
+        return found
+
+    assert edges({"edge": 40}, 0.0)[0] == {
+        "from": "rows",
+        "to": "counts",
+        "rowsPerSecond": 0.0,
+        "backlogRows": 60,
+        "watermark": "2023-11-14T22:13:20.000Z",
+    }
+    assert edges({}, 0.5)[0]["backlogRows"] == 60, "it has just been replaced"
+    between, to_sink = edges({"edge": 90}, 1.0)
+    assert (between["rowsPerSecond"], between["backlogRows"]) == (50.0, 10)
+    assert (to_sink["to"], to_sink["backlogRows"]) == ("sink counts", 0)
+
+
+def test_durable_progress_is_as_old_as_the_last_restart_point_or_row_in_a_sink() -> None:
+    maker = ProgressMaker(plan(), "name", "id", "run")
+
+    def age_ms(durable: int, written: int, at_s: float) -> int:
+        reports = {"rows[0]": report({}, {}), "counts[0]": report({}, {"counts[0]": written})}
+        made = maker.make(heard(reports, {}, durable_rows=durable), now_s=at_s)
+        found: int = made["durable"]["ageMs"]
+        return found
+
+    assert age_ms(10, 1, 5.0) == 0
+    assert age_ms(10, 1, 25.0) == 20_000
+    assert age_ms(11, 1, 26.0) == 0, "a restart point"
+    assert age_ms(11, 2, 27.0) == 0, "a row in a sink"
+
+
 def test_rows_are_counted_by_positions_whoever_has_brought_the_streams_there() -> None:
     maker = ProgressMaker(plan(), "name", "id", "run")
     begun = {

@@ -27,6 +27,8 @@ class FakeQuery(SimpleNamespace):
         super().__init__(name="bids", id="an id", runId="a run", isActive=True)
         self.nodes = {"bids[0]": 1, "counts[0]": 2, "counts[1]": 3}
         self.status = {"message": "running", "nodes": {}, "notes": []}
+        self.failures: list[dict[str, Any]] = []
+        self.recoveries: list[dict[str, Any]] = []
         self.lastProgress = {"numInputRows": 7}
         self.killed: list[str] = []
         self.done = threading.Event()

@@ -46,7 +46,9 @@ def test_the_wheel_says_what_it_is(built: Path) -> None:
     assert said["Version"] == holdfast.__version__
     assert said["License-Expression"] == "Apache-2.0"
     extras = set(said.get_all("Provides-Extra", []))
-    assert extras == {"demo", "reports", "s3", "metrics", "kafka", "delta", "dev"}
+    assert extras == {
+        *("demo", "reports", "s3", "metrics", "kafka", "delta", "view", "docs", "dev")
+    }
     assert "holdfast.cli.main" in PROJECT["scripts"]["holdfast"]
 
 
@@ -67,7 +69,7 @@ def test_a_wheel_can_be_built_of_the_source_distribution(built: Path, tmp_path: 
 def test_everything_that_the_lock_names_for_an_extra_is_locked() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
-    for extra in ("demo", "reports", "s3", "metrics", "kafka"):
+    for extra in ("demo", "reports", "s3", "metrics", "kafka", "delta", "view", "docs"):
         wanted += PROJECT["optional-dependencies"][extra]
     for requirement in wanted:
         name = requirement.split(";")[0]

@@ -32,9 +32,9 @@ def describe(flow: Graph, plan: Plan, protections: Protections) -> str:
 
     Also for what planning has added: tuples between units depend on it.
     """
-    steps = [_step_line(step) for step in flow.steps]
+    steps = [step_text(step) for step in flow.steps]
     steps += [
-        _step_line(step) for step in plan.flow.steps if isinstance(step.operation, PartialAggregate)
+        step_text(step) for step in plan.flow.steps if isinstance(step.operation, PartialAggregate)
     ]
     sinks = [f"sink {name} <- {step.name}{_to(flow, name)}" for name, step in flow.sinks.items()]
     instances: dict[str, int] = {}
@@ -92,7 +92,7 @@ def _to(flow: Graph, sink: str) -> str:
 
 def explained(flow: Graph, plan: Plan, *, is_extended: bool) -> str:
     """How a dataflow is placed, for people."""
-    lines = [f"== Dataflow {flow.name} ==", *(_step_line(step) for step in flow.steps)]
+    lines = [f"== Dataflow {flow.name} ==", *(step_text(step) for step in flow.steps)]
     lines += [f"sink {name} <- {step.name}" for name, step in flow.sinks.items()]
     lines.append("== Nodes ==")
     for node in plan.nodes:
@@ -108,7 +108,8 @@ def explained(flow: Graph, plan: Plan, *, is_extended: bool) -> str:
     return "\n".join(lines)
 
 
-def _step_line(step: Step) -> str:
+def step_text(step: Step) -> str:
+    """A step in one line: word, name, unit, columns, settings, inputs."""
     operation = step.operation
     settings = ", ".join(f"{name}={_text(value)}" for name, value in said(operation))
     inputs = ", ".join(source.name for source in step.inputs)

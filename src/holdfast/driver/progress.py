@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.consistency_manager import Consistency
+from holdfast.driver.edges import Edges
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
+    from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
     from holdfast.core.coordinator.held_up import HeldUp
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import NodeId, StreamId
@@ -89,6 +91,7 @@ class Heard:
         committed: Per source stream the rows that its log holds; None: nobody knows.
         begun: Where each node was when this query started it first.
         held_up: The sources that hold up event time.
+        durable_rows: Rows that no failure would have processed again: those before restart points.
     """
 
     reports: Mapping[NodeId, NodeReport]
@@ -101,6 +104,7 @@ class Heard:
     committed: Mapping[str, int | None]
     begun: Mapping[NodeId, RestartPoint]
     held_up: Sequence[HeldUp] = ()
+    durable_rows: int = 0
 
 
 class _Rows:
@@ -166,6 +170,8 @@ class ProgressMaker:
         self._who = {"id": query_id, "runId": run_id, "name": name}
         self._rates = Rates()
         self._rows = _Rows(plan)
+        self._edges = Edges(plan)
+        self._durable = _Durable()
         self._reports = 0
         self._units: dict[str, list[NodePlan]] = {}
         for node in plan.nodes:
@@ -180,7 +186,7 @@ class ProgressMaker:
         rows = self._rows
         rows.hear(heard)
         read, written = rows.new_of(rows.sources), rows.new_of(rows.sinks)
-        counts = {"": read, "out": written}
+        counts = {"": read, "out": written, **self._edges.hear(heard.reports)}
         for unit, nodes in self._units.items():
             counts[f"in {unit}"] = _sum(heard, nodes, "input_tuples")
             counts[f"out {unit}"] = _sum(heard, nodes, "output_tuples")
@@ -224,6 +230,8 @@ class ProgressMaker:
                 "sources": sources,
                 "sink": {"description": ", ".join(self._sinks()), "numOutputRows": written},
                 "units": units,
+                "edges": [_edge(edge) for edge in self._edges.block(heard.reports, rates)],
+                "durable": self._durable.block((heard.durable_rows, written), now_s),
                 "checkpoints": list(heard.checkpoints)[-_CHECKPOINTS_SHOWN:],
                 "damagedCheckpoints": heard.damages,
                 "gaps": heard.gaps,
@@ -236,6 +244,26 @@ class ProgressMaker:
     def _sinks(self) -> list[str]:
         streams = [stream for stream in self._plan.sink_paths if stream in self._rows.sinks]
         return list(dict.fromkeys(stream.rpartition("[")[0] for stream in streams))
+
+
+@dataclass(slots=True)
+class _Durable:
+    """When restart points, or rows in sinks, have last gone on."""
+
+    _at: tuple[int, int] = (-1, -1)
+    _since_s: float = 0.0
+
+    def block(self, at: tuple[int, int], now_s: float) -> dict[str, int]:
+        """Rows before restart points, and for how long nothing has become durable."""
+        if at != self._at:
+            self._at, self._since_s = at, now_s
+        return {"restartPointRows": at[0], "ageMs": round(1000 * (now_s - self._since_s))}
+
+
+def durable_rows(registry: CheckpointRegistry, plan: Plan) -> int:
+    """Rows before the newest restart points of all nodes, over their input streams."""
+    newest = (registry.newest(node.node) for node in plan.nodes)
+    return sum(sum(point.processed_before.values()) for point in newest if point is not None)
 
 
 def latency_of(reports: Iterable[NodeReport]) -> LatencyHistogram:
@@ -406,6 +434,12 @@ def _dated(boundary_us: int) -> str | None:
     if boundary_us in (BEGINNING_US, END_US) or abs(boundary_us) > 2**53:
         return None
     return _timestamp(boundary_us / 1e6)
+
+
+def _edge(edge: dict[str, Any]) -> dict[str, Any]:
+    """An edge with its boundary as a time."""
+    boundary_us = edge.pop("boundaryUs")
+    return {**edge, "watermark": _dated(boundary_us)}
 
 
 def _held_up(holder: HeldUp) -> dict[str, Any]:

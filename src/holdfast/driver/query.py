@@ -20,10 +20,18 @@ from holdfast.driver.description import explained
 from holdfast.driver.draining import commit_counters, wait_until_drained
 from holdfast.driver.feed_check import check_feed
 from holdfast.driver.measurements import Measurements, Observed
-from holdfast.driver.progress import Heard, Progress, ProgressMaker, held_up_note, latency_of
+from holdfast.driver.progress import (
+    Heard,
+    Progress,
+    ProgressMaker,
+    durable_rows,
+    held_up_note,
+    latency_of,
+)
 from holdfast.driver.readable_sinks import ReadableSink, wait_until_published
 from holdfast.driver.reporter import Reporter
 from holdfast.driver.requests import RequestDesk
+from holdfast.driver.showing import plan_of
 from holdfast.errors import OptionError, QueryFailedError, UnsupportedError
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.storage.places import location_id
@@ -93,7 +101,12 @@ class Query:
         self._committed = commit_counters(running.plan)
         cluster = running.cluster
         self._reporter = Reporter(
-            self, running.location, cluster.epoch, running.values, cluster.done
+            self,
+            running.location,
+            cluster.epoch,
+            running.values,
+            cluster.done,
+            plan_of(running.flow, running.plan, running.values),
         )
         cluster.start(self._on_end)
         self._reporter.start()
@@ -310,6 +323,7 @@ class Query:
             {
                 "role": replica.role.value,
                 "state": replica.state.value,
+                "incarnation": replica.incarnation,
                 "pid": report.pid or None,
                 "host": report.host,
                 "lag_ms": None
@@ -360,6 +374,7 @@ class Query:
                 self._rows_committed(),
                 dict(cluster.begun),
                 cluster.held_up(),
+                durable_rows(cluster.registry, self._plan),
             )
         )
 

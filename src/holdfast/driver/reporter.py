@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.driver import listeners as events
 from holdfast.driver.listeners import Listeners, queries
+from holdfast.driver.showing import Keeper
 from holdfast.shell.spark.metrics_log import MetricsLog
 from holdfast.shell.storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.driver.progress import Progress
     from holdfast.driver.query import Query
 
@@ -35,6 +38,7 @@ class Reporter:
         epoch: int,
         values: dict[str, int],
         done: threading.Event,
+        plan: Mapping[str, Any],
     ) -> None:
         """Nothing happens before `start`; all is over when `done` is set."""
         self._query = query
@@ -48,6 +52,8 @@ class Reporter:
             except StorageError as error:  # Nobody's results depend on it.
                 _LOG.warning("no metrics of %s: %s", query.name, error)
         self._metrics_due_s = 0.0
+        self._plan = plan
+        self._keeper = Keeper(query, location, epoch, self._metrics_interval_s)
         self.recent: deque[Progress] = deque(maxlen=values["progressReportsKept"])
         self.listeners = Listeners()
         self._last_rows: tuple[int, int] | None = None
@@ -60,6 +66,7 @@ class Reporter:
     def start(self) -> None:
         """The query runs: say so, before anything else is said."""
         queries.began(self._query)
+        self._keeper.begin(self._plan)
         self._tell("onQueryStarted", events.started(self._query))
         self._thread.start()
 
@@ -85,6 +92,7 @@ class Reporter:
             progress = self._query.lastProgress
             self.recent.append(progress)
             self._write(progress, is_last=False)
+        self._keeper.keep(is_last=False)
         rows = progress["numInputRows"], progress["numOutputRows"]
         has_moved, self._last_rows = rows != self._last_rows, rows
         if has_moved:
@@ -122,6 +130,7 @@ class Reporter:
             if self._metrics is not None:
                 self._metrics.close()
                 self._metrics = None
+            self._keeper.keep(is_last=True)
 
     def wait(self) -> None:
         """Until the last listener has been told; a listener itself does not wait."""

@@ -11,6 +11,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.driver.showing import report_of
 from holdfast.errors import HoldfastError, OptionError
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.places import is_remote
@@ -82,16 +83,7 @@ def carry_out(query: Query, request: Request) -> dict[str, Any]:
 
 
 def _status(query: Query, _: str) -> dict[str, Any]:
-    error = query.exception()
-    return {
-        "name": query.name,
-        "id": query.id,
-        "runId": query.runId,
-        "isActive": query.isActive,
-        "exception": None if error is None else str(error),
-        "status": query.status,
-        "progress": dict(query.lastProgress),
-    }
+    return report_of(query)
 
 
 def _stop(query: Query, _: str) -> dict[str, Any]:

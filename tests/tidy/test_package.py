@@ -33,8 +33,9 @@ def test_the_wheel_is_the_package_alone_and_small(built: Path) -> None:
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert tops == {"holdfast", "pyspark_holdfast"}
     ends = (".py", "py.typed", ".csv")  # The demo's sample of flights.
+    ends += (".html", ".css", ".js", ".svg")  # The view.
     assert all(name.endswith(ends) for name in names if ".dist-info/" not in name)
-    assert "holdfast/py.typed" in names
+    assert {"holdfast/py.typed", "holdfast/view/assets/index.html"} <= set(names)
 
 
 def test_the_wheel_says_what_it_is(built: Path) -> None:

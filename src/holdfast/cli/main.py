@@ -21,6 +21,7 @@ from holdfast.cli.interrupts import INTERRUPTED, Interrupts
 from holdfast.cli.run import run
 from holdfast.cli.settings import settings
 from holdfast.cli.simulate import simulate
+from holdfast.cli.view import view
 from holdfast.errors import HoldfastError, OptionError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ app.command()(on_call.status)
 app.command()(on_call.stop)
 app.command()(on_call.kill)
 app.command()(on_call.promote)
+app.command()(view)
 app.command()(simulate)
 app.command()(advise)
 app.command()(settings)

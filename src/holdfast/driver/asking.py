@@ -34,7 +34,7 @@ def ask(location: str, action: str, target: str, timeout_s: float) -> dict[str, 
         RequestError: The query refused, or has not answered in time though it had begun.
     """
     place = local_path(location)
-    _require_location(place)
+    require_location(place)
     box = RequestBox(place)
     request_id = box.ask(action, target)
     try:
@@ -74,7 +74,8 @@ def _answer(
     return answer
 
 
-def _require_location(place: str) -> None:
+def require_location(place: str) -> None:
+    """Raise `OptionError` unless a query has run at a folder or URL."""
     cure = "name the checkpointLocation that the query was started with"
     if not is_remote(place) and not os.path.isdir(place):
         raise OptionError(f"there is no folder {place}; {cure}")

@@ -36,6 +36,8 @@ from holdfast.errors import OptionError, QueryFailedError, UnsupportedError
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.storage.places import location_id
 from holdfast.shell.telemetry import LatencyHistogram
+from holdfast.view.serving import PORT, View, serve
+from holdfast.view.watching import OwnQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,13 +102,14 @@ class Query:
         self._maker = ProgressMaker(running.plan, running.flow.name, self._id, self._run_id)
         self._committed = commit_counters(running.plan)
         cluster = running.cluster
+        self._shown_plan = plan_of(running.flow, running.plan, running.values)
         self._reporter = Reporter(
             self,
             running.location,
             cluster.epoch,
             running.values,
             cluster.done,
-            plan_of(running.flow, running.plan, running.values),
+            self._shown_plan,
         )
         cluster.start(self._on_end)
         self._reporter.start()
@@ -216,6 +219,20 @@ class Query:
     def explain(self, extended: bool = False) -> None:
         """Print how the dataflow is placed; `extended`: every stream too."""
         print(explained(self._flow, self._plan, is_extended=extended))
+
+    def view(self, *, port: int = PORT, allow_actions: bool = False) -> View:
+        """Serve a page that shows this query, at 127.0.0.1, until the answer's `stop` is called.
+
+        Args:
+            port: 0 takes any free one; `url` of the answer has it.
+            allow_actions: Whether the page may kill, promote and stop.
+
+        Raises:
+            UnsupportedError: starlette or uvicorn is not installed.
+            OptionError: The port is taken.
+        """
+        watched = OwnQuery(self, self._location, self._shown_plan)
+        return serve(watched, port=port, allow_actions=allow_actions)
 
     def addListener(self, listener: Any) -> None:
         """Tell it of this query; `holdfast.queries.addListener` tells it of all."""

@@ -1,0 +1,104 @@
+"""The page in a real browser: what it shows, a kill asked for there, a large dataflow."""
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_query import FAILURE, plan, report
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from holdfast.view.model import Facts
+from holdfast.view.serving import serve
+
+pytestmark = pytest.mark.slow
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
+
+
+class KilledOnDemand:
+    """A query, simulated, that shows a failure as soon as a unit is killed."""
+
+    location = "/data/bids"
+
+    def __init__(self, units: int) -> None:
+        self.units = units
+        self.looks = 0
+        self.killed: list[str] = []
+
+    def look(self) -> Facts:
+        self.looks += 1
+        failures = [{**FAILURE, "node": f"{unit}[0]"} for unit in self.killed]
+        made = report(self.units, tick=self.looks, failures=failures, recoveries=[])
+        for unit in self.killed:
+            made["status"]["nodes"][f"{unit}[0]"]["state"] = "launching"
+        return Facts(self.location, plan(self.units), made, made["madeUnixS"], is_running=True)
+
+    def act(self, action: str, target: str) -> dict[str, Any]:
+        assert action == "kill"
+        self.killed.append(target)
+        return {"killed": [f"{target}[0]"]}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium; on Debian: apt-get install -y chromium")
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    made = browser.new_page(viewport={"width": 390, "height": 844})
+    made.set_default_timeout(120_000)
+    problems: list[str] = []
+    made.on("pageerror", lambda error: problems.append(str(error)))
+    made.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+    yield made
+    made.close()
+    assert not problems
+
+
+def test_a_unit_is_killed_from_the_page_which_asks_back_and_shows_it(page: Page) -> None:
+    query = KilledOnDemand(6)
+    view = serve(query, port=0, allow_actions=True)
+    try:
+        page.goto(view.url)
+        page.wait_for_selector('#state[data-word="running"]')
+        assert page.locator("#graph .box").count() == 6 + 3 + 1
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.get_by_role("button", name="Kill a unit…").click()
+        page.get_by_role("button", name="Cancel").click()
+        assert not query.killed
+        page.get_by_role("button", name="Kill a unit…").click()
+        page.get_by_role("combobox", name="Unit", exact=True).select_option("unit2")
+        page.get_by_role("button", name="Kill", exact=True).click()
+        page.wait_for_selector('#timeline li[data-kind="failure"]:has-text("unit2[0]")')
+        page.wait_for_selector('#warnings li:has-text("unit2[0] is launching")')
+        assert query.killed == ["unit2"]
+        box = page.get_by_role("button", name="unit2")
+        assert box.get_attribute("data-level") == "down"
+        box.press("ArrowRight")
+        page.locator(":focus").press("Enter")
+        assert "from unit2" in page.locator("#picked").inner_text()
+    finally:
+        view.stop()
+
+
+def test_a_thousand_units_are_drawn_and_found(page: Page) -> None:
+    view = serve(KilledOnDemand(1_000), port=0)
+    try:
+        page.goto(view.url)
+        page.wait_for_selector("#graph .box[data-level=up]")
+        assert page.locator("#graph .box").count() == 1_004
+        page.get_by_label("Find among replicas").fill("unit999")
+        page.wait_for_function(
+            "document.querySelectorAll('[data-table=replicas] tbody tr').length == 1"
+        )
+        assert page.locator("#actions button").count() == 0
+    finally:
+        view.stop()

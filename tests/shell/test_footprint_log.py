@@ -131,3 +131,37 @@ def test_records_that_contradict_each_other_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileDamaged, match="1 of 2 open windows"):
         states(str(tmp_path), 0, ends_at)
     first.log.close()
+
+
+@PLACES
+def test_the_log_is_read_backwards_over_pieces_and_lives_and_no_further_than_needed(
+    tmp_path: Path, place: str
+) -> None:
+    log = place.format(tmp_path)
+    first = Author(log, 1)
+    words = [(G_OPEN, f"k{i}", i) for i in range(20_000)]
+    first.write(1, 20_000, *words)  # longer than a piece
+    ends = [first.write(2 + i, 20_000, (G_CHECK, f"k{i}", -1)) for i in range(9)]
+    first.log.close()
+    second = Author(log, 2, follows=ends[-1])
+    ends_at = second.write(99, 20_000, *((G_CHECK, f"k{i}", 7) for i in range(19_990)))
+    wanted = {f"k{i}": i for i in range(20_000)}
+    assert states(log, 0, ends_at) == wanted | {f"k{i}": 7 for i in range(19_990)}
+    assert states(log, 0, ends[3]) == wanted | {f"k{i}": -1 for i in range(4)}
+    ends_at = second.write(100, 1, *((R, f"k{i}", 0) for i in range(1, 20_000)))
+    second.write(101, 0, (R, "k0", 0))
+    assert len(read_extent(log, 0, ends_at, 1).records) == 2
+    second.log.close()
+
+
+def test_damage_before_the_extent_does_no_harm(tmp_path: Path) -> None:
+    first = Author(str(tmp_path), 1)
+    first.write(1, 3000, *((G_OPEN, f"k{i}" * 60, i) for i in range(3000)))
+    first.write(2, 0, *((R, f"k{i}" * 60, i) for i in range(3000)))
+    ends_at = first.write(3, 1, (G_OPEN, "a", 1))
+    first.log.close()
+    (segment,) = tmp_path.glob("*.seg")
+    damaged = bytearray(segment.read_bytes())
+    damaged[100_000] ^= 1
+    segment.write_bytes(bytes(damaged))
+    assert states(str(tmp_path), 0, ends_at) == {"a": 1}

@@ -1,7 +1,7 @@
 """The footprint log of a node, and the eventual checkpoint that it holds. [CEC §III]
 
-A claimed stream log (claimed_log.py) in small segments: a restart point says where its extent
-begins, and what is read before that, and thrown away, is less than one.
+A claimed stream log (claimed_log.py) in small segments, of which those before the extent can be
+dropped. It is read backwards, until the footprints of all open windows are found.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.model.footprints import FootprintsDamaged, footprint_schema
 from holdfast.core.recovery.extent import ExtentSearch
+from holdfast.shell.storage.backward_reader import batches_before
 from holdfast.shell.storage.claimed_log import ClaimedLogWriter
 from holdfast.shell.storage.errors import FileDamaged
-from holdfast.shell.storage.range_reader import read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,8 +54,10 @@ def read_extent(place: str, from_id: int, ends_at: int, streams: int) -> Extent:
     """
     search = ExtentSearch(ends_at, streams)
     try:
-        for batch in reversed(read_range(place, from_id, ends_at)):
+        for batch in batches_before(place, ends_at):
             search.add(batch)
+            if search.is_complete or batch.first_id <= from_id:
+                break
         return search.extent()
     except FootprintsDamaged as damage:
         raise FileDamaged(place, str(damage)) from damage

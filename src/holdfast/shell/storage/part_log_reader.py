@@ -9,6 +9,7 @@ local files do.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TypeVar
 
 import pyarrow as pa
@@ -31,6 +32,26 @@ _SURE_INTERVAL_S = 1.0
 _LOOK_INTERVAL_S = 0.02
 _SURE_SHARE = 20
 """Looking surely takes at most so small a part of a waiting reader's time."""
+
+
+def parts_backwards(place: str, before: int) -> Iterator[tuple[LogRecord, int]]:
+    """The records of a log of parts before an id, newest first, each with where it is superseded.
+
+    Raises:
+        StorageError: A part is damaged, or tuples are missing.
+    """
+    reader = PartLogReader(place, before)
+    try:
+        while before > 0:
+            found = reader.part_of(before - 1)
+            if found is None:
+                return
+            records = (*found.part.records, *filter(None, (found.part.end,)))
+            for record in reversed(records):
+                yield record, found.owner.superseded_from
+            before = min(record.first_id for record in records)
+    finally:
+        reader.close()
 
 
 class PartLogReader(LogFollower):
@@ -99,6 +120,14 @@ class PartLogReader(LogFollower):
         self._schema = self._found.part.header.schema
         self._superseded_at, self._position = self._found.owner.superseded_from, 0
         return True
+
+    def part_of(self, tuple_id: int) -> FoundPart | None:
+        """The part that holds a tuple, whole; None: there is none. Raises the errors of `poll`."""
+        found = self._run(self._reading.find(tuple_id, is_sure=True))
+        if found is not None and found.part.corrupt is not None:
+            at, reason = found.part.corrupt
+            raise StreamLogCorrupt(f"{self._place}/{found.name}", at, reason.reason)
+        return found
 
     def _run(self, steps: Steps[_T]) -> _T:
         """Take steps over the store. Raises the errors of `poll`."""

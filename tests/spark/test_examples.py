@@ -48,6 +48,13 @@ def test_files_to_delta(
     assert table.metadata().partition_columns == ["country"]
 
 
+def test_brought_over(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("brought_over")(spark, tmp_path)
+    assert "48 results, 0 differ" in capsys.readouterr().out
+
+
 def test_every_example_has_a_test() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     assert {f"test_{name}" for name in names} <= set(globals())

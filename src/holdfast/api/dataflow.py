@@ -32,6 +32,31 @@ if TYPE_CHECKING:
 class Dataflow(Graph):
     """A directed graph of operators over streams."""
 
+    @classmethod
+    def from_dataframe(
+        cls, df: DataFrame, *, name: str, trigger: Mapping[str, Any] | None = None
+    ) -> Dataflow:
+        """The dataflow of a streaming DataFrame, as written for Structured Streaming.
+
+        Spark analyses it. What Holdfast has is translated; operators without state that it has not
+        stay with Spark, before an ingest log. See docs/coming-from-structured-streaming.md.
+
+        Args:
+            df: Of `spark.readStream`, and whatever was made of it, but not yet started.
+            name: Of the dataflow, and of its sink, which gets what Spark's append mode would give.
+                A window's column comes as two, `window_start` and `window_end`.
+            trigger: As of `source`.
+
+        Raises:
+            UnsupportedError: A clause has no counterpart; the message names it, and the reason.
+            DataflowError: It is no streaming DataFrame, or nobody can say what its event time is.
+        """
+        from holdfast.driver.catalyst.translation import from_dataframe
+
+        flow = cls(name)
+        from_dataframe(flow, df, name, trigger)
+        return flow
+
     def source(
         self,
         df: DataFrame,

@@ -1,0 +1,410 @@
+"""From a plan that Spark has analysed to a dataflow: which part runs where, and what is refused.
+
+From the sources up to the first operator with state, Holdfast takes what it can compute itself, and
+reads files itself. If something there is not to be translated, Spark computes that part in front of
+an ingest log, up to the operator with state; each row depends on one row there, so that it does
+not matter who computes it. Whatever stands above is translated, or the query is refused by name.
+
+Spark's watermark counts the rows that come to it. So a source is read by Holdfast only if no filter
+lies between it and its watermark: rows that a filter drops would move time here, and not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.api.windows import Window
+from holdfast.core.model.column_names import quoted
+from holdfast.driver.catalyst.expressions import (
+    aggregate_text_of,
+    as_spark_names_it,
+    require_same,
+    text_of,
+    untranslatable,
+)
+from holdfast.driver.catalyst.sources import Mark, files_below, is_marked, read_files, read_frame
+from holdfast.driver.catalyst.trees import Expression, Plan, frame_of, plan_of
+from holdfast.driver.catalyst.windows import windows_of
+from holdfast.driver.schemas import schema_from_spark
+from holdfast.errors import DataflowError, UnsupportedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.api.dataflow import Dataflow
+    from holdfast.api.streams import Stream
+
+_REASONS = {
+    "Deduplicate": ("dropDuplicates", "there is no deduplication"),
+    "DeduplicateWithinWatermark": ("dropDuplicatesWithinWatermark", "there is no deduplication"),
+    "Sort": ("orderBy", "a stream has no end to sort; sort what you read of the sink"),
+    "GlobalLimit": ("limit", "a stream has no first rows; limit what you read of the sink"),
+    "Distinct": ("distinct", "there is no deduplication"),
+    "TransformWithState": ("transformWithState", "there are no processors"),
+    "TransformWithStateInPySpark": ("transformWithState", "there are no processors"),
+}
+"""Clauses that Holdfast does not have: their names, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """A stream of Holdfast's that has a plan's columns.
+
+    Attributes:
+        stream: The stream.
+        names: By Spark's number of a column, its name in the stream; of a window two.
+        time: The number of the column with the tuple time; None: no column has it.
+    """
+
+    stream: Stream
+    names: dict[int, str | tuple[str, str]]
+    time: int | None
+
+    def written(self, tree: Expression) -> str | None:
+        """How the stream's columns are written."""
+        if tree.kind == "AttributeReference" and tree.id in self.names:
+            name = self.names[tree.id]
+            return quoted(name) if isinstance(name, str) else None
+        if tree.kind == "GetStructField" and tree.children[0].kind == "AttributeReference":
+            bounds = self.names.get(tree.children[0].id)
+            if isinstance(bounds, tuple):
+                return quoted(bounds[tree.fields["ordinal"]])
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """A plan that Spark computes, before an ingest log; and why Holdfast does not."""
+
+    plan: Plan
+    reason: UnsupportedError | DataflowError
+
+
+@dataclass(slots=True)
+class Columns:
+    """The columns that a plan puts out, as they are found: one text each, two of a window."""
+
+    texts: list[str] = field(default_factory=list)
+    names: dict[int, str | tuple[str, str]] = field(default_factory=dict)
+
+    def add(self, number: int, name: str, text: str) -> None:
+        """A column computed by a text."""
+        given = self._unique(name, number)
+        self.texts.append(f"{text} AS {quoted(given)}")
+        self.names[number] = given
+
+    def add_window(self, number: int, name: str, bounds: tuple[str, str]) -> None:
+        """The column of a window, whose start and end are these columns."""
+        given = self._unique(f"{name}_start", number), self._unique(f"{name}_end", number)
+        texts = zip(bounds, given, strict=True)
+        self.texts += [f"{quoted(bound)} AS {quoted(name)}" for bound, name in texts]
+        self.names[number] = given
+
+    @property
+    def own(self) -> Iterator[str]:
+        """The columns' names in the stream."""
+        for each in self.names.values():
+            yield from (each,) if isinstance(each, str) else each
+
+    def _unique(self, name: str, number: int) -> str:
+        """Streams have each name once, whatever its case; Spark's plans need not."""
+        taken = {each.lower() for each in self.own}
+        return f"{name}_{number}" if name.lower() in taken else name
+
+
+def from_dataframe(
+    flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, Any] | None
+) -> None:
+    """Give a dataflow the steps of a DataFrame, and a sink; as `Dataflow.from_dataframe`."""
+    from pyspark.errors import PySparkException
+
+    try:
+        _translate(flow, df, name, trigger)
+    except PySparkException as error:
+        raise UnsupportedError(f"from_dataframe: Spark: {str(error).splitlines()[0]}") from error
+
+
+def _translate(flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, Any] | None) -> None:
+    spark = df.sparkSession
+    if not df.isStreaming:
+        raise DataflowError(
+            "from_dataframe takes a streaming DataFrame, of spark.readStream; a batch one is a "
+            "source: flow.source(df, name=..., time=...)"
+        )
+    if str(spark.conf.get("spark.sql.ansi.enabled")).lower() != "true":
+        raise UnsupportedError(
+            "from_dataframe: Holdfast computes as Spark does in ANSI mode; set "
+            "spark.sql.ansi.enabled=true before the DataFrame is made"
+        )
+    if spark.conf.get("spark.sql.session.timeZone") not in ("UTC", "Etc/UTC", "GMT"):
+        raise UnsupportedError(
+            "from_dataframe: the session's time zone must be UTC: set "
+            "spark.sql.session.timeZone=UTC before the DataFrame is made"
+        )
+    plan = plan_of(df)
+    made = _Translation(flow, spark, name, trigger, has_state=not plan.is_stateless)
+    native = made.grounded(made.fragment(plan, None))
+    columns = Columns()
+    for number, each in zip(plan.output_ids, df.columns, strict=True):
+        own = native.names[number]
+        if isinstance(own, str):
+            columns.add(number, each, quoted(own))
+        else:
+            columns.add_window(number, each, own)
+    is_renamed = list(columns.own) != native.stream.schema.names
+    stream = native.stream.select(*columns.texts) if is_renamed else native.stream
+    _require_types(stream.schema, df, columns, plan.output_ids)
+    stream.sink(name)
+
+
+def _require_types(schema: pa.Schema, df: DataFrame, columns: Columns, ids: list[int]) -> None:
+    """Raise `UnsupportedError` if a result is of another type than Spark's."""
+    from pyspark.sql.types import StructType
+
+    for number, spark_field in zip(ids, df.schema.fields, strict=True):
+        own = columns.names[number]
+        if isinstance(own, str):
+            expected = schema_from_spark(StructType([spark_field])).field(0).type
+            found = schema.field(own).type
+            if found != expected:
+                raise untranslatable(f"column {own!r}", f"it would be {found}, not {expected}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Translation:
+    """The translation of one DataFrame.
+
+    Attributes:
+        flow: What it becomes.
+        spark: The session.
+        name: Of the sink.
+        trigger: Of the sources.
+        has_state: Whether any operator has state; without, no row is ever too late.
+    """
+
+    flow: Dataflow
+    spark: SparkSession
+    name: str
+    trigger: Mapping[str, Any] | None
+    has_state: bool
+
+    def fragment(self, plan: Plan, mark: Mark | None) -> Native | Front:
+        """A plan below `mark`'s watermark, as far as Holdfast can have it.
+
+        Raises:
+            UnsupportedError: It is neither to be translated nor without state.
+        """
+        kept = len(self.flow.steps)
+        try:
+            return self._native(plan, mark)
+        except (UnsupportedError, DataflowError) as error:
+            del self.flow.steps[kept:]
+            if mark is not None or not plan.is_stateless:
+                raise
+            return Front(plan, error)
+
+    def grounded(self, fragment: Native | Front, *, has_time: int | None = None) -> Native:
+        """The stream of a fragment; that of Spark's part comes from an ingest log.
+
+        Args:
+            fragment: What was translated.
+            has_time: A column, by its number, whose nulls are to be left out.
+        """
+        if isinstance(fragment, Native):
+            return fragment
+        plan = fragment.plan
+        try:
+            frame = frame_of(self.spark, plan.java)
+            ids = plan.output_ids
+            if has_time in ids:
+                frame = frame.where(f"{quoted(frame.columns[ids.index(has_time)])} IS NOT NULL")
+            stream, at = read_frame(self.flow, frame, self.trigger, has_state=self.has_state)
+        except (UnsupportedError, DataflowError):
+            if plan.kind not in ("Project", "Filter"):
+                raise
+            below = self.grounded(self.fragment(plan.child, None), has_time=has_time)
+            return self._passed(plan, below)  # The time is a column below it.
+        names = dict(zip(ids, stream.schema.names, strict=True))
+        return Native(stream, {**names}, ids[at])
+
+    def _native(self, plan: Plan, mark: Mark | None) -> Native:
+        match plan.kind:
+            case "StreamingRelation" | "StreamingRelationV2":
+                return self._source(plan, mark)
+            case "SubqueryAlias" | "View":
+                below = self._of(plan.child, mark)
+                if not set(plan.output_ids) <= set(below.names):
+                    raise untranslatable(plan.kind, "its columns are not those below it")
+                return below
+            case "EventTimeWatermark":
+                if mark is not None:
+                    raise untranslatable("withWatermark", "there is another one above it")
+                number = plan.expression("eventTime").id
+                return self._of(plan.child, Mark(number, is_marked(plan, number)))
+            case "Filter":
+                if mark is not None:
+                    raise untranslatable("a filter before withWatermark", "it keeps time back")
+                return self._passed(plan, self._of(plan.child, None))
+            case "Project":
+                return self._passed(plan, self._of(plan.child, self._below(plan, mark)))
+            case "Aggregate":
+                return self._aggregate(plan)
+        clause, why = _REASONS.get(plan.kind, (plan.kind, "Holdfast has no such operator"))
+        raise untranslatable(clause, why)
+
+    def _of(self, plan: Plan, mark: Mark | None) -> Native:
+        """A fragment that must not be Spark's: else all above it without state is Spark's too."""
+        fragment = self.fragment(plan, mark)
+        if isinstance(fragment, Front):
+            raise fragment.reason
+        return fragment
+
+    def _below(self, plan: Plan, mark: Mark | None) -> Mark | None:
+        """The mark below a projection, which may have renamed its column."""
+        if mark is None:
+            return None
+        for each in plan.expressions("projectList"):
+            if each.id == mark.column:
+                inner = each.children[0] if each.kind == "Alias" else each
+                if inner.kind == "AttributeReference":
+                    return Mark(inner.id, mark.delay_us)
+        raise untranslatable("withWatermark", "its column is computed, not of the source")
+
+    def _source(self, plan: Plan, mark: Mark | None) -> Native:
+        files = files_below(plan)
+        ids = plan.output_ids
+        names = [str(each["name"]) for [each] in plan.fields["output"]]
+        time = None if mark is None else names[ids.index(mark.column)]
+        delay_us = 0 if mark is None else mark.delay_us
+        stream, at = read_files(
+            self.flow,
+            files,
+            frame_of(self.spark, plan.java).schema,
+            time,
+            delay_us if self.has_state else None,
+            self.trigger,
+        )
+        return Native(stream, {**dict(zip(ids, names, strict=True))}, ids[at])
+
+    def _passed(self, plan: Plan, below: Native) -> Native:
+        """A projection or a filter of a stream."""
+        if plan.kind == "Filter":
+            condition = plan.expression("condition")
+            require_same(self.spark, plan.child.java, condition)
+            return Native(
+                below.stream.filter(text_of(condition, below.written)), below.names, below.time
+            )
+        columns, time = Columns(), None
+        for each in plan.expressions("projectList"):
+            inner = each.children[0] if each.kind == "Alias" else each
+            if inner.kind == "AttributeReference":
+                time = each.id if inner.id == below.time else time
+                own = below.names.get(inner.id)
+                if isinstance(own, tuple):
+                    columns.add_window(each.id, each.name, own)
+                    continue
+            require_same(self.spark, plan.child.java, inner)
+            columns.add(each.id, each.name, text_of(inner, below.written))
+        return Native(below.stream.select(*columns.texts), columns.names, time)
+
+    def _aggregate(self, plan: Plan) -> Native:
+        windows, base, time, window = windows_of(self.spark, plan)
+        if not is_marked(base, time, none=-1) >= 0:
+            raise untranslatable(
+                "groupBy(window(...))",
+                "its time has no watermark, so no result is ever final; write "
+                "df.withWatermark(column, delay) before it",
+            )
+        below = self.grounded(self.fragment(base, None), has_time=time)
+        if below.time != time:
+            raise untranslatable(
+                "window(...)", "its column is not the event time of the source any more"
+            )
+        return _Grouping(self.spark, plan, window, below).aggregated(windows, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grouping:
+    """A window aggregate: what it groups by, and what it computes of groups.
+
+    Attributes:
+        spark: The session.
+        plan: Spark's.
+        window: The number of the window's column.
+        below: What it reads.
+    """
+
+    spark: SparkSession
+    plan: Plan
+    window: int
+    below: Native
+
+    def aggregated(self, windows: Window, name: str) -> Native:
+        """The stream of results: keys and aggregates, and then the expressions over those."""
+        keys, stream = self._keys()
+        over: dict[str, str] = {}
+        texts: list[str] = []
+        results = self.plan.expressions("aggregateExpressions")
+        for each in (inner for result in results for inner in result.all()):
+            if each.kind == "AggregateExpression":
+                own = str(as_spark_names_it(each))
+                if own not in over:
+                    over[own] = f"aggregate_{len(over)}"
+                    text = aggregate_text_of(each, self.below.written)
+                    texts.append(f"{text} AS {over[own]}")
+        if not texts:
+            raise untranslatable("groupBy", "it computes no aggregate; count(*) is one")
+        if keys:
+            stream = stream.key_by(*keys.values())
+        stream = stream.window(windows).aggregate(*texts, name=name)
+        columns = Columns()
+        for result in results:
+            self._result(result, {**keys, **over}, columns)
+        return Native(stream.select(*columns.texts), columns.names, None)
+
+    def _keys(self) -> tuple[dict[str, str], Stream]:
+        """By its text in Spark each key's column, and the stream that has all of them."""
+        keys: dict[str, str] = {}
+        made: list[str] = []
+        for tree in self.plan.expressions("groupingExpressions"):
+            if tree.kind == "AttributeReference" and tree.id == self.window:
+                continue
+            require_same(self.spark, self.plan.child.java, tree)
+            spark_text = text_of(tree, as_spark_names_it)
+            own = self.below.names.get(tree.id) if tree.kind == "AttributeReference" else None
+            if isinstance(own, str):
+                keys[spark_text] = own
+                continue
+            keys[spark_text] = f"key_{len(keys)}"
+            made.append(f"{text_of(tree, self.below.written)} AS {quoted(keys[spark_text])}")
+        stream = self.below.stream.select("*", *made) if made else self.below.stream
+        return keys, stream
+
+    def _result(self, result: Expression, known: dict[str, str], columns: Columns) -> None:
+        inner = result.children[0] if result.kind == "Alias" else result
+        bounds = ("window_start", "window_end")
+        if inner.kind == "AttributeReference" and inner.id == self.window:
+            columns.add_window(result.id, result.name, bounds)
+            return
+
+        def written(tree: Expression) -> str | None:
+            if tree.kind == "GetStructField" and tree.children[0].kind == "AttributeReference":
+                if tree.children[0].id == self.window:
+                    return quoted(bounds[tree.fields["ordinal"]])
+                return None
+            found = known.get(str(as_spark_names_it(tree)))
+            if found is None:
+                try:
+                    found = known.get(text_of(tree, as_spark_names_it))
+                except UnsupportedError:
+                    return None
+            return None if found is None else quoted(found)
+
+        groups = self.plan.expressions("groupingExpressions")
+        texts = [text_of(each, as_spark_names_it) for each in groups]
+        require_same(self.spark, self.plan.child.java, inner, *texts)
+        columns.add(result.id, result.name, text_of(inner, written))

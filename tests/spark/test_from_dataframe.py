@@ -1,0 +1,161 @@
+"""A query written for Structured Streaming gives the same rows in Holdfast, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from holdfast.api.dataflow import Dataflow
+from holdfast.errors import DataflowError, UnsupportedError
+
+SCHEMA = "at TIMESTAMP, who INT, price BIGINT, item STRING"
+NOW = {"availableNow": True}
+
+
+@pytest.fixture(scope="module")
+def bids(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    """Some files, as a stream."""
+    folder = str(tmp_path_factory.mktemp("queries") / "bids")
+    spark.sql("""
+        SELECT timestamp_micros(1700000000000000 + id * 100000) AS at,
+            IF(id % 11 = 0, NULL, CAST(id % 3 AS INT)) AS who, id * 7 % 1000 AS price,
+            concat('item ', id % 5) AS item
+        FROM range(2000)
+    """).repartition(2).write.parquet(folder)
+    return spark.readStream.schema(SCHEMA).parquet(folder)
+
+
+def marked(bids: DataFrame) -> DataFrame:
+    return bids.withWatermark("at", "10 seconds")
+
+
+def tumbling(bids: DataFrame) -> DataFrame:
+    """Aggregates, expressions over them, and a condition on results."""
+    large = (
+        marked(bids)
+        .where("price > 20 AND item LIKE 'item%'")
+        .withColumn("half", F.expr("price / 2"))
+    )
+    groups = large.groupBy(F.window("at", "10 seconds"), "who")
+    counts = groups.agg(F.count("*").alias("n"), (F.sum("half") / F.count("half")).alias("mean"))
+    return counts.where("n > 3 OR who IS NULL")
+
+
+def sliding(bids: DataFrame) -> DataFrame:
+    """Windows that overlap, a computed key, and a name that Spark lets stand twice."""
+    groups = marked(bids).groupBy(
+        F.window("at", "20 seconds", "5 seconds").alias("w"), F.upper("item")
+    )
+    return groups.agg(F.max("price"), F.avg("price").alias("mean")).select(
+        "w.end", F.col("upper(item)").alias("item"), F.expr("mean + 1 AS more")
+    )
+
+
+def front(bids: DataFrame) -> DataFrame:
+    """Holdfast has no regular expressions, so Spark computes what lies below the window."""
+    some = bids.where("item RLIKE '[24]$'").withWatermark("at", "10 seconds")
+    return some.groupBy(F.window("at", "10 seconds")).count()
+
+
+def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    flat = [
+        f"`{f.name}`.*" if f.dataType.typeName() == "struct" else f"`{f.name}`"
+        for f in frame.schema
+    ]
+    return sorted(map(tuple, frame.selectExpr(*flat).collect()), key=str)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("query", "source"), [(tumbling, "FromFiles"), (sliding, "FromFiles"), (front, "FromFrame")]
+)
+def test_both_give_the_same_rows(
+    spark: SparkSession,
+    bids: DataFrame,
+    tmp_path: Path,
+    query: Callable[[DataFrame], DataFrame],
+    source: str,
+) -> None:
+    asked = query(bids)
+    name = query.__name__
+    flow = Dataflow.from_dataframe(asked, name=name, trigger=NOW)
+    assert type(flow.steps[0].operation).__name__ == source
+    theirs = asked.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
+    assert theirs.awaitTermination(240)
+    ours = flow.start(spark, checkpointLocation=str(tmp_path))
+    assert ours.awaitTermination(240)
+    expected = rows(spark.table(name))
+    assert len(expected) > 10
+    assert rows(ours.to_dataframe()) == expected
+
+
+def test_a_query_without_state_keeps_all_rows_however_late(bids: DataFrame) -> None:
+    flow = Dataflow.from_dataframe(marked(bids).select("at", F.upper("item")), name="names")
+    source, projected = flow.steps
+    assert source.operation.delay_us > 10**15  # type: ignore[union-attr]
+    assert projected.schema.names == ["at", "upper(item)"]
+
+
+def test_rows_that_a_filter_drops_move_no_watermark(bids: DataFrame) -> None:
+    before = bids.where("price < 500").withWatermark("at", "10 seconds")
+    counts = before.groupBy(F.window("at", "10 seconds")).count()
+    source = Dataflow.from_dataframe(counts, name="counts").steps[0]
+    assert type(source.operation).__name__ == "FromFrame"
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (lambda b: b.groupBy("who").count(), r"groupBy: .* without window\(...\)"),
+        (lambda b: b.groupBy(F.window("at", "1 minute")).count(), "no watermark"),
+        (
+            lambda b: (
+                marked(b).groupBy(F.window("at", "1 minute", "1 minute", "5 seconds")).count()
+            ),
+            "without startTime",
+        ),
+        (
+            lambda b: marked(b).groupBy(F.window("at", "10 seconds", "4 seconds")).count(),
+            "no multiple of its slide",
+        ),
+        (
+            lambda b: marked(b).groupBy(F.session_window("at", "1 minute")).count(),
+            "there are no session windows",
+        ),
+        (
+            lambda b: marked(b).groupBy(F.window("at", "1 minute")).agg(F.stddev("price")),
+            r"stddev.*: there are count, sum, min, max, avg",
+        ),
+        (
+            lambda b: marked(b).groupBy(F.window("at", "1 minute")).agg(F.count_distinct("who")),
+            "distinct",
+        ),
+        (
+            lambda b: marked(b).groupBy(F.window("at", "1 minute")).count().where("rand() > 0.5"),
+            "rand",
+        ),
+        (lambda b: marked(b).dropDuplicates(["who"]), "dropDuplicates: "),
+        (
+            lambda b: marked(b).groupBy(F.window("at", "1 minute")).agg(F.expr("try_sum(price)")),
+            "try_sum",
+        ),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_by_name(
+    bids: DataFrame, query: Callable[[DataFrame], DataFrame], reason: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=reason):
+        Dataflow.from_dataframe(query(bids), name="refused")
+
+
+def test_what_makes_no_sense_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(DataflowError, match="a streaming DataFrame"):
+        Dataflow.from_dataframe(spark.range(3), name="batch")
+    timeless = spark.readStream.schema("who INT").parquet(str(tmp_path))
+    with pytest.raises(DataflowError, match="which column is the event time"):
+        Dataflow.from_dataframe(timeless, name="timeless")

@@ -9,6 +9,7 @@ import pytest
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import (
     Checkpointed,
+    Coordinated,
     Protections,
     Uncoordinated,
     UpstreamBackup,
@@ -24,6 +25,7 @@ from holdfast.api.windows import (
     window_from,
     window_words,
 )
+from holdfast.core.haunit.plan import Cuts
 from holdfast.errors import DataflowError, OptionError, UnsupportedError
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
@@ -279,6 +281,20 @@ def test_protections_say_what_they_can_give() -> None:
         Checkpointed(interval="5 microseconds").check(flow)
 
 
+def test_coordinated_checkpoints_are_aligned() -> None:
+    flow = Dataflow("test")
+    named = parse_protection("coordinated", None, "2 seconds")
+    assert named == Coordinated(interval="2 seconds")
+    told = named.of_unit()
+    assert told.cuts is Cuts.ALIGNED
+    assert told.checkpoints is not None
+    assert told.checkpoints.interval_ms == 2_000
+    with pytest.raises(UnsupportedError, match="aligned=False"):
+        Coordinated(aligned=False).check(flow)
+    with pytest.raises(OptionError, match="Coordinated"):
+        Coordinated(workers=0).check(flow)
+
+
 def test_uncoordinated_checkpoints_say_what_they_can_give(tmp_path: Path) -> None:
     flow = Dataflow("test")
     wanted = Uncoordinated(interval="2 seconds", jitter="300 milliseconds")
@@ -286,7 +302,7 @@ def test_uncoordinated_checkpoints_say_what_they_can_give(tmp_path: Path) -> Non
         interval="2 seconds"
     )
     told = wanted.of_unit()
-    assert told.is_uncoordinated
+    assert told.cuts is Cuts.UNCOORDINATED
     assert told.checkpoints is not None
     assert (told.checkpoints.interval_ms, told.checkpoints.jitter_ms) == (2_000, 300)
     for wrong in (Uncoordinated(workers=33), Uncoordinated(interval="5 microseconds")):

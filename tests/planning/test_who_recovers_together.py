@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.windows import tumbling
-from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, UnitProtection
+from holdfast.core.haunit.plan import CheckpointPlan, Cuts, NodeLimits, UnitProtection
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.errors import DataflowError
 from holdfast.nexmark.generator import NexmarkConfig
@@ -15,7 +15,7 @@ from holdfast.planning.plan import plan_dataflow
 
 _SOURCE = NexmarkSource("bid", 10, NexmarkConfig())
 UNCOORDINATED = UnitProtection(
-    checkpoints=CheckpointPlan(1_000, kept=2, asks_first=True), is_uncoordinated=True
+    checkpoints=CheckpointPlan(1_000, kept=2, asks_first=True), cuts=Cuts.UNCOORDINATED
 )
 
 
@@ -74,3 +74,17 @@ def test_a_region_does_not_read_what_may_come_under_other_ids():
     weak = UnitProtection(guarantee=Guarantee.ROLLBACK)
     with pytest.raises(DataflowError, match="'bids'"):
         _plans(bids=weak)
+
+
+def test_one_round_serves_a_region_and_who_stands_between_its_units_takes_part():
+    aligned = UnitProtection(checkpoints=CheckpointPlan(1_000), cuts=Cuts.ALIGNED)
+    plans = _plans(union=aligned, counts=aligned)
+    assert {plan.cuts for plan in plans.values() if plan.region} == {Cuts.ALIGNED}
+    assert [spec.is_from_region for spec in plans["union"].inputs] == [False, False]
+    assert [spec.is_from_region for spec in plans["counts"].inputs] == [True]
+    apart = _plans(union=aligned)
+    assert apart["union"].region == "union", "what else is cut otherwise reads it behind a gate"
+    assert not apart["counts"].region
+    often = UnitProtection(checkpoints=CheckpointPlan(500), cuts=Cuts.ALIGNED)
+    with pytest.raises(DataflowError, match="same settings"):
+        _plans(union=aligned, counts=often)

@@ -15,7 +15,7 @@ from holdfast.sim.campaign import SITUATIONS, Summary, run_all, shrink
 from holdfast.sim.faults import KINDS
 from holdfast.sim.seeds import Run, simulate
 from holdfast.sim.workload.known import KNOWN
-from holdfast.sim.workload.protections import UNCOORDINATED
+from holdfast.sim.workload.protections import ALIGNED, UNCOORDINATED
 
 SEEDS = 260
 _DEADLY = ("kill", "pause", "machine-crash", "break", "slow-node")
@@ -71,8 +71,10 @@ def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None
     assert all(summary.situations[situation] for situation in met)
 
 
-def test_nodes_that_do_not_repeat_recover_together() -> None:
-    runs = [Run(seed, ("kill",), "arbitrary", approach=UNCOORDINATED) for seed in range(24)]
+@pytest.mark.parametrize(("approach", "first"), [(UNCOORDINATED, 0), (ALIGNED, 52)])
+def test_nodes_that_do_not_repeat_recover_together(approach: str, first: int) -> None:
+    seeds = range(first, first + 24)
+    runs = [Run(seed, ("kill",), "arbitrary", approach=approach) for seed in seeds]
     summary = run_all(runs, processes=2)
     assert not summary.violations, [o.violation for o in summary.violations]
     assert summary.situations["survivor went back"]

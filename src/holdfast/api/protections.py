@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.core.haunit.plan import (
     CheckpointPlan,
+    Cuts,
     DelayPlan,
     FootprintPlan,
     Standby,
@@ -315,7 +316,41 @@ class Uncoordinated(StoredCheckpoints):
         interval_ms = _interval_ms(self, self.interval)
         jitter_ms = duration_us(self.jitter) // 1000
         plan = CheckpointPlan(interval_ms, workers=self.workers, jitter_ms=jitter_ms)
-        return UnitProtection(checkpoints=plan, is_uncoordinated=True)
+        return UnitProtection(checkpoints=plan, cuts=Cuts.UNCOORDINATED)
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinated(StoredCheckpoints):
+    """Units that take their input as it comes are checkpointed in rounds. [CheckMate §III-A]
+
+    As `Uncoordinated`, but all instances that depend on each other take their checkpoints for the
+    same round: one that comes from all inputs processes nothing behind a round's marker on one of
+    them before it has come on all. The checkpoints of a complete round go together, so that none
+    is useless, and results wait no longer than until their round is complete.
+
+    Attributes:
+        interval: From the beginning of one round to that of the next, as `tumbling` takes it.
+        store: As for `Checkpointed`.
+        aligned: Whether inputs wait for each other's markers. Only that can be had.
+        workers: Files per checkpoint, written and read side by side, 1 to 32.
+    """
+
+    interval: str = "5 seconds"
+    aligned: bool = True
+    workers: int = 2
+
+    def check(self, flow: Graph) -> None:
+        """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
+        _require_guarantee(self, Guarantee.PRECISE)
+        self._require_within("workers", 1, 32)
+        if not self.aligned:
+            raise UnsupportedError("Coordinated(aligned=False): rounds are aligned")
+        self.of_unit()
+
+    def of_unit(self) -> UnitProtection:
+        """Checkpointed in rounds, and recovered with others where it does not repeat."""
+        plan = CheckpointPlan(_interval_ms(self, self.interval), workers=self.workers)
+        return UnitProtection(checkpoints=plan, cuts=Cuts.ALIGNED)
 
 
 def _spec_of(place: str) -> StoreSpec:
@@ -568,6 +603,7 @@ _BY_NAME: dict[str, type[Protection]] = {
     "passive-standby": PassiveStandby,
     "checkpointed": Checkpointed,
     "uncoordinated": Uncoordinated,
+    "coordinated": Coordinated,
     "eventual-checkpoints": EventualCheckpoints,
     "replicated": Replicated,
     "none": Unprotected,

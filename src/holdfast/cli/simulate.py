@@ -66,14 +66,14 @@ def simulate(
     from holdfast.sim.seeds import DATAFLOWS, Run
     from holdfast.sim.workload.protections import (
         APPROACHES,
+        CUTS,
         GUARANTEES,
         REPLICATED,
-        UNCOORDINATED,
     )
 
     if dataflow not in DATAFLOWS:
         raise typer.BadParameter(f"no dataflow {dataflow!r}; there are {', '.join(DATAFLOWS)}")
-    approaches = (*APPROACHES, REPLICATED, UNCOORDINATED)
+    approaches = (*APPROACHES, REPLICATED, *CUTS)
     if approach is not None and approach not in approaches:
         raise typer.BadParameter(f"no approach {approach!r}; there are {', '.join(approaches)}")
     if guarantee is not None and guarantee not in GUARANTEES:

@@ -146,8 +146,8 @@ class Rescaling:
         for plan in self.former.nodes:
             if plan.region:
                 self._refuse(
-                    f"unit {plan.unit!r} is Uncoordinated and takes its input as it comes: its "
-                    "instances have no cut in common"
+                    f"unit {plan.unit!r} takes its input as it comes, and logs nothing: its "
+                    "instances are not drained to a cut in common"
                 )
         for plan in self._changed():
             if plan.merges_by_arrival or plan.keeps_passes:

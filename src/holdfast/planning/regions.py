@@ -1,8 +1,8 @@
-"""Which nodes recover together: those that do not repeat, and are connected. [CheckMate §III-B]
+"""Which nodes recover together: those that do not repeat, and are connected. [CheckMate §III]
 
-A unit with uncoordinated checkpoints whose replacement puts out the same tuples again
-(core/recovery/repeating.py) recovers alone, as under `Checkpointed`. The others make up regions.
-What leaves a region waits behind a gate, so that whoever reads it repeats.
+A unit with coordinated or uncoordinated checkpoints whose replacement puts out the same tuples
+again (core/recovery/repeating.py) recovers alone, as under `Checkpointed`. The others make up
+regions. What leaves a region waits behind a gate, so that whoever reads it repeats.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.errors import DataflowError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.core.haunit.plan import NodePlan, UnitProtection
+    from holdfast.core.haunit.plan import Cuts, NodePlan, UnitProtection
     from holdfast.core.model.ids import NodeId
 
 
@@ -34,7 +34,8 @@ def with_regions(
         DataflowError: A region would read what may come under other ids.
     """
     units = dict.fromkeys(plan.unit for plan in nodes)
-    together = {unit for unit in units if protection(unit).is_uncoordinated}
+    cuts = {unit: protection(unit).cuts for unit in units}
+    together = {unit for unit in units if cuts[unit] is not None}
     if not together:
         return nodes
     unit_of = {plan.node: plan.unit for plan in nodes}
@@ -45,13 +46,14 @@ def with_regions(
         unit: UnitNature(
             unit in precise,
             unit not in together & arbitrary,
-            tuple(Reading(sender, is_gated=unit not in together) for sender in reads[unit]),
+            tuple(Reading(s, is_gated=cuts[unit] is not cuts[s]) for s in reads[unit]),
         )
         for unit in units
     }
     members = together - repeating(natures)
     _refuse_rebased(members, reads, precise)
-    regions = _connected(members, reads)
+    regions = _connected(members, reads, cuts)
+    _refuse_rounds(regions, reads, protection)
     return tuple(_placed(plan, regions, unit_of, protection) for plan in nodes)
 
 
@@ -69,7 +71,7 @@ def _refuse_rebased(
             for sender in reads[open_.pop()]:
                 if sender not in precise:
                     raise DataflowError(
-                        f"unit {unit!r} is Uncoordinated and takes its input as it comes, and what "
+                        f"unit {unit!r} takes its input as it comes and logs nothing, and what "
                         f"unit {sender!r} before it puts out may come twice, or be missing, after "
                         f"a failure; give {sender!r} a protection that recovers precisely"
                     )
@@ -78,13 +80,55 @@ def _refuse_rebased(
                     open_.append(sender)
 
 
-def _connected(members: set[str], reads: dict[str, tuple[str, ...]]) -> dict[str, str]:
-    """Per member the name of its region: that of the first unit in it."""
+def _refuse_rounds(
+    regions: dict[str, str],
+    reads: dict[str, tuple[str, ...]],
+    protection: Callable[[str], UnitProtection],
+) -> None:
+    """Raise `DataflowError` where one round cannot serve a whole region."""
+    for unit, region in regions.items():
+        own, first = protection(unit), protection(region)
+        if own.cuts is None or not own.cuts.has_rounds:
+            continue
+        if own.checkpoints != first.checkpoints:
+            raise DataflowError(
+                f"units {region!r} and {unit!r} recover together, and one round serves both; give "
+                "their Coordinated protections the same settings"
+            )
+        for sender in reads[unit]:
+            if regions.get(sender) != region and _reads_from(sender, region, regions, reads):
+                raise DataflowError(
+                    f"unit {unit!r} reads from units that it recovers together with by way of "
+                    f"{sender!r}, which has another protection: {unit!r} waits for a round to "
+                    f"end, and the round for {unit!r}; give {sender!r} the same one"
+                )
+
+
+def _reads_from(
+    unit: str, region: str, regions: dict[str, str], reads: dict[str, tuple[str, ...]]
+) -> bool:
+    """Whether a unit reads from one of a region, directly or by way of others."""
+    seen, open_ = {unit}, [unit]
+    while open_:
+        for sender in reads[open_.pop()]:
+            if regions.get(sender) == region:
+                return True
+            if sender not in seen:
+                seen.add(sender)
+                open_.append(sender)
+    return False
+
+
+def _connected(
+    members: set[str], reads: dict[str, tuple[str, ...]], cuts: dict[str, Cuts | None]
+) -> dict[str, str]:
+    """Per member the name of its region: that of the first unit in it. One region cuts alike."""
     neighbours: dict[str, set[str]] = {unit: set() for unit in members}
     for unit in members:
         for sender in members.intersection(reads[unit]):
-            neighbours[unit].add(sender)
-            neighbours[sender].add(unit)
+            if cuts[sender] is cuts[unit]:
+                neighbours[unit].add(sender)
+                neighbours[sender].add(unit)
     regions: dict[str, str] = {}
     for first in sorted(members):
         open_ = [first]
@@ -102,12 +146,22 @@ def _placed(
     unit_of: dict[NodeId, str],
     protection: Callable[[str], UnitProtection],
 ) -> NodePlan:
-    region, checkpoints = regions.get(plan.unit), protection(plan.unit).checkpoints
+    region, protected = regions.get(plan.unit), protection(plan.unit)
+    checkpoints = protected.checkpoints
     if region is None or checkpoints is None:
         return plan
     return replace(
         plan,
         region=region,
+        cuts=protected.cuts,
+        inputs=tuple(
+            replace(
+                spec,
+                is_from_region=spec.producer is not None
+                and regions.get(unit_of[spec.producer]) == region,
+            )
+            for spec in plan.inputs
+        ),
         keeps_passes=False,
         checkpoints=replace(checkpoints, kept=1, asks_first=False),
         outputs=tuple(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
+from holdfast.core.coordinator.checkpoint_rounds import ReportRound
 from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.instance import Hearing
 from holdfast.core.errors import InvariantViolation
@@ -295,11 +296,14 @@ class Life:
         self._say(target, effect)
 
     def _tell_member(
-        self, effect: c.TellHalt | c.TellGoOn | c.TellRollBack | c.TellLineMoved
+        self, effect: c.TellHalt | c.TellGoOn | c.TellRollBack | c.TellLineMoved | c.TellRound
     ) -> None:
         target = self.processes[effect.task]
         self._passed("region told", target)
         self._say(target, effect)
+
+    def _note_round(self, _: ReportRound) -> None:
+        self._world.count("round complete")
 
     def _admit(self, effect: AdmitWrite) -> None:
         admitted = self._process_of(effect.node, effect.incarnation)
@@ -368,6 +372,8 @@ _PERFORMERS: dict[type[Effect], Callable[[Life, Any], None]] = {
     c.TellGoOn: Life._tell_member,
     c.TellRollBack: Life._tell_member,
     c.TellLineMoved: Life._tell_member,
+    c.TellRound: Life._tell_member,
+    ReportRound: Life._note_round,
     AdmitWrite: Life._admit,
     c.ReportFailure: Life._report_failure,
     c.ReportRecovery: lambda life, effect: None,  # For people.

@@ -46,6 +46,7 @@ from holdfast.core.haunit.told import (
     LineTold,
     PromotionReceived,
     RollBackTold,
+    RoundTold,
 )
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import (
@@ -101,6 +102,7 @@ _STEPS: dict[type[Stimulus], str] = {
     GoOnTold: "going on due",
     RollBackTold: "going back due",
     LineTold: "line moved",
+    RoundTold: "round told",
     events.Proceed: "pass due",
     events.PagesCopied: "pages copied",
     events.CheckpointWritten: "checkpoint written",
@@ -115,6 +117,7 @@ _EFFECT_STEPS: dict[type[Effect], str] = {
     events.WriteSink: "sink written",
     events.StoreRestartPoint: "restart point asked for",
     events.ReportHalted: "halted",
+    events.WantRound: "round wanted",
     events.SpillBatches: "spilled",
     events.TrimSpill: "trimmed",
     events.ReportCaughtUp: "caught up",
@@ -622,6 +625,16 @@ class Process:
         """Nothing that a run can see."""
 
 
+def _want_round(process: Process, _: events.WantRound) -> None:
+    word = c.RoundWanted(process.node, process.incarnation)
+    process.life.receive(process, word, process.incarnation)
+
+
+def _round_failed(process: Process, effect: events.ReportRoundFailed) -> None:
+    word = c.RoundFailed(process.node, process.incarnation, effect.round)
+    process.life.receive(process, word, process.incarnation)
+
+
 _PERFORMERS: dict[type[Effect], Any] = {
     BeginIncarnation: Process._begin,
     OpenSinks: lambda process, effect: process.logs.open(effect),
@@ -656,6 +669,8 @@ _PERFORMERS: dict[type[Effect], Any] = {
     events.TrimSpill: Process._nothing,
     events.StoreRestartPoint: Process._store_point,
     events.ReportHalted: Process._halted,
+    events.WantRound: _want_round,
+    events.ReportRoundFailed: _round_failed,
     events.ReportCaughtUp: Process._caught_up,
     events.ReportGap: Process._report_gap,
     events.ReportPromoted: Process._promoted,

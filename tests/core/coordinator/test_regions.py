@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from holdfast.core.coordinator import events as c
+from holdfast.core.coordinator.checkpoint_rounds import ReportRound, first_round
 from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.journal_entries import LineMoved, PointNoted, RecoveryDecision
 from holdfast.core.coordinator.limits import CoordinatorLimits
-from holdfast.core.haunit.plan import CheckpointPlan, InputSpec, NodePlan, OutputSpec
+from holdfast.core.haunit.plan import CheckpointPlan, Cuts, InputSpec, NodePlan, OutputSpec
 from holdfast.core.haunit.told import Resumed
+from holdfast.core.machine import TimerFired
 from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, PointId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
 
@@ -27,18 +31,22 @@ PLANS = (
 )  # fmt: skip
 
 
+ROUNDS = tuple(replace(plan, cuts=Cuts.ALIGNED) for plan in PLANS)
+FIRST = first_round(1)
+
+
 class _Driver:
     """Steps a coordinator; what it asks the journal for is durable at once."""
 
-    def __init__(self):
-        self.machine = Coordinator(PLANS, epoch=1, limits=CoordinatorLimits())
+    def __init__(self, plans=PLANS):
+        self.machine = Coordinator(plans, epoch=1, limits=CoordinatorLimits())
         self.entries = []
         self.launches = {}
         self.step(c.Started())
 
-    def step(self, stimulus):
+    def step(self, stimulus, now_ms=0):
         made = []
-        for effect in self.machine.step(stimulus, 0):
+        for effect in self.machine.step(stimulus, now_ms):
             made.append(effect)
             if isinstance(effect, c.LaunchTask):
                 self.launches[effect.node] = effect.launch
@@ -63,9 +71,15 @@ class _Driver:
         word = c.NodeHalted(node, self.incarnation(node), attempt, went_on, place)
         return self.step(word)
 
-    def point(self, node, sequence, *, sent=0, processed=0, promised=BEGINNING_US):
+    def check(self, now_ms):
+        for node in (A, B):
+            self.step(c.KeepAliveReceived(node, self.incarnation(node), {}), now_ms)
+        return self.step(TimerFired("check"), now_ms)
+
+    def point(self, node, sequence, *, sent=0, processed=0, promised=BEGINNING_US, in_round=0):
         point = RestartPoint(
             sequence,
+            round=in_round,
             processed_before={AB: processed} if node == B else {},
             next_ids={AB: sent} if node == A else {},
             promised={AB: promised} if node == A else {},
@@ -167,3 +181,32 @@ def test_the_line_moves_once_points_go_together_and_a_point_that_is_asked_for_tw
     points = [e for e in driver.entries if isinstance(e, PointNoted)]
     assert all(point.keeps_older for point in points)
     assert len(driver.machine.registry.points(A)) == 1
+
+
+def test_a_round_is_begun_where_no_marker_comes_and_complete_when_all_points_are_durable():
+    driver = _Driver(ROUNDS)
+    driver.both_up()
+    (begun,) = _of(c.TellRound, driver.check(20))
+    assert begun == c.TellRound(A, "a1", FIRST, FIRST - 1)
+    assert not _of(c.TellRound, driver.check(2_000)), "one at a time"
+    driver.point(A, 1, sent=9, in_round=FIRST)
+    (complete,) = _of(ReportRound, driver.point(B, 1, processed=9, in_round=FIRST))
+    assert set(complete.durable_ms) == {A, B}
+    (begun,) = _of(c.TellRound, driver.check(2_020))
+    assert begun.begun == FIRST + 1
+
+
+def test_a_round_is_said_again_and_is_over_when_a_checkpoint_or_a_member_is_lost():
+    driver = _Driver(ROUNDS)
+    driver.both_up()
+    driver.check(20)
+    alive = c.KeepAliveReceived(B, driver.incarnation(B), {})
+    assert _of(c.TellRound, driver.step(alive, 20)) == [c.TellRound(B, "b1", FIRST, FIRST - 1)]
+    failed = driver.step(c.RoundFailed(B, driver.incarnation(B), FIRST), 20)
+    assert {(e.begun, e.over) for e in _of(c.TellRound, failed)} == {(0, FIRST)}
+    assert not driver.step(c.RoundFailed(B, driver.incarnation(B), FIRST), 20), "said again"
+    wanted = driver.step(c.RoundWanted(B, driver.incarnation(B)), 20)
+    assert [e.begun for e in _of(c.TellRound, wanted)] == [FIRST + 1], "a gate is full"
+    lost = driver.hello(A, "a2")
+    assert [(e.node, e.begun) for e in _of(c.TellRound, lost)] == [(B, 0)]
+    assert not _of(c.TellRound, driver.check(2_000)), "not while the region recovers"

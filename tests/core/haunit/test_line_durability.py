@@ -16,6 +16,7 @@ from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import (
     Assignment,
     CheckpointPlan,
+    Cuts,
     InputSpec,
     NodeLimits,
     NodePlan,
@@ -37,7 +38,8 @@ SENDER = NodeId("a")
 PLAN = NodePlan(
     NodeId("n"), "n", 0, (InputSpec(A, 0, SCHEMA, SENDER),), 1, (),
     (OutputSpec(("port", 0), SCHEMA, (OUT,), (), is_sink=True, is_gated=True),),
-    checkpoints=CheckpointPlan(1_000, kept=1), region="n", limits=NodeLimits(ack_tuples=0),
+    checkpoints=CheckpointPlan(1_000, kept=1), region="n", cuts=Cuts.UNCOORDINATED,
+    limits=NodeLimits(ack_tuples=0),
 )  # fmt: skip
 
 

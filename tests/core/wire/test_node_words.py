@@ -15,7 +15,7 @@ from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.haunit import life, told
 from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.durability.checkpointed import Checkpointed
-from holdfast.core.haunit.durability.lines import Lines
+from holdfast.core.haunit.durability.coordinated import Coordinated
 from holdfast.core.haunit.events import RestartPointStored, WriteAdmitted
 from holdfast.core.haunit.plan import Assignment
 from holdfast.core.machine import Stimulus
@@ -51,6 +51,8 @@ FROM_NODE: list[words.FromNode] = [
     c.FirstOutput(COUNTS, I7),
     c.NodeFinished(COUNTS, I7),
     c.NodeHalted(COUNTS, I7, 2, 1, POINT),
+    c.RoundWanted(COUNTS, I7),
+    c.RoundFailed(COUNTS, I7, 3),
     c.NodeFailed(COUNTS, I7, "r", is_fatal=True),
     reports.StatisticsReported(
         COUNTS,
@@ -83,6 +85,7 @@ TO_NODE: list[words.ToNode] = [
     told.GoOnTold(2, {STREAM: told.Resumed(5, I7)}),
     told.RollBackTold(2),
     told.LineTold(4),
+    told.RoundTold(6, 5),
     told.LeaseRenewed(),
     told.Fenced(),
     told.StopReceived(),
@@ -126,7 +129,7 @@ def test_every_word_for_a_node_is_for_its_process_its_life_or_its_machine() -> N
     task = SimpleNamespace(_sources=sources, _end_fenced=None, _stop=None)
     of_process = set(NodeTask._all_listeners(cast("NodeTask", task)))
     of_life = set(life._HANDLERS) & set(words.TO_NODE)
-    handlers = set(Durability.HANDLERS) | set(Checkpointed.HANDLERS) | set(Lines.HANDLERS)
+    handlers = set(Durability.HANDLERS) | set(Checkpointed.HANDLERS) | set(Coordinated.HANDLERS)
     of_machine = handlers & set(words.TO_NODE)
     assert of_process | of_life | of_machine == set(words.TO_NODE)
     assert len(of_process) + len(of_life) + len(of_machine) == len(words.TO_NODE)

@@ -62,6 +62,8 @@ from holdfast.core.coordinator.events import (
     NodePromoted,
     ReportFailure,
     RestartPointReceived,
+    RoundFailed,
+    RoundWanted,
     SendAssignment,
     SendPromotion,
     Started,
@@ -228,7 +230,7 @@ class Coordinator:
         for instance in self._instances.values():
             for replica in list(instance.replicas):
                 effects += self._check(instance, replica, now_ms)
-        return effects
+        return [*effects, *self._regions.begin_rounds(now_ms)]
 
     def _check(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
         limit_ms = self._limits.silence_ms * instance.patience_factor
@@ -447,9 +449,11 @@ class Coordinator:
         effects += self._regions.heard(alive.node)
         return [*effects, *self._introductions.lacking(instance, replica, alive)]
 
-    def _on_node_halted(self, halted: NodeHalted, now_ms: int) -> list[Effect]:
-        found = self._primary(halted.node, halted.incarnation, now_ms)
-        return [] if found is None else self._regions.halted(halted)
+    def _on_member_said(
+        self, word: NodeHalted | RoundWanted | RoundFailed, now_ms: int
+    ) -> list[Effect]:
+        found = self._primary(word.node, word.incarnation, now_ms)
+        return [] if found is None else self._regions.said(word, now_ms)
 
     def _on_restart_point_received(
         self, received: RestartPointReceived, now_ms: int
@@ -560,7 +564,9 @@ _HANDLERS: dict[type[Stimulus], Callable[[Coordinator, Any, int], list[Effect]]]
     NodeFailed: Coordinator._on_node_failed,
     ZombieHeard: Coordinator._on_zombie_heard,
     NodePromoted: Coordinator._on_node_promoted,
-    NodeHalted: Coordinator._on_node_halted,
+    NodeHalted: Coordinator._on_member_said,
+    RoundWanted: Coordinator._on_member_said,
+    RoundFailed: Coordinator._on_member_said,
     HandoverWanted: Coordinator._on_handover_wanted,
     RestartPointReceived: Coordinator._on_restart_point_received,
     WriteWanted: Coordinator._on_writing,

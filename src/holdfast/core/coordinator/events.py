@@ -167,6 +167,23 @@ class NodeHalted(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class RoundWanted(Stimulus):
+    """A member of a region has no more room for what waits for a round."""
+
+    node: NodeId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFailed(Stimulus):
+    """A member's checkpoint for a round came to nothing; said until the round is over."""
+
+    node: NodeId
+    incarnation: Incarnation
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFinished(Stimulus):
     """A node has processed all its input and put out everything."""
 
@@ -311,6 +328,16 @@ class TellLineMoved(Effect):
     node: NodeId
     task: str
     sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellRound(Effect):
+    """Tell a member of a region how far its rounds are; see `RoundTold`."""
+
+    node: NodeId
+    task: str
+    begun: int
+    over: int
 
 
 @dataclass(frozen=True, slots=True)

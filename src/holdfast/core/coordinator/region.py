@@ -185,6 +185,11 @@ class Region:
             return []
         return self.rounds.stored(noted.node, noted.point.round, now_ms)
 
+    @property
+    def has_rounds(self) -> bool:
+        """Whether its members cut in rounds."""
+        return bool(self._region.told)
+
     def begin_round(self, now_ms: int, *, is_wanted: bool = False) -> list[Effect]:
         """Begin a round, if there are any, and it is time or a full gate wants one."""
         return self.rounds.begin(now_ms, is_wanted=is_wanted) if self._region.told else []

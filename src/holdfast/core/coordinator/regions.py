@@ -21,13 +21,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from holdfast.core.coordinator.checkpoint_rounds import AbortRound, BeginRound, ReportRound
 from holdfast.core.coordinator.events import (
     FailQuery,
     NodeHalted,
+    RoundFailed,
+    RoundWanted,
     TellGoOn,
     TellHalt,
     TellLineMoved,
     TellRollBack,
+    TellRound,
 )
 from holdfast.core.coordinator.region import Region, RegionPlan
 from holdfast.core.coordinator.replica import NodeState
@@ -84,6 +88,7 @@ class Regions:
         self._assign = assign
         self._members: dict[NodeId, _Member] = {}
         self._channels: dict[NodeId, tuple[Channel, ...]] = {}  # by receiver, within its region
+        self._regions: list[Region] = []
         by_region: dict[str, list[NodePlan]] = {}
         for plan in plans:
             if plan.region:
@@ -100,8 +105,16 @@ class Regions:
                 if spec.producer is not None and spec.producer in names
             )
         channels = tuple(channel for name in names for channel in self._channels[name])
-        region = Region(RegionPlan(names, channels), self._decisions.registry, epoch)
+        of_region = RegionPlan(names, channels, self._told(members), _interval_ms(members))
+        region = Region(of_region, self._decisions.registry, epoch)
         self._members |= {name: _Member(region) for name in names}
+        self._regions.append(region)
+
+    def _told(self, members: list[NodePlan]) -> tuple[NodeId, ...]:
+        """Who begins a round: with markers those that get none from the region."""
+        if members[0].cuts is None or not members[0].cuts.has_rounds:
+            return ()
+        return tuple(plan.node for plan in members if not self._channels[plan.node])
 
     def has(self, node: NodeId) -> bool:
         """Whether a node recovers together with others."""
@@ -125,7 +138,7 @@ class Regions:
         if member is None:
             return []
         self._members[node] = _Member(member.region)
-        return [*self._halts(member.region.lost(node)), *self._advance(member.region)]
+        return [*self._words(member.region.lost(node)), *self._advance(member.region)]
 
     def goes_back(self, node: NodeId) -> bool:
         """Whether a member ends because it was told to, and not for a failure of its own."""
@@ -135,6 +148,16 @@ class Regions:
     def came_up(self, node: NodeId) -> list[Effect]:
         """A process is there for a member that was lost, and waits for its assignment."""
         return self._advance(self._members[node].region)
+
+    def said(self, word: NodeHalted | RoundWanted | RoundFailed, now_ms: int) -> list[Effect]:
+        """What a member at work has said."""
+        match word:
+            case NodeHalted():
+                return self.halted(word)
+            case RoundWanted():
+                return self.round_wanted(word.node, now_ms)
+            case RoundFailed():
+                return self.round_failed(word)
 
     def halted(self, word: NodeHalted) -> list[Effect]:
         """A survivor has halted; it says so until it is told what to do."""
@@ -156,14 +179,20 @@ class Regions:
             return []
         region = member.region
         if region.rollback.awaits(node):
-            return self._halts([Halt(node, region.rollback.attempt)])
-        return self._line_of(node)
+            return self._words([Halt(node, region.rollback.attempt)])
+        return [*self._line_of(node), *self._round_of(node)]
 
-    def _halts(self, effects: list[Effect]) -> list[Effect]:
+    def _words(self, effects: list[Effect]) -> list[Effect]:
+        """What members at work are told of these; what is for people stays."""
         words: list[Effect] = []
         for effect in effects:
-            if isinstance(effect, Halt) and (task := self._task_of(effect.node)):
-                words.append(TellHalt(effect.node, task, effect.attempt))
+            match effect:
+                case Halt(node, attempt) if task := self._task_of(node):
+                    words.append(TellHalt(node, task, attempt))
+                case BeginRound(node, _) | AbortRound(node, _):
+                    words += self._round_of(node)
+                case ReportRound():
+                    words.append(effect)
         return words
 
     def _task_of(self, node: NodeId) -> str | None:
@@ -221,7 +250,7 @@ class Regions:
         for word in told:
             if isinstance(word, StartFrom):
                 effects += self._start(region, word.node, now_ms)
-        return [*effects, *self._halts(told), *self._move_line(region), *self._advance(region)]
+        return [*effects, *self._words(told), *self._move_line(region), *self._advance(region)]
 
     def _note_resumed(
         self,
@@ -256,6 +285,33 @@ class Regions:
         region.at_work(node)
         return self._assign(instance, now_ms)
 
+    # -- rounds -----------------------------------------------------------------------------
+
+    def begin_rounds(self, now_ms: int) -> list[Effect]:
+        """Begin those that are due."""
+        return [word for each in self._regions for word in self._words(each.begin_round(now_ms))]
+
+    def round_wanted(self, node: NodeId, now_ms: int) -> list[Effect]:
+        """A member has no more room for what waits for a round."""
+        member = self._members.get(node)
+        if member is None:
+            return []
+        return self._words(member.region.begin_round(now_ms, is_wanted=True))
+
+    def round_failed(self, word: RoundFailed) -> list[Effect]:
+        """A member's checkpoint came to nothing; of a round that is over that changes nothing."""
+        member = self._members.get(word.node)
+        if member is None or member.region.rounds.present != word.round:
+            return []
+        return self._words(member.region.rounds.abort())
+
+    def _round_of(self, node: NodeId) -> list[Effect]:
+        """How far the rounds are, for a member at work."""
+        task, rounds = self._task_of(node), self._members[node].region.rounds
+        if task is None or not self._members[node].region.has_rounds:
+            return []
+        return [TellRound(node, task, rounds.present, rounds.over)]
+
     # -- the line ---------------------------------------------------------------------------
 
     def noted(self, noted: PointNoted, now_ms: int) -> list[Effect]:
@@ -263,7 +319,7 @@ class Regions:
         member = self._members.get(noted.node)
         if member is None:
             return []
-        return [*member.region.noted(noted, now_ms), *self._move_line(member.region)]
+        return [*self._words(member.region.noted(noted, now_ms)), *self._move_line(member.region)]
 
     def _move_line(self, region: Region) -> list[Effect]:
         moved = region.move_line()
@@ -281,3 +337,9 @@ class Regions:
         if task is None or oldest.sequence == BEGINNING:
             return []
         return [TellLineMoved(node, task, oldest.sequence)]
+
+
+def _interval_ms(members: list[NodePlan]) -> int:
+    """From one round to the next; all members of a region that has some say the same."""
+    checkpoints = members[0].checkpoints
+    return 0 if checkpoints is None else checkpoints.interval_ms

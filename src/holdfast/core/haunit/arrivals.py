@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.ids import BEGINNING_US, NOBODY, Incarnation
+from holdfast.core.model.ids import BEGINNING_US, NO_ID, NOBODY, Incarnation
 from holdfast.core.replication.tentative_input import TentativeInput
 
 if TYPE_CHECKING:
@@ -244,6 +244,18 @@ class Arrivals:
             stream.queue.stop_at(tuple_id)
             self.note(stream)
 
+    def hold_back(self, from_ids: tuple[int, ...]) -> bool:
+        """Take nothing from these ids on, in the order of the plan; whether other ids were said."""
+        changed = [
+            (stream, tuple_id)
+            for stream, tuple_id in zip(self.streams, from_ids, strict=True)
+            if stream.queue.stop_before != tuple_id
+        ]
+        for stream, tuple_id in changed:
+            stream.queue.stop_at(tuple_id)
+            self.note(stream)
+        return bool(changed)
+
     def go_on(self) -> None:
         """Take what comes, wherever it stands."""
         for stream in self.streams:
@@ -268,9 +280,16 @@ class Arrivals:
         feeds a sort, and the node directly. 2. The sort lets go of nothing until so many more have
         come. 3. The source sends no more, as the node has no room for what it gets directly. What
         the node holds then is bounded by what the operator holds back.
+
+        Nor do those of a stream that goes on while another one is stopped for a cut: the cut may
+        wait for a note on it, behind more tuples than the input may hold.
         """
         held = self.held_tuples[stream.number]
         if not held or self.is_slowest(stream):
+            return 0
+        if stream.queue.stop_before == NO_ID and any(
+            s.queue.stop_before != NO_ID for s in self.streams
+        ):
             return 0
         waits_for = stream.spec.waits_for
         if any(s.spec.stream in waits_for and self.is_slowest(s) for s in self.streams):

@@ -565,6 +565,18 @@ class ReportHalted(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class WantRound(Effect):
+    """Tell the coordinator that results wait for a round, and there is room for no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRoundFailed(Effect):
+    """Tell the coordinator that the node's checkpoint for a round came to nothing."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
 class WriteCheckpoint(Effect):
     """Write a prepared checkpoint to the store while the node goes on. [SGuard §4.4]
 

@@ -32,6 +32,7 @@ class InputSpec:
         producer: The node that sends it; None for a source that the shell reads.
         waits_for: Other input streams of the node that hold back what comes from a source of this
             one too. If this one were not let further ahead, they would wait for each other.
+        is_from_region: Whether its producer recovers together with the node.
     """
 
     stream: StreamId
@@ -39,6 +40,7 @@ class InputSpec:
     schema: pa.Schema
     producer: NodeId | None
     waits_for: tuple[StreamId, ...] = ()
+    is_from_region: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,18 @@ class Standby(enum.Enum):
     ACTIVE = "active"
 
 
+class Cuts(enum.Enum):
+    """How nodes that recover together come to cuts that go together. [CheckMate §III]"""
+
+    ALIGNED = "aligned"
+    UNCOORDINATED = "uncoordinated"
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether the coordinator begins rounds, in which all of them cut."""
+        return self is Cuts.ALIGNED
+
+
 @dataclass(frozen=True, slots=True)
 class UnitProtection:
     """What a failure may cost a unit: what its nodes are told of the user's protection.
@@ -197,8 +211,8 @@ class UnitProtection:
         delays: How long it waits for missing input; None: for as long as it takes.
         footprints: How the windows of units that have some are checkpointed one by one; None: they
             are not.
-        is_uncoordinated: Whether a unit that does not repeat logs no passes, but recovers together
-            with the others that it is connected with. [CheckMate §III-B]
+        cuts: How a unit that does not repeat cuts: it logs no passes, but recovers together with
+            the others that it is connected with; None: it logs them. [CheckMate §III]
     """
 
     is_protected: bool = True
@@ -209,7 +223,7 @@ class UnitProtection:
     is_strict: bool = False
     delays: DelayPlan | None = None
     footprints: FootprintPlan | None = None
-    is_uncoordinated: bool = False
+    cuts: Cuts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +253,7 @@ class NodePlan:
         footprints: How its windows are checkpointed one by one; None: they are not.
         region: Which nodes it recovers together with, as it does not repeat; empty: it recovers
             alone. [CheckMate §III]
+        cuts: How the nodes of its region cut; None: it is in none.
     """
 
     node: NodeId
@@ -261,6 +276,7 @@ class NodePlan:
     delays: DelayPlan | None = None
     footprints: FootprintPlan | None = None
     region: str = ""
+    cuts: Cuts | None = None
 
     @property
     def is_replayed(self) -> bool:

@@ -114,6 +114,19 @@ class LineTold(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class RoundTold(Stimulus):
+    """How far the rounds of the node's region are.
+
+    Attributes:
+        begun: The round that is under way; 0: none is.
+        over: The newest one that does nothing any more.
+    """
+
+    begun: int
+    over: int
+
+
+@dataclass(frozen=True, slots=True)
 class FloorTold(Stimulus):
     """What an idle source may promise; see queues/idle_floor.py."""
 

@@ -40,6 +40,8 @@ CoordinatorStimulus = (
     | c.FirstOutput
     | c.NodeFinished
     | c.NodeHalted
+    | c.RoundWanted
+    | c.RoundFailed
     | c.NodeFailed
 )
 NodeReport = (
@@ -58,6 +60,7 @@ ToNode = (
     | told.GoOnTold
     | told.RollBackTold
     | told.LineTold
+    | told.RoundTold
     | told.LeaseRenewed
     | told.Fenced
     | told.StopReceived
@@ -182,6 +185,7 @@ Telling = (
     | c.TellGoOn
     | c.TellRollBack
     | c.TellLineMoved
+    | c.TellRound
     | AdmitWrite
 )
 """Effects that tell a node's process something."""
@@ -215,5 +219,6 @@ _WORD_OF: Final[dict[type[Effect], Callable[[Any], ToNode]]] = {
     c.TellGoOn: lambda effect: told.GoOnTold(effect.attempt, effect.resumed),
     c.TellRollBack: lambda effect: told.RollBackTold(effect.attempt),
     c.TellLineMoved: lambda effect: told.LineTold(effect.sequence),
+    c.TellRound: lambda effect: told.RoundTold(effect.begun, effect.over),
     AdmitWrite: lambda _: WriteAdmitted(),
 }

@@ -24,11 +24,13 @@ from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.shell.spark.catch_up import CatchUpWatch, CaughtUp
 
 if TYPE_CHECKING:
+    from holdfast.core.coordinator.checkpoint_rounds import ReportRound
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.wire.node_words import FromNode, Task
 
 _LOG = logging.getLogger(__name__)
 _CHECKPOINTS_SHOWN: Final = 1_000
+_ROUNDS_SHOWN: Final = 256
 
 
 @dataclass(slots=True)
@@ -77,6 +79,7 @@ class History:
         self.failures: list[dict[str, Any]] = []
         self.recoveries: list[dict[str, Any]] = []
         self.checkpoints: deque[dict[str, Any]] = deque(maxlen=_CHECKPOINTS_SHOWN)
+        self.rounds: deque[dict[str, Any]] = deque(maxlen=_ROUNDS_SHOWN)
         self.gaps: list[dict[str, Any]] = []
         self.damages: list[dict[str, Any]] = []
         self.started_s = time.time()
@@ -160,6 +163,17 @@ class History:
         }
 
     # -- what the coordinator says ----------------------------------------------------------
+
+    def completed(self, round_: ReportRound) -> None:
+        """A round of checkpoints is complete."""
+        self.rounds.append(
+            {
+                "round": round_.round,
+                "at_s": round(time.time() - self.started_s, 3),
+                "durableMs": dict(round_.durable_ms),
+                "roundMs": round_.round_ms,
+            }
+        )
 
     def failed(self, failure: c.ReportFailure) -> None:
         """One line for whoever watches the driver, and what progress reports say of it."""

@@ -18,6 +18,7 @@ import zmq
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
+from holdfast.core.coordinator.checkpoint_rounds import ReportRound
 from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.held_up import HeldUp, held_up, meetings
 from holdfast.core.coordinator.instance import Hearing, Instance
@@ -427,6 +428,7 @@ _ToTask = (
     | c.TellGoOn
     | c.TellRollBack
     | c.TellLineMoved
+    | c.TellRound
 )
 _PERFORMERS: dict[type[Effect], Callable[[Cluster, Any], None]] = {
     SetTimer: Cluster._set_timer,
@@ -441,10 +443,12 @@ _PERFORMERS: dict[type[Effect], Callable[[Cluster, Any], None]] = {
     c.TellGoOn: Cluster._tell_task,
     c.TellRollBack: Cluster._tell_task,
     c.TellLineMoved: Cluster._tell_task,
+    c.TellRound: Cluster._tell_task,
     c.SendPromotion: Cluster._promote,
     AdmitWrite: Cluster._admit,
     c.ReportFailure: Cluster._note_failure,
     c.ReportRecovery: lambda cluster, effect: cluster.history.recovered(effect),
+    ReportRound: lambda cluster, effect: cluster.history.completed(effect),
     c.FinishQuery: Cluster._finish,
     c.FailQuery: Cluster._fail,
 }

@@ -262,6 +262,14 @@ class NodeReports:
         """It processes nothing, and says where it stands."""
         self.tell(c.NodeHalted, effect.attempt, effect.went_on, effect.place)
 
+    def want_round(self, _: events.WantRound) -> None:
+        """It has no more room for what waits for a round."""
+        self.tell(c.RoundWanted)
+
+    def round_failed(self, effect: events.ReportRoundFailed) -> None:
+        """Its checkpoint for a round came to nothing."""
+        self.tell(c.RoundFailed, effect.round)
+
     def finished(self, _: events.ReportFinished) -> None:
         """Whoever hears of the end knows all that was done."""
         self.report(now_ms(), is_last=True)

@@ -300,6 +300,8 @@ class NodeTask:
             events.ReportFirstOutput: reports.first_output,
             events.ReportFinished: reports.finished,
             events.ReportHalted: reports.halted,
+            events.WantRound: reports.want_round,
+            events.ReportRoundFailed: reports.round_failed,
             events.AskToWrite: reports.ask_to_write,
             events.LeaveWriters: reports.leave_writers,
             events.WriteCheckpoint: self._checkpoints.write,

@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast.core.haunit.plan import (
     CheckpointPlan,
+    Cuts,
     DelayPlan,
     FootprintPlan,
     NodeLimits,
@@ -32,6 +33,9 @@ APPROACHES: Final = (
 )
 REPLICATED: Final = "replicated"
 UNCOORDINATED: Final = "uncoordinated"
+ALIGNED: Final = "coordinated, aligned"
+CUTS: Final = {UNCOORDINATED: Cuts.UNCOORDINATED, ALIGNED: Cuts.ALIGNED}
+"""How units cut that do not repeat, by approach."""
 GUARANTEES: Final = tuple(guarantee.value for guarantee in Guarantee)
 """The weakest that units of a run have, strongest first."""
 _WEAKER_PERCENT: Final = 30
@@ -87,7 +91,7 @@ def random_protection(
     run_bytes = draw.one_of((1, 1, 1 << 18))  # A page at a time, or all of them.
     limits = replace(limits, page_run_bytes=run_bytes)
     weaker = _weaker_guarantees(f"{name}/guarantee", guarantee)
-    if approach == UNCOORDINATED:
+    if approach in CUTS:
         weaker = ()  # They read nothing that may come under other ids.
 
     def of_unit(unit: str) -> UnitProtection:
@@ -102,13 +106,13 @@ def random_protection(
         if given is Guarantee.ROLLBACK and chosen not in _ROLLBACK:
             given = Guarantee.PRECISE
         return UnitProtection(
-            checkpoints=plan if chosen in ("checkpoints", UNCOORDINATED) else None,
+            checkpoints=plan if chosen == "checkpoints" or chosen in CUTS else None,
             standby=_STANDBY.get(chosen, Standby.NONE),
             delta_interval_ms=interval_ms,
             footprints=_random_footprints(f"{name}/{unit}/footprints", chosen),
             guarantee=given,
             delays=None if weaker else _random_delays(name, unit, chosen),
-            is_uncoordinated=chosen == UNCOORDINATED,
+            cuts=CUTS.get(chosen),
         )
 
     return limits, of_unit

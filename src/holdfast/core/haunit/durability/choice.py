@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.durability.checkpointed import Checkpointed
+from holdfast.core.haunit.durability.coordinated import Coordinated
 from holdfast.core.haunit.durability.eventual import Eventual
 from holdfast.core.haunit.durability.lines import Lines
 from holdfast.core.haunit.durability.mirrored import Mirrored
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
 
 _CHOICES: Final[tuple[tuple[Callable[[NodePlan], bool], type[Durability]], ...]] = (
-    (lambda plan: bool(plan.region), Lines),
+    (lambda plan: plan.cuts is not None and plan.cuts.has_rounds, Coordinated),
+    (lambda plan: plan.cuts is not None, Lines),
     (lambda plan: plan.checkpoints is not None, Checkpointed),
     (lambda plan: plan.footprints is not None, Eventual),
     (lambda plan: plan.standby is Standby.PASSIVE, Mirrored),

@@ -87,7 +87,7 @@ class Lines(Checkpointed):
     # -- cuts -------------------------------------------------------------------------------
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Set the timer of checkpoints."""
+        """Set the timer of checkpoints; what the line has passed may leave."""
         self._set_timer(now_ms, effects)
         self._gate.start(effects)
 
@@ -107,7 +107,10 @@ class Lines(Checkpointed):
         """A full gate asks for a cut before its time."""
         super().acknowledging(now_ms, effects, is_due=is_due)
         if self._gate.is_full(self.unit.plan.limits.output_queue_tuples):
-            self._cut_if_due(now_ms, effects)
+            self._gate_filled(now_ms, effects)
+
+    def _gate_filled(self, now_ms: int, effects: list[Effect]) -> None:
+        self._cut_if_due(now_ms, effects)
 
     def _cut_if_due(self, now_ms: int, effects: list[Effect]) -> None:
         if self._halted is None and self.may_note() and not self._chkpt_mngr.is_writing:

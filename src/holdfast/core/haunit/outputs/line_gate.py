@@ -41,6 +41,7 @@ class LineGate:
         """
         self._edges = edges
         self.sinks = sinks
+        self.is_awaited = False  # it will open only if the node goes on
         line = point.oldest()
         self._gate = Gate({stream: line.next_ids.get(stream, 0) for stream in (*edges, *sinks)})
         if not self._gate.open_ids:
@@ -87,6 +88,10 @@ class LineGate:
             edge.flush(effects)
         for stream, sink in self.sinks.items():
             sink.let_out(opened.next_ids[stream], effects)
+
+    def stops_node(self, tuples_max: int) -> bool:
+        """Whether so much waits here that the node has to wait too. Cost: O(streams)."""
+        return not self.is_awaited and self.is_full(tuples_max)
 
     def is_full(self, tuples_max: int) -> bool:
         """Whether more tuples wait here than the node may hold. Cost: O(streams)."""

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from test_protocol import EVENTS, RATE, wait_for
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.protections import Uncoordinated
+from holdfast.api.protections import Coordinated, Protection, Uncoordinated
 from holdfast.api.windows import tumbling
 from holdfast.driver.query import Query
 from holdfast.nexmark.generator import NexmarkConfig
@@ -48,13 +48,24 @@ def stored(query: Query, node: str) -> int:
     return sum(c["node"] == node and c["failure"] is None for c in query.checkpoints)
 
 
-@pytest.mark.parametrize("killed", [("union[0]",), ("counts[1]",), ("union[0]", "counts[0]")])
+ROUNDS = Coordinated(interval="100 milliseconds")
+
+
+@pytest.mark.parametrize(
+    ("protection", "killed"),
+    [
+        (OFTEN, ("union[0]",)),
+        (OFTEN, ("counts[1]",)),
+        (OFTEN, ("union[0]", "counts[0]")),
+        (ROUNDS, ("union[0]",)),
+    ],
+)
 def test_killed_members_of_a_region_put_each_result_out_once(
-    spark: SparkSession, tmp_path: Path, killed: tuple[str, ...]
+    spark: SparkSession, tmp_path: Path, protection: Protection, killed: tuple[str, ...]
 ) -> None:
     tap = Tap(tmp_path / "tap", FEW)
     query = merged(tap).start(
-        spark, checkpointLocation=str(tmp_path / "q"), protection=OFTEN, parallelism=2
+        spark, checkpointLocation=str(tmp_path / "q"), protection=protection, parallelism=2
     )
     members = ("union[0]", "counts[0]", "counts[1]")
     wait_for(query, lambda: min(stored(query, node) for node in members) >= 2, tap)

@@ -1,0 +1,199 @@
+"""Checkpoints of a node that cuts in rounds with its region. [CheckMate §III-A]
+
+Theory of operation. The coordinator begins a round and tells all members; when a node cuts for it
+is said by its cut rule (core/checkpoint/cut_rule.py), which hears of the round here: from the
+coordinator, and from markers. At its cut a node puts a marker on every stream within the region.
+Recovery, the gate and what may be forgotten are those of `Lines`: the points of a complete round
+are a line.
+
+    IDLE --told of a round, or a marker has come--> BEGUN --the rule's cut--> WRITING --> IDLE
+         BEGUN --told that it is over--> IDLE
+
+- An input whose next tuple may not be taken before the cut is stopped there. What it has sent
+  before may wait in the input order for the time of a stream that is stopped: that must use up no
+  credit then (`Arrivals.held_of`), or the markers behind it would never come.
+- A full gate stops its node, but not while a round is under way that the node has not cut for: the
+  marker lies behind input that it would never take, and the gate opens when the round is complete.
+  Without a round it asks for one.
+- A checkpoint that came to nothing makes its round one that cannot become complete. That is said
+  again until the round is known to be over; words can be lost.
+- A node cuts for a round though nothing has changed: the round waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from holdfast.core.checkpoint.aligned import Aligned, round_of
+from holdfast.core.checkpoint.cut_rule import NO_ROUND
+from holdfast.core.haunit.durability.base import Durability
+from holdfast.core.haunit.durability.lines import Lines
+from holdfast.core.haunit.events import (
+    CheckpointFailed,
+    CheckpointWritten,
+    ReportRoundFailed,
+    WantRound,
+)
+from holdfast.core.haunit.told import GoOnTold, RoundTold
+from holdfast.core.machine import Effect, Stimulus
+from holdfast.core.model.ids import CheckpointId
+
+if TYPE_CHECKING:
+    from holdfast.core.checkpoint.cut_rule import CutRule
+    from holdfast.core.haunit.arrivals import InputStream
+    from holdfast.core.haunit.beginning import Beginning
+    from holdfast.core.haunit.ha_unit import HAUnit
+    from holdfast.core.haunit.plan import NodePlan
+    from holdfast.core.haunit.restoration import RestoredState
+    from holdfast.core.model.notes import PlacedNote
+    from holdfast.core.recovery.restart_point import RestartPoint
+
+
+def rule_of(plan: NodePlan) -> CutRule:
+    """When a node of this plan cuts."""
+    return Aligned(tuple(spec.is_from_region for spec in plan.inputs))
+
+
+class Coordinated(Lines):
+    """See the module. Volatile: all fields."""
+
+    def __init__(self, unit: HAUnit, begins: Beginning, restored: RestoredState | None) -> None:
+        """Protect a unit that begins there; `restored` as it was given to `begin`."""
+        super().__init__(unit, begins, restored)
+        self._incarnation = begins.incarnation
+        self._rule = rule_of(unit.plan)
+        self._rule.restore((begins.point.round,))
+        self._begun = NO_ROUND  # the newest one that it has heard of
+        self._over = NO_ROUND  # the newest one that it was told is over
+        self._writing = NO_ROUND  # the one whose checkpoint is being written
+        self._failed = NO_ROUND  # the last one whose checkpoint came to nothing
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """It cuts when it is told to; what the line has passed may leave."""
+        del now_ms
+        self._gate.start(effects)
+
+    # -- rounds -------------------------------------------------------------------------------
+
+    def on_round_told(self, told: RoundTold, now_ms: int, effects: list[Effect]) -> None:
+        """Said again, it changes nothing; a halted node hears it once it has gone on."""
+        if self._halted is not None:
+            return
+        self._over = max(self._over, told.over)
+        self._rule.over(told.over)
+        self._hear_of(told.begun)
+        self._cut_if_due(now_ms, effects)
+
+    def _hear_of(self, round_: int) -> None:
+        if round_ > self._begun:
+            self._begun = round_
+            self._rule.asked(round_)
+
+    def notes_arrived(self, now_ms: int, effects: list[Effect]) -> None:
+        """A marker says that its round has begun, wherever it stands."""
+        if self._halted is not None:
+            return
+        for stream in self.unit.inputs.all():
+            if stream.spec.is_from_region:
+                for note in stream.queue.notes.waiting():
+                    self._hear_of(round_of(note.note))
+        self._cut_if_due(now_ms, effects)
+
+    def noted(
+        self, stream: InputStream, note: PlacedNote, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """An input stands at a marker."""
+        self._hear_of(round_of(note.note))
+        self._rule.noted(stream.number, note.before_id, note.note)
+        self._cut_if_due(now_ms, effects)
+
+    def _cut_if_due(self, now_ms: int, effects: list[Effect]) -> None:
+        """Cut if the rule says so, and hold back what must wait until it does."""
+        stands_at = self.unit.inputs.arrivals.processed_before
+        may_cut = self._halted is None and self.unit.may_cut and not self._chkpt_mngr.is_writing
+        if may_cut and self._rule.is_due(stands_at):
+            self._prepare(now_ms, effects)
+            self.unit.outputs.flush(effects)
+        self._gate.is_awaited = self._begun > max(self._rule.round(), self._over)
+        arrivals = self.unit.inputs.arrivals
+        if arrivals.hold_back(self._rule.limits()):
+            self.unit.inputs.grant(arrivals.streams, effects)
+
+    def cut(self, *, is_state_kept: bool) -> RestartPoint:
+        """The present cut as a point of the round; a marker stands at it on all streams within."""
+        point = super().cut(is_state_kept=is_state_kept)
+        checkpoint = CheckpointId(point.sequence, self._incarnation)
+        marker = self._rule.cut(checkpoint, self.unit.inputs.arrivals.processed_before)
+        if marker is not None:
+            self.unit.outputs.put_note(marker, self.unit.plan.changing_streams())
+        self._writing = self._rule.round()
+        return replace(point, round=self._rule.round())
+
+    def _gate_filled(self, now_ms: int, effects: list[Effect]) -> None:
+        """Ask for a round, unless one is under way."""
+        del now_ms
+        if self._begun <= max(self._rule.round(), self._over):
+            effects.append(WantRound())
+
+    # -- checkpoints that come to nothing ---------------------------------------------------------
+
+    def acknowledging(self, now_ms: int, effects: list[Effect], *, is_due: bool) -> None:
+        """See `Lines`; a checkpoint may have been given up."""
+        super().acknowledging(now_ms, effects, is_due=is_due)
+        self._has_written(now_ms, effects)
+
+    def on_checkpoint_written(
+        self, written: CheckpointWritten, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """See `Checkpointed`; the next round may have had to wait for it."""
+        super().on_checkpoint_written(written, now_ms, effects)
+        if any(point.round == self._writing for point in self.points.on_their_way()):
+            self._writing = NO_ROUND
+        self._has_written(now_ms, effects)
+
+    def on_checkpoint_failed(
+        self, failed: CheckpointFailed, now_ms: int, effects: list[Effect]
+    ) -> None:
+        """The round cannot become complete."""
+        super().on_checkpoint_failed(failed, now_ms, effects)
+        self._has_written(now_ms, effects)
+
+    def _has_written(self, now_ms: int, effects: list[Effect]) -> None:
+        """Say which checkpoint came to nothing, if one did, and cut for the next if that is due."""
+        if self._chkpt_mngr.is_writing:
+            return
+        if self._writing != NO_ROUND:
+            self._failed, self._writing = self._writing, NO_ROUND
+            effects.append(ReportRoundFailed(self._failed))
+        self._cut_if_due(now_ms, effects)
+
+    def ask_again(self, now_ms: int, effects: list[Effect]) -> None:
+        """Words can be lost with their connection."""
+        super().ask_again(now_ms, effects)
+        if self._failed > self._over:
+            effects.append(ReportRoundFailed(self._failed))
+
+    # -- recoveries of the region -----------------------------------------------------------------
+
+    def on_go_on_told(self, told: GoOnTold, now_ms: int, effects: list[Effect]) -> None:
+        """See `Lines`; markers that will come otherwise are forgotten."""
+        was_halted = self._halted
+        super().on_go_on_told(told, now_ms, effects)
+        if was_halted is None or self._halted is not None:
+            return
+        for stream in self.unit.inputs.all():
+            resumed = told.resumed.get(stream.spec.stream)
+            if resumed is not None:
+                self._rule.dropped(stream.number, resumed.next_id)
+        self.notes_arrived(now_ms, effects)
+
+    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
+        **Lines.HANDLERS,
+        RoundTold: on_round_told,
+        CheckpointWritten: on_checkpoint_written,
+        CheckpointFailed: on_checkpoint_failed,
+        GoOnTold: on_go_on_told,
+    }
+    TIMERS: ClassVar[Mapping[str, Callable[[Any, int, list[Effect]], None]]] = Durability.TIMERS

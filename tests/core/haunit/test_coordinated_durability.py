@@ -1,0 +1,171 @@
+"""A node that cuts in rounds: when it does, what it says, and what it holds back until then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.core.checkpoint.page_image import PageImage
+from holdfast.core.haunit import events
+from holdfast.core.haunit.node import Node
+from holdfast.core.haunit.plan import (
+    Assignment,
+    CheckpointPlan,
+    Cuts,
+    InputSpec,
+    NodeLimits,
+    NodePlan,
+    OutputSpec,
+)
+from holdfast.core.haunit.prepared import StoredCheckpoint
+from holdfast.core.haunit.told import GoOnTold, HaltTold, Resumed, RoundTold
+from holdfast.core.machine import TimerFired
+from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.notes import CheckpointMarker, PlacedNote
+from holdfast.core.model.tuples import TupleBatch, with_time
+
+SCHEMA = pa.schema([("v", pa.int64())])
+A, B, DOWN, OUT = StreamId("a>n"), StreamId("b>n"), StreamId("n>c"), StreamId("out[0]")
+ONE, TWO = Incarnation(1), Incarnation(2)
+SENDERS = {A: NodeId("a"), B: NodeId("b")}
+PLAN = NodePlan(
+    NodeId("n"), "n", 0,
+    tuple(InputSpec(s, 0, SCHEMA, n, is_from_region=True) for s, n in SENDERS.items()), 1, (),
+    (
+        OutputSpec(("port", 0), SCHEMA, (DOWN,), (NodeId("c"),)),
+        OutputSpec(("port", 0), SCHEMA, (OUT,), (), is_sink=True, is_gated=True),
+    ),
+    checkpoints=CheckpointPlan(1_000, kept=1), region="n", cuts=Cuts.ALIGNED,
+    limits=NodeLimits(ack_tuples=0), merges_by_arrival=True,
+)  # fmt: skip
+
+
+def _batch(first_id, count):
+    columns = [pa.array(range(count), pa.int64()), pa.array([1] * count, pa.int64())]
+    rows = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
+    return TupleBatch(first_id, rows, BEGINNING_US)
+
+
+class _Running:
+    """A node; the test says when its checkpoints are durable."""
+
+    def __init__(self, plan=PLAN):
+        self.node = Node(plan, Assignment(1, ONE, None, {OUT: 0}), 0)
+        self.node.start(0)
+        for sender in SENDERS.values():
+            self.step(events.PeerIncarnationLearned(sender, ONE))
+
+    def step(self, stimulus):
+        made = self.node.step(stimulus, 0)
+        self.node.check_invariants()
+        return made
+
+    def run(self):
+        made = []
+        while self.node.has_work:
+            made += self.step(events.Proceed())
+        return made
+
+    def come(self, stream, first_id, count, marker=None):
+        """Tuples, and a marker of a round behind them."""
+        at = first_id + count
+        notes = () if marker is None else (PlacedNote(marker, at, CheckpointMarker(marker)),)
+        got = events.BatchReceived(stream, ONE, ONE, _batch(first_id, count), notes=notes)
+        return self.step(got) + self.run()
+
+    @property
+    def taken(self):
+        return self.node.positions()["processed"]
+
+
+def _prepared(effects):
+    return [e.prepared.point for e in effects if isinstance(e, events.WriteCheckpoint)]
+
+
+def _durable(prepared):
+    none = np.zeros(0, dtype=np.int64)
+    image = PageImage(prepared.page_bytes, (), none, 1, (), none, none, none)
+    return events.CheckpointWritten(StoredCheckpoint(prepared.checkpoint, 0, image, (), 0))
+
+
+def test_what_stands_behind_a_marker_waits_until_markers_have_come_on_all_inputs():
+    running = _Running()
+    running.come(A, 0, 1, marker=5)
+    made = running.come(A, 1, 1)
+    assert not _prepared(made)
+    assert running.taken == {A: 1, B: 0}
+    made = running.come(B, 0, 1, marker=5)
+    (point,) = _prepared(made)
+    assert (point.round, point.processed_before) == (5, {A: 1, B: 1})
+    assert point.next_ids[DOWN] == 2
+    (kept,) = next(e.prepared.notes for e in made if isinstance(e, events.WriteCheckpoint)).values()
+    assert [(n.before_id, n.note) for n in kept] == [(2, CheckpointMarker(5))]
+    assert running.taken == {A: 2, B: 1}, "and then it goes on"
+
+
+def test_a_round_that_is_over_holds_nothing_back():
+    running = _Running()
+    running.come(A, 0, 1, marker=5)
+    running.come(A, 1, 1)
+    running.step(RoundTold(0, 5))
+    made = running.run() + running.come(B, 0, 1, marker=5)
+    assert not _prepared(made)
+    assert running.taken == {A: 2, B: 1}
+
+
+def test_a_sender_that_goes_back_brings_other_markers():
+    running = _Running()
+    running.come(A, 0, 1, marker=5)
+    running.step(HaltTold(1))
+    assert not running.step(RoundTold(6, 5)), "it hears of that when it has gone on"
+    running.step(events.PeerIncarnationLearned(SENDERS[A], TWO))
+    running.step(GoOnTold(1, {A: Resumed(1, TWO)}))
+    made = running.come(B, 0, 1, marker=5)
+    assert not _prepared(made)
+    assert running.taken == {A: 1, B: 1}, "B waits at its marker"
+    running.step(RoundTold(6, 5))
+    notes = (PlacedNote(TWO << 32, 2, CheckpointMarker(6)),)
+    running.step(events.BatchReceived(A, TWO, ONE, _batch(1, 1), notes=notes))
+    made = running.run() + running.come(B, 1, 1, marker=6)
+    assert [p.round for p in _prepared(made)] == [6]
+
+
+def test_a_full_gate_asks_for_a_round_and_does_not_stop_the_node_before_its_marker():
+    few = NodeLimits(ack_tuples=0, output_queue_tuples=3)
+    running = _Running(replace(PLAN, outputs=PLAN.outputs[1:], limits=few))
+    running.come(A, 0, 3)
+    assert any(isinstance(e, events.WantRound) for e in running.step(TimerFired("ack")))
+    running.come(A, 3, 1, marker=5)
+    assert running.taken[A] == 4, "as soon as the marker is there"
+    running.come(B, 0, 2)
+    assert running.taken[B] == 2
+    assert not any(isinstance(e, events.WantRound) for e in running.step(TimerFired("ack")))
+    made = running.come(B, 2, 1, marker=5)
+    assert [p.round for p in _prepared(made)] == [5]
+    running.come(B, 3, 1)
+    assert running.taken[B] == 3, "full, and no round is under way"
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_the_next_round_waits_for_the_checkpoint_of_the_last(is_stored):
+    running = _Running()
+    running.come(A, 0, 1, marker=5)
+    made = running.come(B, 0, 1, marker=5)
+    (prepared,) = [e.prepared for e in made if isinstance(e, events.WriteCheckpoint)]
+    running.come(A, 1, 1, marker=6)
+    assert not _prepared(running.come(B, 1, 1, marker=6)), "it is being written"
+    if is_stored:
+        made = running.step(_durable(prepared))
+    else:
+        made = running.step(events.CheckpointFailed(prepared.checkpoint, "full"))
+    assert [p.round for p in _prepared(made)] == [6]
+    said = [e.round for e in made if isinstance(e, events.ReportRoundFailed)]
+    assert said == ([] if is_stored else [5])
+    again = running.step(TimerFired("keep-alive"))
+    assert [e.round for e in again if isinstance(e, events.ReportRoundFailed)] == said
+    running.step(RoundTold(6, 5))
+    again = running.step(TimerFired("keep-alive"))
+    assert not any(isinstance(e, events.ReportRoundFailed) for e in again)

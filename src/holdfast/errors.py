@@ -31,6 +31,10 @@ class QueryFailedError(HoldfastError):
     """A running query stopped because of an error it could not recover from."""
 
 
+class QueryEndedError(HoldfastError):
+    """The query that a driver in standby has waited for is finished, or was stopped."""
+
+
 class NotRunningError(HoldfastError):
     """No running query answers at a checkpoint location."""
 

@@ -300,6 +300,7 @@ class Dataflow(Graph):
         protection: Protection | Mapping[str, Protection] | None = None,
         parallelism: int | dict[str, int] = 1,
         options: dict[str, str] | None = None,
+        standby: bool = False,
     ) -> Query:
         """Run the dataflow on Spark until its sources end or the query is stopped.
 
@@ -311,10 +312,23 @@ class Dataflow(Graph):
                 upstream backup.
             parallelism: Instances of each stateful unit, for all or per unit.
             options: Settings `spark.holdfast.*`, over those of the session.
+            standby: Whether to wait, with executors that are warm, as long as another driver runs
+                the query there; this one takes over when that one dies or leaves.
+
+        Raises:
+            QueryEndedError: In standby: the query is finished, or was stopped.
         """
         from holdfast.driver.starting import start
 
-        return start(self, spark, checkpointLocation, protection, parallelism, options or {})
+        return start(
+            self,
+            spark,
+            checkpointLocation,
+            protection,
+            parallelism,
+            options or {},
+            is_standby=standby,
+        )
 
     def to_dataframe(
         self, spark: SparkSession, sink: str | None = None, *, checkpointLocation: str

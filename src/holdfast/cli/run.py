@@ -13,7 +13,7 @@ from rich.console import Console
 
 from holdfast.cli import flow_file, views
 from holdfast.cli.interrupts import INTERRUPTED, Interrupts
-from holdfast.errors import OptionError
+from holdfast.errors import OptionError, QueryEndedError
 
 if TYPE_CHECKING:
     from holdfast.api.protections import Protection
@@ -48,11 +48,15 @@ def run(
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve metrics for Prometheus at this port of 127.0.0.1.")
     ] = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait while another driver runs it; then take over.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only, at the end.")] = False,
 ) -> None:
     """Run the dataflow of a file until it ends, fails or is stopped.
 
-    Ctrl-C and SIGTERM stop it in order; run it again at the same location, and it goes on.
+    Ctrl-C and SIGTERM stop it in order; run it again at the same location, and it goes on. A
+    driver in standby takes over then.
     """
     from holdfast.driver.session import session
 
@@ -66,11 +70,7 @@ def run(
     stops: list[Callable[[], None]] = []
     summary: dict[str, Any] = {}
     if metrics_port is not None:
-        from holdfast.view.metrics import serve_metrics
-
-        metrics = serve_metrics(metrics_port)
-        stops.append(metrics.stop)
-        console.print(f"metrics at {metrics.url}", highlight=False)
+        stops.append(_serve_metrics(metrics_port, console))
     try:
         with interrupts.asking():
             spark = session("holdfast-run", slots=slots)
@@ -86,17 +86,35 @@ def run(
             or getattr(module, "protection", None),
             parallelism=parallelism,
             options=settings,
+            standby=standby,
         )
-        stops.insert(0, query.stop)
+        stops.insert(0, lambda: query.stop(is_over=False))
         with interrupts.asking():
             _watch(query, interrupts, console, is_quiet=as_json)
         summary = _summary(query, location)
+    except QueryEndedError as ended:
+        console.print(str(ended), highlight=False)
+        return
     except KeyboardInterrupt:
         console.print("asked to stop; stopping the nodes")
     finally:
         interrupts.stop(*stops)
     if interrupts.is_asked:
         raise typer.Exit(INTERRUPTED)
+    _show(summary, console, as_json=as_json)
+
+
+def _serve_metrics(port: int, console: Console) -> Callable[[], None]:
+    """Serve metrics; how to stop that."""
+    from holdfast.view.metrics import serve_metrics
+
+    metrics = serve_metrics(port)
+    console.print(f"metrics at {metrics.url}", highlight=False)
+    return metrics.stop
+
+
+def _show(summary: dict[str, Any], console: Console, *, as_json: bool) -> None:
+    """Say how it went. Raises `typer.Exit` if it has failed."""
     if as_json:
         sys.stdout.write(json.dumps(summary, indent=2, default=str) + "\n")
     elif summary["exception"] is None:

@@ -38,6 +38,14 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("keepAliveMs", 100, 10, 60_000, "period of keep-alives; ms"),
     Option("keepAliveMisses", 3, 1, 100, "keep-alives missed until a node is taken for dead"),
+    Option(
+        "driverLeaseMs",
+        1_000,
+        100,
+        3_600_000,
+        "time without a word in the journal until a driver in standby takes over; ms; at a URL at "
+        "least 10 s",
+    ),
     Option("launchTimeoutMs", 30_000, 1_000, 3_600_000, "time a node may take to come up; ms"),
     Option(
         "failuresMax", 10, 1, 1_000_000, "failures of one node in the window that end the query"

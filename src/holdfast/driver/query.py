@@ -10,6 +10,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.coordinator.journal_entries import Ending
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.driver.advice import Advice, Objectives
@@ -199,7 +200,7 @@ class Query:
             recorder.wait()
         if not self.has_lost_input:
             self._wait_until_drained(lambda: self.isActive)
-            self._cluster.stop()
+            self._cluster.stop(Ending.FINISHED)
 
     def _wait_until_drained(self, lives: Callable[[], bool]) -> None:
         """Until what comes of the rows that are there now is in the sinks, files included."""
@@ -242,12 +243,19 @@ class Query:
         """Tell it no more."""
         self._reporter.listeners.remove(listener)
 
-    def stop(self) -> None:
-        """Stop all nodes; returns when nothing of the query runs any more."""
+    def stop(self, *, is_over: bool = True) -> None:
+        """Stop all nodes; returns when nothing of the query runs any more.
+
+        Args:
+            is_over: Whether drivers in standby end too; otherwise one of them takes over.
+        """
+        ending = Ending.STOPPED if is_over else Ending.LEFT
+        if self.has_lost_input:
+            ending = Ending.FAILED
         with self._stop_lock:
             if not self._is_stopped:
                 self._is_stopped = True
-                self._cluster.stop()
+                self._cluster.stop(ending)
         self._reporter.wait()
 
     def _on_end(self) -> None:

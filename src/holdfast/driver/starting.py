@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -25,16 +25,19 @@ from holdfast.driver.options import read_options
 from holdfast.driver.query import Query, Running
 from holdfast.driver.request import Request, ports_of, session_options
 from holdfast.driver.rescaling import Rescaling, described, draining_plan, settle
-from holdfast.driver.slots import require_slots, slots_of
+from holdfast.driver.slots import Slots, require_slots, slots_of
+from holdfast.driver.standby import StandbyDriver
 from holdfast.errors import QueryFailedError
 from holdfast.planning.plan import Plan
 from holdfast.shell.sources.file_recorder import FileRecorder
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
+from holdfast.shell.spark.driver_lease import DriverLease, lease_ms_at
 from holdfast.shell.spark.executors import Executors
 from holdfast.shell.spark.ingest import FrameSource, Ingest
 from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal
 from holdfast.shell.spark.launch import Cluster
 from holdfast.shell.spark.launches import LaunchSpec
+from holdfast.shell.storage.errors import JournalSuperseded
 from holdfast.shell.storage.lock import LocationLock
 from holdfast.shell.storage.places import (
     is_remote,
@@ -48,13 +51,14 @@ from holdfast.shell.stores.base import StoreSpec
 from holdfast.shell.stores.folder import FolderStoreSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from holdfast.api.embedded_store import EmbeddedStore
     from holdfast.api.graph import Graph
     from holdfast.api.steps import Step
+    from holdfast.driver.security import Shortcoming
     from holdfast.shell.sources.recorder import Recorder
 
 _LOG = logging.getLogger(__name__)
@@ -68,6 +72,8 @@ def start(
     protection: Protection | Mapping[str, Protection] | None,
     parallelism: int | dict[str, int],
     options: dict[str, str],
+    *,
+    is_standby: bool = False,
 ) -> Query:
     """Plan the dataflow, check that Spark can hold it, and launch it; see `Dataflow.start`."""
     protections = Protections(protection)
@@ -77,28 +83,98 @@ def start(
     ports_of(values)  # Raises before anything has begun.
     mode = mode_of(values["locationMode"])
     location = local_path(location)
-    request = Request(flow, spark, location, protections, parallelism, values)
-    recorders = [made for step in flow.steps if (made := _recorder(step, location)) is not None]
-    require_end(flow, recorders)
+
+    def request() -> Request:
+        return Request(flow, spark, location, protections, parallelism, values)
+
+    if not is_standby:
+        return _begin(_checked(request(), lacking))
+    open_location(location, mode)
+    standby = StandbyDriver(location, lease_ms_at(location, values["driverLeaseMs"]))
+    try:
+        while True:
+            checked = _checked(request(), lacking)
+            checked.executors.start()
+            with ExitStack() as undo:
+                undo.callback(checked.executors.stop)
+                standby.wait()
+                undo.pop_all()
+            # What others have done meanwhile counts: whoever leads is asked for anew.
+            ready = replace(checked, request=request(), lock=standby.lock)
+            try:
+                return _begin(ready)
+            except JournalSuperseded:
+                standby.lost()
+    except BaseException:
+        standby.close()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A query that may begin.
+
+    Attributes:
+        request: What to run.
+        executors: Spark's.
+        wanted: The slots that it holds.
+        is_room: Whether nodes leave Spark a slot to record in.
+        lacking: How the session is less secure than it could be.
+        lock: The location's, if it is held already.
+    """
+
+    request: Request
+    executors: Executors
+    wanted: Slots
+    is_room: bool
+    lacking: Sequence[Shortcoming]
+    lock: LocationLock | None = None
+
+
+def _recorders(request: Request) -> list[Recorder]:
+    made = (_recorder(step, request.location) for step in request.flow.steps)
+    return [recorder for recorder in made if recorder is not None]
+
+
+def _checked(request: Request, lacking: Sequence[Shortcoming]) -> _Checked:
+    """Wait for slots and machines. Raises what keeps the query from beginning."""
+    spark, recorders = request.spark, _recorders(request)
+    require_end(request.flow, recorders)
     wanted = slots_of(request.place(), recorders, request.embedded_store())
     free = require_slots(spark.sparkContext, wanted, request.wait_s)
-    executors = Executors(spark.sparkContext, flow.name)
+    executors = Executors(spark.sparkContext, request.flow.name)
     check_hosts(request.place(), executors, request.wait_s)
-    check_topics(flow)
+    check_topics(request.flow)
+    return _Checked(request, executors, wanted, free > wanted.count, lacking)
+
+
+def _begin(ready: _Checked) -> Query:
+    """Launch what was checked."""
+    request, lock = ready.request, ready.lock
+    recorders = _recorders(request)
     with ExitStack() as undo:
-        lock: LocationLock | None = None
-        if not is_remote(location):  # Elsewhere the journal keeps two drivers apart.
-            open_location(location, mode)
-            lock = LocationLock(location)
+        if lock is None and not is_remote(request.location):
+            # Elsewhere the journal keeps two drivers apart.
+            open_location(request.location, mode_of(request.values["locationMode"]))
+            lock = LocationLock(request.location)
             undo.callback(lock.release)
-        is_room = free > wanted.count
-        plan, cluster, chunks = _launched(request, recorders, executors, undo, is_room=is_room)
-        measured = _measuring(request, plan)
+        plan, cluster, chunks = _launched(ready, recorders, undo)
+        if lock is not None:
+            lock.note(cluster.epoch)
         running = Running(
-            flow, spark, location, plan, cluster, recorders, lock, chunks, measured, values
+            request.flow,
+            request.spark,
+            request.location,
+            plan,
+            cluster,
+            recorders,
+            lock,
+            chunks,
+            _measuring(request, plan),
+            request.values,
         )
         undo.pop_all()  # From here on the query stops what runs.
-    return Query(running, wanted, lacking)
+    return Query(running, ready.wanted, ready.lacking)
 
 
 def _recorder(step: Step, location: str) -> Recorder | None:
@@ -123,53 +199,66 @@ def _recorder(step: Step, location: str) -> Recorder | None:
 
 
 def _launched(
-    request: Request,
-    recorders: list[Recorder],
-    executors: Executors,
-    undo: ExitStack,
-    *,
-    is_room: bool,
+    ready: _Checked, recorders: list[Recorder], undo: ExitStack
 ) -> tuple[Plan, Cluster, ChunkCluster | None]:
     """Begin, in the order in which one needs the other.
 
     Args:
-        request: What to run.
+        ready: What to run.
         recorders: Of its sources.
-        executors: Spark's, watched by nobody yet.
         undo: Gets how each thing stops that has begun.
-        is_room: Whether nodes leave Spark a slot to record in.
     """
-    location, spark, values = request.location, request.spark, request.values
+    request, executors = ready.request, ready.executors
+    location, spark = request.location, request.spark
     undo.callback(executors.stop)
     executors.start()
     location_id(location)  # There is one before there is a dataflow.
     rescaling = _claimed(request, recorders)
-    stored, embedded = request.protections.stored, request.embedded_store()
-    store: StoreSpec | None = None
     chunks: ChunkCluster | None = None
-    if embedded is not None:
-        chunks = _start_chunks(request, embedded, executors)
-        undo.callback(chunks.stop)
-        store = chunks.spec
-    elif stored is not None:
-        store = stored.store_spec(location)
-    if isinstance(store, FolderStoreSpec):
-        open_location(store.path, mode_of(values["locationMode"]))
+    store: StoreSpec | None = None
     if rescaling is not None:
+        chunks, store = _store(ready, undo)
         assert store is not None  # It is divisible.
         _rescale(request, replace(rescaling, store=store), store)
-    # From here on no other driver goes on here: whoever records has the newest epoch.
-    journal: Journal[JournalEntry] = Journal(os.path.join(location, JOURNAL_FOLDER), COORDINATOR)
-    undo.callback(journal.close)
+    # From here on no other driver goes on here: whoever records, or runs a chunk store, has the
+    # newest epoch.
+    journal, lease = _journal(request, undo)
+    if rescaling is None:
+        chunks, store = _store(ready, undo)
     for recorder in recorders:
         undo.callback(recorder.stop)
-    _start_recorders(spark, recorders, is_room_beside_nodes=is_room)
+    _start_recorders(spark, recorders, is_room_beside_nodes=ready.is_room)
     plan = request.place()  # Again: a replay begins when its recording is complete.
     for raised in plan.raised:
         _LOG.warning("%s", raised)
     if store is not None:
         _describe_operators(location, describe_operators(plan, store))
-    return plan, Cluster(spark, _launch_spec(request, plan, store), executors, journal), chunks
+    spec = _launch_spec(request, plan, store)
+    return plan, Cluster(spark, spec, executors, journal, lease.end), chunks
+
+
+def _journal(request: Request, undo: ExitStack) -> tuple[Journal[JournalEntry], DriverLease]:
+    """Begin an epoch, and keep its lease. Raises `JournalSuperseded`."""
+    location = request.location
+    journal: Journal[JournalEntry] = Journal(os.path.join(location, JOURNAL_FOLDER), COORDINATOR)
+    undo.callback(journal.close)
+    lease = DriverLease(journal, lease_ms_at(location, request.values["driverLeaseMs"]))
+    undo.callback(lease.stop)
+    return journal, lease
+
+
+def _store(ready: _Checked, undo: ExitStack) -> tuple[ChunkCluster | None, StoreSpec | None]:
+    """Where checkpoints are kept, if they are; an embedded store is started."""
+    request = ready.request
+    stored, embedded = request.protections.stored, request.embedded_store()
+    if embedded is not None:
+        chunks = _start_chunks(request, embedded, ready.executors)
+        undo.callback(chunks.stop)
+        return chunks, chunks.spec
+    store = None if stored is None else stored.store_spec(request.location)
+    if isinstance(store, FolderStoreSpec):
+        open_location(store.path, mode_of(request.values["locationMode"]))
+    return None, store
 
 
 def _claimed(request: Request, recorders: list[Recorder]) -> Rescaling | None:
@@ -221,18 +310,16 @@ def _measuring(request: Request, plan: Plan) -> Callable[[Observed], Measurement
 
 def _rescale(request: Request, rescaling: Rescaling, store: StoreSpec) -> None:
     """Have the location go on with other numbers of instances."""
-    location, former = rescaling.location, rescaling.former
+    former = rescaling.former
     counters = commit_counters(former)
     executors = Executors(request.spark.sparkContext, request.flow.name)  # The cluster ends them.
     with ExitStack() as undo:
         undo.callback(executors.stop)
         executors.start()
-        journal: Journal[JournalEntry] = Journal(
-            os.path.join(location, JOURNAL_FOLDER), COORDINATOR
-        )
-        undo.callback(journal.close)
+        journal, lease = _journal(request, undo)
         spec = _launch_spec(request, former, store)
-        cluster = Cluster(request.spark, spec, executors, journal)
+        # The query goes on afterwards: this is nobody's last word.
+        cluster = Cluster(request.spark, spec, executors, journal, lambda _: lease.stop())
         undo.pop_all()
     rescaling.run(cluster, lambda: {s: counter.rows() for s, counter in counters.items()})
 

@@ -3,8 +3,11 @@
 import pytest
 
 from holdfast.core.coordinator.journal_entries import (
+    Ending,
     InstancesDecided,
     JournalEntry,
+    LeaseRenewed,
+    LifeEnded,
     LineMoved,
     NewLife,
     PointNoted,
@@ -25,6 +28,8 @@ ENTRIES: list[JournalEntry] = [
     PointNoted(A, I2, POINT, keeps_older=True),
     LineMoved({A: PointId(I2, 3), B: PointId(NOBODY, 0)}),
     InstancesDecided({"a": 3}),
+    LeaseRenewed(),
+    LifeEnded(Ending.LEFT),
 ]
 
 
@@ -55,6 +60,7 @@ def test_entries_of_version_1_are_read() -> None:
         (["PointNoted", "a[0]", -1, POINT.to_json(), False], "PointNoted.incarnation"),
         (["RecoveryDecision", [["a[0]", 2]]], "NewLife has 3 fields"),
         (["LineMoved", {"a[0]": 1}], "LineMoved.line"),
+        (["LifeEnded", "well"], "LifeEnded.ending"),
         ({"node": "a[0]", "incarnation": 2, "more": 1}, "an object with"),
         ({"node": "a[0]", "incarnation": -2}, "an object with"),
         ({"node": "a[0]", "incarnation": True}, "an object with"),

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from holdfast.core.coordinator.journal_entries import (
     InstancesDecided,
     JournalEntry,
+    LeaseRenewed,
+    LifeEnded,
     LineMoved,
     NewLife,
     PointNoted,
@@ -81,6 +83,8 @@ class CheckpointRegistry:
                     known.points = tuple(p for p in known.points if p.point_id >= oldest)
             case InstancesDecided():
                 self._instances = entry
+            case LeaseRenewed() | LifeEnded():
+                pass  # Of the driver, which those in standby watch; no node's state.
 
     def _known(self, node: NodeId) -> _Known:
         return self._nodes.setdefault(node, _Known())

@@ -7,6 +7,7 @@ it: what concerns several nodes together stands in one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from holdfast.core.model.ids import Incarnation, NodeId, PointId
 from holdfast.core.recovery.restart_point import RestartPoint
@@ -83,4 +84,31 @@ class InstancesDecided:
     instances: dict[str, int]
 
 
-JournalEntry = RecoveryDecision | PointNoted | LineMoved | InstancesDecided
+class Ending(StrEnum):
+    """How a driver's life ended, as it says itself; one that was killed says nothing."""
+
+    FINISHED = "finished"  # the input was worked off: nothing is left to do
+    STOPPED = "stopped"  # somebody has stopped the query
+    LEFT = "left"  # the process had to go; the query is another driver's
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewed:
+    """The driver lives, and had nothing else to write for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class LifeEnded:
+    """The last word of a driver.
+
+    Attributes:
+        ending: How its life ended.
+    """
+
+    ending: Ending
+
+
+JournalEntry = (
+    RecoveryDecision | PointNoted | LineMoved | InstancesDecided | LeaseRenewed | LifeEnded
+)

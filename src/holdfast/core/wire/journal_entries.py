@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Final, cast
 
 from holdfast.core.coordinator.journal_entries import (
+    Ending,
     InstancesDecided,
     JournalEntry,
     NewLife,
@@ -27,7 +28,8 @@ from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.node_words import PLAIN, READERS
 from holdfast.core.wire.typed_records import RecordCodec
 
-_CODEC: Final = RecordCodec(JournalEntry.__args__, READERS, PLAIN)
+_READERS: Final = {**READERS, Ending: lambda value: Ending(cast("str", value))}
+_CODEC: Final = RecordCodec(JournalEntry.__args__, _READERS, PLAIN)
 
 
 def encode_entry(entry: JournalEntry) -> JsonEntry:

@@ -97,8 +97,8 @@ class Executors:
         say(self._room)
 
     def start(self) -> None:
-        """Watch and warm up, in a thread of its own."""
-        if not self._is_local:
+        """Watch and warm up, in a thread of its own; a second time does nothing."""
+        if not self._is_local and self._thread.ident is None:
             self._thread.start()
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,7 +21,13 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
-from holdfast.core.coordinator.journal_entries import JournalEntry, PointNoted
+from holdfast.core.coordinator.driver_watch import JournalSeen
+from holdfast.core.coordinator.journal_entries import (
+    Ending,
+    JournalEntry,
+    LifeEnded,
+    PointNoted,
+)
 from holdfast.core.wire import journal_volumes
 from holdfast.core.wire.journal_entries import decode_entries, encode_entry
 from holdfast.core.wire.journal_lines import JsonEntry, decode_lines, encode_line
@@ -44,6 +51,7 @@ JOURNAL_FOLDER = "coordinator"
 _OBJECTS_MAX = 256
 _LOOKS = 16
 _POINTS_INTERVAL_S = 0.25
+_TAIL_BYTES = 4096
 
 
 E = TypeVar("E")
@@ -133,6 +141,18 @@ class _FileVolumes:
 
     newest_numbers = numbers
 
+    def tail(self, number: int) -> tuple[int, bytes]:
+        """How long a volume is, in bytes, and its last lines."""
+        try:
+            with os.fdopen(open_regular(self._path(number)), "rb") as file:
+                length = file.seek(0, os.SEEK_END)
+                cut = max(0, length - _TAIL_BYTES)
+                file.seek(cut)
+                text = file.read()
+        except FileNotFoundError as error:
+            raise _VolumeGone(str(error)) from error
+        return cut + len(text), text[text.find(b"\n") + 1 :] if cut else text
+
     def read(self, number: int) -> bytes:
         try:
             with os.fdopen(open_regular(self._path(number)), "rb") as file:
@@ -179,6 +199,14 @@ class _ObjectVolumes:
     def newest_numbers(self) -> list[int]:
         """Of all folders: the newest is claimed, whatever a replaced coordinator has left."""
         return [int(name) for name in patiently(self.store.children) if name.isdigit()]
+
+    def tail(self, number: int) -> tuple[int, bytes]:
+        """How long a volume is, in objects, and the lines of the last one."""
+        names = self.store.names(f"{number:010d}")
+        try:
+            return len(names), bytes(self.store.read(names[-1])) if len(names) > 1 else b""
+        except ObjectMissing as error:
+            raise _VolumeGone(str(error)) from error
 
     def read(self, number: int) -> bytes:
         names = self.store.names(f"{number:010d}")
@@ -277,7 +305,9 @@ class Journal(Generic[E]):
         """
         self._volumes = _volumes(folder)
         self._kind = kind
-        self._written_s = 0.0
+        self._written_s = time.monotonic()
+        self._lock = threading.RLock()  # A lease is renewed by a thread of its own.
+        self._is_closed = False
         self.entries: tuple[E, ...] = ()
         for step in journal_volumes.takeover(self._volumes.numbers()):
             match step:
@@ -322,11 +352,12 @@ class Journal(Generic[E]):
         Raises:
             JournalSuperseded: Another coordinator has begun.
         """
-        self._volume.close()
-        former, self._number = self._number, self._number + 1
-        self._volume = self._volumes.claim(self._number)
-        self._fill(entries)
-        self._delete([former])
+        with self._lock:
+            self._volume.close()
+            former, self._number = self._number, self._number + 1
+            self._volume = self._volumes.claim(self._number)
+            self._fill(entries)
+            self._delete([former])
 
     def is_due(self, entries: list[E]) -> bool:
         """Whether to write now: where every write is an object, some entries may wait a little."""
@@ -344,20 +375,57 @@ class Journal(Generic[E]):
         """
         if not entries:
             return
-        lines = self._lines(entries)
-        self.written_bytes += len(lines)
-        self._volume.write(lines)
-        self._require_newest()
-        self._writes += 1
-        self._written_s = time.monotonic()
-        if self._volumes.objects_max is not None:
-            self._said = self._kind.compact([*self._said, *entries])
-            if self._writes >= self._volumes.objects_max:
-                self.begin_anew(self._said)
+        with self._lock:
+            lines = self._lines(entries)
+            self.written_bytes += len(lines)
+            self._volume.write(lines)
+            self._require_newest()
+            self._writes += 1
+            self._written_s = time.monotonic()
+            if self._volumes.objects_max is not None:
+                self._said = self._kind.compact([*self._said, *entries])
+                if self._writes >= self._volumes.objects_max:
+                    self.begin_anew(self._said)
+
+    def renew(self, renewal: E, interval_s: float) -> None:
+        """Write an entry if nothing else was written for so long, and the journal is not closed.
+
+        Raises:
+            JournalSuperseded: It does not count: another coordinator has begun.
+            StorageError: It could not be written.
+        """
+        with self._lock:
+            if not self._is_closed and time.monotonic() - self._written_s >= interval_s:
+                self.write([renewal])
 
     def close(self) -> None:
-        """Write no more."""
-        self._volume.close()
+        """Write no more; a second time does nothing."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._volume.close()
+
+
+def look(folder: str) -> JournalSeen:
+    """How a coordinator's journal looks now, for drivers in standby; it is not changed."""
+    volumes = _volumes(folder)
+    for _ in range(_LOOKS):
+        number = max(volumes.numbers(), default=0)
+        try:
+            length, text = volumes.tail(number) if number else (0, b"")
+        except _VolumeGone:
+            continue  # Another driver has begun.
+        return JournalSeen(number, length, _last_word(text))
+    return JournalSeen(0, 0)
+
+
+def _last_word(text: bytes) -> Ending | None:
+    """How the life ended that these lines are the last of; None: it goes on, for all they say."""
+    lines = decode_lines(text)
+    entries = lines if isinstance(lines, CorruptRecord) else COORDINATOR.decode(lines[-1:])
+    if isinstance(entries, CorruptRecord) or not entries:
+        return None
+    return entries[-1].ending if isinstance(entries[-1], LifeEnded) else None
 
 
 def read_entries(folder: str) -> list[JournalEntry]:

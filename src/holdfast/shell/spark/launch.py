@@ -22,7 +22,7 @@ from holdfast.core.coordinator.checkpoint_rounds import ReportRound
 from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.held_up import HeldUp, held_up, meetings
 from holdfast.core.coordinator.instance import Hearing, Instance
-from holdfast.core.coordinator.journal_entries import JournalEntry
+from holdfast.core.coordinator.journal_entries import Ending, JournalEntry
 from holdfast.core.coordinator.replica import NodeState, Replica
 from holdfast.core.coordinator.reports import (
     StatisticsReported,
@@ -70,6 +70,7 @@ class Cluster:
         spec: LaunchSpec,
         executors: Executors,
         journal: Journal[JournalEntry],
+        end_life: Callable[[Ending], None],
     ) -> None:
         """Bind the coordinator's socket; `start` launches the nodes.
 
@@ -78,6 +79,7 @@ class Cluster:
             spec: What to run.
             executors: Spark's.
             journal: The location's, begun for this life of the driver; closed when it ends.
+            end_life: Told how it has ended, before that, once no node runs any more.
         """
         self._sc = spark.sparkContext
         self._spec = spec
@@ -106,6 +108,8 @@ class Cluster:
         self._answered_s: dict[bytes, float] = {}
         self._unwritten: list[c.WriteJournal] = []
         self._is_stopping = threading.Event()
+        self._end_life = end_life
+        self._ending = Ending.FINISHED  # if nobody says otherwise
         self._launches = Launches(
             self._sc, spec, executors, self._reached_at, self._keys, self._on_task_ended
         )
@@ -141,8 +145,14 @@ class Cluster:
         self._post(c.Started())
         self._loop.start()
 
-    def stop(self) -> None:
-        """Tell all nodes to stop and wait for their tasks; returns when nothing runs any more."""
+    def stop(self, ending: Ending = Ending.STOPPED) -> None:
+        """Tell all nodes to stop and wait for their tasks; returns when nothing runs any more.
+
+        Args:
+            ending: What drivers in standby are told, unless it has ended otherwise before.
+        """
+        if not (self._is_stopping.is_set() or self._is_over):
+            self._ending = ending
         self._is_stopping.set()
         self._waker.wake()
         self._loop.join()
@@ -221,6 +231,7 @@ class Cluster:
         finally:
             self._is_stopping.set()
             self._executors.stop()
+            self._end_life(self._ending if self.error is None else Ending.FAILED)
             self._channels.close()
             self._waker.close()
             self._journal.close()

@@ -70,6 +70,7 @@ __all__ = [
     "QueryFailedError",
     "Replicated",
     "RescalingError",
+    "Round",
     "Stream",
     "Uncoordinated",
     "Unprotected",
@@ -88,6 +89,7 @@ _HOMES = {
     "api.dataflow": ("Dataflow",),
     "api.streams": ("Stream",),
     "api.embedded_store": ("EmbeddedStore",),
+    "api.functions": ("Round",),
     "errors": (
         "DataflowError",
         "HoldfastError",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api import steps
 from holdfast.api.windows import CountWindow, Window
 from holdfast.core.operators.aggregate import WindowAggregate
+from holdfast.core.operators.apply import Apply, ApplyArbitrarily
 from holdfast.core.operators.bsort import BSort
 from holdfast.core.operators.filter import Filter
 from holdfast.core.operators.footprinted_join import FootprintedJoin
@@ -46,6 +47,8 @@ def is_arbitrary(operation: Operation) -> bool:
             windows = operation.windows
             by_clock = isinstance(windows, Window) and windows.time == "processing"
             return by_clock or windows.timeout_us is not None
+        case steps.Apply(function):
+            return not function.is_deterministic
         case _:
             return isinstance(operation, steps.Sample)
 
@@ -106,6 +109,9 @@ def build_operator(
             return Filter(name, inputs[0], expression)
         case steps.Select(expressions):
             return Map(name, expressions)
+        case steps.Apply(function):
+            make = Apply if function.is_deterministic else ApplyArbitrarily
+            return make(name, function)
         case steps.Union():
             return Union(name, inputs[0], is_by_arrival=operation.is_by_arrival)
         case steps.Sample(fraction):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from holdfast.api.expressions import CompiledExpression
+    from holdfast.api.functions import PythonFunction
     from holdfast.api.windows import CountWindow, Window
     from holdfast.driver.kafka import KafkaSource
     from holdfast.shell.sources.file_recorder import FilesSource
@@ -148,6 +149,15 @@ class Select:
     WORD: ClassVar = "select"
 
     expressions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Run a function of the user's on rows."""
+
+    WORD: ClassVar = "apply"
+
+    function: PythonFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +305,9 @@ Holding: TypeAlias = Sort | Resample
 """Their operators put rows out later than the boundary alone would."""
 Stateful: TypeAlias = WindowAggregate | Join | Sort | Resample
 """Their operators keep state."""
-Operation: TypeAlias = Source | Filter | Select | Sample | Union | PartialAggregate | Stateful
+Operation: TypeAlias = (
+    Source | Filter | Select | Apply | Sample | Union | PartialAggregate | Stateful
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -20,6 +20,8 @@ from holdfast.api.clauses import (
 from holdfast.api.columns import check_columns
 from holdfast.api.dead_letters import ERROR_COLUMN, Evaluable, Failure
 from holdfast.api.expressions import CompiledExpression, compile_expression, compile_projection
+from holdfast.api.expressions.types import is_carried
+from holdfast.api.functions import Function, Kind, PythonFunction
 from holdfast.api.operators import build_operator, is_arbitrary
 from holdfast.api.steps import Step, held_back
 from holdfast.api.windows import CountWindow, Window, duration_us
@@ -27,8 +29,13 @@ from holdfast.core.errors import LocalProtocolError
 from holdfast.errors import DataflowError, UnsupportedError
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from holdfast.api.graph import Graph
     from holdfast.api.steps import Emit, Expression
+
+    Schema: TypeAlias = pa.Schema | StructType | str
+    """A Spark schema, DDL text or Arrow schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +61,26 @@ class Stream:
         """
         return replace(self, next_unit=require_name(name))
 
-    def filter(self, condition: str, *, dead_letters: str | None = None) -> Stream:
-        """Keep the tuples for which the Spark SQL condition is true.
+    def filter(
+        self,
+        condition: str | Function,
+        *,
+        dead_letters: str | None = None,
+        deterministic: bool = True,
+    ) -> Stream:
+        """Keep the tuples for which the condition is true.
 
         Args:
-            condition: A boolean expression.
-            dead_letters: Name of a sink for tuples for which it has no value, e.g. because of a
-                division by zero; without one, such a tuple fails the query.
+            condition: A boolean expression of Spark SQL, or a function of a row, a dict by column,
+                that gives True, False or None.
+            dead_letters: Name of a sink for tuples for which an expression has no value, e.g.
+                because of a division by zero; without one, such a tuple fails the query.
+            deterministic: Of a function; as of `map_batches`.
         """
+        if not isinstance(condition, str):
+            if dead_letters is not None:
+                raise UnsupportedError("filter(function, dead_letters=...): of expressions only")
+            return self._applied("filter", condition, self.schema, deterministic)
         compiled = compile_expression(condition, self.schema)
         if not pa.types.is_boolean(compiled.type):
             raise DataflowError(f"filter({condition!r}) is {compiled.type}, not boolean")
@@ -79,6 +98,54 @@ class Stream:
         schema = pa.schema([pa.field(e.name, e.type) for e in compiled])
         good = self._divert(compiled, dead_letters)
         return good._then(steps.Select(tuple(compiled)), schema)
+
+    def map_batches(
+        self, function: Function, schema: Schema, *, deterministic: bool = True
+    ) -> Stream:
+        """Run a function on Arrow batches.
+
+        How rows are cut into batches depends on the network and on failures. So each resulting row
+        must depend on its own row alone. A function that raises fails the query, which names the
+        row. It travels as functions of Spark's do, inside a task: what it imports must be there.
+
+        Args:
+            function: Takes a `pyarrow.RecordBatch` and gives one with a row for each of its rows.
+            schema: Of what it gives: a Spark schema, DDL text or Arrow schema.
+            deterministic: False: it depends on the clock or on chance. It gets an `hf.Round` as a
+                second argument then, and has both from there: `round.now`, `round.random`. What
+                these were is written down, so that no failure changes a result that is out.
+
+        Raises:
+            DataflowError: It is no function.
+            UnsupportedError: A column has a type that Holdfast does not carry.
+        """
+        return self._applied("map_batches", function, schema, deterministic)
+
+    def map(self, function: Function, schema: Schema, *, deterministic: bool = True) -> Stream:
+        """Run a function on rows, as `map_batches`: it takes a row, a dict by column, and gives a
+        dict of the schema's columns.
+        """
+        return self._applied("map", function, schema, deterministic)
+
+    def flat_map(self, function: Function, schema: Schema, *, deterministic: bool = True) -> Stream:
+        """Run a function on rows, as `map`: it gives any number of dicts, e.g. as a list."""
+        return self._applied("flat_map", function, schema, deterministic)
+
+    def _applied(
+        self, kind: Kind, function: Function, schema: Schema, is_deterministic: bool
+    ) -> Stream:
+        from holdfast.driver.schemas import schema_from
+
+        if not callable(function):
+            raise DataflowError(f"{kind}({function!r}) takes a function")
+        own = schema_from(schema)
+        for field in own:
+            if not is_carried(field.type):
+                raise UnsupportedError(
+                    f"{kind}: column {field.name!r} is {field.type}, which no stream carries"
+                )
+        applied = steps.Apply(PythonFunction(function, kind, own, is_deterministic))
+        return self._then(applied, own, word=kind)
 
     def _divert(self, expressions: list[CompiledExpression], sink: str | None) -> Stream:
         """Send tuples that cannot be evaluated to a sink; the stream of the others."""
@@ -416,13 +483,15 @@ class Stream:
         self.flow.add_sink(name, self.step)
         self.flow.outside_sinks[name] = sink
 
-    def _then(self, operation: steps.Operation, schema: pa.Schema, *others: Step) -> Stream:
+    def _then(
+        self, operation: steps.Operation, schema: pa.Schema, *others: Step, word: str = ""
+    ) -> Stream:
         """A stateless operator: in the same unit, unless its inputs come from several, it would
         merge rows there that are held back, or it is arbitrary: then what else is there would be
         recovered, and perhaps merged, as only that one needs it.
         """
         inputs = (self.step, *others)
-        name = self.flow.unique_name(operation.WORD)
+        name = self.flow.unique_name(word or operation.WORD)
         is_mixed = bool(others) and any(map(held_back, inputs))
         is_apart = len({s.unit for s in inputs}) > 1 or is_mixed or is_arbitrary(operation)
         check_columns(schema.names, name)

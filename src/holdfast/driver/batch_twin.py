@@ -32,6 +32,7 @@ from holdfast.api.windows import CountWindow, Window
 from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.driver.function_twin import applied
 from holdfast.driver.originals import InputCheck, check_input
 from holdfast.driver.readable_sinks import ReadableSink
 from holdfast.driver.resample_twin import resampled
@@ -186,6 +187,10 @@ def _twin(step: Step, recorded: _Recorded) -> DataFrame:
         case steps.Select(expressions):
             columns = [F.expr(e.sql).alias(e.name) for e in expressions]
             return inputs[0].select(*columns, *_carried(inputs[0]))
+        case steps.Apply(function):
+            return applied(
+                step.name, function, inputs[0], step.inputs[0].schema, _carried(inputs[0])
+            )
         case steps.Sample():
             raise UnsupportedError(f"{step.name}: no batch twin: what a sample keeps is chance")
         case steps.Union() as union:

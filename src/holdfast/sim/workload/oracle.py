@@ -199,6 +199,8 @@ class Oracle:
                 return [row for row in inputs[0] if condition(row.values) is True]
             case steps.Select(expressions):
                 return self._selected(expressions, inputs[0])
+            case steps.Apply():
+                raise AssertionError(f"{step.name}: the workload draws no functions")
             case steps.Union() as union:
                 return _united(inputs, is_by_arrival=union.is_by_arrival)
             case steps.Sort():

@@ -1,0 +1,128 @@
+"""Functions of the user's in Python, as operators call them.
+
+A function travels inside Spark's own task, as functions of Spark's do; it is never read from a
+channel. A checkpoint location knows it by its name.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+Kind = Literal["map_batches", "map", "flat_map", "filter"]
+Function = Callable[..., Any]
+
+
+class FunctionError(ArithmeticError):
+    """A function raised, or gave something else than it had said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a function with `deterministic=False` may depend on beside its row.
+
+    Both are written down before the function sees them, so that a node that takes over gives the
+    same results again.
+
+    Attributes:
+        now: The processing time, UTC.
+        random: Draws.
+    """
+
+    now: dt.datetime
+    random: random.Random
+
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFunction:
+    """A function on rows or batches; a `RowFunction`.
+
+    Attributes:
+        function: The user's.
+        kind: What it takes and gives: see the methods of `Stream` that are so named.
+        schema: Of its results.
+        is_deterministic: Whether it depends on the row alone.
+    """
+
+    function: Function
+    kind: Kind
+    schema: pa.Schema
+    is_deterministic: bool
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return str(getattr(self.function, "__qualname__", type(self.function).__qualname__))
+
+    def __str__(self) -> str:
+        """By what a checkpoint location knows it."""
+        return self.name if self.is_deterministic else f"{self.name}, arbitrary"
+
+    def apply(
+        self, batch: pa.RecordBatch, clock_us: int, seed: int
+    ) -> tuple[pa.RecordBatch, np.ndarray | None]:
+        """The results, and for each the row it is of; as `RowFunction.apply`."""
+        more: tuple[Round, ...] = ()
+        if not self.is_deterministic:
+            more = (Round(_EPOCH + dt.timedelta(microseconds=clock_us), random.Random(seed)),)
+        try:
+            match self.kind:
+                case "map_batches":
+                    return self._whole(self.function(batch, *more), batch.num_rows), None
+                case "map":
+                    rows = [self.function(row, *more) for row in batch.to_pylist()]
+                    return self._batch(rows), None
+                case "flat_map":
+                    given = [list(self.function(row, *more)) for row in batch.to_pylist()]
+                    of = np.repeat(np.arange(len(given)), [len(each) for each in given])
+                    return self._batch([row for each in given for row in each]), of
+                case "filter":
+                    kept = [self._flag(self.function(row, *more)) for row in batch.to_pylist()]
+                    keep = np.asarray(kept, dtype=np.bool_)
+                    return batch.filter(pa.array(keep)), np.flatnonzero(keep)
+        except FunctionError:
+            raise
+        except Exception as error:  # Whatever the user's code raises.
+            raise FunctionError(f"{self.name}: {type(error).__name__}: {error}") from error
+
+    def _whole(self, given: Any, rows: int) -> pa.RecordBatch:
+        if not isinstance(given, pa.RecordBatch):
+            raise FunctionError(f"{self.name} gave {type(given).__name__}, not a RecordBatch")
+        if given.num_rows != rows:
+            raise FunctionError(
+                f"{self.name} gave {given.num_rows} rows for {rows}; map_batches gives one for "
+                "each, flat_map any number"
+            )
+        if given.schema.names != self.schema.names:
+            raise FunctionError(
+                f"{self.name} gave columns {', '.join(given.schema.names)}; its schema has "
+                f"{', '.join(self.schema.names)}"
+            )
+        columns = [
+            column.cast(field.type)
+            for column, field in zip(given.columns, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _batch(self, rows: list[Any]) -> pa.RecordBatch:
+        names = set(self.schema.names)
+        for row in rows:
+            if not isinstance(row, dict) or row.keys() != names:
+                raise FunctionError(
+                    f"{self.name} gave {row!r}; a row is a dict of {', '.join(self.schema.names)}"
+                )
+        return pa.RecordBatch.from_pylist(rows, schema=self.schema)
+
+    def _flag(self, given: Any) -> bool:
+        if not isinstance(given, bool | np.bool_ | None):
+            raise FunctionError(f"{self.name} gave {given!r}, neither True, False nor None")
+        return bool(given)

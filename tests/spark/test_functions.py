@@ -1,0 +1,77 @@
+"""Functions of the user's on real tasks: shipped by Spark, exact when a node is killed."""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.functions import Round
+from holdfast.errors import QueryFailedError, UnsupportedError
+
+ROWS = 20_000
+
+
+def readings(flow: Dataflow, spark: SparkSession, rows: int = ROWS) -> Any:
+    frame = spark.sql(f"""
+        SELECT timestamp_micros(1700000000000000 + id * 1000) AS at, id AS n FROM range({rows})
+    """).coalesce(1)
+    return flow.source(frame, name="readings", time="at", speed=10.0 if rows == ROWS else None)
+
+
+@pytest.mark.slow
+def test_functions_are_exact_when_their_node_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    factor = 3
+
+    def scaled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        large = [n * factor for n in batch["n"].to_pylist()]
+        return pa.RecordBatch.from_pydict({"at": batch["at"], "large": large})
+
+    def drawn(row: dict[str, Any], round: Round) -> dict[str, Any]:
+        return {"n": row["n"], "draw": round.random.random()}
+
+    flow = Dataflow("functions")
+    read = readings(flow, spark)
+    large = read.map_batches(scaled, "at TIMESTAMP, large BIGINT")
+    odd = large.filter(lambda row: row["large"] % 2 == 1)
+    twice = odd.flat_map(lambda row: [row] * (row["large"] % 3 + 2), "at TIMESTAMP, large BIGINT")
+    twice.map(lambda row: {"text": f"<{row['large']}>"}, "text STRING").sink("texts")
+    read.map(lambda row: {"n": random.randrange(10**9)}, "n BIGINT").sink("liar")
+    read.map(drawn, "n BIGINT, draw DOUBLE", deterministic=False).sink("draws")
+    query = flow.start(spark, checkpointLocation=str(tmp_path))
+    deadline = time.monotonic() + 240
+    while query.lastProgress["numInputRows"] < ROWS // 4:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, query.status
+        time.sleep(0.01)
+    for node in list(query.nodes):
+        os.kill(query.pid(str(node)), signal.SIGKILL)
+    assert query.awaitTermination(240)
+    verified = query.verify("texts")
+    assert verified.is_identical, verified
+    assert verified.actual == ROWS // 2 * 2
+    draws = query.to_dataframe("draws").selectExpr(
+        "count(*)", "count(DISTINCT n)", "count(DISTINCT draw)"
+    )
+    assert tuple(draws.first() or ()) == (ROWS, ROWS, ROWS)
+    with pytest.raises(UnsupportedError, match="drawn is not deterministic"):
+        query.verify("draws")
+    with pytest.raises(PySparkException, match="lambda> gave two results for the same rows"):
+        query.verify("liar")
+
+
+@pytest.mark.slow
+def test_a_function_that_raises_shows_the_row(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Dataflow("raising")
+    read = readings(flow, spark, 10)
+    read.map(lambda row: {"m": 1 // (row["n"] - 4)}, "m BIGINT").sink("out")
+    query = flow.start(spark, checkpointLocation=str(tmp_path))
+    with pytest.raises(QueryFailedError, match=r"ZeroDivisionError.*'n': 4"):
+        query.awaitTermination(240)

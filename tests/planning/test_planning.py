@@ -37,7 +37,7 @@ from holdfast.errors import (
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource
-from holdfast.planning.guarantees import UnitClass, unit_class
+from holdfast.planning.guarantees import UnitClass, recoveries_of, unit_class
 from holdfast.planning.plan import Plan, plan_dataflow
 
 CHECKPOINTED = UnitProtection(checkpoints=CheckpointPlan(interval_ms=1_000))
@@ -217,6 +217,61 @@ def test_a_unit_has_the_class_of_its_most_general_operator(
     flow = Dataflow("classes")
     build_step(bids(flow)).sink("out")
     assert unit_class(place(flow).nodes[-1]) == expected
+
+
+def test_a_join_that_forgets_nothing_needs_its_first_tuple_and_one_with_windows_does_not() -> None:
+    for windows, expected in (
+        (None, OperatorClass.DETERMINISTIC),
+        (tumbling("1 second"), OperatorClass.CONVERGENT_CAPABLE),
+    ):
+        flow = Dataflow("joins")
+        left, right = bids(flow, "left"), bids(flow, "right")
+        joined = left.join if windows is None else left.window(windows).join
+        joined(right, on="auction", select=["left.price AS one", "right.price AS two"]).sink("out")
+        assert unit_class(place(flow).nodes[-1]) == UnitClass(expected, "join")
+
+
+@pytest.mark.parametrize(
+    ("build_step", "standby", "guarantee", "expected"),
+    [
+        (lambda s: s.filter("price > 1"), "none", "precise", "repeatable by filter; precise"),
+        (lambda s: s.filter("price > 1"), "none", "rollback", "repeatable by filter; repeating"),
+        (
+            lambda s: s.window(tumbling("1 second")).aggregate("count(*) AS n"),
+            "none",
+            "rollback",
+            "convergent-capable by aggregate; convergent",
+        ),
+        (
+            lambda s: s.window(counting(4)).aggregate("count(*) AS n"),
+            "none",
+            "rollback",
+            "deterministic by aggregate; divergent",
+        ),
+        (
+            lambda s: s.window(counting(4)).aggregate("count(*) AS n"),
+            "active",
+            "rollback",
+            "deterministic by aggregate; precise",
+        ),
+        (lambda s: s.sample(0.5), "passive", "rollback", "arbitrary by sample; divergent"),
+        (lambda s: s.sample(0.5), "active", "precise", "arbitrary by sample; precise"),
+        (lambda s: s.filter("price > 1"), "none", "gap", "repeatable by filter; gap"),
+    ],
+)
+def test_the_recovery_of_a_unit_is_that_of_table_2_or_said_to_be_stronger(
+    build_step: Callable[[Stream], Stream], standby: str, guarantee: str, expected: str
+) -> None:
+    flow = Dataflow("recovery")
+    build_step(bids(flow)).sink("out")
+    plan = protected(flow, UnitProtection(standby=Standby(standby), guarantee=Guarantee(guarantee)))
+    found = recoveries_of(plan.nodes)[-1]
+    words, _, recovery = expected.partition("; ")
+    assert str(found) == f"unit {found.unit!r}: {words}; recovery {recovery}"
+    is_stronger = recovery == "precise" and guarantee != "precise"
+    assert [raised.unit for raised in plan.raised if raised.unit == found.unit] == (
+        [found.unit] if is_stronger else []
+    )
 
 
 def test_a_unit_without_operators_is_repeatable() -> None:

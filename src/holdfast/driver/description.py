@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.steps import PartialAggregate, said
 from holdfast.errors import DataflowChangedError
+from holdfast.planning.guarantees import recoveries_of
 from holdfast.shell.storage.places import DATAFLOW_FILE, put_or_read, store_at
 from holdfast.shell.storage.small_files import decode_text
 
@@ -103,6 +104,7 @@ def explained(flow: Graph, plan: Plan, *, is_extended: bool) -> str:
         if is_extended:
             lines += [f"  reads {spec.stream}" for spec in node.inputs]
             lines += [f"  puts out {stream}" for stream in node.output_streams()]
+    lines += ["== Units ==", *map(str, recoveries_of(plan.nodes))]
     if plan.notes:
         lines += ["== Notes ==", *plan.notes]
     return "\n".join(lines)

@@ -28,6 +28,7 @@ from holdfast.driver.rescaling import Rescaling, described, draining_plan, settl
 from holdfast.driver.slots import Slots, require_slots, slots_of
 from holdfast.driver.standby import StandbyDriver
 from holdfast.errors import QueryFailedError
+from holdfast.planning.guarantees import recoveries_of
 from holdfast.planning.plan import Plan
 from holdfast.shell.sources.file_recorder import FileRecorder
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
@@ -229,6 +230,8 @@ def _launched(
         undo.callback(recorder.stop)
     _start_recorders(spark, recorders, is_room_beside_nodes=ready.is_room)
     plan = request.place()  # Again: a replay begins when its recording is complete.
+    for recovery in recoveries_of(plan.nodes):
+        _LOG.info("%s", recovery)
     for raised in plan.raised:
         _LOG.warning("%s", raised)
     if store is not None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from holdfast.core.haunit.plan import Standby
 from holdfast.core.operators.base import OperatorClass
 from holdfast.core.operators.union import Union
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import NodeId
 
@@ -63,6 +66,65 @@ def unit_class(plan: NodePlan) -> UnitClass:
         if not worst.operator or found > worst.operator_class:
             worst = UnitClass(found, spec.name)
     return worst
+
+
+_ROLLBACK_OF_REPLAY: Final = {
+    OperatorClass.REPEATABLE: "repeating",
+    OperatorClass.CONVERGENT_CAPABLE: "convergent",
+    OperatorClass.DETERMINISTIC: "divergent",
+    OperatorClass.ARBITRARY: "divergent",
+}
+_ROLLBACK_OF_STANDBYS: Final = {
+    OperatorClass.REPEATABLE: "repeating",
+    OperatorClass.CONVERGENT_CAPABLE: "repeating",
+    OperatorClass.DETERMINISTIC: "repeating",
+    OperatorClass.ARBITRARY: "divergent",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRecovery:
+    """How a unit recovers, and why.
+
+    Attributes:
+        unit: Its name.
+        unit_class: Its class, and the operator that decides it.
+        recovery_type: precise, repeating, convergent, divergent or gap. [HA §3.1, Table 2]
+    """
+
+    unit: str
+    unit_class: UnitClass
+    recovery_type: str
+
+    def __str__(self) -> str:
+        """In words."""
+        said = self.unit_class.operator_class.name.lower().replace("_", "-")
+        by = f" by {self.unit_class.operator}" if self.unit_class.operator else ""
+        return f"unit {self.unit!r}: {said}{by}; recovery {self.recovery_type}"
+
+
+def recoveries_of(nodes: Iterable[NodePlan]) -> list[UnitRecovery]:
+    """That of each unit, in the order of its first node. Instances of a unit are alike."""
+    found: dict[str, UnitRecovery] = {}
+    for node in nodes:
+        if node.unit not in found:
+            unit = unit_class(node)
+            found[node.unit] = UnitRecovery(node.unit, unit, recovery_type(node, unit))
+    return list(found.values())
+
+
+def recovery_type(plan: NodePlan, unit: UnitClass) -> str:
+    """What output before and after a failure of a node is together. [HA §3.1, Table 2]
+
+    Args:
+        plan: The node's.
+        unit: The class of its unit.
+    """
+    if plan.guarantee is not Guarantee.ROLLBACK:
+        return str(plan.guarantee.value)
+    has_copy = plan.standby is not Standby.NONE
+    table = _ROLLBACK_OF_STANDBYS if has_copy else _ROLLBACK_OF_REPLAY
+    return table[unit.operator_class]
 
 
 def with_losses(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:

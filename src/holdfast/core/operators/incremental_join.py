@@ -1,7 +1,9 @@
-"""Inner join of everything that ever arrives on two inputs. Repeatable, without timeout. [HA §3.2]
+"""Inner join of everything that ever arrives on two inputs. Deterministic. [HA §3.2]
 
 All rows of both sides stay in pages for ever, so the operator needs its whole input to be rebuilt:
-its low watermark is the first tuple ever seen. A pair is emitted when its later row arrives; pairs
+its low watermark is the first tuple ever seen. Started empty in the middle it never puts out the
+pairs of earlier rows, so it is neither repeatable nor convergent-capable. The paper's repeatable
+join has a window, and forgets. A pair is emitted when its later row arrives; pairs
 are in the order of that row, then of the earlier row's insertion, so cuts into passes don't show.
 """
 
@@ -30,7 +32,7 @@ from holdfast.core.state.raw_page import RawPage
 class IncrementalJoin(Operator):
     """Emits each pair of rows with equal keys once; a null key matches nothing."""
 
-    operator_class = OperatorClass.REPEATABLE
+    operator_class = OperatorClass.DETERMINISTIC
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # The two commands: `make demo` and `make test`. Everything they need, they set up.
-.PHONY: setup demo test lint bench
+.PHONY: setup demo test lint bench docs
 
 setup:
 	@scripts/setup.sh
@@ -12,6 +12,10 @@ test: setup
 
 lint: setup
 	@scripts/lint.sh
+
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
+	@echo "read it: python3 -m http.server --bind 127.0.0.1 --directory build/site"
 
 bench: setup
 	@.venv/bin/holdfast bench spine --quick

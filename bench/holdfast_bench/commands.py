@@ -29,8 +29,12 @@ def simulation(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="About a minute or two.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Simulated runs.")] = None,
-    real_faults: Annotated[int | None, typer.Option(min=1, help="Real faults.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=0, help="Simulated runs.")] = None,
+    real_faults: Annotated[int | None, typer.Option(min=0, help="Real faults.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Keep the campaign in this file; go on behind its last seed."),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Also write simulation.md, .json and a plot here.")
     ] = None,
@@ -40,7 +44,13 @@ def simulation(
 
     console = Console(stderr=True)
     sizes = campaign.QUICK if quick else campaign.FULL
-    sizes = replace(sizes, seeds=seeds or sizes.seeds, real_faults=real_faults or sizes.real_faults)
+    sizes = replace(
+        sizes,
+        seeds=sizes.seeds if seeds is None else seeds,
+        real_faults=sizes.real_faults if real_faults is None else real_faults,
+        file=resume,
+        has_scale=resume is None or report is not None,
+    )
     results = campaign.run(sizes, lambda text: console.print(text, markup=False))
     _show(results, campaign, report, as_json=as_json)
     raise typer.Exit(1 if campaign.has_violations(results) else 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,9 @@ from holdfast.sim.campaign import run_all
 from holdfast.sim.faults import KINDS
 from holdfast.sim.scale import measure_all
 from holdfast.sim.seeds import Outcome, Run
+from holdfast_bench import pieces
 from holdfast_bench.report import table, write_page
-from holdfast_bench.spine import machine
+from holdfast_bench.spine import commit, machine
 from holdfast_chaos.runs import RealOutcome, draw_run, execute_all
 
 _INTRODUCTION = """\
@@ -23,6 +25,9 @@ and mended on the way stands in [testing.md](../testing.md).
 
 """
 _SAY_EVERY = 500
+"""Seeds after which the campaign is saved."""
+_REAL_EVERY = 20
+"""Real faults after which it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +37,16 @@ class CampaignSizes:
     Attributes:
         seeds: Simulated runs.
         real_faults: Real faults, at least.
-        first_seed: The first seed of both.
+        first_seed: The first seed of both, in a new campaign.
+        file: What keeps the campaign, to be gone on with; None: it is done at once.
+        has_scale: Whether the cost by size is measured, too.
     """
 
     seeds: int
     real_faults: int
     first_seed: int
+    file: Path | None = None
+    has_scale: bool = True
 
 
 FULL = CampaignSizes(20_000, 200, 100_000)
@@ -45,60 +54,70 @@ QUICK = CampaignSizes(400, 6, 100_000)
 
 
 def run(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
-    """All three parts."""
-    return {
-        "machine": machine(),
-        "real": _real(sizes, say),
-        "simulated": _simulated(sizes, say),
-        "scale": [measured.to_json() for measured in measure_all(say)],
-    }
+    """All three parts; what a campaign has in `sizes.file` stays, and more seeds follow it."""
+    campaign = pieces.load(sizes.file)
+    if sizes.real_faults:
+        _real(campaign, sizes, say)
+    pieces.in_batches(sizes.seeds, _SAY_EVERY, lambda n: _simulated(campaign, sizes, n, say))
+    scale = [measured.to_json() for measured in measure_all(say)] if sizes.has_scale else []
+    return {"machine": machine(), **campaign, "scale": scale}
 
 
-def _real(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
+def _real(campaign: dict[str, Any], sizes: CampaignSizes, say: Callable[[str], None]) -> None:
     from holdfast.driver.session import session
-
-    seeds: list[int] = []
-    planned = 0
-    while planned < sizes.real_faults * 1.05:  # Some come when the query has ended.
-        seeds.append(sizes.first_seed + len(seeds))
-        planned += len(draw_run(seeds[-1]).faults)
 
     def tell(outcome: RealOutcome) -> None:
         wrong = "; ".join(outcome.violations)
         say(f"real seed {outcome.run.seed}: {', '.join(outcome.struck)} {wrong}")
 
+    done = campaign["real"]
     spark = session("holdfast-real-faults")
+
+    def some(wanted: int) -> int:
+        first, seeds, planned = pieces.next_seed(done, sizes.first_seed), list[int](), 0
+        while planned < wanted:
+            seeds.append(first + len(seeds))
+            planned += len(draw_run(seeds[-1]).faults)
+        found = execute_all(spark, seeds, tell)
+        counted = Counter(str(ms // 10 * 10) for o in found.outcomes for ms in o.recovered_ms)
+        result = found.to_json() | {"recovered_ms": dict(counted)}
+        pieces.add(done, commit(), first, result)
+        pieces.save(campaign, sizes.file)
+        return max(1, result["faults"])
+
     try:
-        return execute_all(spark, seeds, tell).to_json()
+        pieces.in_batches(sizes.real_faults, _REAL_EVERY, some)
     finally:
         spark.stop()
 
 
-def _simulated(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
-    done = 0
-
+def _simulated(
+    campaign: dict[str, Any], sizes: CampaignSizes, wanted: int, say: Callable[[str], None]
+) -> int:
     def tell(outcome: Outcome) -> None:
-        nonlocal done
-        done += 1
         if outcome.invariant is not None:
             say(f"{outcome.violation}\n  {outcome.run.command()}")
-        if done % _SAY_EVERY == 0:
-            say(f"{done} seeds")
 
-    seeds = range(sizes.first_seed, sizes.first_seed + sizes.seeds)
-    summary = run_all([Run(seed) for seed in seeds], progress=tell)
-    return {"first_seed": sizes.first_seed, **summary.to_json()}
+    done = campaign["simulated"]
+    first = pieces.next_seed(done, sizes.first_seed)
+    summary = run_all([Run(seed) for seed in range(first, first + wanted)], progress=tell)
+    pairs = {"pairs_of_faults_met": sorted(f"{a} and {b}" for a, b in summary.pairs)}
+    pieces.add(done, commit(), first, summary.to_json() | pairs)
+    pieces.save(campaign, sizes.file)
+    say(f"{pieces.total(done)['runs']} seeds")
+    return wanted
 
 
 def has_violations(results: dict[str, Any]) -> bool:
     """Whether anything was found."""
-    return bool(results["simulated"]["violations"] or results["real"]["violations"])
+    return any(piece["violations"] for kind in pieces.KINDS for piece in results[kind])
 
 
 def write(results: dict[str, Any], folder: Path) -> Path:
     """Write `simulation.json`, `simulation.md` and the plot into `folder`; the page's path."""
     page = write_page("simulation", results, render(results), folder)
-    _plot_scale(results["scale"], folder / "simulation-scale.png")
+    if results["scale"]:
+        _plot_scale(results["scale"], folder / "simulation-scale.png")
     return page
 
 
@@ -109,11 +128,22 @@ def render(results: dict[str, Any]) -> str:
         [
             _INTRODUCTION,
             f"Machine: {given}.\n",
-            _simulated_section(results["simulated"]),
-            _real_section(results["real"]),
-            _scale_section(results["scale"]),
+            _commits_section(results),
+            _simulated_section(pieces.total(results["simulated"])) if results["simulated"] else "",
+            _real_section(pieces.total(results["real"])) if results["real"] else "",
+            _scale_section(results["scale"]) if results["scale"] else "",
         ]
     )
+
+
+def _commits_section(results: dict[str, Any]) -> str:
+    """Which seeds ran on which code."""
+    rows = [
+        (piece["commit"], kind, piece["first_seed"], piece["runs"], len(piece["violations"]))
+        for kind in pieces.KINDS
+        for piece in results[kind]
+    ]
+    return "\n" + table(("commit", "runs are", "first seed", "runs", "violations"), rows)
 
 
 def _simulated_section(found: dict[str, Any]) -> str:
@@ -127,7 +157,7 @@ def _simulated_section(found: dict[str, Any]) -> str:
         f"{found['output_tuples']:,} tuples put out, {found['events']:,} events, in "
         f"{found['real_seconds']:.0f} s. Violations: **{len(found['violations'])}**.\n\n"
         + table(("fault", "struck", "what happens"), kinds)
-        + f"\nPairs of kinds that met in a run: {found['pairs_of_faults_met']} of "
+        + f"\nPairs of kinds that met in a run: {len(found['pairs_of_faults_met'])} of "
         f"{len(KINDS) * (len(KINDS) - 1) // 2}.\n\n"
         + table(("situation", "runs that met it"), met)
         + _violations(found["violations"])
@@ -143,16 +173,18 @@ def _violations(found: list[dict[str, Any]]) -> str:
 
 def _real_section(found: dict[str, Any]) -> str:
     struck = sorted(found["faults_injected"].items())
-    recovered = found["recovered_ms"]
+    middle, longest = pieces.middle_of(found["recovered_ms"]) or ("-", "-")
     return (
         f"\n## Real\n\n{found['runs']} runs of NexMark queries on Spark tasks with "
         f"{found['faults']} faults in {found['real_seconds']:.0f} s; {found['failures_detected']} "
         f"losses of nodes were detected; from the last sign of life to the first new output it "
-        f"took {recovered['median']} ms (median), {recovered['max']} ms at most, which contains "
+        f"took {middle} ms (median), {longest} ms at most, which contains "
         f"faults that go on: a pause, a cut, another kill. "
         f"{found['output_tuples']:,} tuples, compared with Spark SQL. Violations: "
         f"**{len(found['violations'])}**.\n\n"
         + table(("fault", "struck"), struck)
+        + "\n"
+        + table(("protection", "runs"), sorted(found["protections"].items()))
         + _violations(found["violations"])
     )
 

@@ -13,7 +13,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import HoldfastError
 from holdfast_bench import frames, latency, recovery, throughput
@@ -149,6 +149,10 @@ def _run_one(
     return throughput.cost_of_protection(spark, sizes.protection, say)
 
 
+_CODE: Final = (":/src", ":/bench", ":/chaos")
+"""What is measured and what measures, at the top of the checkout."""
+
+
 def commit() -> str:
     """The commit of the code that runs, with `+` if files differ from it; empty: no checkout."""
     git = ["git", "-C", str(Path(__file__).parent)]
@@ -156,7 +160,7 @@ def commit() -> str:
     if named.returncode != 0:
         return ""
     changes = subprocess.run(
-        [*git, "status", "--porcelain", "--untracked-files=no", "--", "."],
+        [*git, "status", "--porcelain", "--untracked-files=no", "--", *_CODE],
         capture_output=True,
         text=True,
     )

@@ -478,6 +478,13 @@ def _merge_as_it_comes(original: Any) -> Any:
     return node
 
 
+def _sleep_without_windows(original: Any) -> Any:
+    def wake_us(self: ProcessingTimeAggregate) -> int | None:
+        return original(self) if self._directory.states() else None
+
+    return wake_us
+
+
 def _wait_for_nobody(_: Any) -> Any:
     return lambda inputs, origins: inputs
 
@@ -493,6 +500,9 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "merges in order of time as it comes": Mutant(
         planning.Planner, "node", _merge_as_it_comes, kinds=(), dataflow="branches"
+    ),
+    "lets the clock stand still without windows": Mutant(
+        ProcessingTimeAggregate, "wake_us", _sleep_without_windows, kinds=(), dataflow="clock"
     ),
     "lets a diamond's ways wait for each other": Mutant(
         planning, "_with_waiting", _wait_for_nobody, kinds=(), dataflow="diamond"

@@ -31,6 +31,7 @@ BY_ITS_NAME = {
     "writes sinks in order of time": {"I-ORDER"},
     "merges in order of time as it comes": {"I-CUT", "I-ORDER", "I-PRECISE"},
     "lets a diamond's ways wait for each other": {"I-LIVE"},
+    "lets the clock stand still without windows": {"I-LIVE"},
     "leaves out what is newer": {"I-ROLLBACK"},
     "passes over lost frames": {"I-GAP", "I-PRECISE", "I-SUM"},
     "forgets the clock of the last pass": {"I-PASS", "LocalProtocolError"},

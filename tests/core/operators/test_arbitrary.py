@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from passes import SCHEMA, Column, Lifetime, Row, passes_of, restored, rows_strategy, run
 
 from holdfast.core.errors import LocalProtocolError
-from holdfast.core.model.ids import END_US, NO_ID
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 from holdfast.core.operators.base import ArbitraryOperator, Operator, OperatorClass, Rows
 from holdfast.core.operators.keyed_windows import KeyedWindowsWithTimeout
 from holdfast.core.operators.processing_time import ProcessingTimeAggregate
@@ -155,6 +155,16 @@ def test_windows_of_processing_time_close_by_the_clock_and_promise_it() -> None:
     assert feed(operator, 1_025, [], 0) == [(1_019, 2, 3)]
     assert feed(operator, 1_026, [], END_US) == [(1_029, 1, 2)]
     assert operator.promises_us(END_US) == END_US
+
+
+def test_windows_of_processing_time_promise_the_clock_when_nothing_comes() -> None:
+    operator = by_the_clock(PageManager())
+    assert isinstance(operator, ArbitraryOperator)
+    assert operator.wake_us() == BEGINNING_US, "at once: whoever merges instances waits for it"
+    assert feed(operator, 1_000, [], 0) == []
+    assert operator.wake_us() == 21_000, "windows of 20 us are promised together"
+    assert feed(operator, 21_000, [], 0) == []
+    assert operator.promises_us(0) == 21_000
 
 
 def test_a_sample_is_as_large_as_asked_for_and_two_differ() -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from holdfast.core.model.ids import BEGINNING_US, NO_ID
+from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
 from holdfast.core.operators.base import NOTHING, ArbitraryOperator, Output
 from holdfast.core.operators.footprinted import Footprinted
 from holdfast.core.state.change_sample import ChangeSample
@@ -186,6 +186,8 @@ class OperatorNetwork:
 
     def wake_us(self) -> int | None:
         """The processing time at which an operator wants a pass without input; None: never."""
+        if self.boundary_us == END_US:
+            return None
         wanted = (operator.wake_us() for operator in self._arbitrary)
         return min((at_us for at_us in wanted if at_us is not None), default=None)
 

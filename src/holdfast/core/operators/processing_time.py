@@ -3,12 +3,18 @@
 All rows of a pass are of the time at which the pass began. The output is in processing time too:
 a row's tuple time is its window's end - 1, and the boundary is the clock, whatever the input's is.
 At the input's end the open windows are put out.
+
+The clock goes on when nothing comes, so it is promised then, too, whenever a window of it ends.
+Else instances could wait for each other: 1. The results of one use up its credit at a node that
+merges the instances by time. 2. It takes no more input, and its source, full towards it, sends
+nothing to the other instances. 3. The merge waits for what these promise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +33,9 @@ from holdfast.core.operators.base import (
 )
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
+
+_IDLE_US: Final = 20_000
+"""An instance without open windows promises the clock no more often than that."""
 
 
 class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
@@ -61,9 +70,14 @@ class ProcessingTimeAggregate(WindowAggregate, ArbitraryOperator):
         """Never: its windows are those of the clock."""
 
     def wake_us(self) -> int | None:
-        """When the first open window ends."""
+        """When the first open window ends; without one, when the next would; at first at once."""
         open_windows = self._directory.states()
-        return open_windows[0][0] + self._spec.size_us if open_windows else None
+        if open_windows:
+            return open_windows[0][0] + self._spec.size_us
+        clock_us, slide_us = self._clock_us, self._spec.slide_us
+        if clock_us == BEGINNING_US:
+            return clock_us
+        return max(clock_us + _IDLE_US, (clock_us // slide_us + 1) * slide_us)
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """Put the rows into the windows of now; put out those that have ended.

@@ -83,7 +83,7 @@ def _real(campaign: dict[str, Any], sizes: CampaignSizes, say: Callable[[str], N
         result = found.to_json() | {"recovered_ms": dict(counted)}
         pieces.add(done, commit(), first, result)
         pieces.save(campaign, sizes.file)
-        return max(1, result["faults"])
+        return max(1, int(result["faults"]))
 
     try:
         pieces.in_batches(sizes.real_faults, _REAL_EVERY, some)

@@ -28,9 +28,7 @@ def simulate(
     faults: Annotated[str, typer.Option(help="all, none, or kinds with commas between.")] = "all",
     dataflow: Annotated[
         str,
-        typer.Option(
-            help="mixed, random, arbitrary, branches, diamond, clock, q1, q3, q8, q12, flights."
-        ),
+        typer.Option(help="mixed, random, arbitrary, branches, diamond, clock, q1 and so on."),
     ] = "mixed",
     approach: Annotated[
         str | None, typer.Option(help="Protect all units so, e.g. 'active standby'; else drawn.")

@@ -221,7 +221,7 @@ def run(
         gaps.found,
         3 + ROWS * (3_000 * limits.ack_interval_ms + 100_000) // SPAN_US,
         plan,
-        explained(flow, plan, is_extended=False),
+        explained(flow, plan, {}, is_extended=False),
     )
 
 

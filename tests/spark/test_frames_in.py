@@ -33,6 +33,11 @@ def following(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.readStream.schema("at TIMESTAMP, v BIGINT").parquet(str(folder))
 
 
+def recorded(spark: SparkSession, folder: Path) -> DataFrame:
+    """One that Spark writes into the log, as a column is computed."""
+    return following(spark, folder).selectExpr("at", "v + 0 AS v")
+
+
 def started(spark: SparkSession, frame: DataFrame, location: Path, **settings: object) -> Query:
     flow = Dataflow("totals")
     source = flow.source(frame, name="rows", **settings)  # type: ignore[arg-type]
@@ -106,14 +111,14 @@ def test_a_delay_counts_to_the_microsecond(spark: SparkSession, tmp_path: Path) 
 
 def test_a_batch_that_spark_runs_again_counts_once(spark: SparkSession, tmp_path: Path) -> None:
     put(spark, tmp_path / "in", list(range(20)))
-    query = started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at")
+    query = started(spark, recorded(spark, tmp_path / "in"), tmp_path / "q", time="at")
     query.processAllAvailable()
     query.stop()
     first_id = query.id
     done = tmp_path / "q" / "ingest-checkpoints" / "rows" / "commits"
     shutil.rmtree(done)  # As if Spark had died between our commit and its own.
     put(spark, tmp_path / "in", list(range(20, 35)))
-    query = started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at")
+    query = started(spark, recorded(spark, tmp_path / "in"), tmp_path / "q", time="at")
     try:
         query.processAllAvailable()
         assert query.id == first_id
@@ -129,24 +134,26 @@ def test_a_streaming_query_without_its_checkpoints_is_refused(
 ) -> None:
     """Spark would number its batches anew, and those that count already would be left out."""
     put(spark, tmp_path / "in", [1])
-    query = started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at")
+    query = started(spark, recorded(spark, tmp_path / "in"), tmp_path / "q", time="at")
     query.processAllAvailable()
     query.stop()
     shutil.rmtree(tmp_path / "q" / "ingest-checkpoints")
     put(spark, tmp_path / "in", [2])
-    query = started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at")
+    query = started(spark, recorded(spark, tmp_path / "in"), tmp_path / "q", time="at")
     with pytest.raises(QueryFailedError, match="batch 0 was recorded from other offsets"):
         query.awaitTermination(60)
 
 
 def test_what_is_available_now_ends_the_query_and_a_later_run_goes_on(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As Spark's own: the window that more rows may come to is not put out before they have."""
     put(spark, tmp_path / "in", list(range(25)))
     frame = following(spark, tmp_path / "in")
     query = started(spark, frame, tmp_path / "q", time="at", trigger={"availableNow": True})
     assert query.awaitTermination(120)
+    query.explain()
+    assert f"rows: nodes read the files of {tmp_path / 'in'}" in capsys.readouterr().out
     assert totals(query) == [sum(range(10)), sum(range(10, 20))]
     found = query.verify()
     assert (found.is_identical, found.expected, found.open) == (True, 3, 1)
@@ -195,7 +202,7 @@ def test_a_streaming_query_that_is_stopped_by_others_fails_the_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     put(spark, tmp_path / "in", [1])
-    query = started(spark, following(spark, tmp_path / "in"), tmp_path / "q", time="at")
+    query = started(spark, recorded(spark, tmp_path / "in"), tmp_path / "q", time="at")
     try:
         (ingest,) = [q for q in spark.streams.active if q.name.startswith("holdfast-ingest-rows-")]
         ingest.stop()

@@ -72,6 +72,8 @@ class Dataflow(Graph):
     ) -> Stream:
         """Read a batch or streaming DataFrame; Spark writes its rows into an ingest log.
 
+        Of a plain scan of Parquet files nodes read the files themselves; see docs/files.md.
+
         Args:
             df: Any DataFrame.
             name: The source's name; also its unit's unless `unit` is given.

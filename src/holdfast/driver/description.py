@@ -18,6 +18,8 @@ from holdfast.shell.storage.places import DATAFLOW_FILE, put_or_read, store_at
 from holdfast.shell.storage.small_files import decode_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.api.graph import Graph
     from holdfast.api.protections import Protections
     from holdfast.api.steps import Step
@@ -91,10 +93,19 @@ def _to(flow: Graph, sink: str) -> str:
     return f" to {flow.outside_sinks[sink]}" if sink in flow.outside_sinks else ""
 
 
-def explained(flow: Graph, plan: Plan, *, is_extended: bool) -> str:
-    """How a dataflow is placed, for people."""
+def explained(flow: Graph, plan: Plan, ways: Mapping[str, str], *, is_extended: bool) -> str:
+    """How a dataflow is placed, for people.
+
+    Args:
+        flow: The dataflow.
+        plan: Its nodes.
+        ways: How the rows of sources come in, by source.
+        is_extended: Whether all streams are named.
+    """
     lines = [f"== Dataflow {flow.name} ==", *(step_text(step) for step in flow.steps)]
     lines += [f"sink {name} <- {step.name}" for name, step in flow.sinks.items()]
+    if ways:
+        lines += ["== Sources ==", *(f"{name}: {way}" for name, way in ways.items())]
     lines.append("== Nodes ==")
     for node in plan.nodes:
         operators = ", ".join(spec.name for spec in node.operators) or "no operators"

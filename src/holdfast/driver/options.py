@@ -55,6 +55,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("outputQueueTuples", 1 << 18, 1, 1 << 30, "unsent tuples per output stream"),
     Option("outputQueueBytes", 256 << 20, 1 << 10, 1 << 40, "retained bytes before spilling"),
     Option("passTuples", 1 << 16, 1, 1 << 24, "tuples a node processes at a time"),
+    Option(
+        "readFilesInNodes",
+        1,
+        0,
+        1,
+        "0 has Spark read the files of flow.source(df) also where nodes could read them",
+    ),
     Option("partialAggregates", 1, 0, 1, "0 sends every tuple of a recorded source to aggregates"),
     Option(
         "niceness",

@@ -36,9 +36,14 @@ from holdfast.core.model.column_names import quoted
 from holdfast.errors import QueryFailedError
 from holdfast.shell.spark.data_source import active_session, load
 from holdfast.shell.spark.reasons import reason_of
-from holdfast.shell.storage.ingest_log import CommitFinder, user_files_of
+from holdfast.shell.storage.ingest_log import (
+    CommitFinder,
+    IngestMeta,
+    read_meta,
+    user_files_of,
+)
 from holdfast.shell.storage.paths import ingest_path
-from holdfast.shell.storage.places import is_remote, store_at
+from holdfast.shell.storage.places import has_files, is_remote, store_at
 from holdfast.shell.storage.user_files import partition_of
 
 if TYPE_CHECKING:
@@ -102,7 +107,7 @@ def check_input(step: Step, spark: SparkSession, location: str) -> InputCheck:
 def _check_files(files: FilesSource, step: Step, spark: SparkSession, location: str) -> InputCheck:
     if reason := _unreadable(files):
         return InputCheck(step.name, "recorded", reason)
-    given = _files_again(files, spark, ingest_path(location, step.name))
+    given = _files_again(files.meta, spark, ingest_path(location, step.name))
     return _compared(step, given, _recorded(step, spark, location))
 
 
@@ -112,8 +117,11 @@ def _check_frame(df: DataFrame, step: Step, spark: SparkSession, location: str) 
     def compare(given: DataFrame) -> None:
         compared.append(_compared(step, given, _recorded(step, spark, location)))
 
+    log = ingest_path(location, step.name)
     if not df.isStreaming:
         compare(df)
+    elif has_files(log) and (meta := read_meta(log)).user_files is not None:
+        compare(_files_again(meta, spark, log))  # Nodes have read them, not Spark.
     elif reason := _read_again(df, spark, location, step.name, compare):
         return InputCheck(step.name, "recorded", reason)
     return compared[0]
@@ -138,9 +146,9 @@ def _unreadable(source: FilesSource) -> str:
     return "Spark knows a URL of fsspec by another name" if is_remote(source.place) else ""
 
 
-def _files_again(source: FilesSource, spark: SparkSession, log: str) -> DataFrame:
+def _files_again(meta: IngestMeta, spark: SparkSession, log: str) -> DataFrame:
     """What Spark's own reader gives of the files that a log names."""
-    of, schema = source.meta.user_files, source.meta.schema
+    of, schema = meta.user_files, meta.schema
     assert of is not None
     folders: dict[tuple[tuple[str, str | None], ...], list[str]] = {}
     for file in user_files_of(log):

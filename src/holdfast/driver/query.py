@@ -219,7 +219,8 @@ class Query:
 
     def explain(self, extended: bool = False) -> None:
         """Print how the dataflow is placed; `extended`: every stream too."""
-        print(explained(self._flow, self._plan, is_extended=extended))
+        ways = {recorder.name: recorder.way for recorder in self._recorders}
+        print(explained(self._flow, self._plan, ways, is_extended=extended))
 
     def view(self, *, port: int = PORT, allow_actions: bool = False) -> View:
         """Serve a page that shows this query, at 127.0.0.1, until the answer's `stop` is called.

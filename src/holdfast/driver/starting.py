@@ -25,6 +25,8 @@ from holdfast.driver.options import read_options
 from holdfast.driver.query import Query, Running
 from holdfast.driver.request import Request, ports_of, session_options
 from holdfast.driver.rescaling import Rescaling, described, draining_plan, settle
+from holdfast.driver.scans import SETTING as READ_FILES_IN_NODES
+from holdfast.driver.scans import recorder_of_frame
 from holdfast.driver.slots import Slots, require_slots, slots_of
 from holdfast.driver.standby import StandbyDriver
 from holdfast.errors import QueryFailedError
@@ -34,7 +36,6 @@ from holdfast.shell.sources.file_recorder import FileRecorder
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.driver_lease import DriverLease, lease_ms_at
 from holdfast.shell.spark.executors import Executors
-from holdfast.shell.spark.ingest import FrameSource, Ingest
 from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal
 from holdfast.shell.spark.launch import Cluster
 from holdfast.shell.spark.launches import LaunchSpec
@@ -133,7 +134,7 @@ class _Checked:
 
 
 def _recorders(request: Request) -> list[Recorder]:
-    made = (_recorder(step, request.location) for step in request.flow.steps)
+    made = (_recorder(step, request) for step in request.flow.steps)
     return [recorder for recorder in made if recorder is not None]
 
 
@@ -178,23 +179,14 @@ def _begin(ready: _Checked) -> Query:
     return Query(running, ready.wanted, ready.lacking)
 
 
-def _recorder(step: Step, location: str) -> Recorder | None:
+def _recorder(step: Step, request: Request) -> Recorder | None:
     """Who makes the rows of a source part of an ingest log, if somebody has to."""
     match step.operation:
-        case FromFrame() as frame:
-            source = FrameSource(
-                frame.df,
-                frame.time,
-                frame.delay_us,
-                frame.ahead_us,
-                frame.has_watermark,
-                frame.partitions,
-                frame.speed is not None,
-                frame.trigger,
-            )
-            return Ingest(step.name, source, location)
+        case FromFrame():
+            is_allowed = bool(request.values[READ_FILES_IN_NODES])
+            return recorder_of_frame(step, request.flow, request.location, is_allowed=is_allowed)
         case FromFiles(files=files):
-            return FileRecorder(step.name, files, location)
+            return FileRecorder(step.name, files, request.location)
         case _:
             return None
 

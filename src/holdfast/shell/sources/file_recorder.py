@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +22,18 @@ from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import EARLIEST_US
 from holdfast.core.queues.file_discovery import FileDiscovery
 from holdfast.core.queues.lateness import FileTimes, FileTimesMaker
-from holdfast.core.queues.recording import Commit, Following, IngestFile, Recording, UserFile
+from holdfast.core.queues.recording import Following, IngestFile, UserFile
 from holdfast.shell.storage.commit_store import CommitStore
 from holdfast.shell.storage.errors import StorageError
 from holdfast.shell.storage.folder_watch import FolderWatch
-from holdfast.shell.storage.ingest_log import IngestMeta, has_ended, prepare, user_rows
+from holdfast.shell.storage.ingest_log import (
+    IngestMeta,
+    commit,
+    has_ended,
+    prepare,
+    tell_idle,
+    user_rows,
+)
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.places import is_remote, local_path
 from holdfast.shell.storage.user_files import UserFileChanged, list_files
@@ -53,12 +61,16 @@ class FilesSource:
         meta: What holds for the whole stream.
         ends: Whether what is there at the first start is all.
         is_available_now: Whether a run reads what is there, and a later one goes on behind it.
+        has_watermark: Whether what is late is told as by Spark's watermark, which has milliseconds.
+        files_max: Of one commit.
     """
 
     place: str
     meta: IngestMeta
     ends: bool = False
     is_available_now: bool = False
+    has_watermark: bool = False
+    files_max: int = _FILES_MAX
 
     def columns(self) -> tuple[str, ...]:
         """What the stream has of the log's columns, as expressions."""
@@ -77,6 +89,7 @@ class FileRecorder:
     def __init__(self, name: str, source: FilesSource, location: str) -> None:
         """Nothing happens before `start`."""
         self.name = name
+        self.way = f"nodes read the files of {source.place}"
         self.is_paced = False
         self._source = source
         self._path = ingest_path(location, name)
@@ -178,20 +191,31 @@ class FileRecorder:
 
     def _look(self, store: CommitStore) -> bool:
         """Record new files, the first ones of many; whether there may be more."""
-        while (commit := store.next_commit(self._following)) is not None:
-            self._discovery.recorded(commit)
-            self._newest_us = max([self._newest_us, *(file.max_time_us for file in commit.files)])
+        while (found := store.next_commit(self._following)) is not None:
+            self._discovery.recorded(found)
+            self._newest_us = max([self._newest_us, *(file.max_time_us for file in found.files)])
         if self._following.ended:
             return False
-        new = self._discovery.next_files(list_files(self._source.place), _FILES_MAX)
+        most = sys.maxsize if self._source.ends else self._source.files_max
+        new = self._discovery.next_files(list_files(self._source.place), most)
         with ThreadPoolExecutor(_THREADS) as pool:
             described = list(pool.map(self._described, new))
         files = self._timed([found for found in described if isinstance(found, IngestFile)])
-        is_last = self._source.ends and len(new) < _FILES_MAX and _CHANGED not in described
+        is_last = self._source.ends and _CHANGED not in described
         if files or is_last:
-            made = Commit(BY, files, int(time.time() * 1e6), ends=is_last)
-            store.record(Recording(made, self._following.next_number))
+            number = self._following.next_number
+            mark_us = self._watermark_us
+            commit(self._path, number, files, by=BY, watermark_us=mark_us, ends=is_last)
+        elif not new and self._watermark_us is not None:
+            tell_idle(self._path, self._following.next_number - 1, self._watermark_us)
         return bool(new)
+
+    @property
+    def _watermark_us(self) -> int | None:
+        """To which Spark's watermark would have come by the commits so far; None: it has none."""
+        if not self._source.has_watermark:
+            return None
+        return max(0, self._newest_us // 1_000 * 1_000 - self._source.meta.delay_us)
 
     def _timed(self, files: list[IngestFile]) -> tuple[IngestFile, ...]:
         """Files of which no row has a time have that of the stream: they must not be late."""

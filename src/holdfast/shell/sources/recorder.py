@@ -12,6 +12,7 @@ class Recorder(Protocol):
     """One source on its way into its log; `Ingest` for DataFrames, `FileRecorder` for files."""
 
     name: str
+    way: str
     is_paced: bool
 
     @property

@@ -53,9 +53,17 @@ class FrameSource:
 class Ingest:
     """One source DataFrame on its way into its ingest log."""
 
-    def __init__(self, name: str, source: FrameSource, location: str) -> None:
-        """Nothing happens before `start`."""
+    def __init__(self, name: str, source: FrameSource, location: str, reason: str = "") -> None:
+        """Nothing happens before `start`.
+
+        Args:
+            name: The source's.
+            source: What is recorded.
+            location: The checkpoint location.
+            reason: Why nodes cannot read it by themselves, for people.
+        """
         self.name = name
+        self.way = f"Spark writes its rows into a log{f': {reason}' if reason else ''}"
         self._df = source.df
         self._time = source.time
         self._delay_us = source.delay_us

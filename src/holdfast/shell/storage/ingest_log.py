@@ -133,7 +133,9 @@ def _meta_from(value: dict[str, Any]) -> tuple[int, IngestMeta]:
     user_files = None
     if said is not None:
         options = tuple((str(name), str(given)) for name, given in said["options"])
-        user_files = FilesFormat(str(said["format"]), options, "dead_letters" in said)
+        user_files = FilesFormat(
+            str(said["format"]), options, "dead_letters" in said, "exact" in said
+        )
     meta = IngestMeta(
         schema,
         str(value["time"]),
@@ -162,6 +164,7 @@ def prepare(root: str, meta: IngestMeta) -> None:
             "format": meta.user_files.name,
             "options": [list(option) for option in meta.user_files.options],
             **({"dead_letters": True} if meta.user_files.has_dead_letters else {}),
+            **({"exact": True} if meta.user_files.is_exact else {}),
         }
     store, content = store_at(root), encode_sealed(value)
     # Looked at first: every batch of Spark comes by here, and what is put is made durable.

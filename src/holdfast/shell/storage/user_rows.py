@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.tuples import outside, with_time
 from holdfast.core.queues.recording import UserFile
+from holdfast.shell.storage.exact_parquet import difference
 from holdfast.shell.storage.user_files import (
     UserFileDamaged,
     opened,
@@ -48,6 +49,10 @@ _ZONED: Final = r"(Z|[T ]\d\d.*[+-]\d\d(:?\d\d)?)$"
 """A time of the day comes before a zone: the end of `2026-11-25` is none."""
 _BAD: Final = (pa.ArrowException, ValueError, OverflowError)
 _MARK: Final = b"\xef\xbb\xbf"
+_OFF: Final = (
+    "have Spark read it: begin again in a new checkpointLocation with "
+    "spark.holdfast.readFilesInNodes=false"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +63,13 @@ class FilesFormat:
         name: One of `FORMATS`.
         options: Of CSV `header` and `sep`, as Spark names them.
         has_dead_letters: Whether a bad row becomes a row that says so; else it raises.
+        is_exact: Whether it is Parquet that Spark must read alike; see exact_parquet.py.
     """
 
     name: str
     options: tuple[tuple[str, str], ...] = ()
     has_dead_letters: bool = False
+    is_exact: bool = False
 
     def option(self, name: str, default: str) -> str:
         """An option's value."""
@@ -282,11 +289,15 @@ def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
 
 
 def _parquet(
-    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]
+    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str]
 ) -> Iterable[pa.RecordBatch]:
     from pyarrow import parquet
 
     opened = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=False)
+    if of.is_exact and (
+        reason := difference(opened, [schema.field(name) for name in sorted(wanted)])
+    ):
+        raise ValueError(f"{reason}; {_OFF}")
     columns = [name for name in schema.names if name in wanted & set(opened.schema_arrow.names)]
     if not columns:  # Nothing is wanted but how many rows there are.
         count = opened.metadata.num_rows

@@ -1,0 +1,67 @@
+"""Whether pyarrow gives of a Parquet file exactly what Spark gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from holdfast.shell.storage.user_files import UserFileError, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from holdfast.core.queues.recording import UserFile
+
+_OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+def why_not_exact(file: UserFile, fields: Iterable[pa.Field]) -> str:
+    """Why a file's rows may be others to Spark; empty: they are the same.
+
+    Args:
+        file: As it is.
+        fields: The columns that are read of it.
+    """
+    from pyarrow import parquet
+
+    try:
+        with opened(file) as source:
+            found = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            return difference(found, fields)
+    except UserFileError as error:
+        return str(error)
+
+
+def difference(found: Any, fields: Iterable[pa.Field]) -> str:
+    """The same of a `ParquetFile` with INT96 in microseconds.
+
+    A column that is not in the file is null for both. Spark, though, also takes one whose name
+    differs in upper and lower case.
+    """
+    if any(key in (found.metadata.metadata or {}) for key in _OLD_CALENDAR):
+        return "its times are of Spark's old calendar"
+    own = found.schema_arrow
+    instants = _instants(found)
+    folded = {name.casefold() for name in own.names}
+    for field in fields:
+        if field.name not in own.names:
+            if field.name.casefold() in folded:
+                return f"column {field.name!r} is written otherwise in the file"
+        elif not _is_same(own.field(field.name).type, field.type, field.name in instants):
+            return f"column {field.name!r} is {own.field(field.name).type}, not {field.type}"
+    return ""
+
+
+def _instants(found: Any) -> set[str]:
+    """Columns of INT96, which is a point in time to Spark, though the file names no time zone."""
+    columns = (found.schema.column(number) for number in range(len(found.schema)))
+    return {column.path for column in columns if column.physical_type == "INT96"}
+
+
+def _is_same(own: pa.DataType, wanted: pa.DataType, is_instant: bool) -> bool:
+    """Whether a type of a file is that of a stream, but for the unit of its times."""
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(own):
+        is_zoned = is_instant or own.tz is not None
+        return is_zoned == (wanted.tz is not None) and own.unit in ("ms", "us")
+    return bool(own == wanted)

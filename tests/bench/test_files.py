@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast_bench import files
+from holdfast_bench import files, reading
 
 
 def results(*, holdfast_s: float, is_identical: bool) -> dict[str, Any]:
@@ -27,6 +27,23 @@ def test_the_page_says_whether_the_target_is_met() -> None:
     )
     assert "commit abc" in page
     assert "20: not met" in files.render(results(holdfast_s=3.1, is_identical=True))
+
+
+def test_the_page_has_the_readers_and_the_cold_start_once_they_are_measured() -> None:
+    found = results(holdfast_s=3.0, is_identical=True)
+    assert "Cold start" not in files.render(found)
+    seconds = {"holdfast": 0.5, "pyarrow": 0.25}
+    found["reading"] = [{"format": "csv", "rows": 10**6, "seconds": seconds, "ratio": 0.5}]
+    found["cold_start"] = {"seconds": {"holdfast": 9.0, "pyspark": 6.0}, "ratio": 1.5}
+    page = files.render(found)
+    assert "| csv | 1,000,000 | 2.0 M | 4.0 M | 0.50 | 0.6: not met |" in page
+    assert "| 9.0 | 6.0 | 1.50 | 1.5: met |" in page
+
+
+def test_the_readers_alone_read_the_same_rows(tmp_path: Path) -> None:
+    found = reading.measure(dict.fromkeys(files.READ, 100), 1, tmp_path, None)  # type: ignore[arg-type]
+    assert [each["format"] for each in found] == ["parquet", "csv", "json"]
+    assert all(each["rows"] == 100 and each["ratio"] > 0 for each in found)
 
 
 def test_another_output_than_spark_sqls_is_wrong(tmp_path: Path) -> None:

@@ -360,6 +360,33 @@ def growth(
 
 
 @app.command()
+def cec(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute; rough.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="share, objective or beside; repeatable. The others stay in the report as they "
+            "are."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write cec.md, cec.json and a plot here.")
+    ] = None,
+) -> None:
+    """Eventual checkpoints: throughput, extent and recovery by share, and beside other ways."""
+    from holdfast_bench import cec as page
+
+    wanted = _known(only, page.EXPERIMENTS)
+    console = Console(stderr=True)
+    others = {} if report is None else page.former(report)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = page.run(page.QUICK if quick else page.FULL, say, only=wanted)
+    _show(others | results, page, report, as_json=as_json)
+
+
+@app.command()
 def steps(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Few tuples; rough.")] = False,

@@ -1,0 +1,471 @@
+"""Eventual checkpoints measured: what they cost, and how soon a node is back. [CEC §IV]
+
+Two kinds of experiments. In `share` and `objective` the operator, its footprints and their log run
+in this process as a node runs them, pass by pass: without Spark, one thing at a time can be timed.
+Then a replacement is made from the log, and the rest is replayed. In `beside` the same dataflow
+runs on Spark tasks with each protection in turn, and the node that counts is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.api.dataflow import Dataflow
+from holdfast.api.protections import (
+    Checkpointed,
+    EventualCheckpoints,
+    Protection,
+    UpstreamBackup,
+)
+from holdfast.api.windows import tumbling
+from holdfast.core.checkpoint.eventual import ExtentSize, Pacer, RecoveryObjective
+from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
+from holdfast.core.haunit.plan import NodeLimits
+from holdfast.core.model.ids import NodeId
+from holdfast.core.model.tuples import TupleBatch
+from holdfast.core.operators.base import Operator, Rows
+from holdfast.core.operators.footprinted import Footprinted
+from holdfast.core.state.page_manager import PageManager
+from holdfast.planning.plan import plan_dataflow
+from holdfast.shell.storage.footprint_log import FootprintLogWriter, read_extent
+from holdfast_bench.preloaded import WINDOW, PreloadedBids
+from holdfast_bench.report import former_results, new_figure, save_figure, table, write_page
+from holdfast_bench.running import finish, median, node_statistic, wait_until
+from holdfast_bench.spine import machine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.driver.query import Query
+
+Say = Callable[[str], None]
+EXPERIMENTS: Final = ("share", "objective", "beside")
+SLOW, FAST = "slow", "fast"
+_VICTIM: Final = NodeId("counts[0]")
+_PASS_TUPLES: Final = 8_192
+_REPLAY_TUPLES: Final = 1 << 16
+_SYNC_PASSES: Final = 20
+_WINDOW_US: Final = 3_600_000_000
+_FAST_PASSES: Final = 10
+"""So many passes bring the tuples of a fast window."""
+_SETTLE_S: Final = 2.0
+_END_AHEAD_S: Final = 2.0
+_TIMEOUT_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured.
+
+    Attributes:
+        name: For the report.
+        seconds: Of each run in this process.
+        repeats: Of each; the median throughput counts.
+        keys: Windows that are open at a time, of `share`.
+        shares: Of a node's time; 0 writes G_open and R alone.
+        windows: Open at a time, of `objective`.
+        objectives_ms: For reading and replaying.
+        kills: Of each protection.
+        rate: Bids per second meanwhile.
+        spark_keys: Windows that are open meanwhile.
+    """
+
+    name: str
+    seconds: float
+    repeats: int
+    keys: int
+    shares: tuple[float, ...]
+    windows: tuple[int, ...]
+    objectives_ms: tuple[int, ...]
+    kills: int
+    rate: float
+    spark_keys: int
+
+
+QUICK: Final = Sizes(
+    "quick", 0.8, 1, 20_000, (0.0, 0.02, 0.2), (1_000, 100_000), (100, 1_000), 1, 5_000.0, 20_000
+)
+FULL: Final = Sizes(
+    *("full", 3.0, 3, 100_000, (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)),
+    *((1_000, 10_000, 100_000, 1_000_000), (100, 250, 1_000), 10, 20_000.0, 200_000),
+)
+
+
+def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[str, Any]:
+    """Measure; by experiment a list of points, fit for JSON, beside `machine` and `sizes`."""
+    began_s = time.monotonic()
+    results: dict[str, Any] = {"machine": machine(), "size": sizes.name, "sizes": asdict(sizes)}
+    Worked(SLOW, 1_000, None).work(0.2, RecoveryObjective(0))  # Kernels are compiled.
+    Worked(SLOW, 1_000, 0.5).work(0.2, RecoveryObjective(0))
+    for name, points in (("share", _shares), ("objective", _objectives), ("beside", _beside)):
+        if name in only:
+            say(f"cec: {name}")
+            results[name] = points(sizes, say)
+    results["seconds"] = round(time.monotonic() - began_s, 1)
+    return results
+
+
+# -- in this process ------------------------------------------------------------------------------
+
+
+def _operator(has_footprints: bool) -> Operator:
+    """What counts bids per bidder, as a plan has it."""
+    protection = (EventualCheckpoints() if has_footprints else UpstreamBackup()).of_unit()
+    flow = Dataflow("cec")
+    source = PreloadedBids(1, 1.0, 0, "")
+    bids = flow.source_generator(source, name="bids", unit="ingest").select("bidder", "price")
+    counted = bids.key_by("bidder").window(tumbling(WINDOW))
+    counted.aggregate("count(*) AS n", "sum(price) AS total", name="counts").sink("out")
+    plan = plan_dataflow(
+        flow, "", parallelism=1, limits=NodeLimits(), protection=lambda _: protection
+    )
+    specs = next(node for node in plan.nodes if node.unit == "counts").operators
+    made = [spec.build(PageManager(state_bytes_max=4 << 30)) for spec in specs]
+    return next(operator for operator in made if operator.keeps_state)
+
+
+@dataclass
+class Worked:
+    """A node's work in this process: passes, footprints, and a replacement.
+
+    Attributes:
+        kind: Whether windows stay open, or close after some passes.
+        keys: Bidders.
+        share: Of the time for G_check; None: no footprints.
+    """
+
+    kind: str
+    keys: int
+    share: float | None
+
+    def _rows(self, first: int, end: int) -> tuple[Rows, int]:
+        """The tuples [first, end) and the boundary behind them."""
+        ids = np.arange(first, end, dtype=np.int64)
+        bidders = (ids * 2_654_435_761) % (1 << 32) % self.keys
+        step = 1 if self.kind == SLOW else _WINDOW_US // (_FAST_PASSES * _PASS_TUPLES)
+        columns = [pa.array(bidders), pa.array(ids % 997)]
+        batch = pa.RecordBatch.from_arrays(columns, names=["bidder", "price"])
+        order = np.arange(end - first, dtype=np.int64)
+        return Rows(batch, ids * step, order, 0), (end - 1) * step
+
+    def _pass(self, operator: Operator, first: int, end: int) -> float:
+        """Seconds that it takes."""
+        rows, boundary_us = self._rows(first, end)
+        low = np.array([first], dtype=np.int64)
+        began_s = time.perf_counter()
+        operator.process([rows], low, boundary_us)
+        return time.perf_counter() - began_s
+
+    def work(self, seconds: float, objective: RecoveryObjective) -> dict[str, Any]:
+        """So many seconds of passes, then a recovery; what they came to."""
+        operator = _operator(self.share is not None)
+        if not isinstance(operator, Footprinted):
+            return self._plain(operator, seconds)
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            log = FootprintLogWriter(folder, operator.body_schema, "counts~footprints", 1)
+            footprints = FootprintWriter(operator, objective, 0, None, 1)
+            found = self._protected(operator, footprints, log, objective, seconds)
+            log.close()
+            return found | self._recover(folder, footprints, found, objective)
+
+    def _plain(self, operator: Operator, seconds: float) -> dict[str, Any]:
+        taken, spent_s = 0, 0.0
+        while spent_s < seconds:
+            spent_s += self._pass(operator, taken, taken + _PASS_TUPLES)
+            taken += _PASS_TUPLES
+        return {"tuples": taken, "tuples_per_s": round(taken / spent_s)}
+
+    def _place(self, taken: int) -> Place:
+        step = 1 if self.kind == SLOW else _WINDOW_US // (_FAST_PASSES * _PASS_TUPLES)
+        return Place(taken, (taken - 1) * step, (taken,), (taken,))
+
+    def _protected(
+        self,
+        operator: Footprinted,
+        footprints: FootprintWriter,
+        log: FootprintLogWriter,
+        objective: RecoveryObjective,
+        seconds: float,
+    ) -> dict[str, Any]:
+        pacer = Pacer(self.share or 0.0)
+        taken, passes, spent_s, written = 0, 0, 0.0, 0
+        checks_s: list[float] = []
+
+        def append(record: TupleBatch | None) -> int:
+            if record is None:
+                return 0
+            log.append(0, record.first_id, record.batch, 0, 0)
+            nbytes: int = record.batch.nbytes
+            return nbytes
+
+        while spent_s < seconds:
+            began_s = time.perf_counter()
+            footprints.begin_pass()
+            made_s = time.perf_counter() - began_s
+            made_s += self._pass(operator, taken, taken + _PASS_TUPLES)
+            taken += _PASS_TUPLES
+            place, began_s = self._place(taken), time.perf_counter()
+            written += append(footprints.end_pass(place))
+            made_s += time.perf_counter() - began_s
+            objective.learn(made_s * 1e6 / _PASS_TUPLES)
+            pacer.worked(made_s * 1e6)
+            while (windows := pacer.windows) and footprints.is_check_due(place):
+                began_s, before = time.perf_counter(), footprints.next_id
+                written += append(footprints.check(windows, place))
+                checks_s.append(time.perf_counter() - began_s)
+                pacer.wrote(footprints.next_id - before, checks_s[-1] * 1e6)
+                made_s += checks_s[-1]
+            spent_s += made_s
+            passes += 1
+            if passes % _SYNC_PASSES == 0:
+                log.sync()  # A node has a thread beside it for that.
+        written += append(footprints.mark(self._place(taken)))
+        log.sync()
+        return {
+            "tuples": taken,
+            "tuples_per_s": round(taken / spent_s),
+            "check_share": round(sum(checks_s) / spent_s, 4),
+            "longest_check_ms": round(max(checks_s, default=0.0) * 1000, 3),
+            "written_bytes": written,
+            "footprints": operator.open_windows,
+            "shortfall": objective.shortfall(footprints.size(self._place(taken))),
+        }
+
+    def _recover(
+        self,
+        folder: str,
+        footprints: FootprintWriter,
+        found: dict[str, Any],
+        objective: RecoveryObjective,
+    ) -> dict[str, Any]:
+        """Have a replacement do what it does; how long, and how long that was to take."""
+        taken = found["tuples"]
+        size: ExtentSize = footprints.size(self._place(taken))
+        began_s = time.perf_counter()
+        extent = read_extent(folder, footprints.log_needed_from, footprints.ends_at, 1)
+        read_s = time.perf_counter() - began_s
+        operator = _operator(True)
+        assert isinstance(operator, Footprinted)
+        began_s = time.perf_counter()
+        other = FootprintWriter(operator, objective, extent.next_id, extent, 1)
+        adopt_s = time.perf_counter() - began_s
+        replay_s = 0.0
+        for first in range(extent.starts[0], taken, _REPLAY_TUPLES):
+            replay_s += self._pass(operator, first, min(taken, first + _REPLAY_TUPLES))
+        other.end_replay()
+        return {
+            "extent_bytes": size.log_bytes,
+            "extent_tuples": size.tuples,
+            "predicted_ms": round(objective.predicted_us(size) / 1000, 1),
+            "read_ms": round(read_s * 1000, 1),
+            "adopt_ms": round(adopt_s * 1000, 1),
+            "replay_ms": round(replay_s * 1000, 1),
+            "recovery_ms": round((read_s + adopt_s + replay_s) * 1000, 1),
+        }
+
+
+def _median(sizes: Sizes, worked: Worked) -> dict[str, Any]:
+    """The run with the median throughput; windows are written as long as there is time for them."""
+    runs = [worked.work(sizes.seconds, RecoveryObjective(0)) for _ in range(sizes.repeats)]
+    return sorted(runs, key=lambda run: int(run["tuples_per_s"]))[len(runs) // 2]
+
+
+def _shares(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
+    points: list[dict[str, Any]] = []
+    for kind in (SLOW, FAST):
+        off = _median(sizes, Worked(kind, sizes.keys, None))
+        for share in sizes.shares:
+            on = _median(sizes, Worked(kind, sizes.keys, share))
+            kept = round(on["tuples_per_s"] / off["tuples_per_s"], 4)
+            points.append({"kind": kind, "share": share, "throughput": kept, **on})
+            say(f"{kind} windows, share {share:g}: {kept:.1%}, {on['recovery_ms']:g} ms")
+    return points
+
+
+def _objectives(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
+    points: list[dict[str, Any]] = []
+    for windows in sizes.windows:
+        for objective_ms in sizes.objectives_ms:
+            objective = RecoveryObjective(1 << 40, objective_ms * 1000)
+            found = Worked(SLOW, windows, 0.05).work(sizes.seconds, objective)
+            is_met = found["recovery_ms"] <= objective_ms
+            points.append({"objective_ms": objective_ms, "is_met": is_met, **found})
+            said = found["shortfall"] or "no shortfall was said"
+            say(f"{windows:,} windows, {objective_ms} ms: {found['recovery_ms']:g} ms; {said}")
+    return points
+
+
+# -- on Spark -------------------------------------------------------------------------------------
+
+PROTECTIONS: Final[dict[str, Protection]] = {
+    "EventualCheckpoints": EventualCheckpoints(recovery="250 milliseconds"),
+    "Checkpointed": Checkpointed(interval="5 seconds"),
+    "UpstreamBackup": UpstreamBackup(),
+}
+
+
+def _beside(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
+    from holdfast.driver.session import session
+    from holdfast_bench.spine import use_cores
+
+    use_cores()
+    spark = session("holdfast-bench-cec", 4)
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        points: list[dict[str, Any]] = []
+        for name, protection in PROTECTIONS.items():
+            points.append({"protection": name, **_killed(spark, sizes, protection)})
+            said = points[-1]
+            say(f"{name}: recovered in {said['recovered_ms']:g} ms, {said['stored_bytes']:,} bytes")
+        return points
+    finally:
+        spark.stop()
+
+
+def _killed(spark: SparkSession, sizes: Sizes, protection: Protection) -> dict[str, Any]:
+    """The node that counts is killed again and again; medians of what the query reports."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        origin_us = int((time.time() + 2) * 1e6)
+        source = PreloadedBids(sizes.spark_keys, sizes.rate, origin_us, str(Path(folder) / "end"))
+        flow = Dataflow("cec")
+        bids = flow.source_generator(source, name="bids", unit="ingest")
+        counted = bids.key_by("bidder").window(tumbling(WINDOW))
+        counted.aggregate("count(*) AS bids", name="counts").sink("counts")
+        query = flow.start(
+            spark,
+            checkpointLocation=f"{folder}/run",
+            protection={"counts": protection},
+            options={"spark.holdfast.failuresMax": "1000"},
+        )
+        try:
+            for number in range(sizes.kills):
+                _kill(query, sizes, number)
+            total = source.due()[0] + int(_END_AHEAD_S * sizes.rate)
+            draft = Path(folder) / "end.draft"
+            draft.write_text(str(total))
+            draft.rename(source.end_path)
+            finish(query, "cec", _TIMEOUT_S)
+            stored = sum(f.stat().st_size for f in _stored(Path(folder) / "run"))
+        finally:
+            query.stop()
+        parts = ("detected_ms", "restarted_ms", "replayed_ms", "recovered_ms")
+        medians = {p: median(r[p] for r in _recoveries(query)) for p in parts}
+        return {"tuples": total, "stored_bytes": stored, **medians}
+
+
+def _kill(query: Query, sizes: Sizes, number: int) -> None:
+    """Once the node has its state, and until it is back."""
+    settled_s = time.monotonic() + _SETTLE_S
+
+    def is_ready() -> bool:
+        is_running = query.status["nodes"][_VICTIM]["state"] == "running"
+        has_state = node_statistic(query, _VICTIM, "state_bytes") > 16 * sizes.spark_keys
+        return time.monotonic() > settled_s and is_running and has_state
+
+    wait_until(query, is_ready, f"cec: state before kill {number + 1}", _TIMEOUT_S)
+    os.kill(query.pid(_VICTIM), signal.SIGKILL)
+    what = f"cec: recovery {number + 1}"
+    wait_until(query, lambda: len(_recoveries(query)) > number, what, _TIMEOUT_S)
+
+
+def _stored(run: Path) -> list[Path]:
+    """Files that the protection of the node has left."""
+    folders = (run / "footprints", run / "checkpoints")
+    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+
+
+def _recoveries(query: Query) -> list[dict[str, Any]]:
+    return [recovery for recovery in query.recoveries if recovery["node"] == _VICTIM]
+
+
+# -- the report -----------------------------------------------------------------------------------
+
+_INTRODUCTION = """\
+# Eventual checkpoints, measured
+
+`holdfast bench cec` made this page.
+
+"""
+_SHARE_NOTE = """
+## Share
+
+Counts and sums per bidder, {keys:,} windows open at a time, in passes of {tuples:,} tuples. `slow`:
+windows stay open; `fast`: they close after {passes} passes. `throughput` is that with footprints
+over that without. Recovery is from the log: reading, adopting, replaying.
+
+"""
+_OBJECTIVE_NOTE = """
+## Objectives
+
+Slow windows with a share of 0.05. `shortfall`: the node's words before the failure.
+
+"""
+_BESIDE_NOTE = """
+## Beside others
+
+{keys:,} windows on Spark tasks at {rate:,.0f} bids/s; the node that counts is killed {kills} times.
+Medians of what the query reports. `stored`: bytes that are there in the end.
+
+"""
+
+
+_SHARE_COLUMNS: Final = (
+    *("kind", "share", "throughput", "check_share", "longest_check_ms", "written_bytes"),
+    *("extent_bytes", "extent_tuples", "predicted_ms", "recovery_ms"),
+)
+_OBJECTIVE_COLUMNS: Final = (
+    *("footprints", "objective_ms", "recovery_ms", "predicted_ms", "is_met", "shortfall"),
+)
+_BESIDE_COLUMNS: Final = (
+    *("protection", "detected_ms", "restarted_ms", "replayed_ms", "recovered_ms", "stored_bytes"),
+)
+
+
+def _columns(points: list[dict[str, Any]], names: tuple[str, ...]) -> str:
+    return table(names, [tuple(point[name] for name in names) for point in points])
+
+
+def render(results: dict[str, Any]) -> str:
+    """The page as Markdown; only what was measured is in it."""
+    sizes, text = results["sizes"], _INTRODUCTION
+    if "share" in results:
+        note = {"keys": sizes["keys"], "tuples": _PASS_TUPLES, "passes": _FAST_PASSES}
+        text += _SHARE_NOTE.format(**note) + _columns(results["share"], _SHARE_COLUMNS)
+        text += "\n![Recovery by share](cec-share.png)\n"
+    if "objective" in results:
+        text += _OBJECTIVE_NOTE + _columns(results["objective"], _OBJECTIVE_COLUMNS)
+    if "beside" in results:
+        note = {"keys": sizes["spark_keys"], "rate": sizes["rate"], "kills": sizes["kills"]}
+        text += _BESIDE_NOTE.format(**note) + _columns(results["beside"], _BESIDE_COLUMNS)
+    return text
+
+
+def write(results: dict[str, Any], folder: Path) -> Path:
+    """Write `cec.json`, `cec.md` and a plot into a folder; the page's path."""
+    page = write_page("cec", results, render(results), folder)
+    if "share" in results:
+        figure, axes = new_figure()
+        for kind in (SLOW, FAST):
+            points = [point for point in results["share"] if point["kind"] == kind]
+            shares = [100 * point["share"] for point in points]
+            axes.plot(shares, [p["recovery_ms"] for p in points], marker="o", label=kind)
+        axes.set_xlabel("share of the node's time, %")
+        axes.set_ylabel("recovery, ms")
+        axes.legend(frameon=False)
+        save_figure(figure, folder / "cec-share.png")
+    return page
+
+
+def former(folder: Path) -> dict[str, Any]:
+    """What a page there says."""
+    return former_results("cec", folder)

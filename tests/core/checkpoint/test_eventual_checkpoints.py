@@ -26,10 +26,10 @@ def test_t_moves_only_when_the_oldest_generation_is_over():
     order = FootprintOrder()
     order.taken(generation(0, 5), windows(1, 2))
     order.taken(generation(1, 9), windows(3))
-    order.gone(np.array([0]))
+    order.gone(*[np.array([0])] * 2)
     assert order.oldest is not None
     assert order.oldest.cut == 5
-    order.gone(np.array([0]))
+    order.gone(*[np.array([0])] * 2)
     assert order.oldest.cut == 9
     assert order.open_windows == 1
 
@@ -40,12 +40,12 @@ def test_the_oldest_windows_are_written_first_and_each_once():
     order.taken(generation(1, 9), windows(4))
     some, number = order.next(2, before_cut=20)
     assert (some[:, 0].tolist(), number) == ([1, 2], 0)
-    order.gone(np.array([0, 0]))
+    order.gone(*[np.array([0, 0])] * 2)
     order.taken(generation(2, 20), some)
     assert order.next(2, before_cut=20)[0][:, 0].tolist() == [3]
-    order.gone(np.array([0]))
+    order.gone(*[np.array([0])] * 2)
     assert order.next(2, before_cut=20)[0][:, 0].tolist() == [4]
-    order.gone(np.array([1]))
+    order.gone(*[np.array([1])] * 2)
     assert order.next(2, before_cut=20) is None  # All are of the present cut.
 
 
@@ -53,7 +53,7 @@ def test_a_window_cannot_go_twice():
     order = FootprintOrder()
     order.taken(generation(0, 5), windows(1))
     with pytest.raises(InvariantViolation):
-        order.gone(np.array([0, 0]))
+        order.gone(*[np.array([0, 0])] * 2)
 
 
 def test_windows_are_written_before_recovery_would_take_too_long():
@@ -108,3 +108,13 @@ def test_after_an_hour_of_leisure_it_does_not_take_a_minute():
         pacer.wrote(some, float(AT_ONCE_US))
         written_us += AT_ONCE_US
     assert written_us < 25_000
+
+
+def test_what_a_record_costs_by_itself_does_not_bring_it_down_to_a_window_at_a_time():
+    pacer, written = Pacer(0.05), 0
+    for _ in range(10_000):
+        pacer.worked(1_000)
+        if some := pacer.windows:
+            pacer.wrote(some, 1_500 + 0.5 * some)
+            written += some
+    assert written > 10_000 * 1_000 * 0.05 / 1_532 * 60

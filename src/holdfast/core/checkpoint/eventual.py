@@ -31,7 +31,7 @@ from holdfast.core.errors import InvariantViolation
 
 AT_ONCE_US: Final = 500
 """Background work stops after so long, so that no tuple waits a millisecond for it."""
-_WINDOWS_FIRST: Final = 64
+_WINDOWS_FEW: Final = 64
 _WINDOWS_MAX: Final = 1 << 14
 _BUDGET_MAX_US: Final = 20_000
 _EAGER: Final = 0.5
@@ -227,13 +227,17 @@ class RecoveryObjective:
 
 
 class Pacer:
-    """Holds background work to its share of a node's time. Times are told, never looked up."""
+    """Holds background work to its share of a node's time. Times are told, never looked up.
+
+    A record costs something however few windows it has. Were it counted as theirs without a bound,
+    few windows would seem dear, and even fewer be written, down to one at a time.
+    """
 
     def __init__(self, share: float) -> None:
         """`share` of the time, 0 to 1."""
         self._share = share
         self._budget_us = 0.0
-        self._window_us = float(AT_ONCE_US) / _WINDOWS_FIRST
+        self._window_us = float(AT_ONCE_US) / _WINDOWS_FEW
 
     def worked(self, took_us: float) -> None:
         """The node has worked, or waited, for so long."""
@@ -247,7 +251,11 @@ class Pacer:
 
     @property
     def windows(self) -> int:
-        """How many windows may be written now, so that it takes `AT_ONCE_US` at most; 0: none."""
+        """How many windows may be written now, so that it takes about `AT_ONCE_US`; 0: none.
+
+        `_WINDOWS_FEW` at least: with fewer a record costs hardly less.
+        """
         if self._budget_us < AT_ONCE_US:
             return 0
-        return max(1, min(_WINDOWS_MAX, int(AT_ONCE_US / max(self._window_us, 1e-3))))
+        most = min(_WINDOWS_MAX, int(AT_ONCE_US / max(self._window_us, 1e-3)))
+        return max(_WINDOWS_FEW, most)

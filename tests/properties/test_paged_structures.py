@@ -31,7 +31,6 @@ from holdfast.core.state.ordered_map import OrderedMap
 from holdfast.core.state.page_layout import FRESH
 from holdfast.core.state.page_manager import PageManager, PageSetId, Snapshot
 from holdfast.core.state.paged_deque import PagedDeque
-from holdfast.core.state.paged_queue import PagedQueue
 
 PAGE_BYTES = 512
 KEY_WORDS = 2
@@ -248,12 +247,12 @@ class WideOrderedMapMachine(OrderedMapMachine):
 
 
 class RingsMachine(CheckpointedMachine):
-    """A deque and a queue; two of Python's deques are the models."""
+    """A deque, and one that is used as a queue; two of Python's deques are the models."""
 
     def open(self, manager: PageManager, page_sets: PageSets | None) -> list[Any]:
         if page_sets is None:
-            return [PagedDeque(manager, 3), PagedQueue(manager, 2)]
-        return [PagedDeque(manager, 3, page_sets[0]), PagedQueue(manager, 2, page_sets[1])]
+            return [PagedDeque(manager, 3), PagedDeque(manager, 2)]
+        return [PagedDeque(manager, 3, page_sets[0]), PagedDeque(manager, 2, page_sets[1])]
 
     def new_model(self) -> list[deque[list[int]]]:
         return [deque(), deque()]
@@ -293,15 +292,15 @@ class RingsMachine(CheckpointedMachine):
     @rule(seed=seeds, count=sizes)
     def push(self, seed: int, count: int) -> None:
         rows = draw_rows(seed, count, 2, 2**62)
-        self.structures[1].push(rows)
+        self.structures[1].push_back(rows)
         self.model[1].extend(rows.tolist())
 
     @rule(count=counts)
     def pop(self, count: int) -> None:
-        ahead = self.structures[1].peek(count).tolist()
+        ahead = self.structures[1].peek_front(count).tolist()
         expected = [self.model[1].popleft() for _ in range(min(count, len(self.model[1])))]
         assert ahead == expected
-        assert self.structures[1].pop(count).tolist() == expected
+        assert self.structures[1].pop_front(count).tolist() == expected
 
     @rule()
     def start_the_deque_again(self) -> None:

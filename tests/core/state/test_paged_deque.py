@@ -1,4 +1,4 @@
-"""What deques and queues promise about their pages."""
+"""What deques promise about their pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from holdfast.core.errors import LocalProtocolError
 from holdfast.core.state.deque_kernels import RING_WORDS
 from holdfast.core.state.page_manager import PageManager, StateLimitExceeded
 from holdfast.core.state.paged_deque import PagedDeque
-from holdfast.core.state.paged_queue import PagedQueue
 
 PAGE_BYTES = 512
 PER_PAGE = PAGE_BYTES // 8 - RING_WORDS
@@ -21,12 +20,12 @@ def numbers(start: int, stop: int) -> np.ndarray:
 
 
 def test_a_queue_goes_round_in_the_same_pages() -> None:
-    queue = PagedQueue(PageManager(PAGE_BYTES), 1)
-    queue.push(numbers(0, 5 * PER_PAGE))
-    queue.push(numbers(5 * PER_PAGE, 5 * PER_PAGE + 10))
+    queue = PagedDeque(PageManager(PAGE_BYTES), 1)
+    queue.push_back(numbers(0, 5 * PER_PAGE))
+    queue.push_back(numbers(5 * PER_PAGE, 5 * PER_PAGE + 10))
     for first in range(0, 300 * PER_PAGE, 10):
-        assert queue.pop(10).tolist() == numbers(first, first + 10).tolist()
-        queue.push(numbers(first + 5 * PER_PAGE + 10, first + 5 * PER_PAGE + 20))
+        assert queue.pop_front(10).tolist() == numbers(first, first + 10).tolist()
+        queue.push_back(numbers(first + 5 * PER_PAGE + 10, first + 5 * PER_PAGE + 20))
     queue.check_invariants()
     assert queue.page_count == 1 + 7  # Five full pages and ten records may lie in seven.
 
@@ -90,10 +89,10 @@ def test_at_the_bound_nothing_is_added() -> None:
 
 def test_records_of_another_width_are_refused() -> None:
     manager = PageManager(PAGE_BYTES)
-    queue = PagedQueue(manager, 2)
+    queue = PagedDeque(manager, 2)
     with pytest.raises(LocalProtocolError, match=r"rows of shape \(4, 1\)"):
-        queue.push(numbers(0, 4))
+        queue.push_back(numbers(0, 4))
     with pytest.raises(LocalProtocolError, match=r"shape \(2, -1\), expected \(3, -1\)"):
-        PagedQueue(manager, 3, queue.page_sets)
+        PagedDeque(manager, 3, queue.page_sets)
     with pytest.raises(LocalProtocolError, match="does not fit"):
         PagedDeque(manager, PER_PAGE + 1)

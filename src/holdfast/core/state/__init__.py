@@ -8,7 +8,7 @@ Everything stands on the page manager. SGuard's page layouts (§4.2) and structu
 | map    | ordered map, T-tree   | `OrderedMap`             | parent, left and right page         |
 |        | unordered map, linear | `UnorderedMap`           | the next record of the bucket       |
 |        | hash                  |                          |                                     |
-| queue  |                       | `PagedQueue`, on a deque | as the deque                        |
+| queue  |                       | `PagedDeque`, one way    | as the deque                        |
 | deque  |                       | `PagedDeque`             | previous and next page, in a ring   |
 | raw    |                       | `RawPage`, `StringPages` | nothing; the next string of the     |
 |        |                       |                          | bucket                              |

@@ -9,6 +9,7 @@ import pytest
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import (
     Checkpointed,
+    CommunicationInduced,
     Coordinated,
     Protections,
     Uncoordinated,
@@ -281,7 +282,7 @@ def test_protections_say_what_they_can_give() -> None:
         Checkpointed(interval="5 microseconds").check(flow)
 
 
-def test_coordinated_checkpoints_are_aligned() -> None:
+def test_coordinated_checkpoints_are_aligned_or_not() -> None:
     flow = Dataflow("test")
     named = parse_protection("coordinated", None, "2 seconds")
     assert named == Coordinated(interval="2 seconds")
@@ -289,10 +290,25 @@ def test_coordinated_checkpoints_are_aligned() -> None:
     assert told.cuts is Cuts.ALIGNED
     assert told.checkpoints is not None
     assert told.checkpoints.interval_ms == 2_000
-    with pytest.raises(UnsupportedError, match="aligned=False"):
-        Coordinated(aligned=False).check(flow)
+    assert Coordinated(aligned=False).of_unit().cuts is Cuts.UNALIGNED
     with pytest.raises(OptionError, match="Coordinated"):
         Coordinated(workers=0).check(flow)
+
+
+def test_induced_checkpoints_name_their_algorithm_and_scope() -> None:
+    flow = Dataflow("test")
+    for name in ("hmnr", "bcs", "lazy-fi"):
+        wanted = CommunicationInduced(algorithm=name, jitter="300 milliseconds")
+        wanted.check(flow)
+        told = wanted.of_unit()
+        assert told.cuts is Cuts(name)
+        assert not told.is_scope_whole
+        assert told.checkpoints is not None
+        assert told.checkpoints.jitter_ms == 300
+    assert CommunicationInduced(scope="all").of_unit().is_scope_whole
+    for wrong in ({"algorithm": "aligned"}, {"scope": "unit"}, {"workers": 0}):
+        with pytest.raises(OptionError, match=next(iter(wrong))):
+            CommunicationInduced(**wrong).check(flow)
 
 
 def test_uncoordinated_checkpoints_say_what_they_can_give(tmp_path: Path) -> None:

@@ -88,3 +88,17 @@ def test_one_round_serves_a_region_and_who_stands_between_its_units_takes_part()
     often = UnitProtection(checkpoints=CheckpointPlan(500), cuts=Cuts.ALIGNED)
     with pytest.raises(DataflowError, match="same settings"):
         _plans(union=aligned, counts=often)
+
+
+def test_who_can_force_whom_to_cut():
+    def induced(*, is_whole: bool) -> UnitProtection:
+        plan = CheckpointPlan(1_000)
+        return UnitProtection(checkpoints=plan, cuts=Cuts.HMNR, is_scope_whole=is_whole)
+
+    own, whole = induced(is_whole=False), induced(is_whole=True)
+    plans = _plans(union=own, counts=own)
+    assert plans["union"].scope == ("union[0]",), "there is no cycle"
+    plans = _plans(union=whole, counts=whole)
+    assert plans["union"].scope == plans["counts"].scope == ("union[0]", "counts[0]")
+    with pytest.raises(DataflowError, match="same scope"):
+        _plans(union=own, counts=whole)

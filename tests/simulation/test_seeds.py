@@ -15,7 +15,7 @@ from holdfast.sim.campaign import SITUATIONS, Summary, run_all, shrink
 from holdfast.sim.faults import KINDS
 from holdfast.sim.seeds import Run, simulate
 from holdfast.sim.workload.known import KNOWN
-from holdfast.sim.workload.protections import ALIGNED, UNCOORDINATED
+from holdfast.sim.workload.protections import ALIGNED, HMNR, UNALIGNED, UNCOORDINATED
 
 SEEDS = 260
 _DEADLY = ("kill", "pause", "machine-crash", "break", "slow-node")
@@ -71,7 +71,9 @@ def test_standby_replicas_take_over(approach: str, met: tuple[str, ...]) -> None
     assert all(summary.situations[situation] for situation in met)
 
 
-@pytest.mark.parametrize(("approach", "first"), [(UNCOORDINATED, 0), (ALIGNED, 52)])
+@pytest.mark.parametrize(
+    ("approach", "first"), [(UNCOORDINATED, 0), (ALIGNED, 52), (UNALIGNED, 0), (HMNR, 0)]
+)
 def test_nodes_that_do_not_repeat_recover_together(approach: str, first: int) -> None:
     seeds = range(first, first + 24)
     runs = [Run(seed, ("kill",), "arbitrary", approach=approach) for seed in seeds]

@@ -311,11 +311,7 @@ class Uncoordinated(StoredCheckpoints):
 
     def of_unit(self) -> UnitProtection:
         """Checkpointed, and recovered with others where it does not repeat."""
-        from holdfast.api.windows import duration_us
-
-        interval_ms = _interval_ms(self, self.interval)
-        jitter_ms = duration_us(self.jitter) // 1000
-        plan = CheckpointPlan(interval_ms, workers=self.workers, jitter_ms=jitter_ms)
+        plan = _jittered(self, self.interval, self.jitter, self.workers)
         return UnitProtection(checkpoints=plan, cuts=Cuts.UNCOORDINATED)
 
 
@@ -323,16 +319,14 @@ class Uncoordinated(StoredCheckpoints):
 class Coordinated(StoredCheckpoints):
     """Units that take their input as it comes are checkpointed in rounds. [CheckMate §III-A]
 
-    As `Uncoordinated`, but all instances that depend on each other take their checkpoints for the
-    same round: one that comes from all inputs processes nothing behind a round's marker on one of
-    them before it has come on all. The checkpoints of a complete round go together, so that none
-    is useless, and results wait no longer than until their round is complete.
+    As `Uncoordinated`, but instances that depend on each other take checkpoints for the same round,
+    which go together: none is useless, and results wait for no more than their round.
 
     Attributes:
         interval: From the beginning of one round to that of the next, as `tumbling` takes it.
-        store: As for `Checkpointed`.
-        aligned: Whether inputs wait for each other's markers. Only that can be had.
-        workers: Files per checkpoint, written and read side by side, 1 to 32.
+        store: As for `Checkpointed`, like `workers`.
+        aligned: Whether an instance takes nothing behind the round's marker on one input before it
+            has come on all. Else it cuts as soon as it hears of the round.
     """
 
     interval: str = "5 seconds"
@@ -343,14 +337,63 @@ class Coordinated(StoredCheckpoints):
         """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
         _require_guarantee(self, Guarantee.PRECISE)
         self._require_within("workers", 1, 32)
-        if not self.aligned:
-            raise UnsupportedError("Coordinated(aligned=False): rounds are aligned")
         self.of_unit()
 
     def of_unit(self) -> UnitProtection:
         """Checkpointed in rounds, and recovered with others where it does not repeat."""
         plan = CheckpointPlan(_interval_ms(self, self.interval), workers=self.workers)
-        return UnitProtection(checkpoints=plan, cuts=Cuts.ALIGNED)
+        return UnitProtection(
+            checkpoints=plan, cuts=Cuts.ALIGNED if self.aligned else Cuts.UNALIGNED
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationInduced(StoredCheckpoints):
+    """As `Uncoordinated`, but no checkpoint is useless: others force some. [CheckMate §III-C]
+
+    Only where streams go in a circle could one be; with `scope="component"` nothing is said, and
+    nothing forced, elsewhere.
+
+    Attributes:
+        interval: As for `Uncoordinated`, like `store`, `jitter` and `workers`.
+        algorithm: `hmnr`, `lazy-fi` with clocks that rise less often, or `bcs`, which forces more.
+        scope: `component`: of those on a circle together; `all`: of all that recover together.
+    """
+
+    interval: str = "5 seconds"
+    jitter: str = "1 second"
+    algorithm: str = "hmnr"
+    scope: str = "component"
+    workers: int = 2
+
+    def check(self, flow: Graph) -> None:
+        """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
+        _require_guarantee(self, Guarantee.PRECISE)
+        self._require_within("workers", 1, 32)
+        for name, known in (("algorithm", _ALGORITHMS), ("scope", _SCOPES)):
+            if (given := getattr(self, name)) not in known:
+                raise OptionError(
+                    f"CommunicationInduced({name}={given!r}); there are {', '.join(known)}"
+                )
+        self.of_unit()
+
+    def of_unit(self) -> UnitProtection:
+        """Checkpointed, and recovered with others where it does not repeat."""
+        plan = _jittered(self, self.interval, self.jitter, self.workers)
+        is_whole = self.scope == "all"
+        return UnitProtection(checkpoints=plan, cuts=Cuts(self.algorithm), is_scope_whole=is_whole)
+
+
+_ALGORITHMS: Final = tuple(cuts.value for cuts in Cuts if cuts.is_induced)
+_SCOPES: Final = ("component", "all")
+
+
+def _jittered(protection: Protection, interval: str, jitter: str, workers: int) -> CheckpointPlan:
+    """The plan of nodes that cut by timers of their own."""
+    from holdfast.api.windows import duration_us
+
+    jitter_ms = duration_us(jitter) // 1000
+    return CheckpointPlan(_interval_ms(protection, interval), workers=workers, jitter_ms=jitter_ms)
 
 
 def _spec_of(place: str) -> StoreSpec:
@@ -604,6 +647,7 @@ _BY_NAME: dict[str, type[Protection]] = {
     "checkpointed": Checkpointed,
     "uncoordinated": Uncoordinated,
     "coordinated": Coordinated,
+    "communication-induced": CommunicationInduced,
     "eventual-checkpoints": EventualCheckpoints,
     "replicated": Replicated,
     "none": Unprotected,

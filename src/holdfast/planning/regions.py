@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from holdfast.core.checkpoint.scope import components
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.repeating import Reading, UnitNature, repeating
 from holdfast.errors import DataflowError
@@ -53,8 +54,9 @@ def with_regions(
     members = together - repeating(natures)
     _refuse_rebased(members, reads, precise)
     regions = _connected(members, reads, cuts)
-    _refuse_rounds(regions, reads, protection)
-    return tuple(_placed(plan, regions, unit_of, protection) for plan in nodes)
+    _refuse_settings(regions, reads, protection)
+    placed = tuple(_placed(plan, regions, unit_of, protection) for plan in nodes)
+    return _with_scopes(placed, protection)
 
 
 def _senders(unit: str, nodes: tuple[NodePlan, ...], unit_of: dict[NodeId, str]) -> tuple[str, ...]:
@@ -80,14 +82,19 @@ def _refuse_rebased(
                     open_.append(sender)
 
 
-def _refuse_rounds(
+def _refuse_settings(
     regions: dict[str, str],
     reads: dict[str, tuple[str, ...]],
     protection: Callable[[str], UnitProtection],
 ) -> None:
-    """Raise `DataflowError` where one round cannot serve a whole region."""
+    """Raise `DataflowError` where members of a region could not agree."""
     for unit, region in regions.items():
         own, first = protection(unit), protection(region)
+        if own.is_scope_whole != first.is_scope_whole:
+            raise DataflowError(
+                f"units {region!r} and {unit!r} recover together; give their "
+                "CommunicationInduced protections the same scope"
+            )
         if own.cuts is None or not own.cuts.has_rounds:
             continue
         if own.checkpoints != first.checkpoints:
@@ -172,4 +179,29 @@ def _placed(
             )
             for spec in plan.outputs
         ),
+    )
+
+
+def _with_scopes(
+    nodes: tuple[NodePlan, ...], protection: Callable[[str], UnitProtection]
+) -> tuple[NodePlan, ...]:
+    """The same plans; those that others can force to cut know whom."""
+    edges = tuple(
+        (spec.producer, plan.node)
+        for plan in nodes
+        for spec in plan.inputs
+        if spec.is_from_region and spec.producer is not None
+    )
+    on_cycles = components(edges)
+
+    def scope_of(plan: NodePlan) -> tuple[NodeId, ...]:
+        if protection(plan.unit).is_scope_whole:
+            return tuple(other.node for other in nodes if other.region == plan.region)
+        return on_cycles.get(plan.node, (plan.node,))
+
+    return tuple(
+        replace(plan, scope=scope_of(plan))
+        if plan.cuts is not None and plan.cuts.is_induced
+        else plan
+        for plan in nodes
     )

@@ -169,3 +169,29 @@ def test_the_next_round_waits_for_the_checkpoint_of_the_last(is_stored):
     running.step(RoundTold(6, 5))
     again = running.step(TimerFired("keep-alive"))
     assert not any(isinstance(e, events.ReportRoundFailed) for e in again)
+
+
+def test_unaligned_a_node_cuts_as_soon_as_it_hears_of_the_round():
+    running = _Running(replace(PLAN, cuts=Cuts.UNALIGNED))
+    got = events.BatchReceived(
+        A, ONE, ONE, _batch(0, 2), notes=(PlacedNote(1, 2, CheckpointMarker(5)),)
+    )
+    made = running.step(got)
+    (point,) = _prepared(made)
+    assert (point.round, point.processed_before) == (5, {A: 0, B: 0}), "ahead of what waits"
+    running.run()
+    assert not _prepared(running.come(B, 0, 1, marker=5)), "it has cut"
+    assert running.taken == {A: 2, B: 1}
+
+
+def test_unaligned_what_follows_a_marker_waits_while_the_last_checkpoint_is_written():
+    running = _Running(replace(PLAN, cuts=Cuts.UNALIGNED))
+    made = running.step(RoundTold(5, 4))
+    (prepared,) = [e.prepared for e in made if isinstance(e, events.WriteCheckpoint)]
+    assert not _prepared(running.come(A, 0, 1, marker=6))
+    running.come(A, 1, 1)
+    assert running.taken[A] == 1
+    made = running.step(_durable(prepared))
+    assert [p.round for p in _prepared(made)] == [6]
+    running.run()
+    assert running.taken[A] == 2

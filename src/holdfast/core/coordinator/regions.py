@@ -36,6 +36,7 @@ from holdfast.core.coordinator.events import (
 from holdfast.core.coordinator.region import Region, RegionPlan
 from holdfast.core.coordinator.replica import NodeState
 from holdfast.core.coordinator.rollback import GoOn, Halt, StartFrom
+from holdfast.core.haunit.plan import Cuts
 from holdfast.core.haunit.told import Resumed
 from holdfast.core.model.ids import Incarnation
 from holdfast.core.recovery.checkpoint_graph import BEGINNING, LIVE, Channel, place_of
@@ -111,9 +112,12 @@ class Regions:
         self._regions.append(region)
 
     def _told(self, members: list[NodePlan]) -> tuple[NodeId, ...]:
-        """Who begins a round: with markers those that get none from the region."""
-        if members[0].cuts is None or not members[0].cuts.has_rounds:
+        """Who begins a round: all, or where markers are waited for who gets none."""
+        cuts = members[0].cuts
+        if cuts is None or not cuts.has_rounds:
             return ()
+        if cuts is Cuts.UNALIGNED:
+            return tuple(plan.node for plan in members)
         return tuple(plan.node for plan in members if not self._channels[plan.node])
 
     def has(self, node: NodeId) -> bool:

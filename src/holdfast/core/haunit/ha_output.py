@@ -41,7 +41,7 @@ from holdfast.core.queues.stream_notes import first_number_of
 from holdfast.core.recovery.guarantee import Guarantee
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.core.haunit.events import (
         AckReceived,
@@ -118,6 +118,8 @@ class HAOutput:
             self._open_footprint_log(sink_next_ids)
         self._kept_passes = KeptPasses(self.next_ids)
         self._unsafe_stream: StreamId | None = None  # the one that kept a point from being safe
+        self.before_tuples: Callable[[StreamId], None] | None = None
+        """Told before tuples are put out on a stream to another node: notes may have to precede."""
         self.refused_frames = 0
         self.tuples = 0  # put out so far
 
@@ -240,6 +242,8 @@ class HAOutput:
             sink.put_out(batch, boundary_us, rows.created_us, effects, is_held=is_held)
             return
         for stream, part in zip(spec.streams, partition(batch, spec), strict=True):
+            if self.before_tuples is not None and part.num_rows:
+                self.before_tuples(stream)
             self._edges[stream].put_out(part, boundary_us, rows.created_us)
 
     def put_note(self, note: StreamNote, streams: Iterable[StreamId] | None = None) -> None:

@@ -189,12 +189,21 @@ class Cuts(enum.Enum):
     """How nodes that recover together come to cuts that go together. [CheckMate §III]"""
 
     ALIGNED = "aligned"
+    UNALIGNED = "unaligned"
     UNCOORDINATED = "uncoordinated"
+    HMNR = "hmnr"
+    BCS = "bcs"
+    LAZY_FI = "lazy-fi"
 
     @property
     def has_rounds(self) -> bool:
         """Whether the coordinator begins rounds, in which all of them cut."""
-        return self is Cuts.ALIGNED
+        return self in (Cuts.ALIGNED, Cuts.UNALIGNED)
+
+    @property
+    def is_induced(self) -> bool:
+        """Whether what nodes say to each other forces checkpoints."""
+        return self in (Cuts.HMNR, Cuts.BCS, Cuts.LAZY_FI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +222,8 @@ class UnitProtection:
             are not.
         cuts: How a unit that does not repeat cuts: it logs no passes, but recovers together with
             the others that it is connected with; None: it logs them. [CheckMate §III]
+        is_scope_whole: Whether all of these are in the scope of what forces checkpoints, and not
+            only those on a cycle with it.
     """
 
     is_protected: bool = True
@@ -224,6 +235,7 @@ class UnitProtection:
     delays: DelayPlan | None = None
     footprints: FootprintPlan | None = None
     cuts: Cuts | None = None
+    is_scope_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +266,7 @@ class NodePlan:
         region: Which nodes it recovers together with, as it does not repeat; empty: it recovers
             alone. [CheckMate §III]
         cuts: How the nodes of its region cut; None: it is in none.
+        scope: Who can force it to cut, in the same order everywhere, itself included.
     """
 
     node: NodeId
@@ -277,6 +290,7 @@ class NodePlan:
     footprints: FootprintPlan | None = None
     region: str = ""
     cuts: Cuts | None = None
+    scope: tuple[NodeId, ...] = ()
 
     @property
     def is_replayed(self) -> bool:

@@ -86,6 +86,8 @@ class RestartPoint:
         round: Of coordinated checkpoints the round; 0: of none.
         promised: Per output stream the boundary that had been promised; said as `held_from` is.
         clock_us: The processing time of the cut, where passes have one and none is logged.
+        clocks: Where others can force checkpoints, what is known of them: a state of the cut rule.
+        is_forced: Whether it was taken for what others said.
     """
 
     sequence: int = 0
@@ -101,6 +103,8 @@ class RestartPoint:
     round: int = 0
     promised: dict[str, int] = field(default_factory=dict)
     clock_us: int = 0
+    clocks: tuple[int, ...] = ()
+    is_forced: bool = False
 
     def candidates(self) -> tuple[RestartPoint, ...]:
         """All points that its node can start from, best first, each without the others."""
@@ -133,6 +137,10 @@ class RestartPoint:
             value["promised"] = self.promised
         if self.clock_us:
             value["clock_us"] = self.clock_us
+        if self.clocks:
+            value["clocks"] = list(self.clocks)
+        if self.is_forced:
+            value["is_forced"] = True
         if self.older:
             value["older"] = [point.to_json() for point in self.older]
         return value
@@ -146,11 +154,13 @@ class RestartPoint:
         if not _is_number(sequence) or not _is_number(boundary):
             raise ValueError("a restart point needs integers `sequence` and `boundary_us`")
         checkpoint, round_ = value.get("checkpoint"), value.get("round", 0)
-        clock_us = value.get("clock_us", 0)
+        clock_us, is_forced = value.get("clock_us", 0), value.get("is_forced", False)
         if not _is_number(round_) or round_ < 0:
             raise ValueError("the round of a restart point is a count")
         if not _is_number(clock_us) or clock_us < 0:
             raise ValueError("the clock of a restart point is a time")
+        if type(is_forced) is not bool:
+            raise ValueError("a restart point was forced, or not")
         return RestartPoint(
             sequence,
             _ids(value.get("needed_from")),
@@ -165,6 +175,8 @@ class RestartPoint:
             round_,
             _ids(value.get("promised", {})),
             clock_us,
+            _clocks(value.get("clocks", [])),
+            is_forced,
         )
 
 
@@ -183,6 +195,13 @@ def _list(value: object) -> list[dict[str, object]]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError("the older restart points are no list of objects")
     return value
+
+
+def _clocks(value: object) -> tuple[int, ...]:
+    """Counts and sets of bits: whole numbers of any size, none negative."""
+    if not isinstance(value, list) or not all(type(c) is int and c >= 0 for c in value):
+        raise ValueError("the clocks of a restart point are no list of counts")
+    return tuple(value)
 
 
 def _ids(value: object) -> dict[str, int]:

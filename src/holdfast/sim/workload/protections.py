@@ -34,7 +34,18 @@ APPROACHES: Final = (
 REPLICATED: Final = "replicated"
 UNCOORDINATED: Final = "uncoordinated"
 ALIGNED: Final = "coordinated, aligned"
-CUTS: Final = {UNCOORDINATED: Cuts.UNCOORDINATED, ALIGNED: Cuts.ALIGNED}
+UNALIGNED: Final = "coordinated, unaligned"
+HMNR: Final = "communication-induced, hmnr"
+BCS: Final = "communication-induced, bcs"
+LAZY_FI: Final = "communication-induced, lazy-fi"
+CUTS: Final = {
+    UNCOORDINATED: Cuts.UNCOORDINATED,
+    ALIGNED: Cuts.ALIGNED,
+    UNALIGNED: Cuts.UNALIGNED,
+    HMNR: Cuts.HMNR,
+    BCS: Cuts.BCS,
+    LAZY_FI: Cuts.LAZY_FI,
+}
 """How units cut that do not repeat, by approach."""
 GUARANTEES: Final = tuple(guarantee.value for guarantee in Guarantee)
 """The weakest that units of a run have, strongest first."""
@@ -113,6 +124,7 @@ def random_protection(
             guarantee=given,
             delays=None if weaker else _random_delays(name, unit, chosen),
             cuts=CUTS.get(chosen),
+            is_scope_whole=True,
         )
 
     return limits, of_unit

@@ -9,6 +9,7 @@ from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.durability.checkpointed import Checkpointed
 from holdfast.core.haunit.durability.coordinated import Coordinated
 from holdfast.core.haunit.durability.eventual import Eventual
+from holdfast.core.haunit.durability.induced import Induced
 from holdfast.core.haunit.durability.lines import Lines
 from holdfast.core.haunit.durability.mirrored import Mirrored
 from holdfast.core.haunit.durability.replayed import Replayed
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _CHOICES: Final[tuple[tuple[Callable[[NodePlan], bool], type[Durability]], ...]] = (
     (lambda plan: plan.cuts is not None and plan.cuts.has_rounds, Coordinated),
+    (lambda plan: plan.cuts is not None and plan.cuts.is_induced, Induced),
     (lambda plan: plan.cuts is not None, Lines),
     (lambda plan: plan.checkpoints is not None, Checkpointed),
     (lambda plan: plan.footprints is not None, Eventual),

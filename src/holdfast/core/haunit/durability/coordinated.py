@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.core.checkpoint.aligned import Aligned, round_of
 from holdfast.core.checkpoint.cut_rule import NO_ROUND
+from holdfast.core.checkpoint.unaligned import Unaligned
 from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.durability.lines import Lines
 from holdfast.core.haunit.events import (
@@ -36,6 +37,7 @@ from holdfast.core.haunit.events import (
     ReportRoundFailed,
     WantRound,
 )
+from holdfast.core.haunit.plan import Cuts
 from holdfast.core.haunit.told import GoOnTold, RoundTold
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.model.ids import CheckpointId
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
 def rule_of(plan: NodePlan) -> CutRule:
     """When a node of this plan cuts."""
+    if plan.cuts is Cuts.UNALIGNED:
+        return Unaligned(len(plan.inputs))
     return Aligned(tuple(spec.is_from_region for spec in plan.inputs))
 
 

@@ -9,6 +9,7 @@ from mutants import Mutant
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.outputs.rebasing import Rebasing
 from holdfast.core.haunit.passes import Pass, Passes
+from holdfast.core.model.ids import NO_ID
 from holdfast.core.recovery.guarantee import Guarantee
 
 _KILLS = ("kill", "pause")
@@ -37,6 +38,19 @@ def _pass_over_lost_frames(original: Any) -> Any:
     return receive
 
 
+def _send_again_what_is_kept(original: Any) -> Any:
+    """A replacement that takes the newest gets what its predecessor may have put out."""
+
+    def first_to_send(
+        self: Rebasing, got: Any, trimmed_before: int, *arguments: Any, **named: Any
+    ) -> Any:
+        if got.from_id == NO_ID:
+            return trimmed_before
+        return original(self, got, trimmed_before, *arguments, **named)
+
+    return first_to_send
+
+
 def _forget_the_clock_of_the_last_pass(original: Any) -> Any:
     """That of former incarnations alone counts."""
 
@@ -54,6 +68,9 @@ PROMISE_MUTANTS: dict[str, Mutant] = {
     ),
     "passes over lost frames": Mutant(
         HAInput, "receive", _pass_over_lost_frames, ("lost-frames", "kill"), guarantee="gap"
+    ),
+    "sends again what is kept": Mutant(
+        Rebasing, "first_to_send", _send_again_what_is_kept, ("kill",), guarantee="gap"
     ),
     "forgets the clock of the last pass": Mutant(
         Passes, "begun", _forget_the_clock_of_the_last_pass, ("clock-back",), None, "arbitrary"

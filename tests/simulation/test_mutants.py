@@ -34,6 +34,7 @@ BY_ITS_NAME = {
     "lets the clock stand still without windows": {"I-LIVE"},
     "leaves out what is newer": {"I-ROLLBACK"},
     "passes over lost frames": {"I-GAP", "I-PRECISE", "I-SUM"},
+    "sends again what is kept": {"I-GAP"},
     "forgets the clock of the last pass": {"I-PASS", "LocalProtocolError"},
     "takes tentative for stable": {"I-LIVE", "I-PRECISE"},
     "undoes no stream": {"I-REC"},

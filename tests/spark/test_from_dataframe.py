@@ -52,7 +52,7 @@ def sliding(bids: DataFrame) -> DataFrame:
         F.window("at", "20 seconds", "5 seconds").alias("w"), F.upper("item")
     )
     return groups.agg(F.max("price"), F.avg("price").alias("mean")).select(
-        "w.end", F.col("upper(item)").alias("item"), F.expr("mean + 1 AS more")
+        "w.end", F.col("upper(item)").alias("item"), F.expr("IF(mean > 400, mean, 0) + 1 AS more")
     )
 
 

@@ -104,9 +104,8 @@ def test_an_arbitrary_function_is_told_clock_and_chance() -> None:
     def drawn(row: dict[str, Any], round: Round) -> dict[str, Any]:
         return {"n": round.random.randrange(10**9) + round.now.microsecond}
 
-    applied = ApplyArbitrarily("step", PythonFunction(drawn, "map", ONE, False))
-
-    def values(clock_us: int, seed: int) -> Any:
+    def values(clock_us: int, seed: int, name: str = "step") -> Any:
+        applied = ApplyArbitrarily(name, PythonFunction(drawn, "map", ONE, False))
         applied.decide(clock_us, seed)
         rows = applied.process([given_rows(1, 2)], np.zeros(1, np.int64), 0).rows
         assert rows is not None
@@ -117,3 +116,4 @@ def test_an_arbitrary_function_is_told_clock_and_chance() -> None:
     assert values(5, 7) == first
     assert values(6, 7) == [value + 1 for value in first]
     assert values(5, 8) != first
+    assert values(5, 7, "another") != first

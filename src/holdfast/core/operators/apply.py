@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.model.stable_hash import stable_hash
 from holdfast.core.operators.bad_rows import BadRowError
 from holdfast.core.operators.base import (
     NOTHING,
@@ -77,11 +78,12 @@ class ApplyArbitrarily(ArbitraryOperator):
         self.name = name
         self.output_schema = function.schema
         self._function = function
+        self._own = int(stable_hash([pa.array([name])])[0])  # Two functions of a node differ.
         self._clock_us, self._seed = 0, 0
 
     def decide(self, clock_us: int, seed: int) -> None:
         """What the coming pass depends on."""
-        self._clock_us, self._seed = clock_us, seed
+        self._clock_us, self._seed = clock_us, seed ^ self._own
 
     def process(self, inputs: Sequence[Rows | None], low: np.ndarray, boundary_us: int) -> Output:
         """The results. Raises `BadRowError` for a row that the function has none for."""

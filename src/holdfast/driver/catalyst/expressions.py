@@ -46,7 +46,6 @@ _PATTERNS: Final = {
     "IsNotNull": "({} IS NOT NULL)",
     "UnaryMinus": "(- {})",
     "UnaryPositive": "(+ {})",
-    "If": "(CASE WHEN {} THEN {} ELSE {} END)",
 }
 _AGGREGATES: Final = {"Count": "count", "Sum": "sum", "Min": "min", "Max": "max", "Average": "avg"}
 _FUNCTIONS: Final = frozenset(name.lower() for name in SUPPORTED_FUNCTIONS)

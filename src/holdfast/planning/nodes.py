@@ -413,6 +413,7 @@ def _within(step: Step, sources: list[Step], operators: list[Step]) -> tuple[str
 
 
 def node_id(unit: str, index: int) -> NodeId:
+    """The name of an instance of a unit."""
     return NodeId(f"{unit}[{index}]")
 
 

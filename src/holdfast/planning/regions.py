@@ -1,8 +1,9 @@
 """Which nodes recover together: those that do not repeat, and are connected. [CheckMate §III]
 
 A unit with coordinated or uncoordinated checkpoints whose replacement puts out the same tuples
-again (core/recovery/repeating.py) recovers alone, as under `Checkpointed`. The others make up
-regions. What leaves a region waits behind a gate, so that whoever reads it repeats.
+again (core/recovery/repeating.py) recovers alone, as under `Checkpointed`. Each *region of units*
+is made of others that are connected. What leaves a region waits behind a gate, so that whoever
+reads it repeats.
 """
 
 from __future__ import annotations

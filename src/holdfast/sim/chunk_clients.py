@@ -273,10 +273,12 @@ class Asking:
     """Waits for one answer."""
 
     def __init__(self, request: int, done: Callable[[], None]) -> None:
+        """Call `done` when the object of this request is deleted."""
         self._request = request
         self._done = done
 
     def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
+        """Take one stimulus."""
         del now_ms
         if isinstance(stimulus, m.ObjectDeleted) and stimulus.request == self._request:
             self._done()
@@ -286,4 +288,5 @@ class Asking:
         """There is nothing to violate."""
 
     def statistics(self) -> object:
+        """There is nothing to count."""
         return None

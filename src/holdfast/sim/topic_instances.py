@@ -91,10 +91,12 @@ class Place:
 
     @property
     def next_id(self) -> int:
+        """The id behind the last row of the log."""
         return sum(len(entry.rows) for entry in self.log)
 
     @property
     def boundary_us(self) -> int:
+        """The log's boundary."""
         return max((entry.boundary_us for entry in self.log), default=BEGINNING_US)
 
 
@@ -102,6 +104,7 @@ class Follower:
     """A second replica: it reads the log, by owners that it has seen up to a second ago."""
 
     def __init__(self, world: TopicWorld, number: int) -> None:
+        """Follow the log of this instance from its beginning."""
         self.world = world
         self.number = number
         self.rows: list[Row] = []
@@ -141,6 +144,7 @@ class Instance:
     def __init__(
         self, world: TopicWorld, number: int, incarnation: int, follower: Follower | None
     ) -> None:
+        """Come up as this incarnation; `follower` is what it was, if it is promoted."""
         self.world = world
         self.number = number
         self.incarnation = incarnation

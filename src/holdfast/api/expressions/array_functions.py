@@ -485,6 +485,7 @@ TRY_ELEMENT_AT = element_of(_from_one)
 
 
 def size(args: Sequence[Value], text: str) -> Value:
+    """How many elements an array has; NULL of NULL."""
     whole = array(args[0], text)
     return derived(pa.int32(), text, pc.list_value_length, whole)
 

@@ -111,6 +111,7 @@ class WaitingNotes(Generic[N]):
     """The notes of one input that its node has not come to yet, in order of their places."""
 
     def __init__(self) -> None:
+        """None waits."""
         self._waiting: deque[tuple[int, N]] = deque()
 
     def add(self, before_id: int, note: N) -> None:

@@ -4,6 +4,9 @@ Theory of operation. Towards the master it is in one of these states:
 
     JOINING --Welcomed--> SERVING --Fenced--> JOINING;  any --Dismissed, lease over--> (end)
 
+It tells the master its *inventory*, a numbered list of all it holds. Chunks come by *chain
+replication*:
+
 - A chunk comes in pieces, in order. Each is written, and passed on to the next of the chain, at
   once. After the last one the chunk is sealed: table of checksums, fsync, then its name. It is
   acknowledged upstream when it is sealed here *and* acknowledged by the next of the chain: so the

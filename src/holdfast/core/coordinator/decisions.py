@@ -1,7 +1,7 @@
 """What the coordinator has decided, on its way into the journal; what follows waits for that.
 
-A decision is one entry: nodes that begin new lives together begin them all once it is durable, or
-none does. Nothing that an entry allows happens before.
+A *recovery decision* is one entry: nodes that begin new lives together begin them all once it is
+durable, or none does. Nothing that an entry allows happens before.
 """
 
 from __future__ import annotations

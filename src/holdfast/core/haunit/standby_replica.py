@@ -1,8 +1,8 @@
 """A passive secondary: it keeps a copy of its primary's state, and does nothing else. [HA §4.1]
 
 It subscribes to the instance's replica stream, applies what comes, and says what it has. When it
-loses the thread it subscribes again, and everything is sent anew. Promoted, it hands the state to a
-node of its own process, which goes on from there.
+loses the thread it subscribes again, and everything is sent anew. At a *takeover* it is promoted:
+it hands the state to a node of its own process, which goes on from there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """BSort: a sort with slack, as many rows as a buffer holds. Convergent-capable. [HA §3.2]
 
-It holds up to `slack` rows. A row that comes when there are as many pushes the least of all out, be
-it itself, so a row gets past at most `slack` others. Equal rows stay in the order of arrival. What
-is held are the greatest `slack` rows of all that ever came, whatever was held before: so the oldest
-of them is all that is needed to rebuild the state.
+It holds up to `slack` rows: they are *held back*. A row that comes when there are as many pushes
+the least of all out, be it itself, so a row gets past at most `slack` others. Equal rows stay in
+the order of arrival. What is held are the greatest `slack` rows of all that ever came, whatever was
+held before: so the oldest of them is all that is needed to rebuild the state.
 
 Sorted by tuple time, rows older than the boundary are let go of at once: nothing can come before
 them, so that changes when they are put out, never in which order. Sorted by a column, a row is held

@@ -1,10 +1,11 @@
 """What an instance of a source may promise that has nothing to read: what the others have promised.
 
-A topic is read by several instances, each with partitions and a log of its own. An instance whose
-partitions are all idle has no time of its own to go by, and would hold up every window behind the
-source for ever. So instances tell the coordinator how far they have come, and it tells the idle
-ones a *floor*: the least boundary of those that are not idle, or, if all are idle, where the
-furthest is. That is the rule for the partitions of one instance, over all of them.
+A topic is read by several instances, each with partitions and a log of its own. An *idle partition*
+has been read to its end. An instance with idle ones alone has no time of its own to go by, and
+would hold up every window behind the source for ever. So instances tell the coordinator how far
+they have come, and it tells the idle ones a *floor*: the least boundary of those that are not idle,
+or, if all are idle, where the furthest is. That is the rule for the partitions of one instance,
+over all of them.
 
 1. The idle instance writes the promise into its own log, as it does with every boundary. 2. A
 record that comes to one of its partitions later, and is older, is late, and counted. 3. Whoever

@@ -212,6 +212,7 @@ class OutputQueue:
         return small
 
     def trim(self, before: int) -> None:
+        """Nobody needs the tuples before this id any more; whole batches go."""
         while self._batches and self._batches[0].next_id <= before:
             dropped = self._batches.popleft()
             self._bytes -= dropped.nbytes

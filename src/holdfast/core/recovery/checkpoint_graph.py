@@ -8,12 +8,12 @@ at work holds more than its last checkpoint does.
 
 Of two neighbours' places, one stream between them, two things make an edge:
 
-- **orphan**: the receiver has processed tuples that the sender has not sent, or acted on a boundary
-  that it has not promised. What it made of them would stay although they may come otherwise, or
-  older tuples come: the receiver goes back. Not behind a sender that *repeats*, which will send the
-  same tuples under the same ids: those are dropped.
-- **missing**: the sender holds less than the receiver has yet to process. Going on like this would
-  lose what is between: the sender goes back, to where it held that or had not sent it.
+- **orphan edge**: the receiver has processed tuples that the sender has not sent, or acted on a
+  boundary that it has not promised. What it made of them would stay although they may come
+  otherwise, or older tuples come: the receiver goes back. Not behind a sender that *repeats*, which
+  will send the same tuples under the same ids: those are dropped.
+- **missing edge**: the sender holds less than the receiver has yet to process. Going on like this
+  would lose what is between: the sender goes back, to where it held that or had not sent it.
 
 The paper's graph has orphan edges alone, as its testbed logs every message apart
 ([CheckMate §III-B]). Here channels are stored by their senders, and stored as little as a round

@@ -1,10 +1,10 @@
 """What holds for the output before and after a failure, taken together. [HA §3.1]
 
-Precise recovery rests on ids: a replacement gives its output the ids it had before. A unit with a
-weaker guarantee cannot do that, so its replacement *rebases* its streams: it goes on with the ids
-that receivers name. A tuple that comes twice then comes under two ids, and one that is lost leaves
-no gap in the ids. What a receiver has been promised still holds: it says up to which time it has
-everything, and nothing older is sent again.
+Precise recovery rests on ids: a replacement gives its output the ids it had before. A unit with
+*rollback recovery* or gap recovery cannot do that, so its replacement *rebases* its streams: it
+goes on with the ids that receivers name. A tuple that comes twice then comes under two ids, and one
+that is lost leaves no gap in the ids. What a receiver has been promised still holds: it says up to
+which time it has everything, and nothing older is sent again.
 
 A receiver that is being rebuilt at the same moment asks for ids whose tuples nobody can produce any
 more as they were. It takes what comes instead, and is itself rebased from there on, unless it has

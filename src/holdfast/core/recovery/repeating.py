@@ -1,4 +1,4 @@
-"""Who repeats: whose replacement puts out the same tuples under the same ids.
+"""Which units repeat. *To repeat*: a replacement puts out the same tuples under the same ids.
 
 A unit repeats if it is precise, if what it puts out depends on its input alone (its operators are
 deterministic and take input by id or by time) or on passes that it logs, **and if all that it reads

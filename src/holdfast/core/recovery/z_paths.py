@@ -2,7 +2,7 @@
 
 A Z-path leads from one checkpoint to another by messages, each sent in the interval in which the
 one before it was received, or later; it may have been sent before that one was received. A
-checkpoint with a Z-path to itself is *useless*: whatever line it were in would have an orphan. One
+*useless checkpoint* has a Z-path to itself: whatever line it were in would have an orphan. One
 that is merely *rolled past* was newer than the line that a recovery went back to, and could have
 been in a line of another failure.
 

@@ -11,7 +11,7 @@ those streams have promised that are not silent, so that new tuples wait for nob
 there. `DELAY`: no further, so that each waits for the bound and there are fewer to correct.
 [DPC "Up_failure"]
 
-A stream is *silent* from when others went on without it until it promises more. Then it is waited
+A *silent stream* is one that others went on without, until it promises more. Then it is waited
 for again, up to the bound: else streams that are a little ahead of it would go on without it for
 ever, and the correction would never begin.
 

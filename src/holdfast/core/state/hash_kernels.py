@@ -29,6 +29,7 @@ _S32: Final = np.uint64(32)
 
 @inlined
 def hash_words(words: np.ndarray, start: int, count: int) -> int:
+    """A hash, uint64, of `count` words from `start` on."""
     h = np.uint64(0)
     for j in range(count):
         h = (h ^ np.uint64(words[start + j])) * _C1
@@ -38,6 +39,7 @@ def hash_words(words: np.ndarray, start: int, count: int) -> int:
 
 @inlined
 def bucket_of(h: int, buckets: int, low_power: int) -> int:
+    """The bucket of a hash. Linear hashing: `low_power` is the last power of two reached."""
     b = np.int64(h & np.uint64(2 * low_power - 1))
     if b >= buckets:
         b -= low_power

@@ -121,6 +121,7 @@ def move_words(arena: np.ndarray, source: int, target: int, words: int) -> None:
 
 @kernel(f"void({PAGES}, int64, int64, int64)")
 def set_field(tree: Pages, link: int, field: int, value: int) -> None:
+    """Write a word of a node."""
     tree[0][node_at(tree, link) + field] = value
 
 
@@ -139,6 +140,7 @@ def replace_child(tree: Pages, link: int, other: int) -> None:
 
 @kernel(f"void({PAGES}, int64)")
 def set_height(tree: Pages, link: int) -> None:
+    """Bring the height of a node up to date with those of its children."""
     left = height_of(tree, field_of(tree, link, LEFT))
     right = height_of(tree, field_of(tree, link, RIGHT))
     set_field(tree, link, HEIGHT, 1 + max(left, right))

@@ -46,11 +46,13 @@ def node_at(tree: Pages, link: int) -> int:
 
 @kernel(f"int64({PAGES}, int64, int64)")
 def field_of(tree: Pages, link: int, field: int) -> int:
+    """A word of a node."""
     return tree[0][node_at(tree, link) + field]
 
 
 @kernel(f"int64({PAGES}, int64)")
 def height_of(tree: Pages, link: int) -> int:
+    """The height of a subtree; 0: it is empty."""
     return field_of(tree, link, HEIGHT) if link != 0 else 0
 
 

@@ -285,9 +285,11 @@ class HoldfastSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """What `format(...)` calls it."""
         return "holdfast"
 
     def schema(self) -> StructType:
+        """The columns that these options give; see the module."""
         options = _checked(self.options)
         if "state" in options:
             return from_arrow_schema(_state(options).schema)
@@ -304,17 +306,21 @@ class HoldfastSource(DataSource):
         return from_arrow_schema(pa.schema(nullable))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """For `spark.read`."""
         return _Reader(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For `spark.readStream`."""
         options = _checked_for_streams(self.options)
         reader = _CorrectedReader if _has_corrections(options, _find(options)) else _StreamReader
         return reader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """For `DataFrame.write`."""
         return _BatchWriter(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """For `DataFrame.writeStream`."""
         return _StreamWriter(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
 

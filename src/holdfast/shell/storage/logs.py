@@ -34,21 +34,29 @@ class LogWriter(Protocol):
         batch: pa.RecordBatch,
         boundary_us: int,
         created_us: int,
-    ) -> None: ...
+    ) -> None:
+        """Put a batch behind the log's end; it is durable from the next `sync` on."""
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """Nothing follows."""
 
-    def sync(self) -> None: ...
+    def sync(self) -> None:
+        """Make all that was appended durable."""
 
-    def publish(self) -> None: ...
+    def publish(self) -> None:
+        """Let readers see all that is durable."""
 
-    def tidy(self) -> None: ...
+    def tidy(self) -> None:
+        """Merge or remove files that readers need no more."""
 
-    def skip_to(self, first_id: int) -> None: ...
+    def skip_to(self, first_id: int) -> None:
+        """Leave a gap: the next tuple has this id."""
 
-    def trim(self, before: int) -> None: ...
+    def trim(self, before: int) -> None:
+        """Nobody needs the tuples before this id."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give up the log's files."""
 
 
 class OpenedLog(LogWriter, Protocol):

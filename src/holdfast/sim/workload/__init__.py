@@ -1,0 +1,1 @@
+"""Dataflows, inputs, protections and guarantees that a seed draws."""

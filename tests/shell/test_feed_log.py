@@ -48,6 +48,7 @@ class Life:
             self.sink,
             Incarnation(incarnation),
             first,
+            sources=4,
         )
         self.effects: list[Effect] = []
         self.feed.begin(self.effects)
@@ -56,7 +57,7 @@ class Life:
         self.sink.put_out(batch(numbers), 0, 0, self.effects, is_held=False)
 
     def tentative(self, *numbers: int) -> None:
-        self.feed.tentative(batch(numbers), ("a", "b"), 0, self.effects)
+        self.feed.tentative(batch(numbers), (StreamId("a"), StreamId("b")), 0, self.effects)
 
     def flush(self, *streams: str) -> None:
         """Write what is to be written, to these logs or to all."""
@@ -94,7 +95,7 @@ def in_order(root: Path, feed: Any, *places: Place, is_current: bool = False) ->
 
 
 def stable(*numbers: int, first_id: int = 0) -> Rows:
-    return [(n, "stable", first_id + i, None, None) for i, n in enumerate(numbers)]
+    return [(n, "stable", first_id + i, None, None, None) for i, n in enumerate(numbers)]
 
 
 def test_everything_is_read_in_the_order_in_which_it_was_put_out(tmp_path: Path) -> None:
@@ -108,15 +109,15 @@ def test_everything_is_read_in_the_order_in_which_it_was_put_out(tmp_path: Path)
     life.stable(5)
     life.tentative(60)
     life.end()
-    suffix = [(60, "tentative", 5, "1.2", "a, b")]
+    suffix = [(60, "tentative", 5, "1.2", "a, b", 0.5)]
     assert read(tmp_path) == [
         *stable(1, 2),
-        (30, "tentative", 2, "1.1", "a, b"),
-        (40, "tentative", 3, "1.1", "a, b"),
-        (50, "tentative", 4, "1.1", "a, b"),
-        (None, "undo", 2, "1.1", None),
+        (30, "tentative", 2, "1.1", "a, b", 0.5),
+        (40, "tentative", 3, "1.1", "a, b", 0.5),
+        (50, "tentative", 4, "1.1", "a, b", 0.5),
+        (None, "undo", 2, "1.1", None, None),
         *stable(3, 4, first_id=2),
-        (None, "rec_done", 4, "1.1", None),
+        (None, "rec_done", 4, "1.1", None, None),
         *stable(5, first_id=4),
         *suffix,
     ]
@@ -134,11 +135,11 @@ def test_who_takes_over_undoes_what_was_left_and_repeats_nothing_as_tentative(
     second.tentative(2, 3, 4, 5)  # Of these 2 and 3 are there as stable.
     second.tentative(6)
     second.end()
-    suffix = [(n, "tentative", n - 1, "2.1", "a, b") for n in (4, 5, 6)]
+    suffix = [(n, "tentative", n - 1, "2.1", "a, b", 0.5) for n in (4, 5, 6)]
     assert read(tmp_path) == [
         *stable(1, 2, 3),
-        (40, "tentative", 3, "1.1", "a, b"),
-        (None, "undo", 3, None, None),
+        (40, "tentative", 3, "1.1", "a, b", 0.5),
+        (None, "undo", 3, None, None, None),
         *suffix,
     ]
     assert read(tmp_path, is_current=True) == [*stable(1, 2, 3), *suffix]

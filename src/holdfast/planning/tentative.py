@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.core.haunit.plan import DelayPlan, NodePlan, OutputSpec
-    from holdfast.core.model.ids import NodeId
+    from holdfast.core.haunit.plan import DelayPlan, InputSpec, NodePlan, OutputSpec
+    from holdfast.core.model.ids import NodeId, StreamId
 
 _LONGER_MS_MAX: Final = 100
 """Of a unit than of the one before it: tentative results need no longer to come."""
@@ -52,12 +52,37 @@ def _longer(asked: DelayPlan, parts: int, of: int) -> DelayPlan:
 
 
 def with_tentative_streams(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
-    """The same nodes; those that may put out tentative results send them to others of the kind."""
+    """The same nodes; those that may put out tentative results send them to others of the kind.
+
+    They know from which sources each of their streams comes.
+    """
+    nodes = _with_sources(nodes)
     takes_them = {node.node for node in nodes if node.delays is not None}
     return tuple(
         node if node.delays is None else replace(node, outputs=_outputs(node, takes_them))
         for node in nodes
     )
+
+
+def _with_sources(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
+    of_node = {node.node: node for node in nodes}
+    sources: dict[NodeId, tuple[StreamId, ...]] = {}
+    reads = {n.node: [s.producer for s in n.inputs if s.producer is not None] for n in nodes}
+    for name in TopologicalSorter(reads).static_order():
+        inputs = of_node[name].inputs
+        found = ((s.stream,) if s.producer is None else sources[s.producer] for s in inputs)
+        sources[name] = tuple(dict.fromkeys(stream for streams in found for stream in streams))
+    return tuple(
+        node
+        if node.delays is None
+        else replace(node, inputs=tuple(_with_sources_of(s, sources) for s in node.inputs))
+        for node in nodes
+    )
+
+
+def _with_sources_of(spec: InputSpec, sources: dict[NodeId, tuple[StreamId, ...]]) -> InputSpec:
+    found = (spec.stream,) if spec.producer is None else sources[spec.producer]
+    return replace(spec, sources=found)
 
 
 def _outputs(node: NodePlan, takes_them: set[NodeId]) -> tuple[OutputSpec, ...]:

@@ -127,13 +127,21 @@ def test_a_node_goes_on_without_a_silent_source_and_corrects_it_when_it_is_back(
     assert (stable(effects), said(effects)) == (0, [("tentative", 4)])
     assert machine.consistency is not None
     assert machine.consistency.state is Consistency.UP_FAILURE
-    assert machine.consistency.missing == (1,)
+    assert machine.missing == (B,)
+    lacking = [
+        (row["_missing"], row["_share"])
+        for e in effects
+        if _is_of(e, FEED)
+        for row in _feed_rows(e)
+    ]
+    assert lacking == [("b[0]", 0.5)]
     effects = give(machine, A, 3, [51, 52], 70, 60)
     assert said(effects) == [("tentative", 5), ("tentative", 6)]
     effects = give(machine, B, 2, [22], 80, 70)
     assert said(effects) == [("undo", 4), ("rec_done", 8)]
     assert stable(effects) == 4
     assert machine.consistency.state is Consistency.STABLE
+    assert machine.missing == ()
     assert machine.tentative_rows == (3, 3)
 
 
@@ -184,3 +192,13 @@ def fill(machine: Node) -> None:
     for number in range(1, 30):
         first_id = 150 * number
         give(machine, A, first_id, [40 + 10 * number] * 150, 50 + 10 * number, 60 + number)
+
+
+def test_a_stream_that_has_promised_the_time_of_its_newest_tuple_is_not_missing() -> None:
+    """The boundary that has expired is one beyond that."""
+    machine = node()
+    give(machine, B, 0, [2, 12], 20, 0)
+    give(machine, A, 0, [1, 11, 29], 29, 0)
+    effects = wait_until(machine, BOUND_MS)
+    assert said(effects) == [("tentative", 4)]
+    assert machine.missing == (B,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, Run
+from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, Run, StreamId
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch, TupleType
 from holdfast.core.replication.consistency_manager import Action, Consistency
 from holdfast.core.replication.following import Follower
@@ -103,3 +103,16 @@ def test_stable_tuples_while_tentative_ones_stand_are_not_waited_with() -> None:
     follower = Follower()
     assert follow(follower, tentative=True) == [Action.HOLD_CUT]
     assert follow(follower, stable=True) == [Action.GO_BACK, None]
+
+
+def test_a_run_is_made_without_what_was_said_of_it_last_and_a_void_one_of_nothing() -> None:
+    suffix = TentativeInput()
+    suffix.promise(ONE, 0, (StreamId("a[0]"),))
+    suffix.promise(ONE, 50)
+    assert suffix.missing == ("a[0]",)
+    suffix.promise(ONE, 50, (StreamId("a[0]"), StreamId("b[0]")))
+    assert suffix.missing == ("a[0]", "b[0]")
+    suffix.undo(ONE)
+    assert suffix.missing == ()
+    suffix.promise(ONE, 60, (StreamId("a[0]"),))
+    assert suffix.missing == ()

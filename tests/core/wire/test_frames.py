@@ -61,6 +61,7 @@ def test_a_batch_comes_back_as_it_was() -> None:
     [
         BoundaryReceived(*ENDS, 9, -3),
         BoundaryReceived(*ENDS, 9, -3, 4, 1 << 40, RUN),
+        BoundaryReceived(*ENDS, 9, -3, -1, 0, RUN, (StreamId("bids[0]"), StreamId("ü[1]"))),
         NotesReceived(*ENDS, 9, 1, None, (PlacedNote(1, 0, MARKER), PlacedNote(7, 9, Undo(RUN)))),
         NotesReceived(*ENDS, 9, 0, RUN, (PlacedNote(1 << 40, 9, CLOCKS),)),
         SubscribeReceived(*ENDS, 9, 3, 10, boundary_us=-8, from_note=1 << 33),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvariantViolation
-from holdfast.core.model.ids import BEGINNING_US, NO_ID, NOBODY, Incarnation
+from holdfast.core.model.ids import BEGINNING_US, NO_ID, NOBODY, Incarnation, StreamId
 from holdfast.core.replication.tentative_input import TentativeInput
 
 if TYPE_CHECKING:
@@ -74,6 +74,17 @@ class InputStream:
             return True
         is_next = not (self.queue.has_work or self.queue.notes.are_pending)
         return is_next and self.tentative.has_news
+
+    def lacking(self, boundary_us: int) -> tuple[StreamId, ...]:
+        """The source streams without which it has been gone on to a boundary.
+
+        Those that its producer lacks; all that it comes from, if the producer has not come so far
+        either, or has not said which.
+        """
+        suffix = self.tentative
+        if suffix.missing and suffix.boundary_us >= boundary_us:
+            return suffix.missing
+        return self.spec.sources or (self.spec.stream,)
 
     def ask_at_once(self) -> None:
         """However short a time ago it was asked, the next asking counts."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.events import Proceed
     from holdfast.core.haunit.plan import DelayPlan, NodePlan
     from holdfast.core.machine import Effect
+    from holdfast.core.model.ids import StreamId
     from holdfast.core.model.notes import StreamNote
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics, Step
     from holdfast.core.state.page_manager import Snapshot
@@ -70,6 +71,7 @@ class DelayedUnit(HAUnit):
         self._manager = self.order.manager
         self._cut: HeldCut | None = None
         self._has_begun = False  # to delay: not before the silent replay is over
+        self._missing: dict[StreamId, None] = {}  # source streams that the last failure is about
         self._is_due = False  # there is a step to do though nothing has come
 
     def _order_of(self, begins: Beginning) -> CorrectedOrder:
@@ -104,6 +106,7 @@ class DelayedUnit(HAUnit):
     def _perform(self, step: Step, now_ms: int, effects: list[Effect]) -> None:
         if step.action is Action.HOLD_CUT:
             self._hold_cut()
+            self._missing = {}
         elif step.action is Action.GO_BACK:
             self._go_back(effects)
         elif step.action is Action.SAY_DONE:
@@ -135,7 +138,7 @@ class DelayedUnit(HAUnit):
         boundary_us = taken.boundary_us
         produced = self.network.process(taken.ports, taken.low, boundary_us, is_silent=False)
         self.passes += 1
-        missing = tuple(self.plan.inputs[i].stream for i in self._manager.behind(boundary_us))
+        missing = self._sources_missing(boundary_us)
         for spec, pieces, before_us in produced:
             self.outputs.tentative.put_out(spec, pieces, before_us, missing, effects)
         if self._cut is not None and self._cut.snapshot.is_cancelled:
@@ -145,6 +148,19 @@ class DelayedUnit(HAUnit):
                 "to twice the state"
             )
         return boundary_us
+
+    def _sources_missing(self, boundary_us: int) -> tuple[StreamId, ...]:
+        """The source streams without which a pass goes on to a boundary.
+
+        A stream whose newest tuple is the reason for the boundary has promised its time, and no
+        more. It is not missing, unless nothing else is.
+        """
+        behind = self._manager.behind(boundary_us - 1) or self._manager.behind(boundary_us)
+        streams = self.inputs.arrivals.streams
+        lacking = (streams[number].lacking(boundary_us - 1) for number in behind)
+        missing = dict.fromkeys(source for sources in lacking for source in sources)
+        self._missing |= missing
+        return tuple(missing)
 
     def _go_back(self, effects: list[Effect]) -> None:
         """Build the operators anew over the pages of the cut."""
@@ -194,6 +210,11 @@ class DelayedUnit(HAUnit):
         return super().has_ended and self._manager.is_finished
 
     # -- looking ----------------------------------------------------------------------------
+
+    @property
+    def missing(self) -> tuple[StreamId, ...]:
+        """The source streams that it has gone on without, as long as that is not corrected."""
+        return () if self._manager.state is Consistency.STABLE else tuple(sorted(self._missing))
 
     @property
     def consistency(self) -> ConsistencyStatistics:

@@ -124,6 +124,7 @@ class BoundaryReceived(Stimulus):
             -1: they are the same. It is said first whenever such a stream is subscribed.
         notes_before: All notes of the stream with lower numbers must have come before.
         run: The suffix whose tuples the boundary is about; None: the stable ones.
+        missing: The source streams that tuples of the suffix were made without.
     """
 
     stream: StreamId
@@ -134,6 +135,7 @@ class BoundaryReceived(Stimulus):
     rebased_at: int = -1
     notes_before: int = 0
     run: Run | None = None
+    missing: tuple[StreamId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +392,7 @@ class SendBoundary(Effect):
     rebased_at: int = -1
     notes_before: int = 0
     run: Run | None = None
+    missing: tuple[StreamId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

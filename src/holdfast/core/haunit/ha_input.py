@@ -159,7 +159,7 @@ class HAInput:
         if not stream.queue.promise(got.sent_before, boundary_us, got.notes_before):
             self._subscribe(stream, now_ms, effects)  # The last tuples were lost on the way.
         elif got.run is not None:
-            stream.tentative.promise(got.run, got.boundary_us)
+            stream.tentative.promise(got.run, got.boundary_us, got.missing)
             self.arrivals.expect_tentative(stream)
         self.arrivals.note(stream)
 

@@ -168,9 +168,9 @@ class HAOutput:
         """Beside its sink, which stands before it in the plan."""
         (stream,) = spec.streams
         in_log = sink_next_ids.get(stream, 0)
-        feed = Feed(
-            stream, in_log, spec.schema, self._sinks[sink], self._incarnation, self._first_output
-        )
+        sources = {source for read in self._plan.inputs for source in read.sources}
+        place = stream, in_log, spec.schema, self._sinks[sink], self._incarnation
+        feed = Feed(*place, self._first_output, len(sources) or len(self._plan.inputs))
         self._sinks[stream] = self._feeds[stream] = feed
 
     def hold_for_line(self, point: RestartPoint) -> LineGate:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.machine import Effect
+    from holdfast.core.model.ids import StreamId
     from holdfast.core.model.notes import StreamNote
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics
 
@@ -174,6 +175,11 @@ class HAUnit:
 
     def delay_over(self, now_ms: int) -> None:
         """Input may have waited for as long as it is to; there is no such time here."""
+
+    @property
+    def missing(self) -> tuple[StreamId, ...]:
+        """The source streams that it goes on without; none if it waits for all input."""
+        return ()
 
     @property
     def consistency(self) -> ConsistencyStatistics | None:

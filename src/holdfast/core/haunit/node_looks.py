@@ -111,6 +111,11 @@ class NodeLooks:
         return self._unit.consistency
 
     @property
+    def missing(self) -> tuple[StreamId, ...]:
+        """The source streams that it goes on without, or is correcting that it has."""
+        return self._unit.missing
+
+    @property
     def extent(self) -> ExtentStatistics | None:
         """Of one whose windows leave footprints what a replacement would read and replay."""
         return self._durability.extent

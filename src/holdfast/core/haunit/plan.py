@@ -33,6 +33,8 @@ class InputSpec:
         waits_for: Other input streams of the node that hold back what comes from a source of this
             one too. If this one were not let further ahead, they would wait for each other.
         is_from_region: Whether its producer recovers together with the node.
+        sources: The source streams that it comes from, itself if it is one. Known in nodes that go
+            on without missing input.
     """
 
     stream: StreamId
@@ -41,6 +43,7 @@ class InputSpec:
     producer: NodeId | None
     waits_for: tuple[StreamId, ...] = ()
     is_from_region: bool = False
+    sources: tuple[StreamId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ Stable tuples are in the sink's log alone; `_tuple_id` says where a row stands a
 | `_type` | `tentative` | `undo`, `rec_done` |
 | `_tuple_id` | its id: counts on from the stable tuples before it | how many of these there are |
 | `_run` | which suffix it is of, `incarnation.number` | the same; null: whichever there is |
-| `_missing` | the input that it was made without | null |
+| `_missing` | the source streams that it was made without | null |
+| `_share` | how many of the source streams behind it were not missing, 0 to 1 | null |
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ FEED_FIELDS: Final = (
     pa.field("_tuple_id", pa.int64(), nullable=False),
     pa.field("_run", pa.string()),
     pa.field("_missing", pa.string()),
+    pa.field("_share", pa.float64()),
 )
 FEED_SUFFIX: Final = "~feed"
 """Behind a sink's name, the name of its feed."""
@@ -49,7 +51,7 @@ def feed_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def tentative_rows(
-    batch: pa.RecordBatch, first_id: int, run: Run, missing: tuple[str, ...]
+    batch: pa.RecordBatch, first_id: int, run: Run, missing: tuple[str, ...], sources: int
 ) -> pa.RecordBatch:
     """Tentative tuples as rows of a feed.
 
@@ -57,7 +59,8 @@ def tentative_rows(
         batch: The sink's columns, the time column last.
         first_id: The id of the first tuple.
         run: Their suffix.
-        missing: Input streams that they were made without.
+        missing: Source streams that they were made without.
+        sources: How many there are before the sink.
     """
     count = batch.num_rows
     columns = [
@@ -66,6 +69,7 @@ def tentative_rows(
         pa.array(np.arange(first_id, first_id + count, dtype=np.int64)),
         pa.repeat(_name(run), count),
         pa.repeat(", ".join(missing), count),
+        pa.repeat(max(0.0, 1 - len(missing) / sources), count),
         batch.columns[-1],
     ]
     return pa.RecordBatch.from_arrays(columns, schema=with_time(feed_schema(_attributes(batch))))

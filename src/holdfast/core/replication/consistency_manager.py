@@ -101,7 +101,6 @@ class ConsistencyStatistics:
     Attributes:
         state: Of the node.
         since_ms: When it came into it.
-        missing: Numbers of the input streams that it goes on without.
         failures: How often it has been in UP_FAILURE.
         delay_max_ms: The longest that input has waited for other streams.
         stabilization_ms: How long the last correction took; 0 if there was none.
@@ -109,7 +108,6 @@ class ConsistencyStatistics:
 
     state: Consistency
     since_ms: int
-    missing: tuple[int, ...]
     failures: int
     delay_max_ms: int
     stabilization_ms: int
@@ -149,12 +147,11 @@ class StateOfNode:
         self.now, self._since_ms = following, now_ms
         return action
 
-    def statistics(self, missing: tuple[int, ...], delay_max_ms: int) -> ConsistencyStatistics:
-        """Counts now; args as in `ConsistencyStatistics`."""
+    def statistics(self, delay_max_ms: int) -> ConsistencyStatistics:
+        """Counts now; the argument as in `ConsistencyStatistics`."""
         return ConsistencyStatistics(
             state=self.now,
             since_ms=self._since_ms,
-            missing=missing,
             failures=self._failures,
             delay_max_ms=delay_max_ms,
             stabilization_ms=self._stabilization_ms,
@@ -182,7 +179,6 @@ class ConsistencyManager:
         self._target_us = BEGINNING_US  # by the tentative passes of the last failure
         self._corrected_us = BEGINNING_US  # where the present correction ends
         self._overdue_from_ms: int | None = None  # since when stable input waits in up_failure
-        self._missing: dict[int, None] = {}
 
     @property
     def state(self) -> Consistency:
@@ -284,7 +280,6 @@ class ConsistencyManager:
         if step.is_tentative:
             self._target_us = boundary_us
             self.delay.went_without(boundary_us)
-            self._missing |= dict.fromkeys(self.behind(boundary_us))
         else:
             self._acted_us = max(self._acted_us, boundary_us)
 
@@ -293,8 +288,6 @@ class ConsistencyManager:
         if action is Action.GO_BACK:
             self._overdue_from_ms = None
             self._corrected_us = min(self._target_us, self.slowest_us)
-        elif action is Action.SAY_DONE:
-            self._missing = {}
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -305,7 +298,7 @@ class ConsistencyManager:
 
     def statistics(self) -> ConsistencyStatistics:
         """Counts now."""
-        return self._state.statistics(tuple(sorted(self._missing)), self.delay.longest_ms)
+        return self._state.statistics(self.delay.longest_ms)
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when boundaries and state do not go together."""

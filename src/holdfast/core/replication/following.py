@@ -116,8 +116,7 @@ class Follower:
 
     def statistics(self) -> ConsistencyStatistics:
         """Counts now."""
-        missing = (0,) if self.state is Consistency.UP_FAILURE else ()
-        return self._state.statistics(missing, 0)
+        return self._state.statistics(0)
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when what was tentative has been acted on as stable."""

@@ -20,7 +20,7 @@ from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import BEGINNING_US
 
 if TYPE_CHECKING:
-    from holdfast.core.model.ids import Run
+    from holdfast.core.model.ids import Run, StreamId
     from holdfast.core.model.tuples import TupleBatch
 
 
@@ -34,6 +34,7 @@ class TentativeInput:
         "_pending",
         "_taken_us",
         "boundary_us",
+        "missing",
         "next_id",
         "pending_tuples",
         "run",
@@ -45,6 +46,8 @@ class TentativeInput:
         """The run that counts; None: none does."""
         self.next_id = 0  # of the run: all that has come of it is before this
         self.boundary_us = BEGINNING_US  # what it has promised
+        self.missing: tuple[StreamId, ...] = ()
+        """Source streams that it was made without; empty: that has not come."""
         self._had: Run | None = None  # of this run and those before it nothing counts any more
         self._pending: deque[TupleBatch] = deque()
         self.pending_tuples = 0
@@ -64,9 +67,10 @@ class TentativeInput:
             self._pending.append(batch)
             self.pending_tuples += batch.count
 
-    def promise(self, run: Run, boundary_us: int) -> None:
-        """Nothing older will come of a run."""
+    def promise(self, run: Run, boundary_us: int, missing: tuple[StreamId, ...] = ()) -> None:
+        """Nothing older will come of a run, which was made without these source streams."""
         if self._counts(run):
+            self.missing = missing or self.missing
             self.boundary_us = max(self.boundary_us, boundary_us)
 
     def _counts(self, run: Run) -> bool:
@@ -91,6 +95,7 @@ class TentativeInput:
         self._had, self.run = self.run, None
         self.next_id = self.pending_tuples = self._credit_told = 0
         self._pending.clear()
+        self.missing = ()
         self.boundary_us = self._taken_us = BEGINNING_US
         self._is_undone = True
 

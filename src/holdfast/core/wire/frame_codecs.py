@@ -27,6 +27,8 @@ from holdfast.core.wire.note_codecs import decode_notes, encode_notes
 _IS_SECONDARY: Final = 1
 _HAS_NOTES: Final = 2
 """The last part is notes."""
+_HAS_MISSING: Final = 4
+"""The last part is names of source streams."""
 _POSITIONS: Final = struct.Struct("<2q")
 _NO_RUN: Final = (0, 0)
 
@@ -158,15 +160,28 @@ def _notes(part: object, from_number: int, from_id: int, to_id: int) -> tuple[Pl
 
 def _encode_boundary(message: events.BoundaryReceived, _: Sequence[StreamId]) -> Encoded:
     said = (message.sent_before, message.boundary_us, message.rebased_at, message.notes_before)
-    return (*said, *_run_fields(message.run)), 0, 0, ()
+    fields = (*said, *_run_fields(message.run))
+    if not message.missing:
+        return fields, 0, 0, ()
+    return fields, 0, _HAS_MISSING, ["\n".join(message.missing).encode()]
 
 
 def _decode_boundary(content: Content) -> NodeMessage:
-    content.require(parts=0)
+    has_missing = bool(content.flags & _HAS_MISSING)
+    content.require(parts=1 if has_missing else 0, flags=_HAS_MISSING)
     sent_before, boundary_us, rebased_at, notes_before, *run = content.fields
     _require_positions(sent_before, notes_before)
     said = (sent_before, boundary_us, rebased_at, notes_before)
-    return events.BoundaryReceived(*content.address, *said, _run(run))
+    missing = _names(content.parts[0]) if has_missing else ()
+    return events.BoundaryReceived(*content.address, *said, _run(run), missing)
+
+
+def _names(part: object) -> tuple[StreamId, ...]:
+    text = bytes(memoryview(part)).decode()  # type: ignore[arg-type]
+    names = tuple(map(StreamId, text.split("\n")))
+    if not all(names):
+        raise ValueError("a stream without a name")
+    return names
 
 
 def _run_fields(run: Run | None) -> tuple[int, int]:

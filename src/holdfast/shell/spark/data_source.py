@@ -67,8 +67,8 @@ READ_OPTIONS: Final = {
     "metrics": "`true`: the progress of the units, one row per unit and report",
     "metadata": "`true` adds `_partition`, `_tuple_id` and `_time`",
     "types": "of a sink: `stable` (default); `all`: tentative ones too, and what is undone and "
-    "corrected, in order, with `_type`, `_tuple_id`, `_run`, `_missing`; `current`: the best known "
-    "now, which is for batch only",
+    "corrected, in order, with `_type`, `_tuple_id`, `_run`, `_missing`, `_share`; `current`: the "
+    "best known now, which is for batch only",
     "late": "`true`: of a source's log the late tuples instead; batch only",
     "pushdown": "`true`: filters run where the log is read. Give each query a `load` of its own: "
     "Spark keeps the filtered scan of a DataFrame for its next query, even without the filter",

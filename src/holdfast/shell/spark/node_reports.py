@@ -39,7 +39,7 @@ def _consistency_said(
     return {
         "state": consistency.state.value,
         "since_ms": at_ms - consistency.since_ms,
-        "missing": [node.plan.inputs[number].stream for number in consistency.missing],
+        "missing": list(node.missing),
         "tentative_rows": tentative,
         "undone_rows": undone,
         "delay_max_ms": consistency.delay_max_ms,

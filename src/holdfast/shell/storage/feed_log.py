@@ -165,8 +165,7 @@ def _stable_rows(stable: Stable, start: int, end: int | None) -> Iterator[pa.Rec
             *logged.batch.columns,
             pa.repeat(TYPE_NAMES[TupleType.STABLE], count),
             pa.array(np.arange(logged.first_id, logged.first_id + count, dtype=np.int64)),
-            pa.nulls(count, pa.string()),
-            pa.nulls(count, pa.string()),
+            *(pa.nulls(count, field.type) for field in FEED_FIELDS[2:]),
         ]
         own = [pa.field(field.name, field.type) for field in list(logged.batch.schema)[:-1]]
         fields = [*own, logged.batch.schema.field(TIME_COLUMN), *FEED_FIELDS]

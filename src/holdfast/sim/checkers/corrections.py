@@ -6,7 +6,7 @@ I-REC    a feed is runs of tentative tuples behind a stable prefix: each is undo
          next, before anything else follows; an undo leaves the prefix; a correction is said to be
          over once it is, of the run that was undone last. In the end nothing is tentative.
 I-MIN    only what was put out as tentative is undone.
-I-TENT   what is tentative says which input it was made without.
+I-TENT   what is tentative says without which sources it was made, and on what part it rests.
 I-AVAIL  where nothing but input is missing, none waits for it longer than the bound.
 """
 
@@ -51,6 +51,7 @@ class Corrections(Checker):
         """Nothing has been said."""
         self._world: World | None = None
         self._feeds: dict[StreamId, _Feed] = {}
+        self._sources: set[str] = set()
         self._newest_us: dict[tuple[StreamId, str], int] = {}  # of a run's tuples
         self._open: dict[tuple[StreamId, Incarnation], tuple[Run, int]] = {}  # sent, not undone
         self._is_undisturbed = False
@@ -59,6 +60,12 @@ class Corrections(Checker):
         """Find the feeds."""
         self._world = world
         self._is_undisturbed = all(f.kind in SILENCES for f in world.faults.values())
+        self._sources = {
+            str(read.stream)
+            for plan in world.plans.values()
+            for read in plan.inputs
+            if read.producer is None
+        }
         self._feeds = {
             output.streams[0]: _Feed(output.feed_of, FeedReading())
             for plan in world.plans.values()
@@ -136,7 +143,7 @@ class Corrections(Checker):
                 raise Violation("I-REC", f"{stream}: {feed.reading.run} still stands in the end")
 
     def _take_row(self, stream: StreamId, feed: _Feed, stable: int, *row: Any) -> None:
-        kind, tuple_id, run, missing = row
+        kind, tuple_id, run, missing, share = row
         try:
             feed.reading.take(kind, tuple_id, run)
         except UndoneTwice as error:
@@ -144,7 +151,12 @@ class Corrections(Checker):
         except FeedBroken as error:
             raise Violation("I-REC", f"{stream}: {error}") from error
         if kind == TENTATIVE:
-            _require(bool(missing), "I-TENT", f"{stream}: {tuple_id} of {run} lacks no input")
+            lacks = set(missing.split(", ")) if missing else set()
+            is_said = bool(lacks) and lacks <= self._sources
+            _require(
+                is_said, "I-TENT", f"{stream}: {tuple_id} of {run} lacks {missing or 'nothing'}"
+            )
+            _require(0 <= share < 1, "I-TENT", f"{stream}: {tuple_id} of {run} rests on {share}")
         else:
             _require(tuple_id <= stable, "I-REC", f"{stream}: {tuple_id} stable, not {stable}")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from holdfast.core.haunit.outputs.suffix import Suffix
-from holdfast.core.model.ids import Incarnation, Run
+from holdfast.core.model.ids import Incarnation, Run, StreamId
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
 
+A, B = StreamId("a[0]"), StreamId("b[0]")
 US = Incarnation(3)
 
 
@@ -60,3 +61,18 @@ def test_a_receiver_that_subscribes_again_is_sent_what_was_not_sent_and_told_the
     assert suffix.take_boundary() == 5
     suffix.subscribed()
     assert suffix.take_boundary() == 5
+
+
+def test_what_a_run_lacks_is_told_once_to_each_subscriber_and_again_when_it_lacks_more() -> None:
+    suffix = Suffix(US, room=4)
+    suffix.lacks((A,), 10)
+    assert suffix.take_missing() == (A,)
+    suffix.lacks((A,), 10)
+    assert suffix.take_missing() == ()
+    suffix.lacks((B, A), 10)
+    assert suffix.take_missing() == (A, B)
+    suffix.subscribed()
+    assert suffix.take_missing() == (A, B)
+    suffix.undo()
+    suffix.lacks((B,), 12)
+    assert suffix.take_missing() == (B,)

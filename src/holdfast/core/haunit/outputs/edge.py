@@ -218,6 +218,9 @@ class OutputEdge:
     def _flush_suffix(self, receiver: Incarnation, cursor: Cursor, effects: list[Effect]) -> None:
         """Send what is tentative, behind all that is stable."""
         run = self.suffix.run
+        if missing := self.suffix.take_missing():
+            said = self._boundary(receiver, cursor, BEGINNING_US, run)
+            effects.append(replace(said, missing=missing))
         for batch in self.suffix.take_sendable():
             effects.append(SendBatch(self.stream, receiver, batch, cursor.notes_before, run))
             self._first_output.note(effects)

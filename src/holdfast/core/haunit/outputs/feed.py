@@ -40,6 +40,7 @@ class Feed(Sink):
         sink: Sink,
         incarnation: Incarnation,
         first_output: FirstOutput,
+        sources: int,
     ) -> None:
         """Go on where the log ends.
 
@@ -50,9 +51,11 @@ class Feed(Sink):
             sink: The one beside which it stands.
             incarnation: The node's.
             first_output: Told of the first row.
+            sources: Source streams that the sink comes from.
         """
         super().__init__(stream, in_log, in_log, first_output)
         self._schema = schema
+        self._sources = sources
         self._sink = sink
         self._output = SOutput(incarnation, self._stable_count)
         self._may_be_open = in_log > 0
@@ -82,7 +85,7 @@ class Feed(Sink):
     def tentative(
         self,
         batch: pa.RecordBatch,
-        missing: tuple[str, ...],
+        missing: tuple[StreamId, ...],
         created_us: int,
         effects: list[Effect],
     ) -> None:
@@ -98,7 +101,9 @@ class Feed(Sink):
         first_id = self._output.tentative(batch.num_rows)
         run = self._output.run
         if run is not None:
-            self._put(tentative_rows(batch, first_id, run, missing), effects, created_us)
+            self._put(
+                tentative_rows(batch, first_id, run, missing, self._sources), effects, created_us
+            )
 
     def undo(self, effects: list[Effect]) -> None:
         """Make the suffix void, if there is one."""

@@ -40,7 +40,7 @@ class TentativeOutputs:
         spec: OutputSpec,
         pieces: Sequence[Rows],
         boundary_us: int,
-        missing: tuple[str, ...],
+        missing: tuple[StreamId, ...],
         effects: list[Effect],
     ) -> None:
         """Put out rows as tentative; sinks, and receivers of stable tuples, get nothing.
@@ -49,7 +49,7 @@ class TentativeOutputs:
             spec: An output of the plan.
             pieces: Its rows.
             boundary_us: Without what is missing, nothing older follows.
-            missing: Input streams that they were made without.
+            missing: Source streams that they were made without.
             effects: Receives what to write.
         """
         if spec.feed_of is not None:
@@ -58,10 +58,18 @@ class TentativeOutputs:
                 if len(rows.time_us):
                     feed.tentative(sink_batch_of(rows, spec), missing, rows.created_us, effects)
         elif spec.has_tentative:
-            self._send(spec, pieces, boundary_us)
+            edges = [self._edges[stream] for stream in spec.streams]
+            for edge in edges:
+                edge.suffix.lacks(missing, edge.queue.next_id)
+            self._send(spec, edges, pieces, boundary_us)
 
-    def _send(self, spec: OutputSpec, pieces: Sequence[Rows], boundary_us: int) -> None:
-        edges = [self._edges[stream] for stream in spec.streams]
+    def _send(
+        self,
+        spec: OutputSpec,
+        edges: Sequence[OutputEdge],
+        pieces: Sequence[Rows],
+        boundary_us: int,
+    ) -> None:
         for rows in pieces:
             for edge, part in zip(edges, partition(batch_of(rows, spec), spec), strict=True):
                 edge.suffix.put_out(part, rows.created_us, edge.queue.next_id)

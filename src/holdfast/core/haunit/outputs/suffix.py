@@ -41,8 +41,8 @@ class Suffix:
         self._until = 0  # ids before it may be sent
         self._boundary_us = BEGINNING_US
         self._boundary_sent_us = BEGINNING_US
-        self._missing: dict[StreamId, None] = {}  # what the run was made without
-        self._missing_told = 0  # so many of these
+        self._missing: tuple[StreamId, ...] = ()  # what the newest of the run was made without
+        self._missing_told: tuple[StreamId, ...] = ()
 
     @property
     def run(self) -> Run | None:
@@ -57,9 +57,9 @@ class Suffix:
     # -- putting out --------------------------------------------------------------------------
 
     def lacks(self, missing: tuple[StreamId, ...], stable_before: int) -> None:
-        """What the run, which may begin here, is made without: source streams."""
+        """What is put out next of the run, which may begin here, lacks: source streams."""
         self._put(0, stable_before)
-        self._missing |= dict.fromkeys(missing)
+        self._missing = missing
 
     def put_out(self, batch: pa.RecordBatch, created_us: int, stable_before: int) -> None:
         """Tentative tuples come.
@@ -87,7 +87,7 @@ class Suffix:
             self._output.stable_before = stable_before
             self._next_unsent, self._until = stable_before, stable_before + self._room
             self._boundary_us = self._boundary_sent_us = BEGINNING_US
-            self._missing, self._missing_told = {}, 0
+            self._missing = self._missing_told = ()
         return self._output.tentative(count)
 
     def undo(self) -> Run | None:
@@ -110,14 +110,14 @@ class Suffix:
         """The receiver, perhaps another incarnation of it, goes on with what is not sent."""
         self._until = self._next_unsent + self._room
         self._boundary_sent_us = BEGINNING_US
-        self._missing_told = 0
+        self._missing_told = ()
 
     def take_missing(self) -> tuple[StreamId, ...]:
         """What the run was made without, if that is to be told now; it goes before the tuples."""
-        if self.run is None or self._missing_told == len(self._missing):
+        if self.run is None or self._missing_told == self._missing:
             return ()
-        self._missing_told = len(self._missing)
-        return tuple(self._missing)
+        self._missing_told = self._missing
+        return self._missing
 
     def take_sendable(self) -> list[TupleBatch]:
         """Batches to send now; the last may be cut at the credit."""

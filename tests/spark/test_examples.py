@@ -55,6 +55,19 @@ def test_brought_over(
     assert "48 results, 0 differ" in capsys.readouterr().out
 
 
+def test_silent_source(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("silent_source")(spark, tmp_path)
+    silent, corrected = capsys.readouterr().out.split("MUC is back")
+    assert "|2         |tentative|MUC[0]  |0.5" in silent
+    assert "undo" not in silent
+    assert "rec_done" in corrected
+    reader = spark.read.format("holdfast").option("stream", "counts")
+    counts = reader.load(str(tmp_path / "checkpoints")).orderBy("window_start").collect()
+    assert [row["departures"] for row in counts] == [4] * 8 + [2]
+
+
 def test_every_example_has_a_test() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     assert {f"test_{name}" for name in names} <= set(globals())

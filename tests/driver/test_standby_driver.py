@@ -48,6 +48,19 @@ def leader(location: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+def test_a_leader_that_is_stopped_and_lets_go_of_the_lock_has_not_died(tmp_path: Path) -> None:
+    lock = LocationLock(str(tmp_path))
+    journal = Journal(str(tmp_path / "coordinator"), COORDINATOR)
+    lock.note(journal.epoch)
+    standby = StandbyDriver(str(tmp_path), LONG_MS)
+    assert not standby.has_to_lead(0.0)
+    DriverLease(journal, LONG_MS).end(Ending.STOPPED)
+    lock.release()
+    with pytest.raises(QueryEndedError, match="has been stopped"):
+        standby.wait()
+    standby.close()
+
+
 def test_it_leads_as_soon_as_the_process_that_led_is_killed(tmp_path: Path) -> None:
     with leader(tmp_path) as process:
         standby = StandbyDriver(str(tmp_path), LONG_MS)

@@ -86,7 +86,7 @@ class StandbyDriver:
                 return True
         with suppress(queue.Empty):
             self.lock = self._locks.get(timeout=timeout_s)
-            return self._step(LockGot(self.lock.epoch_before))
+            self._step(LockGot(self.lock.epoch_before))
         return False
 
     def lost(self) -> None:

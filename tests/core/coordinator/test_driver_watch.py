@@ -72,8 +72,16 @@ def test_a_watch_that_stood_still_looks_once_more_before_it_decides() -> None:
 
 def test_the_lock_of_the_process_that_led_says_that_it_died() -> None:
     watch = watching(has_lock=False)
-    found = watch.step(LockGot(3), 50)
+    assert watch.step(LockGot(3), 50) == []
+    found = watch.step(JournalSeen(3, 12), 60)
     assert found == [Lead("the process of the driver of epoch 3 has died")]
+
+
+@pytest.mark.parametrize("ending", [Ending.FINISHED, Ending.STOPPED])
+def test_a_lock_that_was_let_go_of_after_a_last_word_is_no_death(ending: Ending) -> None:
+    watch = watching(has_lock=False)
+    assert watch.step(LockGot(3), 50) == []
+    assert watch.step(JournalSeen(3, 12, ending), 60) == [EndWatch(ending)]
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
@@ -86,8 +94,9 @@ def test_the_lock_of_whoever_did_not_lead_says_nothing(epoch: int) -> None:
 def test_without_the_lock_nobody_leads() -> None:
     watch = watching(has_lock=False)
     assert stands_still(watch, JournalSeen(3, 10), 100, 3_000) == []
-    assert reasons(watch.step(LockGot(0), 3_050)) == [
-        "the driver of epoch 3 has said nothing for 3000 ms"
+    assert watch.step(LockGot(0), 3_050) == []
+    assert reasons(watch.step(JournalSeen(3, 10), 3_060)) == [
+        "the driver of epoch 3 has said nothing for 3060 ms"
     ]
 
 
@@ -96,6 +105,7 @@ def test_a_driver_that_stood_still_and_goes_on_keeps_the_lead() -> None:
     assert stands_still(watch, JournalSeen(3, 10), 100, 3_000) == []
     assert watch.step(JournalSeen(3, 11), 3_100) == []
     assert watch.step(LockGot(0), 3_150) == []
+    assert watch.step(JournalSeen(3, 11), 3_200) == []
 
 
 @pytest.mark.parametrize("ending", [Ending.LEFT, Ending.FAILED])
@@ -118,7 +128,8 @@ def test_a_query_that_was_over_before_is_begun_again(ending: Ending) -> None:
     watch = DriverWatch(LEASE_MS, has_lock=False)
     assert watch.step(JournalSeen(3, 11, ending), 0) == []
     assert stands_still(watch, JournalSeen(3, 11, ending), 100, 2_000) == []
-    assert reasons(watch.step(LockGot(3), 2_050))
+    assert watch.step(LockGot(3), 2_050) == []
+    assert reasons(watch.step(JournalSeen(3, 11, ending), 2_060))
 
 
 def test_whoever_was_too_slow_goes_on_watching() -> None:

@@ -111,6 +111,7 @@ class DriverWatch:
         self._is_decided = False
         self._seen = JournalSeen(0, 0)
         self._changed_ms = 0  # when the journal was last seen to change
+        self._released = 0  # the epoch of whoever let go of the lock; 0: of nobody
         self._reason = ""  # why to lead as soon as it may; empty: it is to wait
 
     @property
@@ -131,7 +132,7 @@ class DriverWatch:
         if is_first or seen != before:
             self._changed_ms, self._reason = now_ms, ""
         self._silence.check(now_ms, [self._changed_ms], self._lease_ms)
-        if seen.volume == 0:
+        if not seen.volume:
             self._reason = "no driver has begun"
         elif is_first and seen.ending is not None:
             self._reason = f"the last driver ended before: it has {seen.ending.value}"
@@ -140,18 +141,22 @@ class DriverWatch:
             return [EndWatch(seen.ending)]
         elif seen.ending is not None and not self._reason:
             self._reason = f"the driver of epoch {seen.volume} has {seen.ending.value}"
+        elif self._released == seen.volume:
+            self._reason = f"the process of the driver of epoch {seen.volume} has died"
         elif self._silence.is_lost(_LEADER, self._changed_ms, self._lease_ms, now_ms):
             silent_ms = now_ms - self._changed_ms
             self._reason = f"the driver of epoch {seen.volume} has said nothing for {silent_ms} ms"
         return self._lead()
 
     def _on_lock_got(self, got: LockGot, _: int) -> list[Effect]:
-        """The driver that held it has ended; it led if its volume is the newest."""
+        """Whoever held it has ended. Why, the next look at the journal tells.
+
+        1. The journal is looked at. 2. The driver that leads is stopped, says so, and lets go of
+        the lock. 3. By what was seen it would have died without a word.
+        """
         self._has_lock = True
-        is_leaders = self._has_begun and got.epoch > 0 and got.epoch == self._seen.volume
-        if is_leaders and self._seen.ending is None:
-            self._reason = f"the process of the driver of epoch {got.epoch} has died"
-        return self._lead()
+        self._released = got.epoch
+        return []
 
     def _on_lead_lost(self, _: LeadLost, __: int) -> list[Effect]:
         """What was seen is outdated."""

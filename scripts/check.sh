@@ -7,15 +7,23 @@ if [ "$#" -gt 0 ]; then
   exec .venv/bin/pytest "$@"
 fi
 
-# Tests that compute run beside those that wait for Spark, and give way to them. What both need
-# compiled is compiled first.
+# One test looks at pages in a browser.
+if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  (apt-get update && apt-get install -y --no-install-recommends chromium) >/dev/null || true
+fi
+
+# Tests that compute run beside those that wait for Spark or for servers, and give way to them. What
+# all need compiled is compiled first.
 .venv/bin/python -c "from holdfast.shell.spark import task; task.warm_up()"
-log=$(mktemp)
-nice -n 10 .venv/bin/pytest -m "not slow" >"$log" 2>&1 &
+logs=$(mktemp -d)
+nice -n 10 .venv/bin/pytest --durations=30 -m "not slow" >"$logs/computing" 2>&1 &
 computing=$!
-trap 'kill "$computing" 2>/dev/null || true; rm -f "$log"' EXIT
+.venv/bin/pytest --durations=30 -m "slow and not session" >"$logs/servers" 2>&1 &
+servers=$!
+trap 'kill "$computing" "$servers" 2>/dev/null || true; rm -rf "$logs"' EXIT
 status=0
-.venv/bin/pytest -m slow || status=$?
+.venv/bin/pytest --durations=30 -m "slow and session" || status=$?
+wait "$servers" || status=$?
 wait "$computing" || status=$?
-cat "$log"
+cat "$logs/servers" "$logs/computing"
 exit "$status"

@@ -21,6 +21,14 @@ sys.path.insert(0, str(Path(__file__).parent / "shell"))
 sys.path.insert(0, str(Path(__file__).parent / "api"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests in the shared Spark session can run beside those with servers of their own."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if "spark" in fixtures and not fixtures & {"kafka", "hdfs_jars"}:
+            item.add_marker("session")
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session, for all tests that need one; its Python daemon is warm."""

@@ -153,8 +153,10 @@ def test_a_damaged_footprint_log_ends_the_query_by_name(
     )
     wait_for(query, lambda: any(c.footprints > 9 for c in eventual_checkpoints(str(location))), tap)
     (segment,) = (location / "footprints" / "counts[0]").glob("*.seg")
+    pid = query.pid("counts[0]")
+    os.kill(pid, signal.SIGSTOP)  # What it writes behind the damage would make another one of it.
     damage(segment)
-    os.kill(query.pid("counts[0]"), signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     tap.open()
     with pytest.raises(hf.QueryFailedError, match=error):
         query.awaitTermination(240)

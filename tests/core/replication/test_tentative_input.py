@@ -37,6 +37,28 @@ def test_what_comes_late_of_a_run_that_is_void_is_dropped() -> None:
     assert ids(suffix) == [10]
 
 
+def test_what_comes_once_more_of_the_run_that_counts_is_dropped() -> None:
+    suffix = TentativeInput()
+    suffix.receive(ONE, tuples(10, 2))
+    suffix.receive(ONE, tuples(10, 2))
+    assert ids(suffix) == [10, 11], "neither while the first copy waits"
+    suffix.receive(ONE, tuples(10, 2))
+    assert not suffix.has_news, "nor after it was taken"
+    suffix.receive(ONE, tuples(12, 1))
+    suffix.receive(TWO, tuples(10, 2))
+    assert ids(suffix) == [10, 11], "another run has ids of its own"
+
+
+def test_tuples_that_a_boundary_has_overtaken_are_dropped() -> None:
+    suffix = TentativeInput()
+    suffix.promise(ONE, 1)
+    suffix.receive(ONE, tuples(10, 2))
+    assert ids(suffix) == []
+    suffix.promise(TWO, 0)
+    suffix.receive(TWO, tuples(10, 2))
+    assert ids(suffix) == [10, 11], "the boundary was that of the run"
+
+
 def test_a_later_run_makes_the_one_before_void_though_no_undo_has_come() -> None:
     suffix = TentativeInput()
     suffix.receive(ONE, tuples(10, 2, boundary_us=99))

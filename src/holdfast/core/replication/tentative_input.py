@@ -5,8 +5,10 @@ time. `Undo(run)`, in its place among the stable tuples, makes void what came of
 later run, and a replacement of the producer, whose runs are others. What comes late of a run that
 is void is dropped: frames may be old.
 
-Nothing is sent twice: what is lost with a connection is lost, and nobody waits for it. Ids of a run
-say how much of it has come, for its credit; those of two runs cannot be compared.
+Nothing is sent twice: what is lost with a connection is lost, and nobody waits for it. Frames of
+the run that counts may be old, too: they arrive once more, or after the boundary that was sent
+behind them. So tuples are dropped if the run has come further, by its ids or by its boundary. Ids
+also say how much of the run has come, for its credit; those of two runs cannot be compared.
 
 Invariant: what waits here is of the one run that counts.
 """
@@ -58,14 +60,19 @@ class TentativeInput:
     # -- what comes -------------------------------------------------------------------------
 
     def receive(self, run: Run, batch: TupleBatch) -> None:
-        """Tuples of a run; its boundary may have moved on."""
-        if not self._counts(run):
+        """Tuples of a run; its boundary may have moved on. Those that are late are dropped."""
+        if not self._counts(run) or self._is_late(batch):
             return
         self.next_id = max(self.next_id, batch.next_id)
         self.boundary_us = max(self.boundary_us, batch.boundary_us)
         if batch.count:
             self._pending.append(batch)
             self.pending_tuples += batch.count
+
+    def _is_late(self, batch: TupleBatch) -> bool:
+        """Whether tuples of the run that counts stand before what has come of it."""
+        is_passed = batch.count > 0 and int(batch.time_us.min()) < self.boundary_us
+        return is_passed or batch.first_id < self.next_id
 
     def promise(self, run: Run, boundary_us: int, missing: tuple[StreamId, ...] = ()) -> None:
         """Nothing older will come of a run, which was made without these source streams."""

@@ -82,6 +82,23 @@ def _line_of_the_newest(original: Any) -> Any:
     return oldest_line
 
 
+def _say_and_go_on(original: Any) -> Any:
+    """A member says where it stands, and does not stand there."""
+    del original
+    return property(lambda self: False)
+
+
+def _forget_boundaries(original: Any) -> Any:
+    """What was acted on, and is promised no more, forbids no place."""
+    del original
+
+    def is_orphaned(self: Channel, sender: Any, receiver: Any) -> bool:
+        processed = receiver.processed_before.get(self.stream, 0)
+        return bool(processed > sender.next_ids.get(self.stream, 0))
+
+    return is_orphaned
+
+
 def _mutant(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _DEADLY) -> Mutant:
     return Mutant(owner, method, bug, kinds=kinds, approach=UNCOORDINATED, dataflow="arbitrary")
 
@@ -100,5 +117,7 @@ REGION_MUTANTS = {
     "falls back alone": _mutant(
         LineRestoration, "_fall_back", _fall_back_alone, ("store-rot", "lost-object", "kill")
     ),
+    "plans without halting": _mutant(Lines, "is_halted", _say_and_go_on),
+    "forgets boundaries in the line": _mutant(Channel, "is_orphaned", _forget_boundaries),
     "moves the line to the newest points": _mutant(Region, "_oldest_line", _line_of_the_newest),
 }

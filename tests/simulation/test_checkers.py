@@ -9,10 +9,18 @@ import pyarrow as pa
 import pytest
 
 from holdfast.api.steps import FromGenerator, Step
+from holdfast.core.coordinator.journal_entries import (
+    LineMoved,
+    NewLife,
+    PointNoted,
+    RecoveryDecision,
+)
 from holdfast.core.haunit import events
-from holdfast.core.model.ids import StreamId
+from holdfast.core.haunit.told import GoOnTold, HaltTold
+from holdfast.core.model.ids import NOBODY, Incarnation, NodeId, PointId, StreamId
 from holdfast.core.recovery.guarantee import Guarantee
-from holdfast.sim.checkers import Kept, Violation
+from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.sim.checkers import Kept, Lines, Violation
 from holdfast.sim.checkers.output import check_order, check_precise, check_sum, check_times
 from holdfast.sim.checkers.promises import Row, check_extra, check_held, check_part_sum
 from holdfast.sim.workload.oracle import Adding, Conserved
@@ -180,3 +188,93 @@ def test_what_a_secondary_lacks_must_be_kept_by_processes_of_its_own_driver_alon
     kept.performing(process_of(newer), events.TrimSpill(stream, 20))
     with pytest.raises(Violation, match="I-KEEP"):
         kept.performing(process_of(former), events.TrimSpill(stream, 20))
+
+
+SENDER, RECEIVER, STREAM = NodeId("a[0]"), NodeId("b[0]"), StreamId("a[0]>b[0]")
+SENT, TAKEN = RestartPoint(1, next_ids={STREAM: 21}), RestartPoint(1, processed_before={STREAM: 21})
+AT_25 = RestartPoint(processed_before={STREAM: 25})
+
+
+def lines_of_two() -> Lines:
+    """A sender, and a receiver that recovers together with it; both are at work."""
+    spec = SimpleNamespace(stream=STREAM, producer=SENDER, is_from_region=True)
+    plans = [
+        SimpleNamespace(node=SENDER, region="r", inputs=()),
+        SimpleNamespace(node=RECEIVER, region="r", inputs=(spec,)),
+    ]
+    lines = Lines()
+    world: Any = SimpleNamespace(plans={plan.node: plan for plan in plans})
+    lines.begin(world)
+    lines.journalled((lives(1, SENDER, RECEIVER), noted(SENDER, SENT), noted(RECEIVER, TAKEN)))
+    return lines
+
+
+def lives(incarnation: int, *nodes: NodeId, back_to: int = 0) -> RecoveryDecision:
+    point = PointId(Incarnation(1) if back_to else NOBODY, back_to)
+    return RecoveryDecision(tuple(NewLife(n, Incarnation(incarnation), point) for n in nodes))
+
+
+def noted(node: NodeId, point: RestartPoint) -> PointNoted:
+    return PointNoted(node, Incarnation(1), point, keeps_older=True)
+
+
+def says_where(lines: Lines, incarnation: int, attempt: int, place: RestartPoint) -> None:
+    """The receiver's process of an incarnation says that it has halted."""
+    done = {"processed": place.processed_before}
+    machine = SimpleNamespace(incarnation=incarnation, positions=lambda: done)
+    process: Any = SimpleNamespace(node=RECEIVER, machine=machine)
+    word = events.ReportHalted(attempt, 0, place)
+    lines.stepped(process, HaltTold(attempt), [word])
+
+
+def test_a_survivor_that_has_more_than_its_sender_goes_back_to_is_a_violation() -> None:
+    lines = lines_of_two()
+    says_where(lines, 1, 2, AT_25)
+    with pytest.raises(Violation, match=r"I-LINE.*has 25 .*has sent 21"):
+        lines.journalled((lives(2, SENDER, back_to=1),))
+
+
+def test_where_a_node_of_an_earlier_driver_halted_is_not_where_its_successor_stands() -> None:
+    """Attempts count from 1 in each life of the driver, so the two name the same one.
+
+    1. The driver halts all, and another one takes over before it decides. 2. That one brings up
+    all anew. 3. The sender is lost; the new receiver halts at 21. 4. The former receiver, which has
+    heard of nothing, says once more that it has halted at 25.
+    """
+    lines = lines_of_two()
+    says_where(lines, 1, 2, AT_25)
+    lines.recovered(())
+    says_where(lines, 1, 2, AT_25)
+    lines.journalled((lives(2, SENDER, RECEIVER, back_to=1),))
+    says_where(lines, 2, 2, TAKEN)
+    says_where(lines, 1, 2, AT_25)
+    lines.journalled((lives(3, SENDER, back_to=1),))
+    with pytest.raises(Violation, match=r"I-HALT.*21.*25"):
+        says_where(lines, 2, 3, AT_25)
+
+
+def test_only_a_node_that_is_told_to_go_on_may_go_on() -> None:
+    lines = lines_of_two()
+    says_where(lines, 1, 2, TAKEN)
+    machine = SimpleNamespace(incarnation=1)
+    process: Any = SimpleNamespace(node=RECEIVER, machine=machine)
+    lines.stepping(process, GoOnTold(2, {}))
+    says_where(lines, 1, 3, AT_25)
+
+
+def test_the_line_may_have_moved_in_a_journal_whose_driver_never_heard_so() -> None:
+    first, second = PointId(Incarnation(1), 1), PointId(Incarnation(1), 2)
+    sent, taken = (
+        replace(SENT, next_ids={STREAM: 31}),
+        replace(TAKEN, processed_before={STREAM: 31}),
+    )
+    newer = (noted(SENDER, replace(sent, sequence=2)), noted(RECEIVER, replace(taken, sequence=2)))
+    for is_known in (True, False):
+        lines = lines_of_two()
+        lines.journalled((*newer, LineMoved({SENDER: first, RECEIVER: first})))
+        if is_known:
+            lines.recovered((LineMoved({SENDER: second}),))
+            lines.journalled((LineMoved({RECEIVER: second}),))
+        else:
+            with pytest.raises(Violation, match=r"I-LINE.*has 31 .*has sent 21"):
+                lines.journalled((LineMoved({RECEIVER: second}),))

@@ -9,6 +9,7 @@ from holdfast.sim.checkers.bounds import Bounds
 from holdfast.sim.checkers.corrections import Corrections
 from holdfast.sim.checkers.fencing import Fencing
 from holdfast.sim.checkers.footprints import Footprints
+from holdfast.sim.checkers.lines import Lines
 from holdfast.sim.checkers.output import PreciseOutput, Tape
 from holdfast.sim.checkers.promises import PromisedOutput
 from holdfast.sim.checkers.promptness import Promptness, timed_sinks
@@ -40,6 +41,7 @@ def all_checkers(
         Trimming(),
         RestartPoints(tape),
         Footprints(),
+        Lines(),
         Kept(),
         Copies(),
         LoggedPasses(),
@@ -58,6 +60,7 @@ __all__ = [
     "Fencing",
     "Footprints",
     "Kept",
+    "Lines",
     "LoggedPasses",
     "PreciseOutput",
     "PromisedOutput",

@@ -1,0 +1,139 @@
+"""Nodes that recover together.
+
+I-LINE  where they go on after a recovery, and where the line stands, nobody has processed what its
+        sender has not sent there, or acted on a boundary that it has not promised there, or lacks
+        what its sender does not hold there. [CheckMate §III-B]
+I-HALT  whoever has said where it halted stands there until it is told to go on.
+
+Lives of the driver overlap: a node of an earlier one says again where it halted, also when its
+successor works. Only the incarnation that the journal gave last says where a survivor stands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.coordinator.journal_entries import LineMoved, PointNoted, RecoveryDecision
+from holdfast.core.haunit.events import ReportHalted
+from holdfast.core.haunit.told import GoOnTold
+from holdfast.core.model.ids import BEGINNING_US, NodeId, PointId
+from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.sim.checkers.base import Checker, Entries, Violation, incarnations_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.core.coordinator.journal_entries import JournalEntry
+    from holdfast.core.machine import Effect, Stimulus
+    from holdfast.sim.process import Process
+    from holdfast.sim.world import World
+
+_BEGINNING = RestartPoint()
+
+
+class Lines(Checker):
+    """See the module."""
+
+    def __init__(self) -> None:
+        """Nobody has a point, or has halted."""
+        self._channels: list[tuple[str, NodeId, NodeId]] = []
+        self._regions: dict[NodeId, str] = {}
+        self._points: dict[tuple[NodeId, PointId], RestartPoint] = {}
+        self._line: dict[NodeId, RestartPoint] = {}
+        self._incarnations: dict[NodeId, int] = {}  # of members, the newest in the journal
+        self._halted: dict[NodeId, tuple[int, RestartPoint]] = {}  # of these: attempt, place
+
+    def begin(self, world: World) -> None:
+        """Remember who recovers together, and which streams are between them."""
+        for plan in world.plans.values():
+            if plan.region:
+                self._regions[plan.node] = plan.region
+            for spec in plan.inputs:
+                if spec.is_from_region and spec.producer is not None:
+                    self._channels.append((spec.stream, spec.producer, plan.node))
+
+    def stepping(self, process: Process, stimulus: Stimulus) -> None:
+        """A node that is told to go on has halted no more."""
+        if not isinstance(stimulus, GoOnTold) or not self._counts(process):
+            return
+        halted = self._halted.get(process.node)
+        if halted is not None and stimulus.attempt == halted[0]:
+            del self._halted[process.node]
+
+    def _counts(self, process: Process) -> bool:
+        """Whether it is the last incarnation of a member that the journal knows of."""
+        newest = self._incarnations.get(process.node)
+        return process.machine is not None and process.machine.incarnation == newest
+
+    def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
+        """I-HALT, and where a node says that it has halted."""
+        if process.machine is None or not self._counts(process):
+            return
+        attempt, place = self._halted.get(process.node, (0, None))
+        if place is not None:
+            before, done = place.processed_before, process.machine.positions()["processed"]
+            if any(position > before[stream] for stream, position in done.items()):
+                raise Violation("I-HALT", f"{process.node} goes on from {before} to {done}")
+        for effect in effects:
+            if isinstance(effect, ReportHalted) and effect.attempt != attempt:
+                self._halted[process.node] = (effect.attempt, effect.place)
+
+    def journalled(self, entries: Entries) -> None:
+        """I-LINE."""
+        for entry in entries:
+            self._learn(entry)
+            if isinstance(entry, LineMoved):
+                self._require_together(self._line)
+            elif isinstance(entry, RecoveryDecision):
+                self._check_decision(entry)
+
+    def recovered(self, entries: Entries) -> None:
+        """A new life of the driver: its journal may have what its predecessor never heard of."""
+        for entry in entries:
+            self._learn(entry)
+
+    def _learn(self, entry: JournalEntry) -> None:
+        match entry:
+            case PointNoted() if entry.node in self._regions:
+                self._points[entry.node, entry.point_id] = entry.point
+            case LineMoved():
+                self._line |= {node: self._point(node, at) for node, at in entry.line.items()}
+            case RecoveryDecision():
+                for node, incarnation in incarnations_in((entry,)):
+                    if node in self._regions and incarnation > self._incarnations.get(node, 0):
+                        self._incarnations[node] = incarnation
+                        self._halted.pop(node, None)
+
+    def _point(self, node: NodeId, at: PointId) -> RestartPoint:
+        return self._points.get((node, at), _BEGINNING)
+
+    def _check_decision(self, decision: RecoveryDecision) -> None:
+        """Whoever goes back, and the survivors of the same region, where they have halted."""
+        back = {
+            life.node: self._point(life.node, life.goes_back_to)
+            for life in decision.lives
+            if life.goes_back_to is not None
+        }
+        regions = {self._regions[node] for node in back}
+        survivors = {
+            node: place
+            for node, (_, place) in self._halted.items()
+            if self._regions[node] in regions
+        }
+        self._require_together(survivors | back)
+
+    def _require_together(self, places: Mapping[NodeId, RestartPoint]) -> None:
+        for stream, sender, receiver in self._channels:
+            if sender not in places or receiver not in places:
+                continue
+            sent, taken = places[sender], places[receiver]
+            processed, next_id = taken.processed_before.get(stream, 0), sent.next_ids.get(stream, 0)
+            promised_us = sent.promised.get(stream, BEGINNING_US)
+            if processed > next_id or taken.boundary_us > promised_us:
+                raise Violation(
+                    "I-LINE",
+                    f"{receiver} has {processed} of {stream} and acted on {taken.boundary_us}, of "
+                    f"which {sender} has sent {next_id} and promised {promised_us}",
+                )
+            if processed < min(next_id, sent.held_from.get(stream, 0)):
+                raise Violation("I-LINE", f"{stream}: {sender} holds less than {receiver} lacks")

@@ -106,6 +106,18 @@ def test_what_stands_behind_a_marker_waits_until_markers_have_come_on_all_inputs
     assert running.taken == {A: 2, B: 1}, "and then it goes on"
 
 
+def test_round_after_round_on_an_idle_stream_keeps_one_marker():
+    running = _Running()
+    running.come(A, 0, 1)
+    running.come(B, 0, 1)
+    for round_ in range(5, 9):
+        running.come(A, 1, 0, marker=round_)
+        made = running.come(B, 1, 0, marker=round_)
+        (prepared,) = [e.prepared for e in made if isinstance(e, events.WriteCheckpoint)]
+        running.step(_durable(prepared))
+        assert [n.note for n in prepared.notes[DOWN]] == [CheckpointMarker(round_)]
+
+
 def test_a_round_that_is_over_holds_nothing_back():
     running = _Running()
     running.come(A, 0, 1, marker=5)

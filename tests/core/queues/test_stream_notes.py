@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError, RemoteProtocolError
 from holdfast.core.model.ids import END_US, NO_ID, Incarnation, StreamId
-from holdfast.core.model.notes import CheckpointMarker, PlacedNote
+from holdfast.core.model.notes import CheckpointIndex, CheckpointMarker, PlacedNote
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.queues.output_queue import OutputQueue
@@ -73,6 +73,43 @@ def test_a_note_is_kept_as_long_as_the_tuple_behind_it() -> None:
     assert numbers(queue.notes.all()) == [0, 1]
     queue.primary.acknowledge(5, 5)
     assert numbers(queue.notes.all()) == [1], "whoever begins at 5 may lack it"
+
+
+def test_a_note_may_replace_the_one_of_its_kind_at_its_place() -> None:
+    queue = output(3)
+    queue.put_note(CheckpointIndex(0))
+    for round_ in range(1, 100):
+        queue.put_note(CheckpointMarker(round_), replaces=True)
+    assert numbers(queue.notes.all()) == [0, 1, 100], "one of another kind stays"
+    receiver = inputs()
+    (batch,) = queue.primary.take_sendable()
+    assert receiver.receive(batch, 0, queue.primary.take_notes_in(batch))
+    queue.put_note(CheckpointMarker(100), replaces=True)
+    assert receiver.receive_notes(3, queue.primary.notes_before, queue.primary.take_notes())
+    assert numbers(receiver.notes.waiting()) == [0, 1, 100, 101], "nothing seems lost"
+    queue.append(tuples(3, 1))
+    queue.put_note(CheckpointMarker(101), replaces=True)
+    assert numbers(queue.notes.all()) == [0, 1, 101, 102]
+
+
+def test_who_lacks_a_note_that_was_replaced_is_sent_what_has_replaced_it() -> None:
+    queue = output(3)
+    queue.put_note(CheckpointMarker(2), replaces=True)
+    queue.primary.subscribe(3, 0)
+    assert numbers(queue.primary.take_notes()) == [1]
+    assert queue.primary.has_sent_all
+    queue.primary.subscribe(3, 2)
+    assert queue.primary.take_notes() == ()
+
+
+def test_of_the_notes_that_were_taken_at_a_place_the_first_is_remembered() -> None:
+    notes = ComingNotes(STREAM)
+    for number in range(100):
+        notes.receive((placed(number, 5),), 5, 5)
+        notes.take()
+    assert len(notes._taken) == 1
+    assert notes.number_at(5) == 0
+    assert notes.taken_before == 100
 
 
 def test_a_subscriber_is_sent_the_notes_that_it_has_not_had() -> None:

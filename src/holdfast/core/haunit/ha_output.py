@@ -246,15 +246,22 @@ class HAOutput:
                 self.before_tuples(stream)
             self._edges[stream].put_out(part, boundary_us, rows.created_us)
 
-    def put_note(self, note: StreamNote, streams: Iterable[StreamId] | None = None) -> None:
+    def put_note(
+        self,
+        note: StreamNote,
+        streams: Iterable[StreamId] | None = None,
+        *,
+        replaces: bool = False,
+    ) -> None:
         """Place a note behind everything that has been put out.
 
         Args:
             note: What to say.
             streams: To whom; None: on all streams to other nodes. Sinks hear of none.
+            replaces: Whether the last one of its kind is void where no tuple has followed it.
         """
         for stream in self._edges if streams is None else streams:
-            self._edges[stream].queue.put_note(note)
+            self._edges[stream].queue.put_note(note, replaces=replaces)
         if self._gate is not None and self._gate.stretch(self._next_notes):
             self._hold_from_now()
 

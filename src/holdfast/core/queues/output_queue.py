@@ -143,9 +143,9 @@ class OutputQueue:
         self.next_id = batch.next_id
         self.boundary_us = max(self.boundary_us, batch.boundary_us)
 
-    def put_note(self, note: StreamNote) -> None:
+    def put_note(self, note: StreamNote, *, replaces: bool = False) -> None:
         """A note stands here: behind what has been appended, before what will be."""
-        self.notes.put(note, self.next_id)
+        self.notes.put(note, self.next_id, replaces=replaces)
 
     def promise(self, boundary_us: int) -> None:
         """Nothing older than `boundary_us` will be appended from now on."""

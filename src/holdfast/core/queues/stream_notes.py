@@ -17,6 +17,10 @@ Every frame says what its receiver must have had (`notes_before`): up to the not
 last, or up to where the receiver has asked. So a frame is refused if a note before it was lost, as
 one is if a tuple was lost.
 
+A note may say that the earlier one at its place, of the same kind, is void: that one goes. So a
+stream without tuples, on which markers of round after round stand at one place, keeps the last one.
+Nobody misses the earlier ones, as there are gaps between numbers anyway.
+
 The receiver's `ComingNotes` hands no tuple on before the notes that stand before it; what stands
 before an id is *due* once everything before that id is taken.
 
@@ -73,15 +77,30 @@ class KeptNotes:
         """How many are kept."""
         return len(self._kept)
 
-    def put(self, note: StreamNote, before_id: int) -> None:
-        """Append a note. Raises `LocalProtocolError` if the last one stands further on."""
+    def put(self, note: StreamNote, before_id: int, *, replaces: bool = False) -> None:
+        """Append a note.
+
+        Args:
+            note: What it says.
+            before_id: Where it stands.
+            replaces: Whether it makes the last one void, if that is of its kind and stands there.
+
+        Raises:
+            LocalProtocolError: The last one stands further on.
+        """
         if self._kept and self._kept[-1].before_id > before_id:
             raise LocalProtocolError(
                 f"{self._stream}: note before {before_id}, but note {self._kept[-1].number} "
                 f"stands before {self._kept[-1].before_id}"
             )
+        if replaces and self._is_last(type(note), before_id):
+            self._kept.pop()
         self._kept.append(PlacedNote(self.next_number, before_id, note))
         self.next_number += 1
+
+    def _is_last(self, kind: type[StreamNote], before_id: int) -> bool:
+        last = self._kept[-1] if self._kept else None
+        return last is not None and last.before_id == before_id and type(last.note) is kind
 
     def restore(self, notes: Iterable[PlacedNote]) -> None:
         """Keep again what a checkpoint has, with the numbers that an earlier incarnation gave."""
@@ -141,7 +160,7 @@ class ComingNotes:
         """Everything before this number has been had."""
         self._stream = stream
         self._pending: deque[PlacedNote] = deque()  # received, not taken
-        self._taken: deque[PlacedNote] = deque()  # whose place may have to be gone back to
+        self._taken: deque[PlacedNote] = deque()  # the first at each place that may be gone back to
         self.next_number = next_number  # behind the last one received
 
     @property
@@ -207,7 +226,8 @@ class ComingNotes:
     def take(self) -> PlacedNote:
         """The first one that is not taken. Raises `IndexError`: there is none."""
         note = self._pending.popleft()
-        self._taken.append(note)
+        if not self._taken or self._taken[-1].before_id < note.before_id:
+            self._taken.append(note)
         return note
 
     @property
@@ -218,7 +238,8 @@ class ComingNotes:
     def number_at(self, tuple_id: int) -> int:
         """The first note that was taken and stands before this id or later, or the next to be.
 
-        Whoever begins again at the tuple begins with that note. O(notes taken since `let_go`).
+        Whoever begins again at the tuple begins with that note. O(places of notes taken since
+        `let_go`).
         """
         later = (note.number for note in self._taken if note.before_id >= tuple_id)
         return next(later, self.taken_before)

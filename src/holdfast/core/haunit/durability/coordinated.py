@@ -17,7 +17,8 @@ are a line.
   Without a round it asks for one.
 - A checkpoint that came to nothing makes its round one that cannot become complete. That is said
   again until the round is known to be over; words can be lost.
-- A node cuts for a round though nothing has changed: the round waits for it.
+- A node cuts for a round though nothing has changed: the round waits for it. Its marker replaces
+  the one before where no tuple stands between them: once a round has begun, earlier ones are over.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ class Coordinated(Lines):
         checkpoint = CheckpointId(point.sequence, self._incarnation)
         marker = self._rule.cut(checkpoint, self.unit.inputs.arrivals.processed_before)
         if marker is not None:
-            self.unit.outputs.put_note(marker, self.unit.plan.changing_streams())
+            within = self.unit.plan.changing_streams()
+            self.unit.outputs.put_note(marker, within, replaces=True)
         self._writing = self._rule.round()
         return replace(point, round=self._rule.round())
 

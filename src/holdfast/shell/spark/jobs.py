@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator.events import TaskEnded
+from holdfast.shell.spark.hang_ups import pass_over_hang_ups
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.task import run_node
 from holdfast.shell.spark.task_spec import TaskSpec
@@ -77,6 +78,7 @@ class NodeJobs:
             ended: Called from any thread when a job has ended.
             executors: Makes tasks that would rather run on one of them.
         """
+        pass_over_hang_ups(context)
         self._context = context
         # Whoever cancels a group cancels it in the whole session, and names are not its own there.
         self._groups = f"holdfast/{name}/{uuid.uuid4()}"

@@ -188,15 +188,15 @@ class Attacker:
         self.sent.kinds[kind] += count
 
     def _speak(self, target: Target, kind: str, count: int) -> None:
+        frames = [self._frame(target, kind) for _ in range(count)]
         context = zmq.Context()
         try:
             channel = peer(context, target, target.material.identity(self._draw))
             channel.setsockopt(zmq.SNDTIMEO, int(_SEND_S * 1e3))
-            for _ in range(count):
-                channel.send_multipart(self._frame(target, kind))
-            channel.close(linger=int(_SEND_S * 1e3))
+            for frame in frames:
+                channel.send_multipart(frame)
         finally:
-            context.term()
+            context.destroy(linger=int(_SEND_S * 1e3))
 
     def _frame(self, target: Target, kind: str) -> list[bytes]:
         draw = self._draw

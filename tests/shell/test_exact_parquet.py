@@ -54,6 +54,17 @@ def test_files_that_spark_reads_otherwise_are_told(
         assert made.column(made.num_columns - 1).to_pylist() == [0, 1_000_000, 2_000_000]
 
 
+@pytest.mark.parametrize(("folder", "reason"), [("K=1", "written otherwise"), ("at=1", "is times")])
+def test_folders_that_spark_reads_otherwise_are_told(
+    tmp_path: Path, folder: str, reason: str
+) -> None:
+    (tmp_path / folder).mkdir()
+    pq.write_table(rows(0, 3).drop_columns(["k"]), tmp_path / folder / "a.parquet")
+    (found,) = list_files(str(tmp_path))
+    with pytest.raises(UserFileDamaged, match=reason):
+        list(read_rows(found.file, replace(PARQUET, is_exact=True), SCHEMA, "at"))
+
+
 def test_what_is_late_is_told_by_a_watermark_of_whole_milliseconds(tmp_path: Path) -> None:
     """As Spark's: it is what the commits before have led to, and counts from the next one on."""
     place, location = tmp_path / "in", tmp_path / "q"

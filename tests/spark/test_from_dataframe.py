@@ -159,3 +159,44 @@ def test_what_makes_no_sense_is_refused(spark: SparkSession, tmp_path: Path) -> 
     timeless = spark.readStream.schema("who INT").parquet(str(tmp_path))
     with pytest.raises(DataflowError, match="which column is the event time"):
         Dataflow.from_dataframe(timeless, name="timeless")
+
+
+def test_files_that_pyarrow_reads_otherwise_are_read_by_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark takes `WHO` for `who`; a path is no URL; and ORC's times have the zone of the JVM."""
+
+    def source(frame: DataFrame) -> str:
+        flow = Dataflow.from_dataframe(frame.select("at", "who"), name="names")
+        return type(flow.steps[0].operation).__name__
+
+    plain = spark.sql("SELECT timestamp_seconds(1) AS at, 1 AS WHO").coalesce(1)
+    plain.write.parquet(str(tmp_path / "upper"))
+    plain.write.parquet(str(tmp_path / "a#b%20c"))
+    stream = spark.readStream.schema("at TIMESTAMP, who INT")
+    assert source(stream.parquet(str(tmp_path / "upper"))) == "FromFrame"
+    assert source(stream.orc(str(tmp_path / "upper"))) == "FromFrame"
+    (tmp_path / "a b").mkdir()
+    for folder in ("a#b%20c", "a b"):
+        own = spark.readStream.schema("at TIMESTAMP, WHO INT").parquet(f"file:{tmp_path}/{folder}")
+        operation = Dataflow.from_dataframe(own, name="names").steps[0].operation
+        assert operation.files.place == str(tmp_path / folder)  # type: ignore[union-attr]
+        assert operation.files.meta.user_files.is_exact  # type: ignore[union-attr]
+
+
+def test_strings_that_are_equal_to_others_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    schema = "at TIMESTAMP, item STRING COLLATE UTF8_LCASE"
+    frame = spark.readStream.schema(schema).parquet(str(tmp_path))
+    groups = frame.withWatermark("at", "1 second").groupBy(F.window("at", "1 second"), "item")
+    with pytest.raises(UnsupportedError, match="'item' has the collation UTF8_LCASE"):
+        Dataflow.from_dataframe(groups.count(), name="items")
+
+
+def test_decimals_of_other_precision_are_refused(spark: SparkSession, bids: DataFrame) -> None:
+    setting = "spark.sql.decimalOperations.allowPrecisionLoss"
+    spark.conf.set(setting, "false")
+    try:
+        with pytest.raises(UnsupportedError, match="allowPrecisionLoss"):
+            Dataflow.from_dataframe(bids, name="bids")
+    finally:
+        spark.conf.unset(setting)

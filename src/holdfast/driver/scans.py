@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
-
 from holdfast.api import steps
 from holdfast.api.windows import CountWindow
 from holdfast.driver.schemas import schema_from_spark
 from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
 from holdfast.shell.spark.ingest import FrameSource, Ingest
 from holdfast.shell.storage.errors import UnknownStream
-from holdfast.shell.storage.exact_parquet import why_not_exact
+from holdfast.shell.storage.exact_parquet import why_not_exact, why_not_of_folders
 from holdfast.shell.storage.ingest_log import IngestMeta, read_meta
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.user_files import UserFileError, list_files, partition_of
@@ -32,7 +30,8 @@ from holdfast.shell.storage.user_rows import FilesFormat
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.graph import Graph
     from holdfast.api.steps import FromFrame, Step
@@ -41,11 +40,17 @@ if TYPE_CHECKING:
 SETTING: Final = "readFilesInNodes"
 _PASSED: Final = ("SubqueryAlias",)
 _OPTIONS: Final = {"path", "maxfilespertrigger"}
-_UNUSUAL: Final = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
+_USUAL: Final = {
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
+}
+"""Settings by which Spark reads other rows or values of the same files."""
 _FILES_MAX: Final = 1_000
 """Of a micro-batch, unless the reader says otherwise; Spark's own default."""
-_OF_FOLDERS: Final = (pa.string(), pa.int32(), pa.int64(), pa.date32())
-"""Types of columns that folders name, of which Spark and Arrow read the same."""
 
 
 class NotPlain(Exception):
@@ -121,7 +126,7 @@ def _files_source(frame: FromFrame, flow: Graph, *, is_begun: bool) -> FilesSour
     scan = _plain_scan(df)
     schema = schema_from_spark(df.schema)
     if not is_begun:
-        _require_exact(df, scan.place, schema)
+        require_exact(df, scan.place, schema)
     meta = IngestMeta(
         schema,
         frame.time,
@@ -152,10 +157,6 @@ def _by_order(flow: Graph) -> str:
 
 def _plain_scan(df: DataFrame) -> Scan:
     """What is scanned. Raises `NotPlain`."""
-    conf = df.sparkSession.conf
-    for name in _UNUSUAL:
-        if conf.get(name, "false") != "false":
-            raise NotPlain(f"{name} is set")
     plan: Any = df._jdf.queryExecution().analyzed()
     while plan.children().size() == 1:
         kind = plan.getClass().getSimpleName()
@@ -166,9 +167,9 @@ def _plain_scan(df: DataFrame) -> Scan:
         plan = plan.children().apply(0)
     kind = plan.getClass().getSimpleName()
     if kind == "LogicalRelation":
-        return _of_relation(plan)
+        return _of_relation(df.sparkSession, plan)
     if kind == "StreamingRelation":
-        return _of_stream(plan)
+        return scan_of_stream(df.sparkSession, plan)
     raise NotPlain(f"it reads {kind}, no files")
 
 
@@ -179,7 +180,7 @@ def _require_columns(project: Any) -> None:
             raise NotPlain(f"a column is computed: {column.sql()}")
 
 
-def _of_relation(leaf: Any) -> Scan:
+def _of_relation(spark: SparkSession, leaf: Any) -> Scan:
     """A batch DataFrame's files."""
     relation = leaf.relation()
     if relation.getClass().getSimpleName() != "HadoopFsRelation":
@@ -187,38 +188,49 @@ def _of_relation(leaf: Any) -> Scan:
     if relation.location().getClass().getSimpleName() != "InMemoryFileIndex":
         raise NotPlain("it reads a table")
     paths = [str(path.toString()) for path in _each(relation.location().rootPaths())]
-    return _scan(str(relation.fileFormat().toString()), paths, _dict(relation.options()))
+    return _scan(spark, str(relation.fileFormat().toString()), paths, _dict(relation.options()))
 
 
-def _of_stream(leaf: Any) -> Scan:
-    """A streaming DataFrame's folder."""
+def scan_of_stream(spark: SparkSession, leaf: Any) -> Scan:
+    """The folder of a `StreamingRelation`. Raises `NotPlain`."""
     source = leaf.dataSource()
     options = _dict(source.options())
     paths = [options["path"]] if "path" in options else []
     paths += [str(path) for path in _each(source.paths())]
-    return _scan(str(source.className()), paths, options)
+    return _scan(spark, str(source.className()), paths, options)
 
 
-def _scan(format: str, paths: list[str], options: Mapping[str, str]) -> Scan:
+def _scan(spark: SparkSession, format: str, paths: list[str], options: Mapping[str, str]) -> Scan:
+    for name, usual in _USUAL.items():
+        if str(spark.conf.get(name, usual)).lower() != usual.lower():
+            raise NotPlain(f"{name} is set")
     if format.lower() != "parquet":
         raise NotPlain(f"its format is {format}")
     if len(paths) != 1:
         raise NotPlain("it reads several paths")
     if unknown := [name for name in options if name.lower() not in _OPTIONS]:
         raise NotPlain(f"its reader has the option {unknown[0]}")
-    url = urlsplit(paths[0])
-    if url.scheme not in ("", "file") or url.netloc:
-        raise NotPlain(f"it reads from {url.scheme}")
-    place = unquote(url.path) if url.scheme else paths[0]
-    if set(place) & set("*?[{"):
+    if set(paths[0]) & set("*?[{"):
         raise NotPlain("its path is a glob")
+    place = _local(spark, paths[0])
     if os.path.exists(os.path.join(place, "_spark_metadata")):
         raise NotPlain("Spark keeps a list of the folder's files")
     given = {name.lower(): value for name, value in options.items()}
-    return Scan(os.path.abspath(place), int(given.get("maxfilespertrigger", _FILES_MAX)))
+    return Scan(place, int(given.get("maxfilespertrigger", _FILES_MAX)))
 
 
-def _require_exact(df: DataFrame, place: str, schema: pa.Schema) -> None:
+def _local(spark: SparkSession, path: str) -> str:
+    """The local folder that Spark takes a path for: it is no URL, so `%` and `#` are themselves."""
+    jvm: Any = spark._jvm
+    named = jvm.org.apache.hadoop.fs.Path(path)
+    system = named.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    found = system.makeQualified(named).toUri()
+    if found.getScheme() != "file":
+        raise NotPlain(f"it reads from {found.getScheme()}")
+    return str(found.getPath())
+
+
+def require_exact(df: DataFrame, place: str, schema: pa.Schema) -> None:
     """Raise `NotPlain` unless pyarrow gives of these files what Spark gives, as far as is known."""
     try:
         listed = [found.file for found in list_files(place)]
@@ -233,9 +245,8 @@ def _require_exact(df: DataFrame, place: str, schema: pa.Schema) -> None:
             raise NotPlain(f"its path names the column {name}")
     for file in listed[:1]:
         named = partition_of(file.path)
-        for field in schema:
-            if field.name in named and field.type not in _OF_FOLDERS:
-                raise NotPlain(f"folders name the column {field.name}, which is {field.type}")
+        if reason := why_not_of_folders(named, schema):
+            raise NotPlain(reason)
         if reason := why_not_exact(file, [f for f in schema if f.name not in named]):
             raise NotPlain(reason)
 

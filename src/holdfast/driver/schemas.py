@@ -21,6 +21,7 @@ def schema_from_spark(schema: StructType) -> pa.Schema:
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    _require_bytes(schema)
     fields = []
     for field in to_arrow_schema(schema, timezone="UTC").remove_metadata():
         field = field.remove_metadata()  # Spark's watermark is no property of our streams.
@@ -33,6 +34,17 @@ def schema_from_spark(schema: StructType) -> pa.Schema:
         is_zoned = pa.types.is_timestamp(field.type)
         fields.append(field.with_type(pa.timestamp("us", tz="UTC")) if is_zoned else field)
     return pa.schema(fields)
+
+
+def _require_bytes(schema: StructType) -> None:
+    """Raise `UnsupportedError` for strings that are equal to others with other bytes."""
+    for field in schema.fields:
+        collation = getattr(field.dataType, "collation", "UTF8_BINARY")
+        if collation != "UTF8_BINARY":
+            raise UnsupportedError(
+                f"column {field.name!r} has the collation {collation}; Holdfast compares strings "
+                "by their bytes: select it with COLLATE UTF8_BINARY, or lower(...) of it"
+            )
 
 
 def schema_from_ddl(ddl: str) -> pa.Schema:

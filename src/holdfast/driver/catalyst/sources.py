@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.api.steps import FromFiles
 from holdfast.driver.catalyst.expressions import untranslatable
-from holdfast.driver.catalyst.trees import Plan
+from holdfast.driver.catalyst.trees import Plan, frame_of
+from holdfast.driver.scans import NotPlain, Scan, require_exact, scan_of_stream
+from holdfast.driver.schemas import schema_from_spark
 from holdfast.driver.user_files import default_name
 from holdfast.errors import DataflowError
 from holdfast.shell.spark.watermarks import watermarks_of
+from holdfast.shell.storage.user_rows import FilesFormat
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from holdfast.api.dataflow import Dataflow
@@ -22,9 +26,6 @@ if TYPE_CHECKING:
 
 _NEVER_LATE: Final = "36500 days"
 """A delay by which no row is late: operators without state keep every row, in Spark too."""
-_NATIVE: Final = ("parquet", "orc")
-_HARMLESS: Final = ("path", "maxfilespertrigger", "maxbytespertrigger", "maxcachedfiles")
-"""Options of files that say nothing of the rows, nor of their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,6 @@ class Mark:
 
     column: int
     delay_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Files as `readStream` names them."""
-
-    path: str
-    format: str
 
 
 def is_marked(plan: Plan, column: int, *, none: int = 0) -> int:
@@ -52,35 +45,32 @@ def is_marked(plan: Plan, column: int, *, none: int = 0) -> int:
     return next((mark.delay_us for mark in watermarks_of(StructType([own]))), none)
 
 
-def files_below(plan: Plan) -> Files:
+def files_below(spark: SparkSession, plan: Plan) -> Scan:
     """The files of a source. Raises `UnsupportedError` if Spark should read it."""
     if plan.kind != "StreamingRelation":
         raise untranslatable(str(plan.fields["sourceName"]), "Spark reads it")
-    source = plan.java.dataSource()
-    kind = str(source.className()).lower()
-    if kind not in _NATIVE:
-        raise untranslatable(f"format {kind!r}", "Spark reads it")
-    options = source.options()
-    keys = options.keysIterator()
-    while keys.hasNext():
-        if (key := str(keys.next())).lower() not in _HARMLESS:
-            raise untranslatable(f"option {key!r}", "Spark reads these files")
-    return Files(str(options.apply("path")), kind)
+    try:
+        scan = scan_of_stream(spark, plan.java)
+        frame = frame_of(spark, plan.java)
+        require_exact(frame, scan.place, schema_from_spark(frame.schema))
+    except NotPlain as error:
+        raise untranslatable("files", f"{error}, so Spark reads them") from None
+    return scan
 
 
 def read_files(
     flow: Dataflow,
-    files: Files,
+    scan: Scan,
     schema: StructType,
     time: str | None,
     delay_us: int | None,
     trigger: Mapping[str, Any] | None,
 ) -> tuple[Stream, int]:
-    """A source of files, and the place of its time column.
+    """A source of Parquet files that must be what Spark reads, and the place of its time column.
 
     Args:
         flow: Whose source it becomes.
-        files: Which ones.
+        scan: Which files.
         schema: Their columns.
         time: The column with the event time; None: there is no watermark.
         delay_us: How late a row may be; None: however late it is, it is kept.
@@ -89,16 +79,21 @@ def read_files(
     time = _timestamp(schema) if time is None else time
     is_bounded = trigger is not None and "availableNow" in trigger
     stream = flow.source_files(
-        files.path,
+        scan.place,
         time=time,
-        format=files.format,
         schema=schema,
-        name=flow.unique_name(default_name(files.path)),
+        name=flow.unique_name(default_name(scan.place)),
         delay=_delay(delay_us),
         ahead=None,
         trigger=trigger if is_bounded else None,
     )
-    return stream, schema.names.index(time)
+    operation = stream.step.operation
+    assert isinstance(operation, FromFiles)
+    meta = replace(operation.files.meta, user_files=FilesFormat("parquet", is_exact=True))
+    files = replace(operation.files, meta=meta, files_max=scan.files_max)
+    step = replace(stream.step, operation=replace(operation, files=files))
+    flow.steps[-1] = step
+    return replace(stream, step=step), schema.names.index(time)
 
 
 def read_frame(

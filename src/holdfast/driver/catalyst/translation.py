@@ -145,6 +145,11 @@ def _translate(flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, A
             "from_dataframe: the session's time zone must be UTC: set "
             "spark.sql.session.timeZone=UTC before the DataFrame is made"
         )
+    if str(spark.conf.get("spark.sql.decimalOperations.allowPrecisionLoss")).lower() != "true":
+        raise UnsupportedError(
+            "from_dataframe: decimals have the precision of Spark's default: set "
+            "spark.sql.decimalOperations.allowPrecisionLoss=true before the DataFrame is made"
+        )
     plan = plan_of(df)
     made = _Translation(flow, spark, name, trigger, has_state=not plan.is_stateless)
     native = made.grounded(made.fragment(plan, None))
@@ -275,7 +280,7 @@ class _Translation:
         raise untranslatable("withWatermark", "its column is computed, not of the source")
 
     def _source(self, plan: Plan, mark: Mark | None) -> Native:
-        files = files_below(plan)
+        files = files_below(self.spark, plan)
         ids = plan.output_ids
         names = [str(each["name"]) for [each] in plan.fields["output"]]
         time = None if mark is None else names[ids.index(mark.column)]

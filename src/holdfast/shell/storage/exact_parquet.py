@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from holdfast.core.queues.recording import UserFile
 
+_OF_FOLDERS: Final = (pa.string(), pa.int32(), pa.int64(), pa.date32())
+"""Types of columns that folders name, of which Spark and Arrow read the same."""
 _OLD_CALENDAR: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
@@ -31,6 +33,23 @@ def why_not_exact(file: UserFile, fields: Iterable[pa.Field]) -> str:
             return difference(found, fields)
     except UserFileError as error:
         return str(error)
+
+
+def why_not_of_folders(named: Iterable[str], fields: Iterable[pa.Field]) -> str:
+    """Why Spark may read other values of folders' names (`key=value`); empty: it does not.
+
+    Args:
+        named: The keys.
+        fields: The columns that are read.
+    """
+    keys = set(named)
+    folded = {name.casefold() for name in keys}
+    for field in fields:
+        if field.name in keys and field.type not in _OF_FOLDERS:
+            return f"folders name the column {field.name!r}, which is {field.type}"
+        if field.name not in keys and field.name.casefold() in folded:
+            return f"column {field.name!r} is written otherwise in folders' names"
+    return ""
 
 
 def difference(found: Any, fields: Iterable[pa.Field]) -> str:

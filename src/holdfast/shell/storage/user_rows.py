@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.tuples import outside, with_time
 from holdfast.core.queues.recording import UserFile
-from holdfast.shell.storage.exact_parquet import difference
+from holdfast.shell.storage.exact_parquet import difference, why_not_of_folders
 from holdfast.shell.storage.user_files import (
     UserFileDamaged,
     opened,
@@ -51,7 +51,8 @@ _BAD: Final = (pa.ArrowException, ValueError, OverflowError)
 _MARK: Final = b"\xef\xbb\xbf"
 _OFF: Final = (
     "have Spark read it: begin again in a new checkpointLocation with "
-    "spark.holdfast.readFilesInNodes=false"
+    "spark.holdfast.readFilesInNodes=false, or for from_dataframe with any option of the reader, "
+    "e.g. pathGlobFilter='*'"
 )
 
 
@@ -137,6 +138,8 @@ def read_rows(
     require_unchanged(file)
     wanted = set(schema.names if columns is None or of.has_dead_letters else (*columns, time))
     named = {k: v for k, v in partition_of(file.path).items() if k in wanted}
+    if of.is_exact and (reason := why_not_of_folders(partition_of(file.path), schema)):
+        raise UserFileDamaged(f"{file.path} cannot be read: {reason}; {_OFF}")
     making = _Making(schema, time, wanted, named)
     try:
         with opened(file) as source:

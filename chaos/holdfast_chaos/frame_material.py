@@ -208,7 +208,7 @@ class _StoreWords:
 
     def genuine(self, draw: Draw) -> list[bytes]:
         record = draw.one_of(list(self._machine.directory.live()))
-        names = list(self._machine._directory.objects) or ["a-1/1.manifest"]
+        names = list(self._machine.directory.objects) or ["a-1/1.manifest"]
         me = (record.name, record.incarnation)
         stored = m.StoredChunk(m.chunk_id(1, draw.number(1, 9)), 9, 9)
         words: Sequence[m.Message] = (

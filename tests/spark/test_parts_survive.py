@@ -72,6 +72,6 @@ def test_parts_survive(spark: SparkSession, tmp_path: Path, protection: str | No
     ingest_log.end(root)
     assert query.awaitTermination(240)
     assert query.verify().is_identical
-    assert {recovery["node"] for recovery in query.recoveries} == set(VICTIMS)
+    assert {recovery["node"] for recovery in query.recoveries} >= set(VICTIMS)
     taken = {name: node["input_tuples"] for name, node in query.status["nodes"].items()}
     assert 0 < sum(taken[f"counts[{i}]"] for i in range(2)) < ROWS // 2

@@ -20,7 +20,7 @@ from holdfast.core.haunit.told import GoOnTold, HaltTold
 from holdfast.core.model.ids import NOBODY, Incarnation, NodeId, PointId, StreamId
 from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.core.recovery.restart_point import RestartPoint
-from holdfast.sim.checkers import Kept, Lines, Violation
+from holdfast.sim.checkers import Kept, Lines, Trimming, Violation
 from holdfast.sim.checkers.output import check_order, check_precise, check_sum, check_times
 from holdfast.sim.checkers.promises import Row, check_extra, check_held, check_part_sum
 from holdfast.sim.workload.oracle import Adding, Conserved
@@ -278,3 +278,26 @@ def test_the_line_may_have_moved_in_a_journal_whose_driver_never_heard_so() -> N
         else:
             with pytest.raises(Violation, match=r"I-LINE.*has 31 .*has sent 21"):
                 lines.journalled((LineMoved({RECEIVER: second}),))
+
+
+def drivers_that_find(guarantee: Guarantee, *needed_from: int) -> None:
+    """Each driver finds one more point of a node, which needs its input from there on."""
+    node, stream = NodeId("op[0]"), StreamId("s[0]>op[0].0")
+    inputs = (SimpleNamespace(stream=stream),)
+    plan = SimpleNamespace(node=node, guarantee=guarantee, inputs=inputs, producers=lambda: ())
+    world: Any = SimpleNamespace(plans={node: plan}, sinks={})
+    checker = Trimming()
+    checker.begin(world)
+    journal: tuple[PointNoted, ...] = ()
+    for number, needed in enumerate(needed_from, start=1):
+        point = RestartPoint(number, needed_from={stream: needed})
+        noted = PointNoted(node, Incarnation(number), point)
+        checker.recovered((*journal, noted))
+        journal += (noted,)
+
+
+def test_a_driver_that_finds_an_older_point_has_lost_one_unless_nothing_is_kept_for_it() -> None:
+    with pytest.raises(Violation, match=r"I-LOW.*lost a restart point"):
+        drivers_that_find(Guarantee.PRECISE, 140, 78)
+    drivers_that_find(Guarantee.PRECISE, 78, 140)
+    drivers_that_find(Guarantee.GAP, 140, 78)

@@ -80,13 +80,16 @@ class Trimming(Checker):
         """A restart point is durable: what its node needs from now on."""
         for node, point in self._found.take(entries):
             self._check_cut(node, point)
-            for name, needed_from in point.oldest().needed_from.items():
-                if name in self._kept_for_nobody:
-                    continue
-                if needed_from < self._durable.get(StreamId(name), 0):
-                    raise Violation("I-LOW", f"{name}: a durable point needs {needed_from} again")
-                self._durable[StreamId(name)] = needed_from
+            for stream, needed_from in self._needs_of(point).items():
+                if needed_from < self._durable.get(stream, 0):
+                    raise Violation("I-LOW", f"{stream}: a durable point needs {needed_from} again")
+                self._durable[stream] = needed_from
             self._check_sinks(point)
+
+    def _needs_of(self, point: RestartPoint) -> dict[StreamId, int]:
+        """The oldest id that a point needs of each stream that is kept for its receiver."""
+        needs = point.oldest().needed_from.items()
+        return {StreamId(n): needed for n, needed in needs if n not in self._kept_for_nobody}
 
     def _check_cut(self, node: NodeId, point: RestartPoint) -> None:
         """After a damaged checkpoint comes one from further back."""
@@ -116,8 +119,7 @@ class Trimming(Checker):
         found: dict[StreamId, int] = {}
         for node, point in self._found.take(entries):
             self._newest[node] = point
-            needs = point.oldest().needed_from
-            found |= {StreamId(name): needed for name, needed in needs.items()}
+            found |= self._needs_of(point)
         for stream, needed_from in self._durable.items():
             if found.get(stream, 0) < needed_from:
                 raise Violation("I-LOW", f"{stream}: the journal has lost a restart point")

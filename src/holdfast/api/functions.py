@@ -10,6 +10,7 @@ import datetime as dt
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -120,7 +121,20 @@ class PythonFunction:
                 raise FunctionError(
                     f"{self.name} gave {row!r}; a row is a dict of {', '.join(self.schema.names)}"
                 )
+        for field in self.schema:
+            self._require_whole(field, [row[field.name] for row in rows])
         return pa.RecordBatch.from_pylist(rows, schema=self.schema)
+
+    def _require_whole(self, field: pa.Field, values: list[Any]) -> None:
+        """Raise `FunctionError` for a value of which Arrow would drop a part without a word."""
+        wrong: list[Any] = []
+        if pa.types.is_integer(field.type):
+            real = (float, np.floating, Decimal)
+            wrong = [v for v in values if isinstance(v, real) and v % 1 != 0]
+        elif pa.types.is_date(field.type):
+            wrong = [v for v in values if isinstance(v, dt.datetime)]
+        if wrong:
+            raise FunctionError(f"{self.name} gave {wrong[0]!r} for {field.name}, {field.type}")
 
     def _flag(self, given: Any) -> bool:
         if not isinstance(given, bool | np.bool_ | None):

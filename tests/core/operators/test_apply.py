@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
@@ -117,3 +118,13 @@ def test_an_arbitrary_function_is_told_clock_and_chance() -> None:
     assert values(6, 7) == [value + 1 for value in first]
     assert values(5, 8) != first
     assert values(5, 7, "another") != first
+
+
+@pytest.mark.parametrize(
+    ("type", "value"),
+    [(pa.int64(), 1.5), (pa.int64(), np.float32(1.5)), (pa.date32(), dt.datetime(2026, 1, 1, 5))],
+)
+def test_values_of_which_arrow_would_drop_a_part_are_errors(type: pa.DataType, value: Any) -> None:
+    function = PythonFunction(lambda _: {"n": value}, "map", pa.schema([("n", type)]), True)
+    with pytest.raises(BadRowError, match="for n, "):
+        Apply("map", function).process([given_rows(1)], np.zeros(1, np.int64), 0)

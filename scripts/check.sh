@@ -16,7 +16,7 @@ fi
 # all need compiled is compiled first.
 .venv/bin/python -c "from holdfast.shell.spark import task; task.warm_up()"
 logs=$(mktemp -d)
-nice -n 10 .venv/bin/pytest --durations=30 -m "not slow" >"$logs/computing" 2>&1 &
+nice -n 5 .venv/bin/pytest --durations=30 -m "not slow" >"$logs/computing" 2>&1 &
 computing=$!
 .venv/bin/pytest --durations=30 -m "slow and not session" >"$logs/servers" 2>&1 &
 servers=$!

@@ -103,7 +103,7 @@ def test_without_a_broker_the_page_says_why(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("query", "number"), [("q1", 1), ("q12", 1), ("q12", 2)])
+@pytest.mark.parametrize(("query", "number"), [("q1", 1), ("q12", 2)])
 def test_every_bid_from_a_topic_has_a_result_in_another(
     query: str, number: int, kafka: KafkaBroker
 ) -> None:

@@ -560,7 +560,7 @@ def _random_expression(draw: random.Random, depth: int) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_results_types_and_errors_are_those_of_spark(spark: SparkSession, seed: int) -> None:
     table = _table(seed)
     draw = random.Random(seed)

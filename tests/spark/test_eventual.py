@@ -19,6 +19,7 @@ import holdfast as hf
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.windows import Window, counting, sliding, tumbling
 from holdfast.cli.main import app
+from holdfast.core.model.ids import NodeId
 from holdfast.driver.footprint_inspection import eventual_checkpoints
 from holdfast.driver.query import Query
 from holdfast.nexmark.generator import NexmarkConfig
@@ -152,6 +153,8 @@ def test_a_damaged_footprint_log_ends_the_query_by_name(
         spark, checkpointLocation=str(location), protection=seldom
     )
     wait_for(query, lambda: any(c.footprints > 9 for c in eventual_checkpoints(str(location))), tap)
+    newest = query._cluster.registry.newest  # Before there is one, the log is not read.
+    wait_for(query, lambda: newest(NodeId("counts[0]")) is not None, tap)
     (segment,) = (location / "footprints" / "counts[0]").glob("*.seg")
     pid = query.pid("counts[0]")
     os.kill(pid, signal.SIGSTOP)  # What it writes behind the damage would make another one of it.

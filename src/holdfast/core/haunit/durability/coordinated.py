@@ -3,7 +3,7 @@
 Theory of operation. The coordinator begins a round and tells all members; when a node cuts for it
 is said by its cut rule (core/checkpoint/cut_rule.py), which hears of the round here: from the
 coordinator, and from markers. At its cut a node puts a marker on every stream within the region.
-Recovery, the gate and what may be forgotten are those of `Lines`: the points of a complete round
+Recovery, the gate and what may be forgotten are those of `Ruled`: the points of a complete round
 are a line.
 
     IDLE --told of a round, or a marker has come--> BEGUN --the rule's cut--> WRITING --> IDLE
@@ -31,17 +31,11 @@ from holdfast.core.checkpoint.aligned import Aligned, round_of
 from holdfast.core.checkpoint.cut_rule import NO_ROUND
 from holdfast.core.checkpoint.unaligned import Unaligned
 from holdfast.core.haunit.durability.base import Durability
-from holdfast.core.haunit.durability.lines import Lines
-from holdfast.core.haunit.events import (
-    CheckpointFailed,
-    CheckpointWritten,
-    ReportRoundFailed,
-    WantRound,
-)
+from holdfast.core.haunit.durability.ruled import Ruled
+from holdfast.core.haunit.events import ReportRoundFailed, WantRound
 from holdfast.core.haunit.plan import Cuts
-from holdfast.core.haunit.told import GoOnTold, RoundTold
+from holdfast.core.haunit.told import RoundTold
 from holdfast.core.machine import Effect, Stimulus
-from holdfast.core.model.ids import CheckpointId
 
 if TYPE_CHECKING:
     from holdfast.core.checkpoint.cut_rule import CutRule
@@ -61,14 +55,12 @@ def rule_of(plan: NodePlan) -> CutRule:
     return Aligned(tuple(spec.is_from_region for spec in plan.inputs))
 
 
-class Coordinated(Lines):
+class Coordinated(Ruled):
     """See the module. Volatile: all fields."""
 
     def __init__(self, unit: HAUnit, begins: Beginning, restored: RestoredState | None) -> None:
         """Protect a unit that begins there; `restored` as it was given to `begin`."""
-        super().__init__(unit, begins, restored)
-        self._incarnation = begins.incarnation
-        self._rule = rule_of(unit.plan)
+        super().__init__(unit, begins, restored, rule_of(unit.plan))
         self._rule.restore((begins.point.round,))
         self._begun = NO_ROUND  # the newest one that it has heard of
         self._over = NO_ROUND  # the newest one that it was told is over
@@ -116,21 +108,16 @@ class Coordinated(Lines):
 
     def _cut_if_due(self, now_ms: int, effects: list[Effect]) -> None:
         """Cut if the rule says so, and hold back what must wait until it does."""
-        stands_at = self.unit.inputs.arrivals.processed_before
-        may_cut = self._halted is None and self.unit.may_cut and not self._chkpt_mngr.is_writing
-        if may_cut and self._rule.is_due(stands_at):
+        if self._is_cut_due():
             self._prepare(now_ms, effects)
             self.unit.outputs.flush(effects)
         self._gate.is_awaited = self._begun > max(self._rule.round(), self._over)
-        arrivals = self.unit.inputs.arrivals
-        if arrivals.hold_back(self._rule.limits()):
-            self.unit.inputs.grant(arrivals.streams, effects)
+        self._hold_back(effects)
 
     def cut(self, *, is_state_kept: bool) -> RestartPoint:
         """The present cut as a point of the round; a marker stands at it on all streams within."""
         point = super().cut(is_state_kept=is_state_kept)
-        checkpoint = CheckpointId(point.sequence, self._incarnation)
-        marker = self._rule.cut(checkpoint, self.unit.inputs.arrivals.processed_before)
+        marker = self._cut_by_rule(point)
         if marker is not None:
             within = self.unit.plan.changing_streams()
             self.unit.outputs.put_note(marker, within, replaces=True)
@@ -145,31 +132,12 @@ class Coordinated(Lines):
 
     # -- checkpoints that come to nothing ---------------------------------------------------------
 
-    def acknowledging(self, now_ms: int, effects: list[Effect], *, is_due: bool) -> None:
-        """See `Lines`; a checkpoint may have been given up."""
-        super().acknowledging(now_ms, effects, is_due=is_due)
-        self._has_written(now_ms, effects)
-
-    def on_checkpoint_written(
-        self, written: CheckpointWritten, now_ms: int, effects: list[Effect]
-    ) -> None:
-        """See `Checkpointed`; the next round may have had to wait for it."""
-        super().on_checkpoint_written(written, now_ms, effects)
-        if any(point.round == self._writing for point in self.points.on_their_way()):
-            self._writing = NO_ROUND
-        self._has_written(now_ms, effects)
-
-    def on_checkpoint_failed(
-        self, failed: CheckpointFailed, now_ms: int, effects: list[Effect]
-    ) -> None:
-        """The round cannot become complete."""
-        super().on_checkpoint_failed(failed, now_ms, effects)
-        self._has_written(now_ms, effects)
-
-    def _has_written(self, now_ms: int, effects: list[Effect]) -> None:
+    def _heed(self, now_ms: int, effects: list[Effect]) -> None:
         """Say which checkpoint came to nothing, if one did, and cut for the next if that is due."""
         if self._chkpt_mngr.is_writing:
             return
+        if any(point.round == self._writing for point in self.points.on_their_way()):
+            self._writing = NO_ROUND
         if self._writing != NO_ROUND:
             self._failed, self._writing = self._writing, NO_ROUND
             effects.append(ReportRoundFailed(self._failed))
@@ -181,25 +149,12 @@ class Coordinated(Lines):
         if self._failed > self._over:
             effects.append(ReportRoundFailed(self._failed))
 
-    # -- recoveries of the region -----------------------------------------------------------------
-
-    def on_go_on_told(self, told: GoOnTold, now_ms: int, effects: list[Effect]) -> None:
-        """See `Lines`; markers that will come otherwise are forgotten."""
-        was_halted = self._halted
-        super().on_go_on_told(told, now_ms, effects)
-        if was_halted is None or self._halted is not None:
-            return
-        for stream in self.unit.inputs.all():
-            resumed = told.resumed.get(stream.spec.stream)
-            if resumed is not None:
-                self._rule.dropped(stream.number, resumed.next_id)
+    def _resumed(self, now_ms: int, effects: list[Effect]) -> None:
+        """Markers that wait may be of a round that it has not heard of."""
         self.notes_arrived(now_ms, effects)
 
     HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
-        **Lines.HANDLERS,
+        **Ruled.HANDLERS,
         RoundTold: on_round_told,
-        CheckpointWritten: on_checkpoint_written,
-        CheckpointFailed: on_checkpoint_failed,
-        GoOnTold: on_go_on_told,
     }
     TIMERS: ClassVar[Mapping[str, Callable[[Any, int, list[Effect]], None]]] = Durability.TIMERS

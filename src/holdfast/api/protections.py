@@ -279,7 +279,18 @@ class Checkpointed(StoredCheckpoints):
 
 
 @dataclass(frozen=True, slots=True)
-class Uncoordinated(StoredCheckpoints):
+class RegionCheckpoints(StoredCheckpoints):
+    """Checkpoints of units that recover together; each kind has `workers`. [CheckMate §III]"""
+
+    def check(self, flow: Graph) -> None:
+        """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
+        _require_guarantee(self, Guarantee.PRECISE)
+        self._require_within("workers", 1, 32)
+        self.of_unit()
+
+
+@dataclass(frozen=True, slots=True)
+class Uncoordinated(RegionCheckpoints):
     """Units that take their input as it comes are checkpointed, and log nothing. [CheckMate §III-B]
 
     Every instance takes checkpoints when it wants to. After a failure all instances that depend on
@@ -303,12 +314,6 @@ class Uncoordinated(StoredCheckpoints):
     jitter: str = "1 second"
     workers: int = 2
 
-    def check(self, flow: Graph) -> None:
-        """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
-        _require_guarantee(self, Guarantee.PRECISE)
-        self._require_within("workers", 1, 32)
-        self.of_unit()
-
     def of_unit(self) -> UnitProtection:
         """Checkpointed, and recovered with others where it does not repeat."""
         plan = _jittered(self, self.interval, self.jitter, self.workers)
@@ -316,7 +321,7 @@ class Uncoordinated(StoredCheckpoints):
 
 
 @dataclass(frozen=True, slots=True)
-class Coordinated(StoredCheckpoints):
+class Coordinated(RegionCheckpoints):
     """Units that take their input as it comes are checkpointed in rounds. [CheckMate §III-A]
 
     As `Uncoordinated`, but instances that depend on each other take checkpoints for the same round,
@@ -333,12 +338,6 @@ class Coordinated(StoredCheckpoints):
     aligned: bool = True
     workers: int = 2
 
-    def check(self, flow: Graph) -> None:
-        """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
-        _require_guarantee(self, Guarantee.PRECISE)
-        self._require_within("workers", 1, 32)
-        self.of_unit()
-
     def of_unit(self) -> UnitProtection:
         """Checkpointed in rounds, and recovered with others where it does not repeat."""
         plan = CheckpointPlan(_interval_ms(self, self.interval), workers=self.workers)
@@ -348,7 +347,7 @@ class Coordinated(StoredCheckpoints):
 
 
 @dataclass(frozen=True, slots=True)
-class CommunicationInduced(StoredCheckpoints):
+class CommunicationInduced(RegionCheckpoints):
     """As `Uncoordinated`, but no checkpoint is useless: others force some. [CheckMate §III-C]
 
     Only where streams go in a circle could one be; with `scope="component"` nothing is said, and
@@ -368,14 +367,12 @@ class CommunicationInduced(StoredCheckpoints):
 
     def check(self, flow: Graph) -> None:
         """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
-        _require_guarantee(self, Guarantee.PRECISE)
-        self._require_within("workers", 1, 32)
         for name, known in (("algorithm", _ALGORITHMS), ("scope", _SCOPES)):
             if (given := getattr(self, name)) not in known:
                 raise OptionError(
                     f"CommunicationInduced({name}={given!r}); there are {', '.join(known)}"
                 )
-        self.of_unit()
+        RegionCheckpoints.check(self, flow)
 
     def of_unit(self) -> UnitProtection:
         """Checkpointed, and recovered with others where it does not repeat."""

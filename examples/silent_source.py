@@ -49,9 +49,9 @@ def read(spark: SparkSession, folder: Path, types: str) -> DataFrame:
 def wait_for(query: hf.Query, spark: SparkSession, folder: Path, kind: str) -> None:
     """Until the sink, or the feed beside it, has rows of a kind."""
     while not query.lastProgress["numOutputRows"]:
-        time.sleep(0.1)
+        time.sleep(0.1)  # Progress is asked for; nothing tells of it.
     while not read(spark, folder, "all").where(f"_type = '{kind}'").count():
-        time.sleep(0.1)
+        time.sleep(0.1)  # A batch reads what is there; reading takes from what is read.
 
 
 def run(spark: SparkSession, folder: Path) -> None:

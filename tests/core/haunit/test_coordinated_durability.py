@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-import pyarrow as pa
 import pytest
+from region_nodes import ONE, SCHEMA, Running, counted, stored
 
-from holdfast.core.checkpoint.page_image import PageImage
 from holdfast.core.haunit import events
-from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import (
-    Assignment,
     CheckpointPlan,
     Cuts,
     InputSpec,
@@ -20,16 +16,13 @@ from holdfast.core.haunit.plan import (
     NodePlan,
     OutputSpec,
 )
-from holdfast.core.haunit.prepared import StoredCheckpoint
 from holdfast.core.haunit.told import GoOnTold, HaltTold, Resumed, RoundTold
 from holdfast.core.machine import TimerFired
-from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.model.notes import CheckpointMarker, PlacedNote
-from holdfast.core.model.tuples import TupleBatch, with_time
 
-SCHEMA = pa.schema([("v", pa.int64())])
 A, B, DOWN, OUT = StreamId("a>n"), StreamId("b>n"), StreamId("n>c"), StreamId("out[0]")
-ONE, TWO = Incarnation(1), Incarnation(2)
+TWO = Incarnation(2)
 SENDERS = {A: NodeId("a"), B: NodeId("b")}
 PLAN = NodePlan(
     NodeId("n"), "n", 0,
@@ -43,37 +36,17 @@ PLAN = NodePlan(
 )  # fmt: skip
 
 
-def _batch(first_id, count):
-    columns = [pa.array(range(count), pa.int64()), pa.array([1] * count, pa.int64())]
-    rows = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
-    return TupleBatch(first_id, rows, BEGINNING_US)
-
-
-class _Running:
-    """A node; the test says when its checkpoints are durable."""
+class _Running(Running):
+    """The node; the test says when its checkpoints are durable."""
 
     def __init__(self, plan=PLAN):
-        self.node = Node(plan, Assignment(1, ONE, None, {OUT: 0}), 0)
-        self.node.start(0)
-        for sender in SENDERS.values():
-            self.step(events.PeerIncarnationLearned(sender, ONE))
-
-    def step(self, stimulus):
-        made = self.node.step(stimulus, 0)
-        self.node.check_invariants()
-        return made
-
-    def run(self):
-        made = []
-        while self.node.has_work:
-            made += self.step(events.Proceed())
-        return made
+        super().__init__(plan, SENDERS.values(), {OUT: 0})
 
     def come(self, stream, first_id, count, marker=None):
         """Tuples, and a marker of a round behind them."""
         at = first_id + count
         notes = () if marker is None else (PlacedNote(marker, at, CheckpointMarker(marker)),)
-        got = events.BatchReceived(stream, ONE, ONE, _batch(first_id, count), notes=notes)
+        got = events.BatchReceived(stream, ONE, ONE, counted(first_id, count), notes=notes)
         return self.step(got) + self.run()
 
     @property
@@ -83,12 +56,6 @@ class _Running:
 
 def _prepared(effects):
     return [e.prepared.point for e in effects if isinstance(e, events.WriteCheckpoint)]
-
-
-def _durable(prepared):
-    none = np.zeros(0, dtype=np.int64)
-    image = PageImage(prepared.page_bytes, (), none, 1, (), none, none, none)
-    return events.CheckpointWritten(StoredCheckpoint(prepared.checkpoint, 0, image, (), 0))
 
 
 def test_what_stands_behind_a_marker_waits_until_markers_have_come_on_all_inputs():
@@ -114,7 +81,7 @@ def test_round_after_round_on_an_idle_stream_keeps_one_marker():
         running.come(A, 1, 0, marker=round_)
         made = running.come(B, 1, 0, marker=round_)
         (prepared,) = [e.prepared for e in made if isinstance(e, events.WriteCheckpoint)]
-        running.step(_durable(prepared))
+        running.step(stored(prepared))
         assert [n.note for n in prepared.notes[DOWN]] == [CheckpointMarker(round_)]
 
 
@@ -140,7 +107,7 @@ def test_a_sender_that_goes_back_brings_other_markers():
     assert running.taken == {A: 1, B: 1}, "B waits at its marker"
     running.step(RoundTold(6, 5))
     notes = (PlacedNote(TWO << 32, 2, CheckpointMarker(6)),)
-    running.step(events.BatchReceived(A, TWO, ONE, _batch(1, 1), notes=notes))
+    running.step(events.BatchReceived(A, TWO, ONE, counted(1, 1), notes=notes))
     made = running.run() + running.come(B, 1, 1, marker=6)
     assert [p.round for p in _prepared(made)] == [6]
 
@@ -170,7 +137,7 @@ def test_the_next_round_waits_for_the_checkpoint_of_the_last(is_stored):
     running.come(A, 1, 1, marker=6)
     assert not _prepared(running.come(B, 1, 1, marker=6)), "it is being written"
     if is_stored:
-        made = running.step(_durable(prepared))
+        made = running.step(stored(prepared))
     else:
         made = running.step(events.CheckpointFailed(prepared.checkpoint, "full"))
     assert [p.round for p in _prepared(made)] == [6]
@@ -186,7 +153,7 @@ def test_the_next_round_waits_for_the_checkpoint_of_the_last(is_stored):
 def test_unaligned_a_node_cuts_as_soon_as_it_hears_of_the_round():
     running = _Running(replace(PLAN, cuts=Cuts.UNALIGNED))
     got = events.BatchReceived(
-        A, ONE, ONE, _batch(0, 2), notes=(PlacedNote(1, 2, CheckpointMarker(5)),)
+        A, ONE, ONE, counted(0, 2), notes=(PlacedNote(1, 2, CheckpointMarker(5)),)
     )
     made = running.step(got)
     (point,) = _prepared(made)
@@ -203,7 +170,7 @@ def test_unaligned_what_follows_a_marker_waits_while_the_last_checkpoint_is_writ
     assert not _prepared(running.come(A, 0, 1, marker=6))
     running.come(A, 1, 1)
     assert running.taken[A] == 1
-    made = running.step(_durable(prepared))
+    made = running.step(stored(prepared))
     assert [p.round for p in _prepared(made)] == [6]
     running.run()
     assert running.taken[A] == 2

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pytest
+from placed_rows import PlacedRows
 
 from holdfast.core.checkpoint.eventual import RecoveryObjective
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
 from holdfast.core.model.footprints import FootprintKind, FootprintsDamaged
-from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.operators.base import Rows
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
@@ -59,34 +60,10 @@ AGGREGATES = [
 
 
 @dataclass
-class Input:
-    """Rows in the node's order; with one stream by id, with two by time."""
+class Input(PlacedRows):
+    """What a node is given."""
 
-    rows: list[tuple[int, int, dict[str, object]]]  # stream, time, values
-    streams: int
     taken: int = 0
-
-    def before(self, taken: int) -> tuple[int, ...]:
-        """Per stream the id of the first row that is not among so many."""
-        return tuple(sum(r[0] == s for r in self.rows[:taken]) for s in range(self.streams))
-
-    def until(self, taken: int) -> int:
-        """An end of a pass near there: with several streams all rows of a time go together."""
-        while 0 < taken < len(self.rows) and self.streams > 1:
-            if self.rows[taken][1] > self.rows[taken - 1][1]:
-                break
-            taken += 1
-        return taken
-
-    def place(self, taken: int) -> Place:
-        """Where a node stands behind so many rows."""
-        boundary_us = BEGINNING_US
-        if taken:
-            boundary_us = self.rows[taken - 1][1] + (self.streams > 1)
-        if taken == len(self.rows):
-            boundary_us = END_US
-        cut = taken if self.streams == 1 else boundary_us
-        return Place(cut, boundary_us, self.before(taken), self.before(taken))
 
     def take(self, first: int, end: int) -> tuple[Rows | None, np.ndarray]:
         """Rows as a pass is given them."""

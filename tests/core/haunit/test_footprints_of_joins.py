@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pytest
+from placed_rows import PlacedRows
 
 from holdfast.core.checkpoint.eventual import RecoveryObjective
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Place
 from holdfast.core.model.footprints import FootprintKind
-from holdfast.core.model.ids import BEGINNING_US, END_US
+from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.operators.base import Rows
 from holdfast.core.operators.footprinted_join import FootprintedJoin
@@ -71,32 +72,14 @@ def rows_of(output) -> list[tuple]:
 
 
 @dataclass
-class Run:
+class Run(PlacedRows):
     """Lives of one join over the same rows, read by one stream or by one for each side."""
 
-    rows: list[Row]
-    streams: int
     how: str
     log: list[TupleBatch] = field(default_factory=list)
 
-    def until(self, taken: int) -> int:
-        """With two streams all rows of a time go together."""
-        while 0 < taken < len(self.rows) and self.streams > 1:
-            if self.rows[taken][1] > self.rows[taken - 1][1]:
-                break
-            taken += 1
-        return taken
-
-    def place(self, taken: int) -> Place:
-        boundary_us = self.rows[taken - 1][1] + (self.streams > 1) if taken else BEGINNING_US
-        if taken == len(self.rows):
-            boundary_us = END_US
-        before = tuple(sum(r[0] == s for r in self.rows[:taken]) for s in (0, 1))
-        starts = before if self.streams > 1 else (taken,)
-        return Place(taken if self.streams == 1 else boundary_us, boundary_us, starts, starts)
-
     def low(self, taken: int) -> np.ndarray:
-        return np.array(self.place(taken).starts, dtype=np.int64)
+        return np.array(self.before(taken), dtype=np.int64)
 
     def expected(self) -> list[tuple]:
         join = WindowedJoin(layout(), size_us=SIZE, how=self.how)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-import pyarrow as pa
 import pytest
+from region_nodes import ONE, SCHEMA, Running, counted, stored
 
-from holdfast.core.checkpoint.page_image import PageImage
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit import events
 from holdfast.core.haunit.durability.induced import induced_rule_of
-from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import (
-    Assignment,
     CheckpointPlan,
     Cuts,
     InputSpec,
@@ -22,16 +18,12 @@ from holdfast.core.haunit.plan import (
     NodePlan,
     OutputSpec,
 )
-from holdfast.core.haunit.prepared import StoredCheckpoint
 from holdfast.core.machine import TimerFired
-from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.model.notes import CheckpointIndex, PlacedNote
-from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.recovery.restart_point import RestartPoint
 
-SCHEMA = pa.schema([("v", pa.int64())])
 A, DOWN = StreamId("a>n"), StreamId("n>c")
-ONE = Incarnation(1)
 SENDER, NODE, RECEIVER = NodeId("a"), NodeId("n"), NodeId("c")
 PLAN = NodePlan(
     NODE, "n", 0, (InputSpec(A, 0, SCHEMA, SENDER, is_from_region=True),), 1, (),
@@ -41,36 +33,17 @@ PLAN = NodePlan(
 )  # fmt: skip
 
 
-def _batch(first_id, count):
-    columns = [pa.array(range(count), pa.int64()), pa.array([1] * count, pa.int64())]
-    rows = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
-    return TupleBatch(first_id, rows, BEGINNING_US)
-
-
-class _Running:
-    """A node; the test says when its checkpoints are durable."""
+class _Running(Running):
+    """The node; the test says when its checkpoints are durable."""
 
     def __init__(self, plan=PLAN):
-        self.node = Node(plan, Assignment(1, ONE, None, {}), 0)
-        self.node.start(0)
-        self.step(events.PeerIncarnationLearned(SENDER, ONE))
-
-    def step(self, stimulus):
-        made = self.node.step(stimulus, 0)
-        self.node.check_invariants()
-        return made
+        super().__init__(plan, [SENDER], {})
 
     def come(self, first_id, count, index):
         """Tuples behind the index of their sender."""
         notes = (PlacedNote(index, first_id, CheckpointIndex(index)),)
-        got = events.BatchReceived(A, ONE, ONE, _batch(first_id, count), notes=notes)
+        got = events.BatchReceived(A, ONE, ONE, counted(first_id, count), notes=notes)
         return self.step(got) + self.run()
-
-    def run(self):
-        made = []
-        while self.node.has_work:
-            made += self.step(events.Proceed())
-        return made
 
     @property
     def taken(self):
@@ -81,12 +54,6 @@ def _prepared(effects):
     return [e.prepared for e in effects if isinstance(e, events.WriteCheckpoint)]
 
 
-def _durable(prepared):
-    none = np.zeros(0, dtype=np.int64)
-    image = PageImage(prepared.page_bytes, (), none, 1, (), none, none, none)
-    return events.CheckpointWritten(StoredCheckpoint(prepared.checkpoint, 0, image, (), 0))
-
-
 def test_a_later_index_forces_a_cut_before_the_tuples_behind_it_and_is_said_further():
     running = _Running()
     assert not _prepared(running.come(0, 2, index=1))
@@ -95,7 +62,7 @@ def test_a_later_index_forces_a_cut_before_the_tuples_behind_it_and_is_said_furt
     assert forced.point.processed_before == {A: 2}
     assert forced.point.clocks == (2,)
     assert forced.point.next_notes == {A: 2}, "the note comes again to who starts from there"
-    running.step(_durable(forced))
+    running.step(stored(forced))
     (wanted,) = _prepared(running.step(TimerFired("checkpoint")))
     assert not wanted.point.is_forced
     said = [(n.before_id, n.note.index) for n in wanted.notes[DOWN]]
@@ -109,7 +76,7 @@ def test_what_forces_a_cut_waits_while_another_checkpoint_is_written():
     (wanted,) = _prepared(running.step(TimerFired("checkpoint")))
     assert not _prepared(running.come(1, 1, index=7))
     assert running.taken == 1
-    (forced,) = _prepared(running.step(_durable(wanted)))
+    (forced,) = _prepared(running.step(stored(wanted)))
     assert (forced.point.clocks, forced.point.is_forced) == ((7,), True)
     running.run()
     assert running.taken == 2
@@ -118,7 +85,7 @@ def test_what_forces_a_cut_waits_while_another_checkpoint_is_written():
 @pytest.mark.parametrize("cuts", [Cuts.HMNR, Cuts.BCS, Cuts.LAZY_FI])
 def test_who_is_alone_in_its_scope_says_nothing(cuts):
     running = _Running(replace(PLAN, cuts=cuts, scope=(NODE,)))
-    running.step(events.BatchReceived(A, ONE, ONE, _batch(0, 2)))
+    running.step(events.BatchReceived(A, ONE, ONE, counted(0, 2)))
     running.run()
     (prepared,) = _prepared(running.step(TimerFired("checkpoint")))
     assert not prepared.notes

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-import pyarrow as pa
 import pytest
+from region_nodes import ONE, SCHEMA, Running, batch, stored
 
-from holdfast.core.checkpoint.page_image import PageImage
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit import events
 from holdfast.core.haunit.durability.lines import LinePoints
-from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.plan import (
-    Assignment,
     CheckpointPlan,
     Cuts,
     InputSpec,
@@ -22,18 +18,15 @@ from holdfast.core.haunit.plan import (
     NodePlan,
     OutputSpec,
 )
-from holdfast.core.haunit.prepared import StoredCheckpoint
 from holdfast.core.haunit.told import GoOnTold, HaltTold, LineTold, Resumed, RollBackTold
 from holdfast.core.machine import TimerFired
-from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
-from holdfast.core.model.tuples import TupleBatch, with_time
+from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.recovery.guarantee import RolledBack
 from holdfast.core.recovery.restart_point import RestartPoint
 
-SCHEMA = pa.schema([("v", pa.int64())])
 A, OUT = StreamId("a>n"), StreamId("out[0]")
-ONE, TWO = Incarnation(1), Incarnation(2)
+TWO = Incarnation(2)
 SENDER = NodeId("a")
 PLAN = NodePlan(
     NodeId("n"), "n", 0, (InputSpec(A, 0, SCHEMA, SENDER),), 1, (),
@@ -43,38 +36,25 @@ PLAN = NodePlan(
 )  # fmt: skip
 
 
-def _batch(first_id, *times, boundary_us=BEGINNING_US):
-    columns = [pa.array(times, pa.int64()), pa.array(times, pa.int64())]
-    rows = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
-    return TupleBatch(first_id, rows, boundary_us)
-
-
-class _Running:
+class _Running(Running):
     """A node whose checkpoints are durable at once."""
 
     def __init__(self):
-        self.node = Node(PLAN, Assignment(1, ONE, None, {OUT: 0}), 0)
-        self.node.start(0)
-        self.step(events.PeerIncarnationLearned(SENDER, ONE))
+        super().__init__(PLAN, [SENDER], {OUT: 0})
 
     def step(self, stimulus):
         made = []
         for effect in self.node.step(stimulus, 0):
             made.append(effect)
             if isinstance(effect, events.WriteCheckpoint):
-                made += self.step(events.CheckpointWritten(self._stored(effect.prepared)))
+                made += self.step(stored(effect.prepared))
             if isinstance(effect, events.StoreRestartPoint):
                 made += self.step(events.RestartPointStored(effect.point.sequence))
         self.node.check_invariants()
         return made
 
-    def _stored(self, prepared):
-        none = np.zeros(0, dtype=np.int64)
-        image = PageImage(prepared.page_bytes, (), none, 1, (), none, none, none)
-        return StoredCheckpoint(prepared.checkpoint, 0, image, (), 0)
-
     def process(self, first_id, *times, sender=ONE):
-        got = events.BatchReceived(A, sender, ONE, _batch(first_id, *times))
+        got = events.BatchReceived(A, sender, ONE, batch(first_id, *times))
         return self.step(got) + self.step(events.Proceed())
 
     def cut(self):
@@ -142,12 +122,12 @@ def test_points_are_retained_until_the_line_has_passed_them():
 
 def test_a_queue_forgets_what_a_sender_that_goes_back_had_sent():
     queue = InputQueue(A, next_id=0, max_tuples=100)
-    queue.receive(_batch(0, 1, 2, boundary_us=3))
+    queue.receive(batch(0, 1, 2, boundary_us=3))
     queue.take(100)
-    queue.receive(_batch(2, 5, 6, 7, boundary_us=8))
+    queue.receive(batch(2, 5, 6, 7, boundary_us=8))
     queue.drop_from(3, 3)
     assert (queue.next_id, queue.pending_tuples, queue.boundary_us) == (3, 1, 3)
     queue.check_invariants()
-    assert queue.receive(replace(_batch(3, 9), boundary_us=9))
+    assert queue.receive(replace(batch(3, 9), boundary_us=9))
     with pytest.raises(LocalProtocolError, match="handed on"):
         queue.drop_from(1, 3)

@@ -1,5 +1,6 @@
 """What lies below a location is its user's alone, or whose the setting says; else a named error."""
 
+import errno
 import logging
 import os
 import stat
@@ -76,6 +77,39 @@ def test_a_group_shares_all_that_a_run_leaves(tmp_path: Path, umask: None) -> No
             continue
         wanted = 0o2770 if (location / name).is_dir() else 0o660
         assert mode == wanted, (name, oct(mode))
+
+
+def test_a_shared_file_appears_with_its_rights_or_not_at_all(
+    tmp_path: Path, umask: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the node that creates it is killed before the file has its rights."""
+    tmp_path.chmod(0o770)
+
+    def killed(file: int, rights: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fchmod", killed)
+        with pytest.raises(KeyboardInterrupt):
+            create_file(tmp_path / "page", os.O_WRONLY)
+    assert list(tmp_path.iterdir()) == []
+    os.close(create_file(tmp_path / "page", os.O_WRONLY))
+    assert stat.S_IMODE((tmp_path / "page").stat().st_mode) == 0o660
+    with pytest.raises(FileExistsError):
+        create_file(tmp_path / "page", os.O_WRONLY)
+
+
+def test_a_file_is_shared_where_none_can_be_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o770)
+
+    def unable(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "there is no such thing here")
+
+    monkeypatch.setattr(os, "link", unable)
+    os.close(create_file(tmp_path / "page", os.O_WRONLY))
+    assert stat.S_IMODE((tmp_path / "page").stat().st_mode) == 0o660
 
 
 def test_a_location_of_before_becomes_private_and_a_folder_with_other_files_stays(

@@ -126,11 +126,41 @@ def _inherit(folder: Path) -> None:
 
 
 def create_file(path: str | os.PathLike[str], flags: int) -> int:
-    """Create a file exclusively, with the rights of its folder. Raises `OSError`."""
-    file = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    rights = os.stat(os.path.dirname(os.path.abspath(path))).st_mode & _OF_FILES
+    """Create a file to write, exclusively, with the rights of its folder. Raises `OSError`.
+
+    Its name appears together with its rights, where the file system can do that: whoever is killed
+    meanwhile leaves no file that the others who share the folder cannot read.
+    """
+    place = os.path.abspath(path)
+    rights = stat.S_IMODE(os.stat(os.path.dirname(place)).st_mode) & _OF_FILES
+    if rights & _OTHERS:
+        with suppress(_CannotName):
+            return _create_shared(place, flags, rights | 0o600)
+    file = os.open(place, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     if rights & _OTHERS:
         os.fchmod(file, rights | 0o600)
+    return file
+
+
+class _CannotName(Exception):
+    """The file system has no files without a name, or cannot give them one later."""
+
+
+def _create_shared(place: str, flags: int, rights: int) -> int:
+    try:
+        file = os.open(os.path.dirname(place), flags | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _CannotName from error
+    try:
+        os.fchmod(file, rights)
+        # With a folder named, the call follows the link that /proc shows for the open file.
+        os.link(f"/proc/self/fd/{file}", place, src_dir_fd=file, follow_symlinks=True)
+    except FileExistsError:
+        os.close(file)
+        raise
+    except OSError as error:
+        os.close(file)
+        raise _CannotName from error
     return file
 
 

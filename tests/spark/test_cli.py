@@ -13,7 +13,7 @@ import pytest
 from holdfast.api import protections
 
 pytestmark = pytest.mark.slow
-PROTECTIONS = ", ".join(protections._BY_NAME)
+PROTECTIONS = ", ".join(protections.PROTECTIONS_BY_NAME)
 
 
 def holdfast(*arguments: str) -> subprocess.CompletedProcess[str]:

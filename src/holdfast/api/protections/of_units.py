@@ -1,0 +1,73 @@
+"""The protection of every unit of a dataflow: one for all, or one by unit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.api.protections.base import Protection
+from holdfast.api.protections.checkpointed import Checkpointed, StoredCheckpoints
+from holdfast.api.protections.replay import UpstreamBackup
+from holdfast.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.api.graph import Graph
+
+
+class Protections:
+    """The protection of every unit of a dataflow."""
+
+    def __init__(self, given: Protection | Mapping[str, Protection] | None) -> None:
+        """One for all units; or by unit, the others having upstream backup."""
+        self._default: Protection = UpstreamBackup()
+        self._of: dict[str, Protection] = {}
+        if isinstance(given, Protection):
+            self._default = given
+        elif given is not None:
+            self._of = dict(given)
+
+    def of(self, unit: str) -> Protection:
+        """A unit's."""
+        return self._of.get(unit, self._default)
+
+    def check(self, flow: Graph) -> None:
+        """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
+        units = dict.fromkeys(step.unit for step in flow.steps)
+        for name, protection in self._of.items():
+            if not isinstance(protection, Protection):
+                raise OptionError(f"protection[{name!r}] is {protection!r}, no protection")
+            if name not in units:
+                raise OptionError(f"protection names {name!r}; units are {', '.join(units)}")
+        for unit in units:
+            self.of(unit).check(flow)
+        own = [p for p in map(self.of, units) if isinstance(p, StoredCheckpoints)]
+        writers = {p.writers for p in own if isinstance(p, Checkpointed)}
+        if len({p.where() for p in own}) > 1 or len(writers) > 1:
+            raise OptionError(
+                "units are checkpointed to different stores, or with different `writers`: "
+                "one store serves all units of a query"
+            )
+
+    @property
+    def stored(self) -> StoredCheckpoints | None:
+        """Where the units that are checkpointed are checkpointed to; None: there are none."""
+        all_of_them = (self._default, *self._of.values())
+        return next((p for p in all_of_them if isinstance(p, StoredCheckpoints)), None)
+
+    @property
+    def checkpointed(self) -> Checkpointed | None:
+        """The protection of the units that are checkpointed on their own; None: there are none."""
+        all_of_them = (self._default, *self._of.values())
+        return next((p for p in all_of_them if isinstance(p, Checkpointed)), None)
+
+    def describe(self) -> str:
+        """What of it must be the same when a query goes on at a location."""
+        others = {
+            unit: text
+            for unit, protection in self._of.items()
+            if (text := protection.describe()) != self._default.describe()
+        }
+        return ", ".join(
+            [self._default.describe(), *(f"{unit}: {text}" for unit, text in others.items())]
+        )

@@ -1,0 +1,90 @@
+"""Replicated units: no result waits for missing input for longer than a bound. [DPC]"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.api.protections.base import Protection, require_guarantee
+from holdfast.api.windows import duration_us
+from holdfast.core.haunit.plan import DelayPlan, UnitProtection
+from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.core.replication.input_delay import DuringFailure
+from holdfast.errors import OptionError, UnsupportedError
+
+if TYPE_CHECKING:
+    from holdfast.api.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated(Protection):
+    """No result waits for missing input for longer than a bound; later it is corrected. [DPC]
+
+    A unit that merges several streams goes on without those that are missing, once something has
+    waited for `alpha` times `delay`. What it puts out from there on is *tentative*: it goes to the
+    sink's feed (`option("types", "all")`), not to the sink. When the input is there after all, the
+    unit goes back to where it was and puts out the right results. Sinks, `verify` and units that
+    are not `Replicated` see these alone. Beneath it lies upstream backup.
+
+    Attributes:
+        replicas: How many of each instance there are: 1.
+        delay: The bound X, as `tumbling` takes it, from 1 millisecond on.
+        alpha: Which part of it input waits, above 0 and up to 1; the rest is for processing.
+        during_failure: `process`: new input is processed as it comes; `delay`: it waits for the
+            bound, too, so that less has to be corrected.
+        during_stabilization: `suspend`: new input waits while the unit corrects.
+        reconcile: `checkpoint/redo`: back to a copy of the state, and from there again.
+        buffer: `block`: when what must be kept for the correction has reached the bound of the
+            input queue, no more is read of the streams that are there.
+    """
+
+    replicas: int = 1
+    delay: str = "3 seconds"
+    alpha: float = 0.9
+    during_failure: str = DuringFailure.PROCESS.value
+    during_stabilization: str | None = None
+    reconcile: str = "checkpoint/redo"
+    buffer: str = "block"
+
+    def check(self, flow: Graph) -> None:
+        """Refuse what it cannot give. Raises `OptionError` and `UnsupportedError`."""
+        require_guarantee(self, Guarantee.PRECISE)
+        if not 1 <= self.replicas <= 3:
+            raise OptionError(f"Replicated(replicas={self.replicas}); there are 1 to 3")
+        if not 0 < self.alpha <= 1:
+            raise OptionError(f"Replicated(alpha={self.alpha}); it lies above 0 and up to 1")
+        modes = [mode.value for mode in DuringFailure]
+        if self.during_failure not in modes:
+            raise OptionError(
+                f"Replicated(during_failure={self.during_failure!r}); one of {', '.join(modes)}"
+            )
+        for name, value, possible, cure in (
+            ("replicas", self.replicas, 1, "more than one replica is not there yet"),
+            (
+                "during_stabilization",
+                self.during_stabilization or "suspend",
+                "suspend",
+                "a single replica cannot process new input while it corrects",
+            ),
+            ("reconcile", self.reconcile, "checkpoint/redo", "there is no other way yet"),
+            ("buffer", self.buffer, "block", "there is no other way yet"),
+        ):
+            if value != possible:
+                raise UnsupportedError(f"Replicated({name}={value!r}); {possible!r} works: {cure}")
+        self.of_unit()
+
+    def describe(self) -> str:
+        """What is on disk is upstream backup's, and feeds."""
+        return type(self).__name__
+
+    def of_unit(self) -> UnitProtection:
+        """Replayed; and it does not wait for longer than that."""
+        delay_ms = duration_us(self.delay) // 1000
+        bound_ms = int(duration_us(self.delay) * self.alpha) // 1000
+        if bound_ms < 1:
+            raise OptionError(
+                f"Replicated(delay={self.delay!r}, alpha={self.alpha}); alpha times delay is at "
+                "least 1 millisecond"
+            )
+        during = DuringFailure(self.during_failure)
+        return UnitProtection(delays=DelayPlan(bound_ms, during, delay_ms - bound_ms))

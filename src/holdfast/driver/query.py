@@ -37,6 +37,7 @@ from holdfast.errors import OptionError, QueryFailedError, UnsupportedError
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.storage.places import location_id
 from holdfast.shell.telemetry import LatencyHistogram
+from holdfast.view.notebook import show
 from holdfast.view.serving import PORT, View, serve
 from holdfast.view.watching import OwnQuery
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.shell.spark.chunk_cluster import ChunkCluster
     from holdfast.shell.spark.launch import Cluster
     from holdfast.shell.storage.lock import LocationLock
+    from holdfast.view.notebook import Card
 
 _LOG = logging.getLogger(__name__)
 
@@ -112,6 +114,7 @@ class Query:
             cluster.done,
             self._shown_plan,
         )
+        self._card: Card | None = None  # In a notebook.
         cluster.start(self._on_end)
         self._reporter.start()
         RequestDesk(self, running.location, cluster.done).start()
@@ -235,6 +238,12 @@ class Query:
         """
         watched = OwnQuery(self, self._location, self._shown_plan)
         return serve(watched, port=port, allow_actions=allow_actions)
+
+    def _ipython_display_(self) -> None:
+        """Show it below a notebook's cell; figures change until it is over, or shown again."""
+        if self._card is not None:
+            self._card.leave()
+        self._card = show(OwnQuery(self, self._location, self._shown_plan))
 
     def addListener(self, listener: Any) -> None:
         """Tell it of this query; `holdfast.queries.addListener` tells it of all."""

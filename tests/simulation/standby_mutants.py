@@ -17,6 +17,7 @@ from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.input_order import ArrivalOrder
 from holdfast.core.haunit.node import Node
 from holdfast.core.haunit.outputs.kept_output import KeptOutput
+from holdfast.core.haunit.outputs.pass_gate import PassGate
 from holdfast.core.haunit.passes import Pass, Passes, PassStart
 from holdfast.core.haunit.state_delta import StandbyImage
 from holdfast.core.queues.output_queue import Cursor, OutputQueue
@@ -231,28 +232,24 @@ def _leave_output_out(original: Any) -> Any:
 
 
 def _open_all_gates(original: Any) -> Any:
-    def let_out(self: HAOutput, effects: list[Any]) -> None:
-        log = self._pass_log
-        if log is None:
-            return original(self, effects)  # type: ignore[no-any-return]
+    def open_gate(self: PassGate, effects: list[Any]) -> None:
+        log = self.log
         durable_before, log.durable_before = log.durable_before, log.next_id
         original(self, effects)
         log.durable_before = durable_before
-        return None
 
-    return let_out
+    return open_gate
 
 
 def _do_not_log(original: Any) -> Any:
-    def begin_pass(self: HAOutput, pass_: Pass, effects: list[Any]) -> None:
+    def begin(self: PassGate, pass_: Pass, effects: list[Any], **named: Any) -> None:
         logged: list[Any] = []
-        original(self, pass_, logged)
-        log = self._pass_log
-        if log is not None and any(isinstance(effect, WriteSink) for effect in logged):
-            log.durable_before = pass_.number + 1
-            log.is_syncing = False
+        original(self, pass_, logged, **named)
+        if any(isinstance(effect, WriteSink) for effect in logged):
+            self.log.durable_before = pass_.number + 1
+            self.log.is_syncing = False
 
-    return begin_pass
+    return begin
 
 
 def _decide_anew(original: Any) -> Any:
@@ -339,9 +336,9 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     "leaves pages out": Mutant(DeltaSender, "prepare", _leave_pages_out, _KILLS, _PASSIVE),
     "leaves output out": Mutant(KeptOutput, "since", _leave_output_out, _KILLS, _PASSIVE),
     "opens all gates": Mutant(
-        HAOutput, "_let_out", _open_all_gates, ("machine-crash",), None, "arbitrary"
+        PassGate, "open", _open_all_gates, ("machine-crash",), None, "arbitrary"
     ),
-    "does not log passes": Mutant(HAOutput, "begin_pass", _do_not_log),
+    "does not log passes": Mutant(PassGate, "begin", _do_not_log),
     "decides anew": Mutant(Passes, "__init__", _decide_anew),
     "decides as a secondary": Mutant(
         ArrivalOrder, "has_pass", _decide_as_a_secondary, _KILLS, _ACTIVE

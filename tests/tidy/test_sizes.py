@@ -12,7 +12,6 @@ LINES = 60
 LARGE_FILES: dict[str, int] = {}
 """Files above the bound, and how large they may be at most. Only ever lower a number."""
 LARGE_CLASSES: dict[str, int] = {
-    "core/haunit/ha_output.py:HAOutput": 48,
     "sim/process.py:Process": 60,
     "sim/strikes.py:Strikes": 46,
 }

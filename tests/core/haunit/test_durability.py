@@ -150,7 +150,7 @@ def test_a_checkpoint_that_failed_is_taken_again_though_nothing_has_come() -> No
 def renumbered(unit: HAUnit) -> None:
     """The receiver, which has lost everything, asks anew: the output is numbered from 0."""
     unit.outputs.rebase()
-    unit.outputs.learn(NodeId("c"), ONE, NOBODY)
+    unit.outputs.receivers.learn(NodeId("c"), ONE, NOBODY)
     got = events.SubscribeReceived(OUT, ONE, ONE, NO_ID, 0, 1_000)
     assert unit.outputs.subscribe(got, [])
     assert unit.outputs.next_ids == {OUT: 0}

@@ -14,8 +14,8 @@ is left. One that numbers otherwise than its primary is told which input that ne
 of the passes that took nothing else (outputs/kept_passes.py), and numbers what is left from where
 receivers are.
 
-The output of an arbitrary node stays behind a gate (outputs/gate.py) until the pass that made it is
-durable in the node's log of passes (outputs/pass_log.py).
+The output of an arbitrary node stays behind a gate until the pass that made it is
+durable in the node's log of passes (outputs/pass_gate.py, outputs/pass_log.py).
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ from holdfast.core.haunit.outputs.edge import Link, OutputEdge
 from holdfast.core.haunit.outputs.feed import Feed
 from holdfast.core.haunit.outputs.first_output import FirstOutput
 from holdfast.core.haunit.outputs.footprint_log import FootprintLog
-from holdfast.core.haunit.outputs.gate import Gate
 from holdfast.core.haunit.outputs.kept_output import KeptOutput
 from holdfast.core.haunit.outputs.kept_passes import KeptPasses
 from holdfast.core.haunit.outputs.line_gate import LineGate
 from holdfast.core.haunit.outputs.partition import batch_of, partition
+from holdfast.core.haunit.outputs.pass_gate import PassGate
 from holdfast.core.haunit.outputs.pass_log import PassLog
+from holdfast.core.haunit.outputs.places import OutputPlaces
+from holdfast.core.haunit.outputs.receivers import Receivers
 from holdfast.core.haunit.outputs.sink import Sink
 from holdfast.core.haunit.outputs.suffix import Suffix
 from holdfast.core.haunit.outputs.tentative import TentativeOutputs
-from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import BEGINNING_US, Incarnation, StreamId
 from holdfast.core.queues.output_queue import OutputQueue
 from holdfast.core.queues.stream_notes import first_number_of
 from holdfast.core.recovery.guarantee import Guarantee
@@ -100,7 +102,9 @@ class HAOutput:
         self._feeds: dict[StreamId, Feed] = {}
         for spec in plan.outputs:
             self._open(spec, point, sink_next_ids)
+        self._places = OutputPlaces(self._edges, self._sinks)
         self.kept = KeptOutput(self._edges)
+        self.receivers = Receivers(self._edges)
         self.tentative = TentativeOutputs(self._feeds, self._edges)
         for stream, batches in (restored or {}).items():
             (self._edges.get(stream) or self._sinks[stream]).restore(batches)
@@ -108,11 +112,10 @@ class HAOutput:
             self._edges[stream].queue.notes.restore(notes)
         if is_rebased:
             self.rebase()
-        self._pass_log: PassLog | None = None
-        self._gate: Gate | None = None
+        self._pass_gate: PassGate | None = None
         self._line_gate: LineGate | None = None
         if plan.keeps_passes:
-            self._open_pass_log(point, sink_next_ids)
+            self._pass_gate = self._new_pass_gate(point, sink_next_ids)
         self.footprints: FootprintLog | None = None
         if plan.footprints is not None:
             self._open_footprint_log(sink_next_ids)
@@ -123,13 +126,11 @@ class HAOutput:
         self.refused_frames = 0
         self.tuples = 0  # put out so far
 
-    def _open_pass_log(self, point: RestartPoint, sink_next_ids: dict[StreamId, int]) -> None:
+    def _new_pass_gate(self, point: RestartPoint, sink_next_ids: dict[StreamId, int]) -> PassGate:
         stream = self._plan.pass_stream
         next_id, in_log = point.needed_from.get(stream, 0), sink_next_ids.get(stream, 0)
-        self._pass_log = PassLog(stream, next_id, in_log, self._first_output)
-        self._sinks[stream] = self._pass_log
-        self._gate = Gate(self.next_ids)
-        self._hold_from_now()
+        self._sinks[stream] = log = PassLog(stream, next_id, in_log, self._first_output)
+        return PassGate(log, self._places)
 
     def _open_footprint_log(self, sink_next_ids: dict[StreamId, int]) -> None:
         """Its end is where it is written on, whatever the restart point names."""
@@ -262,15 +263,15 @@ class HAOutput:
         """
         for stream in self._edges if streams is None else streams:
             self._edges[stream].queue.put_note(note, replaces=replaces)
-        if self._gate is not None and self._gate.stretch(self._next_notes):
-            self._hold_from_now()
+        if self._pass_gate is not None:
+            self._pass_gate.noted()
 
     @property
     def _is_holding(self) -> bool:
         """Whether sinks must not be written now."""
         if self._is_secondary or self._line_gate is not None:
             return True
-        return self._gate is not None and self._gate.is_holding
+        return self._pass_gate is not None and self._pass_gate.is_holding
 
     def promise(self, spec: OutputSpec, boundary_us: int) -> None:
         """Nothing older will be put out on the streams of this output."""
@@ -279,8 +280,8 @@ class HAOutput:
         if self._line_gate is not None and spec.is_gated:
             self._line_gate.promise(spec.streams, boundary_us)
             return
-        if self._gate is not None and self._gate.is_holding:
-            self._gate.promise(spec.streams, boundary_us)
+        if self._pass_gate is not None and self._pass_gate.is_holding:
+            self._pass_gate.promise(spec.streams, boundary_us)
             return
         for stream in spec.streams:
             self._edges[stream].queue.promise(boundary_us)
@@ -292,42 +293,15 @@ class HAOutput:
 
         It is open at once if the pass is durable already.
         """
-        if self._gate is None or self._pass_log is None:
-            return
-        self._pass_log.next_id = pass_.number + 1
-        if self._is_secondary:
-            return  # It runs what the primary has logged, and puts nothing out.
-        self._pass_log.log(pass_, effects)
-        self._gate.begin(pass_.number)
+        if self._pass_gate is not None:
+            self._pass_gate.begin(pass_, effects, is_secondary=self._is_secondary)
 
     def end_pass(self, processed_before: tuple[int, ...], effects: list[Effect]) -> None:
         """Note up to where the pass has taken and put out, and let out what may leave."""
         if self._is_secondary and self._plan.diverges:
             self._kept_passes.note(processed_before, self.next_ids)
-        if self._gate is not None and self._gate.is_holding:
-            self._gate.end(self.next_ids, self._next_notes)
-            self._let_out(effects)
-
-    def _let_out(self, effects: list[Effect]) -> None:
-        """Open the gate for all passes that are durable."""
-        if self._gate is None or self._pass_log is None or self._is_secondary:
-            return
-        opened = self._gate.open_before(self._pass_log.durable_before)
-        if opened is None:
-            return
-        for stream, edge in self._edges.items():
-            edge.queue.open_to(opened.next_ids[stream], opened.next_notes[stream])
-            edge.queue.promise(opened.promised.get(stream, BEGINNING_US))
-        for stream, sink in self._sinks.items():
-            sink.let_out(opened.next_ids[stream], effects)
-
-    def _hold_from_now(self) -> None:
-        """Nothing that is put out from now on may be sent before the gate lets it out."""
-        if self._gate is None:
-            return
-        self._gate.open_ids = self.next_ids
-        for edge in self._edges.values():
-            edge.queue.shut()
+        if self._pass_gate is not None and not self._is_secondary:
+            self._pass_gate.end(effects)
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -351,13 +325,6 @@ class HAOutput:
 
     # -- receivers ----------------------------------------------------------------------------
 
-    def learn(self, node: NodeId, incarnation: Incarnation, secondary: Incarnation) -> None:
-        """A receiver's primary has this incarnation, and its secondary, if it has one, that."""
-        others = (secondary,) if secondary else ()
-        for edge in self._edges.values():
-            if edge.node == node:
-                edge.learn(incarnation, others)
-
     def subscribe(self, got: SubscribeReceived, effects: list[Effect]) -> bool:
         """Serve a replica of a receiver from an id on; False when the frame was refused.
 
@@ -371,8 +338,8 @@ class HAOutput:
         edge, link = accepted
         was_placed = edge.numbering.is_placed
         is_served = edge.subscribe(link, got, effects)
-        if self._gate is not None and not was_placed:
-            self._gate.open_ids = {**self._gate.open_ids, got.stream: edge.queue.next_id}
+        if self._pass_gate is not None and not was_placed:
+            self._pass_gate.placed(got.stream, edge.queue.next_id)
         self.refused_frames += not is_served
         return is_served
 
@@ -439,7 +406,8 @@ class HAOutput:
             if self._plan.diverges:
                 edge.renumber()
         self._kept_passes.forget()
-        self._hold_from_now()
+        if self._pass_gate is not None:
+            self._pass_gate.hold_from_now()
 
     # -- sinks --------------------------------------------------------------------------------
 
@@ -452,9 +420,10 @@ class HAOutput:
         """A sink's log is on disk up to an id."""
         sink = self._sinks[synced.stream]
         sink.synced(synced.durable_before)
-        if sink is self._pass_log:
+        if self._pass_gate is not None and sink is self._pass_gate.log:
             sink.sync(effects)
-            self._let_out(effects)
+            if not self._is_secondary:
+                self._pass_gate.open(effects)
             self.flush(effects)
 
     def end_sinks(self, effects: list[Effect]) -> bool:
@@ -470,13 +439,7 @@ class HAOutput:
     @property
     def next_ids(self) -> dict[str, int]:
         """Per stream the id of its next tuple."""
-        ids: dict[str, int] = {stream: edge.queue.next_id for stream, edge in self._edges.items()}
-        return ids | {stream: sink.next_id for stream, sink in self._sinks.items()}
-
-    @property
-    def _next_notes(self) -> dict[StreamId, int]:
-        """Per stream but sinks the number of its next note."""
-        return {stream: edge.queue.notes.next_number for stream, edge in self._edges.items()}
+        return self._places.next_ids
 
     def let_go(self, point: RestartPoint) -> bool:
         """Whether nothing put out before the point is needed from this node any more."""
@@ -500,23 +463,6 @@ class HAOutput:
 
     # -- looking ------------------------------------------------------------------------------
 
-    def receiver(self, stream: StreamId) -> Incarnation | None:
-        """The incarnation of the primary of a stream's receiver, as far as it is known."""
-        return self._edges[stream].primary.receiver
-
-    def secondary(self, stream: StreamId) -> Incarnation | None:
-        """The incarnation of the secondary of a stream's receiver, if it has one."""
-        return next(iter(self._edges[stream].others), None)
-
-    def receivers(self) -> dict[NodeId, Incarnation]:
-        """The incarnation of every receiver that is known."""
-        links = ((edge.node, edge.primary.receiver) for edge in self._edges.values())
-        return {node: receiver for node, receiver in links if receiver is not None}
-
-    def secondaries(self) -> dict[NodeId, Incarnation]:
-        """The incarnation of every receiver's secondary."""
-        return {edge.node: other for edge in self._edges.values() for other in edge.others}
-
     def queues(self) -> list[OutputQueue]:
         """All output queues."""
         return [edge.queue for edge in self._edges.values()]
@@ -527,7 +473,7 @@ class HAOutput:
             edge.check_invariants()
         for sink in self._sinks.values():
             sink.check_invariants()
-        for gate in (self._gate, self._line_gate):
+        for gate in (self._pass_gate, self._line_gate):
             if gate is not None:
                 gate.check_invariants()
 

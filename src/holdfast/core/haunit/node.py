@@ -209,7 +209,7 @@ class Node(NodeLooks):
             return
         if learned.node != self.plan.node:
             self._unit.inputs.learn(learned.node, learned.incarnation, now_ms, effects)
-            self._unit.outputs.learn(learned.node, learned.incarnation, learned.secondary)
+            self._unit.outputs.receivers.learn(learned.node, learned.incarnation, learned.secondary)
             return
         is_other_secondary = self._replica.learn(learned)
         if self.is_secondary:

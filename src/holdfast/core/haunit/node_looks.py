@@ -48,12 +48,12 @@ class NodeLooks:
 
     def known_peers(self) -> dict[NodeId, Incarnation]:
         """The incarnation of every neighbour that this node has been told of."""
-        known = self._unit.inputs.producers() | self._unit.outputs.receivers()
+        known = self._unit.inputs.producers() | self._unit.outputs.receivers.primaries()
         return known | self._replica.known_primary() | self._durability.deferred_peers()
 
     def known_secondaries(self) -> dict[NodeId, Incarnation]:
         """The secondary of every receiver, and of this node, as far as this node has been told."""
-        return self._unit.outputs.secondaries() | self._replica.known_secondary()
+        return self._unit.outputs.receivers.secondaries() | self._replica.known_secondary()
 
     def may_follow(self, sink_next_ids: dict[StreamId, int]) -> bool:
         """Whether a secondary can take over from logs that end there.
@@ -81,7 +81,8 @@ class NodeLooks:
         if self._unit.inputs.has(stream):
             return self._unit.inputs.producer(stream)
         outputs = self._unit.outputs
-        return outputs.secondary(stream) if is_secondary else outputs.receiver(stream)
+        receivers = outputs.receivers
+        return receivers.secondary(stream) if is_secondary else receivers.primary(stream)
 
     @property
     def input_tuples(self) -> int:

@@ -37,7 +37,7 @@ def rows(count: int) -> Rows:
 def outputs(incarnation: Incarnation = ONE, plan: NodePlan = PLAN) -> HAOutput:
     made = HAOutput(plan, incarnation, RestartPoint(), {SINK: 0, plan.pass_stream: 0})
     for node in ("l", "r"):
-        made.learn(NodeId(node), ONE, Incarnation(0))
+        made.receivers.learn(NodeId(node), ONE, Incarnation(0))
     return made
 
 
@@ -119,7 +119,7 @@ def test_a_replacement_keeps_the_notes_of_its_checkpoint_and_numbers_its_own_beh
     point = RestartPoint(1, next_ids=made.next_ids)
     batches = {w.stream: w.batches for w in tuples}
     again = HAOutput(PLAN, FOUR, point, {SINK: 3}, batches, restored_notes=kept)
-    again.learn(NodeId("l"), ONE, Incarnation(0))
+    again.receivers.learn(NodeId("l"), ONE, Incarnation(0))
     again.put_note(LATER)
     put_out(again, 1)
     had = first_number_of(ONE) + 1
@@ -148,7 +148,7 @@ def test_a_promoted_secondary_numbers_what_it_has_kept_as_the_new_incarnation() 
         put_out(made, 3)
         made.put_note(MARKER)
     made.promote(SEVEN, {SINK: 0}, [])
-    made.learn(NodeId("l"), ONE, Incarnation(0))
+    made.receivers.learn(NodeId("l"), ONE, Incarnation(0))
     had = first_number_of(Incarnation(5)) + 1  # Of the primary that it follows.
     effects = subscribe(made, LEFT, 4, had, SEVEN)
     assert said(effects) == [(1, 6)]

@@ -197,7 +197,7 @@ class Lines(Checkpointed):
         learned, self._learned = self._learned, {}
         for each in learned.values():
             inputs.learn(each.node, each.incarnation, now_ms, effects)
-            self.unit.outputs.learn(each.node, each.incarnation, each.secondary)
+            self.unit.outputs.receivers.learn(each.node, each.incarnation, each.secondary)
         inputs.read_sources(now_ms, effects)
 
     def on_roll_back_told(self, told: RollBackTold, now_ms: int, effects: list[Effect]) -> None:

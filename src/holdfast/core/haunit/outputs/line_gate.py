@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit.outputs.gate import Gate
-from holdfast.core.model.ids import BEGINNING_US
+from holdfast.core.haunit.outputs.places import OutputPlaces
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.outputs.edge import OutputEdge
@@ -41,6 +41,7 @@ class LineGate:
         """
         self._edges = edges
         self.sinks = sinks
+        self._places = OutputPlaces(edges, sinks)
         self.is_awaited = False  # it will open only if the node goes on
         line = point.oldest()
         self._gate = Gate({stream: line.next_ids.get(stream, 0) for stream in (*edges, *sinks)})
@@ -48,19 +49,10 @@ class LineGate:
             return  # Nothing leaves the region here.
         if line.sequence != point.sequence:
             self._gate.begin(point.sequence)
-            self._gate.end(self._next_ids, self._next_notes)
+            self._gate.end(self._places.next_ids, self._places.next_notes)
         self._gate.begin(point.sequence + 1)
         for stream, edge in edges.items():
             edge.queue.open_to(self._gate.open_ids[stream], edge.queue.notes.next_number)
-
-    @property
-    def _next_ids(self) -> dict[str, int]:
-        ids: dict[str, int] = {stream: edge.queue.next_id for stream, edge in self._edges.items()}
-        return ids | {stream: sink.next_id for stream, sink in self.sinks.items()}
-
-    @property
-    def _next_notes(self) -> dict[StreamId, int]:
-        return {stream: edge.queue.notes.next_number for stream, edge in self._edges.items()}
 
     def start(self, effects: list[Effect]) -> None:
         """What a checkpoint has kept from sinks, and the line has passed since, may leave."""
@@ -74,7 +66,7 @@ class LineGate:
     def cut(self, sequence: int) -> None:
         """The node has cut: what has been put out leaves when the line has come to this point."""
         if self._gate.open_ids:
-            self._gate.end(self._next_ids, self._next_notes)
+            self._gate.end(self._places.next_ids, self._places.next_notes)
             self._gate.begin(sequence + 1)
 
     def open_to(self, sequence: int, effects: list[Effect]) -> None:
@@ -82,9 +74,8 @@ class LineGate:
         opened = self._gate.open_before(sequence + 1)
         if opened is None:
             return
-        for stream, edge in self._edges.items():
-            edge.queue.open_to(opened.next_ids[stream], opened.next_notes[stream])
-            edge.queue.promise(opened.promised.get(stream, BEGINNING_US))
+        self._places.open_edges(opened)
+        for edge in self._edges.values():
             edge.flush(effects)
         for stream, sink in self.sinks.items():
             sink.let_out(opened.next_ids[stream], effects)

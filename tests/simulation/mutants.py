@@ -49,7 +49,7 @@ from holdfast.sim import world as world_module
 from holdfast.sim.disk import SimulatedLog
 from holdfast.sim.faults import KINDS, SILENCES
 from holdfast.sim.part_log import SimulatedPartLog
-from holdfast.sim.process import Process
+from holdfast.sim.process_channels import ProcessChannels
 from holdfast.sim.process_sinks import ProcessSinks
 from holdfast.sim.seeds import Run
 
@@ -384,7 +384,7 @@ def _never_subscribe_again(original: Any) -> Any:
 
 
 def _tear_a_frame_and_take_it(original: Any) -> Any:
-    def decoded(self: Process, stimulus: Any, epoch: int, *, is_torn: bool) -> Any:
+    def decoded(self: ProcessChannels, stimulus: Any, epoch: int, *, is_torn: bool) -> Any:
         if is_torn and isinstance(stimulus, events.BatchReceived):
             half = np.arange(stimulus.batch.count) // 2  # The rest is whatever was there before.
             rows = stimulus.batch.batch.take(pa.array(half))
@@ -560,7 +560,9 @@ MUTANTS: dict[str, Mutant] = {
     "forgets what came while it stored": Mutant(
         SimulatedPartLog, "stored", _forget_what_came_while_storing
     ),
-    "takes half a frame": Mutant(Process, "_decoded", _tear_a_frame_and_take_it, _LOST_FRAMES),
+    "takes half a frame": Mutant(
+        ProcessChannels, "_decoded", _tear_a_frame_and_take_it, _LOST_FRAMES
+    ),
     "aggregates one row too few": Mutant(WindowAggregate, "process", _count_one_key_wrong),
     "joins one row too few": Mutant(IncrementalJoin, "process", _join_misses_a_row),
     "joins one row of a window too few": Mutant(WindowedJoin, "process", _join_misses_a_row),

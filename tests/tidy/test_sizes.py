@@ -12,7 +12,6 @@ LINES = 60
 LARGE_FILES: dict[str, int] = {}
 """Files above the bound, and how large they may be at most. Only ever lower a number."""
 LARGE_CLASSES: dict[str, int] = {
-    "sim/process.py:Process": 60,
     "sim/strikes.py:Strikes": 46,
 }
 """Classes above the bound, and their methods at most. Only ever lower a number."""

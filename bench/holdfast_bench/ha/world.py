@@ -25,6 +25,8 @@ from holdfast.core.model.ids import NodeId
 from holdfast.sim.driver import Life
 from holdfast.sim.network import Network
 from holdfast.sim.process import Process
+from holdfast.sim.process_channels import ProcessChannels
+from holdfast.sim.process_sources import ProcessSources
 from holdfast.sim.world import Conditions, World
 from holdfast_bench.ha import paper
 
@@ -304,6 +306,8 @@ class ExperimentProcess(Process):
         self._experiment = world
         self._busy_until_us = 0
         self.reached_us = -(2**62)
+        self.channels = _CountedChannels(self, world)
+        self.sources = _PromptSources(self, world)
 
     def take(self, stimulus: Stimulus) -> None:
         """A passive secondary's inputs take r to be redirected."""
@@ -356,19 +360,30 @@ class ExperimentProcess(Process):
         if any(isinstance(effect, events.ReportPromoted) for effect in effects):
             self._experiment.look(self)
 
-    def _send(self, target: Endpoint, stimulus: NodeMessage, size_bytes: int) -> None:
+
+class _CountedChannels(ProcessChannels):
+    """Links on which messages are as large as in the paper, and are counted."""
+
+    def __init__(self, process: ExperimentProcess, world: ExperimentWorld) -> None:
+        super().__init__(process, world)
+        self._experiment = world
+
+    def _transmit(self, target: Endpoint, stimulus: NodeMessage, size_bytes: int) -> None:
         receiver = self._world.processes.get(target.name)
         size = _paper_bytes(stimulus, size_bytes)
         if receiver is not None:
-            self._experiment.sent(self, receiver, stimulus, size)
-        super()._send(target, stimulus, size)
+            self._experiment.sent(self._process, receiver, stimulus, size)
+        super()._transmit(target, stimulus, size)
 
-    def _read_source(self, effect: events.ReadSource) -> None:
-        """All that has arrived, at once."""
-        source = self._source(effect.stream)
+
+class _PromptSources(ProcessSources):
+    """Sources that give all that has arrived, at once."""
+
+    def read(self, effect: events.ReadSource) -> None:
+        source = self._reader(effect.stream)
         now_us = self._scheduler.now_us
         batches, boundary_us = source.read(effect.from_id, effect.max_tuples, now_us)
-        self._answer(events.SourceRead(effect.stream, batches, boundary_us), _READ_US)
+        self._process.answer(events.SourceRead(effect.stream, batches, boundary_us), _READ_US)
 
 
 def _counts(process: Process) -> bool:

@@ -314,7 +314,7 @@ class Strikes:
     def _strike_stale(self, *_: object) -> bool:
         newest = {p.node: p for p in self._world.processes.values()}
         for node, epoch, frame in list(self._stale):
-            newest[node].receive(frame, epoch, newest[node].endpoint, is_torn=False)
+            newest[node].channels.receive(frame, epoch, newest[node].endpoint, is_torn=False)
         last = {(receiver, word.peer): word for receiver, word in self._words}
         for receiver, word in list(self._words):
             if last[(receiver, word.peer)] is not word:

@@ -264,7 +264,7 @@ class World:
 
     def files(self) -> list[SimulatedLog | SimulatedPartLog | SimulatedJournal]:
         """All files that can be damaged."""
-        spills = [log for p in self.processes.values() for log in p.spills.values()]
+        spills = [log for p in self.processes.values() for log in p.spills.logs.values()]
         return [*self.sinks.values(), *spills, self.journal]
 
     def _restore_files(self) -> bool:

@@ -215,7 +215,7 @@ class Worked:
             made_s += self._pass(operator, taken, taken + _PASS_TUPLES)
             taken += _PASS_TUPLES
             place, began_s = self._place(taken), time.perf_counter()
-            written += append(footprints.end_pass(place))
+            written += sum(map(append, footprints.end_pass(place)))
             made_s += time.perf_counter() - began_s
             objective.learn(made_s * 1e6 / _PASS_TUPLES)
             pacer.worked(made_s * 1e6)

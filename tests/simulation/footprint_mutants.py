@@ -13,6 +13,7 @@ from holdfast.core.haunit.durability.eventual import Eventual
 from holdfast.core.haunit.durability.footprint_writer import FootprintWriter
 from holdfast.core.haunit.events import TrimFootprints
 from holdfast.core.operators.base import chosen
+from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
 from holdfast.core.operators.footprinted_join import FootprintedJoin
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.window_kinds import Entered
@@ -65,7 +66,7 @@ def _open_again_what_has_closed(original: Any) -> Any:
 
 
 def _count_before_the_pass(original: Any) -> Any:
-    def record(self: FootprintWriter, said: Any, kind: Any, place: Any) -> Any:
+    def record(self: FootprintWriter, said: Any, kind: Any, place: Any, **closing: Any) -> Any:
         before = len(said.windows) - said.closed.num_rows if kind == 1 else 0
         n = self._operator.open_windows - before
         owner = type(self._operator)
@@ -75,7 +76,7 @@ def _count_before_the_pass(original: Any) -> Any:
 
         self._operator.__class__ = Counting
         try:
-            return original(self, said, kind, place)
+            return original(self, said, kind, place, **closing)
         finally:
             self._operator.__class__ = owner
 
@@ -175,6 +176,29 @@ def _skip_the_newest_part(original: Any) -> Any:
     return adopt
 
 
+def _take_what_a_segment_holds_again(original: Any) -> Any:
+    def floors_of(self: FootprintedAggregate, floors: Any, window: Any, keys: Any) -> Any:
+        return np.zeros_like(original(self, floors, window, keys))
+
+    return floors_of
+
+
+def _open_a_tail_behind_its_pass(original: Any) -> Any:
+    def end_pass(self: FootprintWriter, place: Any) -> Any:
+        self._stood_at = place
+        return original(self, place)
+
+    return end_pass
+
+
+def _leave_a_tail_out(original: Any) -> Any:
+    def floors_of(self: FootprintedAggregate, floors: Any, window: Any, keys: Any) -> Any:
+        found = original(self, floors, window, keys)
+        return np.where(window.groups.lookup_slots(keys) < 0, 1 << 62, found)
+
+    return floors_of
+
+
 def _mutant(owner: Any, method: str, bug: Any, dataflow: str = "aggregate") -> Mutant:
     return Mutant(owner, method, bug, _FAULTS, _APPROACH, dataflow)
 
@@ -216,5 +240,14 @@ FOOTPRINT_MUTANTS: dict[str, Mutant] = {
     ),
     "forgets to say what closed": _mutant(
         FootprintedWindows, "end_pass", _forget_to_say_what_closed
+    ),
+    "takes again what a segment holds": _mutant(
+        FootprintedAggregate, "_floors_of", _take_what_a_segment_holds_again
+    ),
+    "says of a tail that it opened behind its pass": _mutant(
+        FootprintWriter, "end_pass", _open_a_tail_behind_its_pass
+    ),
+    "leaves new groups out of a replay": _mutant(
+        FootprintedAggregate, "_floors_of", _leave_a_tail_out
     ),
 }

@@ -12,6 +12,7 @@ from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.apply import Apply, ApplyArbitrarily
 from holdfast.core.operators.bsort import BSort
 from holdfast.core.operators.filter import Filter
+from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
 from holdfast.core.operators.footprinted_join import FootprintedJoin
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.incremental_join import IncrementalJoin
@@ -177,6 +178,9 @@ def _aggregate(
 ) -> Operator:
     windows, keys = operation.windows, operation.keys
     of = (name, schema, keys, _functions(operation.aggregates))
+    if operation.has_footprints and isinstance(windows, Window) and windows.alignment == "epoch":
+        size_us, slide_us = windows.size_us, windows.slide_us
+        return FootprintedAggregate(*of, size_us=size_us, slide_us=slide_us, manager=manager)
     if operation.has_footprints:
         return FootprintedWindows(*of, windows=_kind(windows), manager=manager)
     if isinstance(windows, CountWindow) and windows.alignment == "stream":

@@ -13,7 +13,10 @@ from holdfast.core.haunit.durability.footprint_writer import FootprintWriter, Pl
 from holdfast.core.model.footprints import FootprintKind, FootprintsDamaged
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TupleBatch
-from holdfast.core.operators.base import Rows
+from holdfast.core.operators import footprinted_aggregate
+from holdfast.core.operators.aggregate import WindowAggregate
+from holdfast.core.operators.base import Operator, Rows
+from holdfast.core.operators.footprinted import Footprinted
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.keyed_windows import KeyedWindows
 from holdfast.core.operators.window_kinds import CountWindows, TimeWindows, WindowKind
@@ -27,7 +30,16 @@ KEYS = ("k", "f")
 NEVER = RecoveryObjective(1 << 40)
 ALWAYS = RecoveryObjective(0)
 
-KINDS: dict[str, WindowKind] = {
+
+@dataclass(frozen=True)
+class InSegments:
+    """Windows of time whose groups are written some at a time."""
+
+    size: int
+    slide: int
+
+
+KINDS: dict[str, WindowKind | InSegments] = {
     "count 1": CountWindows(1, 1),
     "count 3": CountWindows(3, 3),
     "count 4 every 2": CountWindows(4, 2),
@@ -36,7 +48,34 @@ KINDS: dict[str, WindowKind] = {
     "sliding": TimeWindows(10, 4, is_epoch=True),
     "from the first": TimeWindows(7, 7, is_epoch=False),
     "sliding from the first": TimeWindows(10, 4, is_epoch=False),
+    "tumbling in segments": InSegments(10, 10),
+    "long in segments": InSegments(80, 80),
+    "sliding in segments": InSegments(40, 9),
 }
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a window of a dozen groups has several of them."""
+    monkeypatch.setattr(footprinted_aggregate, "SEGMENT", 3)
+
+
+def operator_of(kind: WindowKind | InSegments, manager: PageManager) -> Footprinted:
+    """As it leaves footprints."""
+    of = ("w", SCHEMA, KEYS, AGGREGATES)
+    if isinstance(kind, InSegments):
+        return footprinted_aggregate.FootprintedAggregate(
+            *of, size_us=kind.size, slide_us=kind.slide, manager=manager
+        )
+    return FootprintedWindows(*of, windows=kind, manager=manager)
+
+
+def plain_of(kind: WindowKind | InSegments) -> Operator:
+    """As it does not."""
+    of = ("w", SCHEMA, KEYS, AGGREGATES)
+    if isinstance(kind, InSegments):
+        return WindowAggregate(*of, size_us=kind.size, slide_us=kind.slide)
+    return KeyedWindows(*of, windows=kind)
 
 
 @dataclass
@@ -130,11 +169,11 @@ class Point:
 class Life:
     """One incarnation: an operator with its footprints, over the passes that chance makes."""
 
-    def __init__(self, kind: WindowKind, given: Input, log: Log, point: Point | None, objective):
+    def __init__(
+        self, kind: WindowKind | InSegments, given: Input, log: Log, point: Point | None, objective
+    ):
         self.given, self.log = given, log
-        self.operator = FootprintedWindows(
-            "w", SCHEMA, KEYS, AGGREGATES, windows=kind, manager=PageManager(512)
-        )
+        self.operator = operator_of(kind, PageManager(512))
         extent = None
         if point is not None:
             extent = log.extent(point.ends_at, given.streams, point.log_needed_from)
@@ -176,7 +215,8 @@ class Life:
         rows, low = self.given.take(self.taken, until)
         self.footprints.begin_pass()
         self.put_out += rows_of(self.operator.process([rows], low, place.boundary_us))
-        self.append(self.footprints.end_pass(place))
+        for record in self.footprints.end_pass(place):
+            self.append(record)
         self.taken = until
         self.check()
 
@@ -224,15 +264,15 @@ def low_of(given: Input) -> np.ndarray:
     return np.zeros(given.streams, dtype=np.int64)
 
 
-def uninterrupted(kind: WindowKind, given: Input) -> list[tuple]:
-    operator = KeyedWindows("w", SCHEMA, KEYS, AGGREGATES, windows=kind)
+def uninterrupted(kind: WindowKind | InSegments, given: Input) -> list[tuple]:
+    operator = plain_of(kind)
     rows, low = given.take(0, len(given.rows))
     boundary_us = given.rows[-1][1] + (given.streams > 1)
     first = rows_of(operator.process([rows], low, boundary_us))
     return first + rows_of(operator.process([None], low, END_US))
 
 
-def survive(kind: WindowKind, seed: int, streams: int, lives: int) -> list[tuple]:
+def survive(kind: WindowKind | InSegments, seed: int, streams: int, lives: int) -> list[tuple]:
     """What was put out in the end, by lives of which each goes on from a point of one before."""
     rng = random.Random(seed)
     given, log = drawn(rng, streams), Log()
@@ -288,7 +328,7 @@ def test_from_every_record_on_the_state_is_that_of_its_pass():
             assert sorted_rows(other.operator) == state
 
 
-def sorted_rows(operator: KeyedWindows) -> list[tuple]:
+def sorted_rows(operator: Operator) -> list[tuple]:
     table = operator.state_rows()
     return sorted(tuple(map(str, row.values())) for row in table.to_pylist())
 

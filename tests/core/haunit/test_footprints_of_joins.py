@@ -125,7 +125,8 @@ class Run(PlacedRows):
             footprints.begin_pass()
             given, low = sides(self.rows[taken:until]), self.low(taken)
             results += rows_of(join.process(given, low, place.boundary_us))
-            self.append(footprints.end_pass(place))
+            for record in footprints.end_pass(place):
+                self.append(record)
             taken = until
             for _ in range(rng.choice([0, 0, 1, 2])):
                 if footprints.is_check_due(place):
@@ -184,7 +185,8 @@ def test_each_row_of_a_slow_window_is_written_about_once() -> None:
         place = run.place(taken + 40)
         footprints.begin_pass()
         join.process(sides(rows[taken : taken + 40]), run.low(taken), 100)
-        run.append(footprints.end_pass(Place(taken + 40, 100, place.starts, place.starts)))
+        for record in footprints.end_pass(Place(taken + 40, 100, place.starts, place.starts)):
+            run.append(record)
         check = Place(taken + 41, 100, place.starts, place.starts)
         run.append(footprints.check(9, check))
     kinds = [kind for batch in run.log for kind in batch.batch.column("kind").to_pylist()]

@@ -31,7 +31,7 @@ from holdfast.core.errors import InvariantViolation
 
 AT_ONCE_US: Final = 500
 """Background work stops after so long, so that no tuple waits a millisecond for it."""
-_WINDOWS_FEW: Final = 64
+_WINDOWS_FEW: Final = 16
 _WINDOWS_MAX: Final = 1 << 14
 _BUDGET_MAX_US: Final = 20_000
 _EAGER: Final = 0.5
@@ -142,6 +142,10 @@ class FootprintOrder:
         some = oldest.windows[oldest.done : oldest.done + limit]
         oldest.done += len(some)
         return some, oldest.number
+
+    def give_back(self, number: int, windows: int) -> None:
+        """So many of the windows that this generation gave last are to be given again."""
+        self._by_number[number].done -= windows
 
 
 def _counted(numbers: np.ndarray) -> list[tuple[int, int]]:

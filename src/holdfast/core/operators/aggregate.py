@@ -50,30 +50,36 @@ from holdfast.core.state.unordered_map import UnorderedMap
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class AggregatedWindow:
+    """The structures of a window: group -> accumulators, and its strings, if there are any."""
+
     groups: UnorderedMap
     strings: StringPages | None
 
     @property
     def page_sets(self) -> tuple[PageSetId, ...]:
+        """Their page sets, those of groups first."""
         strings = () if self.strings is None else self.strings.page_sets
         return self.groups.page_sets + strings
 
     @property
     def page_count(self) -> int:
+        """How many pages they take."""
         strings = 0 if self.strings is None else self.strings.page_count
         return self.groups.page_count + strings
 
     def destroy(self) -> None:
+        """Release them."""
         self.groups.destroy()
         if self.strings is not None:
             self.strings.destroy()
 
     def check_invariants(self) -> None:
+        """Raise `InvariantViolation` if they make no sense."""
         self.groups.check_invariants()
 
 
-class WindowAggregate(WindowedOperator[_Window]):
+class WindowAggregate(WindowedOperator[AggregatedWindow]):
     """Aggregates per window and group."""
 
     _window_fields = (("window_start", WINDOW_TIME), ("window_end", WINDOW_TIME))
@@ -152,7 +158,7 @@ class WindowAggregate(WindowedOperator[_Window]):
             for start, window in other._directory.states():
                 self._adopt_window(start, window, owns, streams)
 
-    def _adopt_window(self, start: int, window: _Window, owns: Owns, streams: int) -> None:
+    def _adopt_window(self, start: int, window: AggregatedWindow, owns: Owns, streams: int) -> None:
         entries, groups = window.groups.entries(), self._groups
         keys = np.ascontiguousarray(entries[:, : groups.key_words])
         columns = groups.key_columns(keys, window.strings)
@@ -192,7 +198,7 @@ class WindowAggregate(WindowedOperator[_Window]):
                     keys = keys[some]
                     arguments = np.ascontiguousarray(arguments[:, some])
                     mask = np.ascontiguousarray(mask[:, some]) if mask.shape[1] else mask
-            running = self._run(window, keys, arguments, mask)
+            running = self._run(start, window, keys, arguments, mask)
             if self._is_changes:
                 edges = self._edges(start, len(keys))
                 parts.append((numbers, self._batch(edges, keys, running, window.strings)))
@@ -200,10 +206,10 @@ class WindowAggregate(WindowedOperator[_Window]):
             return NOTHING
         return Output((_in_row_order(rows, parts),), cause)
 
-    def _attach(self, page_sets: tuple[PageSetId, ...] | None) -> _Window:
+    def _attach(self, page_sets: tuple[PageSetId, ...] | None) -> AggregatedWindow:
         """A window's structures, new or over these page sets."""
         groups, strings = (page_sets[:2], page_sets[2:]) if page_sets else (None, None)
-        return _Window(
+        return AggregatedWindow(
             UnorderedMap(self._manager, self._groups.key_words, self._groups.value_words, groups),
             StringPages(self._manager, strings) if self._needs_strings else None,
         )
@@ -219,9 +225,15 @@ class WindowAggregate(WindowedOperator[_Window]):
         return self._groups.keys_of(batch, strings), arguments, mask
 
     def _run(
-        self, window: _Window, keys: np.ndarray, arguments: np.ndarray, mask: np.ndarray
+        self,
+        start: int,
+        window: AggregatedWindow,
+        keys: np.ndarray,
+        arguments: np.ndarray,
+        mask: np.ndarray,
     ) -> np.ndarray:
-        """One compiled pass; returns the running accumulators if they are wanted."""
+        """One compiled pass over a window's rows; the running accumulators if they are wanted."""
+        del start
         window.groups.reserve(min(len(keys), self._groups_expected))
         count = len(keys) if self._is_changes else 0
         running = np.empty((count, self._groups.value_words), dtype=np.int64)
@@ -232,12 +244,14 @@ class WindowAggregate(WindowedOperator[_Window]):
 
     # -- emitting ---------------------------------------------------------------------------
 
-    def _emit(self, closed: list[ClosedWindow[_Window]]) -> Output:
+    def _emit(self, closed: list[ClosedWindow[AggregatedWindow]]) -> Output:
         cause = np.minimum.reduce([window.low for window in closed])
         created_us = max(window.created_us for window in closed)
         return Output(in_pieces(self._parts_of(closed, created_us)), cause)
 
-    def _parts_of(self, closed: list[ClosedWindow[_Window]], created_us: int) -> Iterator[Rows]:
+    def _parts_of(
+        self, closed: list[ClosedWindow[AggregatedWindow]], created_us: int
+    ) -> Iterator[Rows]:
         for window in closed:
             batches = self._rows_of(window.start, window.state)
             rows = min(len(window.state.groups), PIECE_ROWS)
@@ -247,7 +261,7 @@ class WindowAggregate(WindowedOperator[_Window]):
                 n = batch.num_rows
                 yield Rows(batch, last_us[:n], order[:n], created_us)
 
-    def _rows_of(self, start: int, window: _Window) -> Iterator[pa.RecordBatch]:
+    def _rows_of(self, start: int, window: AggregatedWindow) -> Iterator[pa.RecordBatch]:
         """The results of a window, one row per group in order of first arrival."""
         count, key_words = len(window.groups), self._groups.key_words
         edges = self._edges(start, min(count, PIECE_ROWS))

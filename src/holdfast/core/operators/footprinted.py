@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,8 @@ class WindowsOfPass:
         former: int64, the generations of the newest footprints of the windows that closed or have a
             newer one.
         let_go: int64, the generations of all footprints that are needed no more.
+        unfinished: How many of the windows that were asked for, the last ones, have to be asked for
+            again.
     """
 
     windows: np.ndarray
@@ -35,6 +38,7 @@ class WindowsOfPass:
     closed: pa.RecordBatch
     former: np.ndarray
     let_go: np.ndarray
+    unfinished: int = 0
 
 
 class Footprinted(Operator):
@@ -42,9 +46,11 @@ class Footprinted(Operator):
 
     Attributes:
         body_schema: The columns of its footprints: `window`, `key.` columns, then its own.
+        opens_before: Whether footprints of what a pass opens are of the cut before the pass.
     """
 
     body_schema: pa.Schema
+    opens_before: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -62,13 +68,16 @@ class Footprinted(Operator):
         """
 
     @abc.abstractmethod
-    def footprints(self, windows: np.ndarray, former: int, generation: int) -> WindowsOfPass:
+    def footprints(
+        self, windows: np.ndarray, former: int, generation: int, most: int
+    ) -> WindowsOfPass:
         """The footprints, now, of those of the windows that are open and of a generation.
 
         Args:
             windows: int64 (n, 2), as `WindowsOfPass` had them.
             former: The generation that their newest footprints are of.
             generation: The one that they are of from now on.
+            most: How many footprints to make at most, where one window has several.
         """
 
     @abc.abstractmethod

@@ -104,8 +104,11 @@ class FootprintedJoin(WindowedJoin, Footprinted):
             _numbers([each for written in gone.values() for each in written.generations]),
         )
 
-    def footprints(self, windows: np.ndarray, former: int, generation: int) -> WindowsOfPass:
+    def footprints(
+        self, windows: np.ndarray, former: int, generation: int, most: int
+    ) -> WindowsOfPass:
         """As `Footprinted`."""
+        del most  # Each window has one.
         self._generation = generation
         states = dict(self._directory.states())
         said, numbers, let_go = [], [], []

@@ -132,8 +132,11 @@ class FootprintedWindows(KeyedWindows, Footprinted):
         names = self._names(windows, closed)
         return WindowsOfPass(opened, self._bodies(opened, records), names, former, former)
 
-    def footprints(self, windows: np.ndarray, former: int, generation: int) -> WindowsOfPass:
+    def footprints(
+        self, windows: np.ndarray, former: int, generation: int, most: int
+    ) -> WindowsOfPass:
         """As `Footprinted`."""
+        del most  # Each window has one.
         self._generation = generation
         found, records = self._records_of(windows)
         mine = found & (records[:, TOUCHED] == former)

@@ -238,6 +238,16 @@ class WindowDirectory(Generic[S]):
         oldest: np.ndarray = self._records.scan()[:, self._low_at :].min(axis=0)
         return oldest
 
+    @property
+    def count(self) -> int:
+        """How many windows are open."""
+        return len(self._open)
+
+    def get(self, start: int) -> S | None:
+        """The structures of a window; None: it is not open."""
+        entry = self._open.get(start)
+        return None if entry is None else entry[1]
+
     def states(self) -> list[tuple[int, S]]:
         """The open windows by start, with their structures."""
         return sorted((start, state) for start, (_, state) in self._open.items())

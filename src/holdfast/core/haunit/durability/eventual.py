@@ -98,7 +98,8 @@ class Eventual(Durability):
 
     def pass_ended(self, effects: list[Effect]) -> None:
         """Say which windows have opened and closed."""
-        self._append(self._footprints.end_pass(self._place()), effects)
+        for record in self._footprints.end_pass(self._place()):
+            self._append(record, effects)
 
     def on_check_windows(self, check: CheckWindows, now_ms: int, effects: list[Effect]) -> None:
         """Write some windows, if recovery would take too long otherwise."""

@@ -21,7 +21,7 @@ of each open window belongs to one generation; the numbers of records never fall
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +40,7 @@ from holdfast.core.model.footprints import (
     PassMark,
     no_window,
 )
+from holdfast.core.model.ids import BEGINNING_US
 
 if TYPE_CHECKING:
     from holdfast.core.checkpoint.eventual import RecoveryObjective
@@ -94,6 +95,9 @@ class FootprintWriter:
         self._number = 0  # of the newest generation
         self._last: Place | None = None  # where the newest record stands
         self._last_id = self._follows  # and where it begins in the log
+        first = 0 if streams == 1 else BEGINNING_US
+        nothing = (0,) * streams
+        self._stood_at = Place(first, BEGINNING_US, nothing, nothing)  # behind the last pass
         if extent is not None:
             self._adopt(extent, streams)
 
@@ -115,6 +119,7 @@ class FootprintWriter:
         last = extent.last
         self._last = Place(last.cut, last.boundary_us, last.starts, last.starts)
         self._last_id = records[-1].first_id
+        self._stood_at = self._last
 
     def end_replay(self) -> None:
         """The node is at the cut that it goes on from."""
@@ -127,17 +132,29 @@ class FootprintWriter:
         self._number += 1
         self._operator.begin_pass(self._number)
 
-    def end_pass(self, place: Place) -> TupleBatch | None:
-        """What the pass has to say; `place` is behind it. None: nothing has opened or closed."""
-        said = self._operator.end_pass()
-        if not len(said.windows) and not said.closed.num_rows:
-            return None
-        return self._record(said, FootprintKind.G_OPEN, place)
+    def end_pass(self, place: Place) -> list[TupleBatch]:
+        """What the pass has to say; `place` is behind it. Nothing if nothing has opened or closed.
+
+        Two records if what has opened is said of the cut before the pass.
+        """
+        said, before = self._operator.end_pass(), self._stood_at
+        self._stood_at = place
+        records: list[TupleBatch] = []
+        if self._operator.opens_before and len(said.windows):
+            closing = said.closed.num_rows
+            none = said.former[:0]
+            opened = replace(said, closed=said.closed.slice(0, 0), former=none, let_go=none)
+            records.append(self._record(opened, FootprintKind.G_OPEN, before, closing=closing))
+            said = replace(said, windows=said.windows[:0], bodies=said.bodies.slice(0, 0))
+        if len(said.windows) or said.closed.num_rows:
+            records.append(self._record(said, FootprintKind.G_OPEN, place))
+        return records
 
     def mark(self, place: Place) -> TupleBatch | None:
         """A record without windows, unless the newest one says where the node stands."""
         if self._last is not None and self._stands_at(place, self._last):
             return None
+        self._stood_at = place
         return self._write(
             np.array([FootprintKind.PASS], dtype=np.uint8),
             no_window(self._operator.body_schema),
@@ -171,26 +188,33 @@ class FootprintWriter:
             return None
         windows, former = some
         self._number += 1
-        said = self._operator.footprints(windows, former, self._number)
+        said = self._operator.footprints(windows, former, self._number, windows_max)
+        self._order.give_back(former, said.unfinished)
         if not len(said.windows):
             return None
+        self._stood_at = place
         return self._record(said, FootprintKind.G_CHECK, place)
 
     # -- records --------------------------------------------------------------------------------
 
-    def _record(self, said: WindowsOfPass, kind: FootprintKind, place: Place) -> TupleBatch:
+    def _record(
+        self, said: WindowsOfPass, kind: FootprintKind, place: Place, *, closing: int = 0
+    ) -> TupleBatch:
         kinds = np.full(len(said.windows) + said.closed.num_rows, FootprintKind.R, dtype=np.uint8)
         kinds[: len(said.windows)] = kind
         self._order.gone(said.former, said.let_go)
         starts, first_id, written = place.starts, self.next_id, self._bytes
         generation = Generation(self._number, place.cut, starts, first_id, written)
         self._order.taken(generation, said.windows)
-        return self._write(kinds, pa.concat_batches([said.bodies, said.closed]), place)
+        bodies = pa.concat_batches([said.bodies, said.closed])
+        return self._write(kinds, bodies, place, closing=closing)
 
-    def _write(self, kinds: np.ndarray, bodies: pa.RecordBatch, place: Place) -> TupleBatch:
-        mark = PassMark(
-            self._operator.open_windows, place.cut, place.boundary_us, place.starts, self._follows
-        )
+    def _write(
+        self, kinds: np.ndarray, bodies: pa.RecordBatch, place: Place, *, closing: int = 0
+    ) -> TupleBatch:
+        """A record, behind which `closing` windows are still open that the pass has closed."""
+        open_windows = self._operator.open_windows + closing
+        mark = PassMark(open_windows, place.cut, place.boundary_us, place.starts, self._follows)
         batch = FootprintRecord(self.next_id, mark, kinds, bodies).to_batch()
         self._last, self._last_id = place, self.next_id
         self.next_id = self._follows = batch.next_id

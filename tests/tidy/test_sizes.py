@@ -11,22 +11,15 @@ LINES = 60
 
 LARGE_FILES: dict[str, int] = {}
 """Files above the bound, and how large they may be at most. Only ever lower a number."""
-LARGE_CLASSES: dict[str, int] = {
-    "sim/strikes.py:Strikes": 46,
-}
+LARGE_CLASSES: dict[str, int] = {}
 """Classes above the bound, and their methods at most. Only ever lower a number."""
 LONG_FUNCTIONS: dict[str, int] = {
     "api/dataflow.py:source_files": 77,
     "api/dataflow.py:source_kafka": 65,
-    "cli/main.py:nexmark": 81,
-    "cli/run.py:run": 82,
-    "cli/simulate.py:simulate": 100,
     "core/state/aggregate_kernels.py:aggregate": 91,
     "core/state/aggregate_kernels.py:update_found": 87,
     "core/state/join_kernels.py:join_pairs": 93,
     "core/state/string_kernels.py:intern_strings": 82,
-    "shell/spark/chunk_cluster.py:__init__": 61,
-    "sim/world.py:__init__": 66,
 }
 """Functions above the bound, and their lines at most. Only ever lower a number."""
 

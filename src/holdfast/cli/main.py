@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.flights.demo import Demo
+    from holdfast.nexmark.run import Kill, NexmarkRun
 
 app = typer.Typer(
     help="Streaming jobs on Spark that survive crashes.",
@@ -146,59 +147,80 @@ def nexmark(
 ) -> None:
     """Run a NexMark query, kill nodes if wanted, compare with Spark SQL."""
     from holdfast.api.protections import parse_protection
-    from holdfast.driver.session import session
     from holdfast.nexmark.queries import KINDS
-    from holdfast.nexmark.run import Kill, NexmarkRun, run_nexmark
-    from holdfast.nexmark.source import counts_of
+    from holdfast.nexmark.run import Kill, NexmarkRun
 
     kinds = KINDS.get(query)
     if kinds is None:
         raise typer.BadParameter(f"{query!r}; there are {', '.join(KINDS)}", param_hint="QUERY")
-    if rate != "max":
-        try:
-            wanted = float(rate)
-        except ValueError:
-            raise typer.BadParameter(f"{rate!r} is neither a number nor max") from None
-        if wanted <= 0 or seconds <= 0:
-            raise typer.BadParameter("--rate and --seconds must be positive")
-        per_event = sum(counts_of(5000)[kind] for kind in kinds) / 5000
-        events = max(50, int(wanted * seconds / per_event) // 50 * 50)
-    run = NexmarkRun(
-        query,
-        events,
-        None if rate == "max" else float(rate),
-        parallelism,
-        parse_protection(protection, guarantee, interval),
-        emit,
-        hot_ratio=hot_ratio,
-    )
+    pace = None if rate == "max" else _pace(rate)
+    if pace is not None:
+        events = _events_of(kinds, pace, seconds)
+    protected = parse_protection(protection, guarantee, interval)
+    run = NexmarkRun(query, events, pace, parallelism, protected, emit, hot_ratio=hot_ratio)
+    kills = [Kill.parse(k) for k in kill or []]
+    report = _run_nexmark(run, kills, location, is_verified=verify)
+    _print_report(f"NexMark {query}", report, as_json=as_json)
+    raise typer.Exit(1 if report["verified"] is False else 0)
+
+
+def _run_nexmark(
+    run: NexmarkRun, kills: list[Kill], location: str | None, *, is_verified: bool
+) -> dict[str, Any]:
+    """What came of it. Raises `Exit` when the user has interrupted it."""
+    from holdfast.driver.session import session
+    from holdfast.nexmark.run import run_nexmark
+
     interrupts = Interrupts()
     with ExitStack() as places:
         stops: list[Callable[[], None]] = []
         try:
             with interrupts.asking():
-                spark = session("holdfast-nexmark", slots=max(8, 3 * parallelism + 2))
+                spark = session("holdfast-nexmark", slots=max(8, 3 * run.parallelism + 2))
                 stops.append(spark.stop)
                 interrupts.take_over()
-            if kill:
+            if kills:
                 spark.sparkContext.setLogLevel("OFF")  # A killed task is no news here.
-            kills = [Kill.parse(k) for k in kill or []]
             place = _place(spark, location, places)
-            report = run_nexmark(spark, run, kills=kills, verify=verify, location=place)
+            report = run_nexmark(spark, run, kills=kills, verify=is_verified, location=place)
         except KeyboardInterrupt:
             _console.print("interrupted; stopping the nodes")
         finally:
             interrupts.stop(*stops)
     if interrupts.is_asked:
         raise typer.Exit(INTERRUPTED)
+    return report
+
+
+def _pace(rate: str) -> float:
+    """Tuples per second. Raises `BadParameter` when it is no positive number."""
+    try:
+        pace = float(rate)
+    except ValueError:
+        raise typer.BadParameter(f"{rate!r} is neither a number nor max") from None
+    if pace <= 0:
+        raise typer.BadParameter("--rate and --seconds must be positive")
+    return pace
+
+
+def _events_of(kinds: Sequence[str], pace: float, seconds: float) -> int:
+    """How many events have as many tuples of these kinds as come in so many seconds."""
+    from holdfast.nexmark.source import counts_of
+
+    if seconds <= 0:
+        raise typer.BadParameter("--rate and --seconds must be positive")
+    per_event = sum(counts_of(5000)[kind] for kind in kinds) / 5000
+    return max(50, int(pace * seconds / per_event) // 50 * 50)
+
+
+def _print_report(title: str, report: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         _print_json(report)
-    else:
-        table = Table(title=f"NexMark {query}", show_header=False)
-        for key, value in report.items():
-            table.add_row(key, json.dumps(value))
-        Console().print(table)
-    raise typer.Exit(1 if report["verified"] is False else 0)
+        return
+    table = Table(title=title, show_header=False)
+    for key, value in report.items():
+        table.add_row(key, json.dumps(value))
+    Console().print(table)
 
 
 @app.command()

@@ -58,14 +58,45 @@ def run(
     Ctrl-C and SIGTERM stop it in order; run it again at the same location, and it goes on. A
     driver in standby takes over then.
     """
+    file = _file_and_name(target)
+    start = {
+        "checkpointLocation": location,
+        "parallelism": parallelism,
+        "options": _settings(conf or []),
+        "standby": standby,
+    }
+    if chosen := _protection(protection, guarantee, interval):
+        start["protection"] = chosen
+    console = Console(stderr=True)
+    summary = _run(file, start, slots, metrics_port, console, is_quiet=as_json)
+    if summary is not None:
+        _show(summary, console, as_json=as_json)
+
+
+def _run(
+    file: tuple[str, str],
+    start: dict[str, Any],
+    slots: int,
+    metrics_port: int | None,
+    console: Console,
+    *,
+    is_quiet: bool,
+) -> dict[str, Any] | None:
+    """Run until it ends; how it went, or None if another driver has ended it meanwhile.
+
+    Args:
+        file: The module, and the dataflow's name in it.
+        start: Arguments of `Dataflow.start`.
+        slots: Of a local Spark.
+        metrics_port: Where to serve metrics.
+        console: What to say goes there.
+        is_quiet: Whether to say nothing while it runs.
+
+    Raises:
+        Exit: The user has interrupted it.
+    """
     from holdfast.driver.session import session
 
-    place = flow_file.split(target)
-    if place is None:
-        raise OptionError(f"{target!r} is no file.py or file.py:name")
-    module_path, name = place
-    settings = _settings(conf or [])
-    console = Console(stderr=True)
     interrupts = Interrupts()
     stops: list[Callable[[], None]] = []
     summary: dict[str, Any] = {}
@@ -76,32 +107,32 @@ def run(
             spark = session("holdfast-run", slots=slots)
             stops.insert(0, spark.stop)
             interrupts.take_over()
-        module = flow_file.module_of(module_path)
-        flow = flow_file.dataflow_of(module, name, spark)
+        module = flow_file.module_of(file[0])
+        flow = flow_file.dataflow_of(module, file[1], spark)
         interrupts.take_over()  # The file may have made a session of its own.
-        query = flow.start(
-            spark,
-            checkpointLocation=location,
-            protection=_protection(protection, guarantee, interval)
-            or getattr(module, "protection", None),
-            parallelism=parallelism,
-            options=settings,
-            standby=standby,
-        )
+        of_file: dict[str, Any] = {"protection": getattr(module, "protection", None)}
+        query = flow.start(spark, **of_file | start)
         stops.insert(0, lambda: query.stop(is_over=False))
         with interrupts.asking():
-            _watch(query, interrupts, console, is_quiet=as_json)
-        summary = _summary(query, location)
+            _watch(query, interrupts, console, is_quiet=is_quiet)
+        summary = _summary(query, start["checkpointLocation"])
     except QueryEndedError as ended:
         console.print(str(ended), highlight=False)
-        return
+        return None
     except KeyboardInterrupt:
         console.print("asked to stop; stopping the nodes")
     finally:
         interrupts.stop(*stops)
     if interrupts.is_asked:
         raise typer.Exit(INTERRUPTED)
-    _show(summary, console, as_json=as_json)
+    return summary
+
+
+def _file_and_name(target: str) -> tuple[str, str]:
+    place = flow_file.split(target)
+    if place is None:
+        raise OptionError(f"{target!r} is no file.py or file.py:name")
+    return place
 
 
 def _serve_metrics(port: int, console: Console) -> Callable[[], None]:

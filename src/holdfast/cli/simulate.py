@@ -20,6 +20,24 @@ if TYPE_CHECKING:
 
 _console = Console(stderr=True)
 
+Approach = Annotated[
+    str | None, typer.Option(help="Protect all units so, e.g. 'active standby'; else drawn.")
+]
+WeakestGuarantee = Annotated[
+    str | None,
+    typer.Option(help="The weakest that units have: precise, rollback or gap; else drawn."),
+]
+Kept = Annotated[
+    str | None, typer.Option(help="With --seed: strike only these of its faults, by number.")
+]
+TuplesMax = Annotated[
+    int | None, typer.Option(min=0, help="With --seed: most tuples per source partition.")
+]
+
+EveryStep = Annotated[
+    bool, typer.Option("--every-step", help="With --trace: every step of every machine too.")
+]
+
 
 def simulate(
     *,
@@ -30,23 +48,12 @@ def simulate(
         str,
         typer.Option(help="mixed, random, arbitrary, branches, diamond, clock, q1 and so on."),
     ] = "mixed",
-    approach: Annotated[
-        str | None, typer.Option(help="Protect all units so, e.g. 'active standby'; else drawn.")
-    ] = None,
-    guarantee: Annotated[
-        str | None,
-        typer.Option(help="The weakest that units have: precise, rollback or gap; else drawn."),
-    ] = None,
-    keep: Annotated[
-        str | None, typer.Option(help="With --seed: strike only these of its faults, by number.")
-    ] = None,
-    tuples: Annotated[
-        int | None, typer.Option(min=0, help="With --seed: most tuples per source partition.")
-    ] = None,
+    approach: Approach = None,
+    guarantee: WeakestGuarantee = None,
+    keep: Kept = None,
+    tuples: TuplesMax = None,
     trace: Annotated[bool, typer.Option("--trace", help="With --seed: show the timeline.")] = False,
-    every_step: Annotated[
-        bool, typer.Option("--every-step", help="With --trace: every step of every machine too.")
-    ] = False,
+    every_step: EveryStep = False,
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Cut the first failing run down to what it needs.")
     ] = False,
@@ -63,64 +70,68 @@ def simulate(
     Exit code 1 when one was violated. Only `--real` needs Java.
     """
     from holdfast.sim import campaign
-    from holdfast.sim.seeds import DATAFLOWS, Run
-    from holdfast.sim.workload.protections import (
-        APPROACHES,
-        CUTS,
-        GUARANTEES,
-        REPLICATED,
-    )
+    from holdfast.sim.seeds import Run
 
-    if dataflow not in DATAFLOWS:
-        raise typer.BadParameter(f"no dataflow {dataflow!r}; there are {', '.join(DATAFLOWS)}")
-    approaches = (*APPROACHES, REPLICATED, *CUTS)
-    if approach is not None and approach not in approaches:
-        raise typer.BadParameter(f"no approach {approach!r}; there are {', '.join(approaches)}")
-    if guarantee is not None and guarantee not in GUARANTEES:
-        raise typer.BadParameter(f"no guarantee {guarantee!r}; there are {', '.join(GUARANTEES)}")
+    _check_names(dataflow, approach, guarantee)
+    of_one = {"--keep": keep is not None, "--tuples": tuples is not None, "--trace": trace}
     if real:
-        simulated_only = {
-            "--keep": keep is not None,
-            "--tuples": tuples is not None,
-            "--trace": trace,
+        of_simulation = {
             "--shrink": shrink,
             "--faults": faults != "all",
             "--dataflow": dataflow != "mixed",
             "--approach": approach is not None,
             "--guarantee": guarantee is not None,
         }
-        if refused := [option for option, is_given in simulated_only.items() if is_given]:
-            raise typer.BadParameter(f"{', '.join(refused)} cannot be had with --real")
+        _refuse(of_one | of_simulation, "cannot be had with --real")
         wanted = _range(seeds) if seed is None else range(seed, seed + 1)
         raise typer.Exit(_for_real(wanted, as_json=as_json))
-    kinds = _kinds(faults)
+    run = Run(seed or 0, _kinds(faults), dataflow, None, tuples, approach, guarantee)
     if seed is not None:
-        run = Run(seed, kinds, dataflow, _numbers(keep), tuples, approach, guarantee)
-        _check_kept(run)
-        started_s = time.monotonic()
-        outcome = _one(run, is_traced=trace, is_full=every_step)
-        summary = campaign.Summary()
-        summary.add(outcome)
-        summary.real_s = time.monotonic() - started_s
+        run = replace(run, keep=_numbers(keep))
+        summary = _summary_of_one(run, is_traced=trace, is_full=every_step)
     else:
-        for option, given in (("--keep", keep), ("--tuples", tuples), ("--trace", trace or None)):
-            if given is not None:
-                raise typer.BadParameter(f"{option} needs --seed")
-        summary = _many(
-            [
-                Run(n, kinds, dataflow, approach=approach, guarantee=guarantee)
-                for n in _range(seeds)
-            ],
-            processes,
-        )
+        _refuse(of_one, "needs --seed")
+        summary = _many([replace(run, seed=number) for number in _range(seeds)], processes)
     if shrink and summary.violations:
-        smallest = campaign.shrink(summary.violations[0])
-        summary.violations.insert(0, smallest)
+        summary.violations.insert(0, campaign.shrink(summary.violations[0]))
     if as_json:
         sys.stdout.write(json.dumps(summary.to_json(), indent=2) + "\n")
     else:
         _print(summary, is_single=seed is not None)
     raise typer.Exit(1 if summary.violations else 0)
+
+
+def _check_names(dataflow: str, approach: str | None, guarantee: str | None) -> None:
+    """Raise `BadParameter` when one of them is unknown."""
+    from holdfast.sim.seeds import DATAFLOWS
+    from holdfast.sim.workload.protections import APPROACHES, CUTS, GUARANTEES, REPLICATED
+
+    approaches = (*APPROACHES, REPLICATED, *CUTS)
+    for kind, given, known in (
+        ("dataflow", dataflow, DATAFLOWS),
+        ("approach", approach, approaches),
+        ("guarantee", guarantee, GUARANTEES),
+    ):
+        if given is not None and given not in known:
+            raise typer.BadParameter(f"no {kind} {given!r}; there are {', '.join(known)}")
+
+
+def _refuse(given: dict[str, bool], why: str) -> None:
+    """Raise `BadParameter` when one of these options is given."""
+    if refused := [option for option, is_given in given.items() if is_given]:
+        raise typer.BadParameter(f"{', '.join(refused)} {why}")
+
+
+def _summary_of_one(run: Run, *, is_traced: bool, is_full: bool) -> Summary:
+    from holdfast.sim import campaign
+
+    _check_kept(run)
+    started_s = time.monotonic()
+    outcome = _one(run, is_traced=is_traced, is_full=is_full)
+    summary = campaign.Summary()
+    summary.add(outcome)
+    summary.real_s = time.monotonic() - started_s
+    return summary
 
 
 def _kinds(text: str) -> tuple[str, ...]:

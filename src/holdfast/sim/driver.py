@@ -262,7 +262,8 @@ class Life:
             self._write_journal()
 
         delay_us = self._scheduler.uniform("journal", 100, self._world.disk_us)
-        self._scheduler.after(delay_us * self._world.strikes.disk_slowness(DRIVER), written)
+        delay_us *= self._world.strikes.ailments.disk_slowness(DRIVER)
+        self._scheduler.after(delay_us, written)
 
     # -- words to nodes ---------------------------------------------------------------------
 

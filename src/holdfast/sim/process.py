@@ -195,7 +195,7 @@ class Process:
     def opening_us(self) -> int:
         """How long a disk takes to say where a log ends."""
         disk_us = self._scheduler.uniform("disk/open", 100, self._world.disk_us)
-        return disk_us * self._world.strikes.disk_slowness(self.endpoint.machine)
+        return disk_us * self._world.strikes.ailments.disk_slowness(self.endpoint.machine)
 
     def waits(self, action: Callable[[], None]) -> bool:
         """Whether an action is not for now: it comes when the process wakes up, or never."""
@@ -256,7 +256,7 @@ class Process:
         if not self._is_turn_due:
             self._is_turn_due = True
             if delay_us is None:
-                delay_us = _TURN_US * self._world.strikes.slowness(self.endpoint.machine)
+                delay_us = _TURN_US * self._world.strikes.ailments.slowness(self.endpoint.machine)
             self._scheduler.after(delay_us, self._turn)
 
     def _turn(self) -> None:
@@ -315,7 +315,7 @@ class Process:
         """How long its disk takes to sync or read, this time."""
         machine = self.endpoint.machine
         disk_us = self._scheduler.uniform("disk", 100, self._world.disk_us)
-        return disk_us * self._world.strikes.disk_slowness(machine)
+        return disk_us * self._world.strikes.ailments.disk_slowness(machine)
 
     def store_us(self) -> int:
         """How long the store takes, this time."""
@@ -323,7 +323,7 @@ class Process:
 
     def dies_of_a_full_disk(self) -> bool:
         """Whether nothing can be written; then the process fails."""
-        if not self._world.strikes.is_disk_full(self.endpoint.machine):
+        if not self._world.strikes.ailments.is_disk_full(self.endpoint.machine):
             return False
         self.fail("no space left on device", is_fatal=True)
         return True

@@ -50,7 +50,7 @@ class ProcessCheckpoints:
         def loaded() -> None:
             if self._process.waits(loaded):
                 return
-            if self._world.strikes.is_store_away():
+            if self._world.strikes.ailments.is_store_away():
                 self._scheduler.after(_STORE_RETRY_US, loaded)
                 return
             limits = self._process.plan.limits
@@ -81,9 +81,8 @@ class ProcessCheckpoints:
         def step() -> None:
             if self._process.is_dead or self._writing != checkpoint:
                 return
-            if self._world.strikes.is_store_away() or self._world.strikes.is_disk_full(
-                self._process.endpoint.machine
-            ):
+            ailments, machine = self._world.strikes.ailments, self._process.endpoint.machine
+            if ailments.is_store_away() or ailments.is_disk_full(machine):
                 self._world.count("checkpoint failed")
                 self._process.take(events.CheckpointFailed(checkpoint, "the store takes nothing"))
                 return

@@ -177,7 +177,7 @@ class ProcessSinks:
                     self._world.count("part stored after its writer died")
             elif paused_us > 0:
                 self._scheduler.after(paused_us, store)
-            elif self._world.strikes.is_store_away():
+            elif self._world.strikes.ailments.is_store_away():
                 self._retry_part(log, requests, attempt)
             else:
                 log.store(self._process.incarnation)

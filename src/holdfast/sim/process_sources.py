@@ -52,10 +52,10 @@ class ProcessSources:
         self, stream: StreamId, from_id: int, wanted: int
     ) -> tuple[tuple[TupleBatch, ...], int]:
         """What a source gives, and promises, unless it has fallen silent."""
-        if self._world.strikes.is_silent(stream):
+        if self._world.strikes.ailments.is_silent(stream):
             return (), BEGINNING_US
         batches, boundary_us = self._reader(stream).read(from_id, wanted, self._scheduler.now_us)
-        if not self._world.strikes.is_silent(stream, "no-boundaries"):
+        if not self._world.strikes.ailments.is_silent(stream, "no-boundaries"):
             return batches, boundary_us
         return tuple(replace(batch, boundary_us=BEGINNING_US) for batch in batches), BEGINNING_US
 

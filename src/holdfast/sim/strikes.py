@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.haunit.told import PeerTold
+from holdfast.sim.ailments import Ailments
 from holdfast.sim.driver import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.core.machine import Stimulus
-    from holdfast.core.model.ids import NodeId, StreamId
+    from holdfast.core.model.ids import NodeId
     from holdfast.core.wire.messages import NodeMessage
     from holdfast.sim.faults import Fault
     from holdfast.sim.process import Process
@@ -35,6 +36,7 @@ class Strikes:
 
     Attributes:
         struck: How many of each kind have had an effect.
+        ailments: What machines, disks, sources and the store suffer from for a while.
     """
 
     def __init__(self, world: World) -> None:
@@ -45,8 +47,7 @@ class Strikes:
         self._at_steps: dict[str, list[int]] = {}
         self._followers: dict[int, list[int]] = {}
         self._armed: dict[int, tuple[NodeId, int]] = {}  # waits for a node to pass its step
-        self._slow: dict[tuple[str, int], tuple[int, int]] = {}  # (what, machine): (until, factor)
-        self._silent: dict[tuple[str, StreamId], int] = {}  # (kind of fault, source): until when
+        self.ailments = Ailments(world.scheduler)
         self._stale: deque[tuple[NodeId, int, NodeMessage]] = deque(maxlen=_STALE_FRAMES)
         self._words: deque[tuple[Process, PeerTold]] = deque(maxlen=_STALE_WORDS)
         self._last_hit: tuple[NodeId, int] | None = None  # of the last fault
@@ -61,37 +62,7 @@ class Strikes:
             else:
                 self._schedule(number, fault.at_us)
 
-    def empty_disks(self) -> None:
-        """A user makes room on disks that take nothing."""
-        for what, machine in list(self._slow):
-            if what == "full-disk":
-                del self._slow[(what, machine)]
-
-    # -- the state of machines ------------------------------------------------------------------
-
-    def _factor(self, what: str, machine: int) -> int:
-        until_us, factor = self._slow.get((what, machine), (0, 1))
-        return factor if self._world.scheduler.now_us < until_us else 1
-
-    def slowness(self, machine: int) -> int:
-        """By which factor a machine computes slower now."""
-        return self._factor("slow-node", machine)
-
-    def disk_slowness(self, machine: int) -> int:
-        """By which factor a machine's disk is slower now."""
-        return self._factor("slow-disk", machine)
-
-    def is_disk_full(self, machine: int) -> bool:
-        """Whether a machine's disk takes nothing now."""
-        return self._factor("full-disk", machine) != 1
-
-    def is_silent(self, stream: StreamId, kind: str = "silence") -> bool:
-        """Whether a source gives nothing now; or, of kind `no-boundaries`, promises nothing."""
-        return self._world.scheduler.now_us < self._silent.get((kind, stream), 0)
-
-    def is_store_away(self) -> bool:
-        """Whether the checkpoint store answers nobody now."""
-        return self._factor("store-outage", DRIVER) != 1
+    # -- what may come again ----------------------------------------------------------------------
 
     def remember_frame(self, receiver: NodeId, epoch: int, frame: NodeMessage) -> None:
         """A frame was sent; it may arrive once more, much later."""
@@ -309,7 +280,7 @@ class Strikes:
 
     def _strike_slow(self, fault: Fault, _: Process | None, machine: int, until_us: int) -> None:
         factor = fault.size * (5 if fault.kind == "slow-node" else 10)
-        self._slow[(fault.kind, machine)] = (until_us, factor)
+        self.ailments.slow_down(fault.kind, machine, until_us, factor)
 
     def _strike_stale(self, *_: object) -> bool:
         newest = {p.node: p for p in self._world.processes.values()}
@@ -326,7 +297,7 @@ class Strikes:
         return files[fault.pick % len(files)].flip(self._pick)
 
     def _strike_store(self, _: Fault, __: Process | None, ___: int, until_us: int) -> None:
-        self._slow[("store-outage", DRIVER)] = (until_us, 2)
+        self.ailments.take_store_away(until_us)
 
     def _strike_lost_object(self, fault: Fault, target: Process | None, *_: object) -> bool:
         node = None if target is None else target.node
@@ -346,7 +317,7 @@ class Strikes:
     def _strike_silence(self, fault: Fault, _: Process | None, __: int, until_us: int) -> bool:
         streams = sorted(self._world.sources)
         if streams:
-            self._silent[(fault.kind, streams[fault.pick % len(streams)])] = until_us
+            self.ailments.silence(fault.kind, streams[fault.pick % len(streams)], until_us)
         return bool(streams)
 
     def _strike_jump(self, fault: Fault, _: Process | None, machine: int, __: int) -> None:

@@ -38,6 +38,8 @@ from holdfast.sim.store import SimulatedStore
 from holdfast.sim.strikes import Strikes
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from holdfast.core.coordinator.journal_entries import JournalEntry
     from holdfast.core.haunit.plan import Assignment, NodePlan
     from holdfast.core.machine import Effect, Stimulus
@@ -149,24 +151,7 @@ class World:
         self.uses_codec = conditions.uses_codec
         self.disk_us = conditions.disk_us
         self.clocks = [self._clock(i, skew=conditions.skew) for i in range(self.machines + 1)]
-        kind = SimulatedPartLog if conditions.has_part_logs else SimulatedLog
-        self.sinks: dict[StreamId, SimulatedLog | SimulatedPartLog] = {
-            stream: kind(stream, with_time(output.schema))
-            for plan in plans
-            for output in plan.outputs
-            if output.is_sink
-            for stream in output.streams
-        }
-        self.sinks |= {
-            plan.pass_stream: kind(plan.pass_stream, PASS_SCHEMA)
-            for plan in plans
-            if plan.keeps_passes
-        }
-        self.sinks |= {
-            plan.footprint_stream: kind(plan.footprint_stream, footprint_schema(body))
-            for plan in plans
-            if (body := body_schema(plan)) is not None
-        }
+        self.sinks = _logs(plans, SimulatedPartLog if conditions.has_part_logs else SimulatedLog)
         self.journal = SimulatedJournal()
         self.store = SimulatedStore()
         self.processes: dict[str, Process] = {}
@@ -390,7 +375,7 @@ class World:
             raise Violation("I-LIVE", f"the query failed: {reason}")
         self.scheduler.note(f"the query failed: {reason}; the user starts it again")
         self.count("query restarted by its user")
-        self.strikes.empty_disks()
+        self.strikes.ailments.empty_disks()
         self.crash_driver(1_000_000)
 
 
@@ -403,3 +388,23 @@ def _flatten(log: SimulatedLog | SimulatedPartLog) -> list[tuple[int, int, tuple
         for i in range(batch.count):
             rows.append((batch.first_id + i, times[i], tuple(column[i] for column in columns)))
     return rows
+
+
+def _logs(
+    plans: tuple[NodePlan, ...], kind: type[SimulatedLog] | type[SimulatedPartLog]
+) -> dict[StreamId, SimulatedLog | SimulatedPartLog]:
+    """The logs of all sinks, of passes and of footprints."""
+    schemas: dict[StreamId, pa.Schema] = {
+        stream: with_time(output.schema)
+        for plan in plans
+        for output in plan.outputs
+        if output.is_sink
+        for stream in output.streams
+    }
+    schemas |= {plan.pass_stream: PASS_SCHEMA for plan in plans if plan.keeps_passes}
+    schemas |= {
+        plan.footprint_stream: footprint_schema(body)
+        for plan in plans
+        if (body := body_schema(plan)) is not None
+    }
+    return {stream: kind(stream, schema) for stream, schema in schemas.items()}

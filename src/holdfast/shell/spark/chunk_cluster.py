@@ -93,10 +93,7 @@ class ChunkCluster:
         self._store = store
         self._name = name
         self._groups = f"holdfast/{name}/{uuid.uuid4()}"  # of this query alone in its session
-        self._folder = os.path.join(location, "chunks")
-        if store.local_directory:
-            place = xxhash.xxh3_64_hexdigest(os.path.abspath(location).encode())
-            self._folder = os.path.join(store.local_directory, f"holdfast-chunks-{place}")
+        self._folder = _folder(location, store)
         settings = settings or store.settings()
         self._reach_timeout_s = settings.reach_timeout_ms / 1e3
         self._service = MasterService(
@@ -250,6 +247,14 @@ class ChunkCluster:
         except Exception as error:  # Whatever Spark says ended the task is the reason to report.
             return reason_of(error)
         return "its task ended"
+
+
+def _folder(location: str, store: EmbeddedStore) -> str:
+    """Where data nodes keep chunks; on every host the same."""
+    if not store.local_directory:
+        return os.path.join(location, "chunks")
+    place = xxhash.xxh3_64_hexdigest(os.path.abspath(location).encode())
+    return os.path.join(store.local_directory, f"holdfast-chunks-{place}")
 
 
 def _serve(spec: DataNodeSpec) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Files, classes and functions that one can take in; larger ones are named, and shrink."""
 
 import ast
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 FILE_BYTES = 30_000
 METHODS = 40
 LINES = 60
+MEDIAN_LINES = 7
+P90_LINES = 21
+NODE_BYTES = 15_500
 
 LARGE_FILES: dict[str, int] = {}
 """Files above the bound, and how large they may be at most. Only ever lower a number."""
@@ -71,6 +75,36 @@ def test_no_class_has_many_methods() -> None:
 
 def test_no_function_is_long() -> None:
     assert not wrong(function_sizes(SOURCE), LINES, LONG_FUNCTIONS)
+
+
+def quantile(sizes: list[int], share: float) -> int:
+    """The size that this share of functions does not exceed."""
+    return sorted(sizes)[max(0, math.ceil(share * len(sizes)) - 1)]
+
+
+def function_lines(root: Path) -> list[int]:
+    """The lines of every function, those of equal names in a file one by one."""
+    return [
+        node.end_lineno - node.lineno + 1
+        for _, node in named(root)
+        if isinstance(node, _FUNCTIONS) and node.end_lineno is not None
+    ]
+
+
+def test_most_functions_fit_a_few_lines() -> None:
+    lines = function_lines(SOURCE)
+    assert quantile(lines, 0.5) <= MEDIAN_LINES
+    assert quantile(lines, 0.9) <= P90_LINES
+
+
+def test_a_quantile_is_the_size_that_a_share_does_not_exceed() -> None:
+    assert quantile([1, 2, 3, 4, 100], 0.5) == 3
+    assert quantile(list(range(1, 11)), 0.9) == 9
+    assert quantile([7], 0.9) == 7
+
+
+def test_node_routes_only() -> None:
+    assert (SOURCE / "core" / "haunit" / "node.py").stat().st_size <= NODE_BYTES
 
 
 def test_what_is_too_large_is_found_and_so_is_an_exception_that_is_none(

@@ -200,14 +200,16 @@ class NodeSinks:
         append(writer, batch)
         outside = self._outside.get(effect.stream)
         if outside is not None and (outside.is_full or outside.is_prompt):
-            self.sync(events.SyncSink(effect.stream))  # Readers wait for it.
+            self._sync(effect.stream)  # Readers wait for it.
         if batch.created_us:
             self.has_news = True
             self.latency.add(int(time.time() * 1e6) - batch.created_us, batch.count)
 
     def sync(self, effect: events.SyncSink) -> None:
         """Have a log synced by a thread beside the loop."""
-        stream = effect.stream
+        self._sync(effect.stream)
+
+    def _sync(self, stream: StreamId) -> None:
         thread = self._settling.get(stream, self._syncing)
         thread.request(stream, self._writers[stream])
         if stream in self._outside and self._outside[stream].is_full:
@@ -217,7 +219,7 @@ class NodeSinks:
         """Topics whose readers have waited for long."""
         for stream, writer in self._outside.items():
             if writer.is_stale:
-                self.sync(events.SyncSink(stream))
+                self._sync(stream)
 
     def end(self, effect: events.EndSink) -> None:
         """A sink's stream has ended; logs of the node's own have no end."""

@@ -263,6 +263,22 @@ class HAUnit:
         is_at_end = self.network.boundary_us == END_US and not self.replay.is_silent
         return is_at_end and self.inputs.arrivals.are_ended
 
+    def timer_fired(self, name: str, now_ms: int, effects: list[Effect]) -> bool:
+        """Whether a timer was the unit's; then it has done what was due."""
+        match name:
+            case "wake":
+                self.network.is_woken = True
+            case "delay":
+                self.delay_over(now_ms)
+                self.ask_to_wake(now_ms, effects)
+            case "passes":
+                self.order.follow(effects)
+            case "read":
+                self.inputs.read_timer_fired(now_ms, effects)
+            case _:
+                return False
+        return True
+
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when a part, or what one knows of another, makes no sense."""
         self.inputs.check_invariants()

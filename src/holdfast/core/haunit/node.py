@@ -259,7 +259,7 @@ class Node(NodeLooks):
         handler = _TIMERS.get(timer.name)
         if handler is not None:
             handler(self, now_ms, effects)
-        else:
+        elif not self._unit.timer_fired(timer.name, now_ms, effects):
             self._durability.timer_fired(timer.name, now_ms, effects)
 
     def _on_ack_timer(self, now_ms: int, effects: list[Effect]) -> None:
@@ -282,21 +282,6 @@ class Node(NodeLooks):
         self._unit.inputs.subscribe_to_silent(now_ms, effects)
         if self.is_secondary:
             self._replica.subscribe_if_silent(now_ms, effects)
-
-    def _on_wake_timer(self, now_ms: int, effects: list[Effect]) -> None:
-        del now_ms, effects
-        self._unit.network.is_woken = True
-
-    def _on_delay_timer(self, now_ms: int, effects: list[Effect]) -> None:
-        self._unit.delay_over(now_ms)
-        self._unit.ask_to_wake(now_ms, effects)
-
-    def _on_passes_timer(self, now_ms: int, effects: list[Effect]) -> None:
-        del now_ms
-        self._unit.order.follow(effects)
-
-    def _on_read_timer(self, now_ms: int, effects: list[Effect]) -> None:
-        self._unit.inputs.read_timer_fired(now_ms, effects)
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when a room, or what it knows of another, makes no sense."""
@@ -329,9 +314,5 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
 _TIMERS: dict[str, Callable[[Node, int, list[Effect]], None]] = {
     "ack": Node._on_ack_timer,
     "keep-alive": Node._on_keep_alive_timer,
-    "wake": Node._on_wake_timer,
-    "delay": Node._on_delay_timer,
-    "passes": Node._on_passes_timer,
-    "read": Node._on_read_timer,
 }
-"""The same."""
+"""Others are of the unit, or of the durability."""

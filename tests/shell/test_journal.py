@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.coordinator.journal_entries import JournalEntry, NewLife, RecoveryDecision
+from holdfast.core.coordinator.journal_entries import (
+    JournalEntry,
+    LeaseRenewed,
+    NewLife,
+    RecoveryDecision,
+)
 from holdfast.core.model.ids import Incarnation, NodeId
 from holdfast.shell.spark import journal as journal_module
-from holdfast.shell.spark.journal import COORDINATOR, Journal, read_entries
+from holdfast.shell.spark.journal import COORDINATOR, Journal, look, read_entries
 from holdfast.shell.storage.errors import JournalCorrupt, JournalSuperseded, StorageError
 from holdfast.shell.storage.places import store_at
 
@@ -164,3 +169,37 @@ def test_a_volume_that_cannot_be_created_is_an_error_of_ours(
         journal.begin_anew([FIRST])
     with pytest.raises(StorageError, match=r"2\.journal: No space left on device"):
         Journal(str(tmp_path), COORDINATOR)
+
+
+def test_a_lease_is_renewed_in_a_folder_without_a_line(tmp_path: Path) -> None:
+    """Else the journal of a query that decides nothing grows for as long as it runs."""
+    place = str(tmp_path / "coordinator")
+    journal = Journal(place, COORDINATOR)
+    (file,) = Path(place).iterdir()
+    os.utime(file, ns=(0, 0))
+    before, size = look(place), file.stat().st_size
+    for _ in range(100):
+        journal.renew(LeaseRenewed(), 0)
+    seen = look(place)
+    assert file.stat().st_size == size
+    assert (seen.volume, seen.length) == (before.volume, before.length)
+    assert seen != before
+    journal.renew(LeaseRenewed(), 60)
+    assert look(place) == seen
+
+
+def test_a_replaced_driver_learns_of_it_when_it_renews_its_lease(tmp_path: Path) -> None:
+    place = str(tmp_path / "coordinator")
+    former = Journal(place, COORDINATOR)
+    Journal(place, COORDINATOR).close()
+    with pytest.raises(JournalSuperseded):
+        former.renew(LeaseRenewed(), 0)
+
+
+def test_a_lease_is_renewed_in_a_store_by_a_line() -> None:
+    """Its objects cannot be touched; there, journals begin anew now and then."""
+    place = "memory://lease/coordinator"
+    journal = Journal(place, COORDINATOR)
+    before = look(place)
+    journal.renew(LeaseRenewed(), 0)
+    assert look(place).length == before.length + 1

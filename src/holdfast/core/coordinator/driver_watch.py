@@ -1,7 +1,8 @@
 """A driver in standby: watches the lease of the one that leads, and says when to take over.
 
 Theory of operation. The lease is the journal itself. The driver that leads writes to it all the
-time: what it decides, and `LeaseRenewed` when there is nothing to decide. A driver in standby looks
+time: what it decides; when there is nothing to decide, a store gets `LeaseRenewed`, a file another
+time of its last change, so that it does not grow for ever. A driver in standby looks
 at the newest volume at regular times. It compares what it sees with what it saw before, by its own
 clock alone, so that clocks of machines need not agree. It
 
@@ -49,11 +50,14 @@ class JournalSeen(Stimulus):
         volume: The number of the newest volume; 0: there is none.
         length: How much it holds, in bytes or objects; only grows within a volume.
         ending: The last word of the driver that has written it; None: it has said none.
+        stamp: Changes when the lease is renewed and nothing is written; by the clock of whoever
+            keeps the file, so that it is compared, and nothing is reckoned with it.
     """
 
     volume: int
     length: int
     ending: Ending | None = None
+    stamp: int = 0
 
 
 @dataclass(frozen=True, slots=True)

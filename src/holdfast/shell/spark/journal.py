@@ -90,6 +90,10 @@ class Volume(Protocol):
         """Append durably."""
         ...
 
+    def renew(self) -> bool:
+        """Show that it is being written, without a line; False: only a line can show it."""
+        ...
+
     def close(self) -> None:
         """Write no more."""
         ...
@@ -122,6 +126,13 @@ class _FileVolume:
             ) from error
         self._size += len(lines)
 
+    def renew(self) -> bool:
+        try:
+            os.utime(self._file)
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+        return True
+
     def close(self) -> None:
         os.close(self._file)
 
@@ -141,17 +152,18 @@ class _FileVolumes:
 
     newest_numbers = numbers
 
-    def tail(self, number: int) -> tuple[int, bytes]:
-        """How long a volume is, in bytes, and its last lines."""
+    def tail(self, number: int) -> tuple[int, bytes, int]:
+        """How long a volume is, in bytes, its last lines, and its stamp."""
         try:
             with os.fdopen(open_regular(self._path(number)), "rb") as file:
+                stamp = os.fstat(file.fileno()).st_mtime_ns
                 length = file.seek(0, os.SEEK_END)
                 cut = max(0, length - _TAIL_BYTES)
                 file.seek(cut)
                 text = file.read()
         except FileNotFoundError as error:
             raise _VolumeGone(str(error)) from error
-        return cut + len(text), text[text.find(b"\n") + 1 :] if cut else text
+        return cut + len(text), text[text.find(b"\n") + 1 :] if cut else text, stamp
 
     def read(self, number: int) -> bytes:
         try:
@@ -200,11 +212,11 @@ class _ObjectVolumes:
         """Of all folders: the newest is claimed, whatever a replaced coordinator has left."""
         return [int(name) for name in patiently(self.store.children) if name.isdigit()]
 
-    def tail(self, number: int) -> tuple[int, bytes]:
-        """How long a volume is, in objects, and the lines of the last one."""
+    def tail(self, number: int) -> tuple[int, bytes, int]:
+        """How long a volume is, in objects, the lines of the last one, and no stamp."""
         names = self.store.names(f"{number:010d}")
         try:
-            return len(names), bytes(self.store.read(names[-1])) if len(names) > 1 else b""
+            return len(names), bytes(self.store.read(names[-1])) if len(names) > 1 else b"", 0
         except ObjectMissing as error:
             raise _VolumeGone(str(error)) from error
 
@@ -271,6 +283,9 @@ class _ObjectVolume:
         if found != lines:
             raise _superseded(self._place, self._number)
         return True
+
+    def renew(self) -> bool:
+        return False
 
     def close(self) -> None:
         """Nothing is open."""
@@ -388,14 +403,23 @@ class Journal(Generic[E]):
                     self.begin_anew(self._said)
 
     def renew(self, renewal: E, interval_s: float) -> None:
-        """Write an entry if nothing else was written for so long, and the journal is not closed.
+        """Show that it is being written if nothing was for so long, unless the journal is closed.
+
+        Args:
+            renewal: What to write where nothing else can show it.
+            interval_s: How long.
 
         Raises:
             JournalSuperseded: It does not count: another coordinator has begun.
             StorageError: It could not be written.
         """
         with self._lock:
-            if not self._is_closed and time.monotonic() - self._written_s >= interval_s:
+            if self._is_closed or time.monotonic() - self._written_s < interval_s:
+                return
+            if self._volume.renew():
+                self._require_newest()
+                self._written_s = time.monotonic()
+            else:
                 self.write([renewal])
 
     def close(self) -> None:
@@ -412,10 +436,10 @@ def look(folder: str) -> JournalSeen:
     for _ in range(_LOOKS):
         number = max(volumes.numbers(), default=0)
         try:
-            length, text = volumes.tail(number) if number else (0, b"")
+            length, text, stamp = volumes.tail(number) if number else (0, b"", 0)
         except _VolumeGone:
             continue  # Another driver has begun.
-        return JournalSeen(number, length, _last_word(text))
+        return JournalSeen(number, length, _last_word(text), stamp)
     return JournalSeen(0, 0)
 
 

@@ -188,6 +188,25 @@ def cluster(
 
 
 @app.command()
+def view(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Within a minute.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write view.md and view.json here.")
+    ] = None,
+) -> None:
+    """The view of 1,000 units in Chromium, at ten updates a second."""
+    from holdfast_bench import view as page
+
+    console = Console(stderr=True)
+    say = lambda text: console.print(text, markup=False)  # noqa: E731
+    results = page.run(page.QUICK if quick else page.FULL, say)
+    _show(results, page, report, as_json=as_json)
+    raise typer.Exit(0 if page.is_met(results) else 1)
+
+
+@app.command()
 def security(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="7,000 frames; a minute or two.")] = False,

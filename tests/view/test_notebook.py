@@ -7,12 +7,12 @@ from typing import Any
 
 import nbformat
 import pytest
-from fake_query import FAILURE, plan, report
 from nbclient import NotebookClient
 
 from holdfast.errors import HoldfastError
 from holdfast.view.model import Facts, page_of
 from holdfast.view.notebook import Bundle, Card, bundle_of
+from holdfast_bench.shown_query import FAILURE, plan, report
 
 ROOT = Path(__file__).parents[2]
 

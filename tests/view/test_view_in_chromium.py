@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_query import FAILURE, plan, report
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from holdfast.view.model import Facts
 from holdfast.view.serving import serve
+from holdfast_bench.shown_query import FAILURE, plan, report
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +95,12 @@ def test_a_thousand_units_are_drawn_and_found(page: Page) -> None:
         page.goto(view.url)
         page.wait_for_selector("#graph .box[data-level=up]")
         assert page.locator("#graph .box").count() == 1_004
+        assert page.locator("#graph .box:not(.far)").count() < 100
+        last = '#graph .box[aria-label^="unit999,"]'
+        page.locator(last).focus()
+        page.wait_for_selector(f"{last}:not(.far)")
+        said = page.locator(last).get_attribute("aria-label")
+        page.wait_for_selector(f'{last}:not([aria-label="{said}"])')
         page.get_by_label("Find among replicas").fill("unit999")
         page.wait_for_function(
             "document.querySelectorAll('[data-table=replicas] tbody tr').length == 1"

@@ -4,16 +4,16 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import fake_query
 import pytest
-from fake_query import BEGUN_S, plan, report
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.view import words
-from holdfast.view.changes import difference
+from holdfast.view.changes import calmed, difference
 from holdfast.view.layout import places
 from holdfast.view.model import Facts, graph_of, page_of
+from holdfast_bench import shown_query
+from holdfast_bench.shown_query import BEGUN_S, plan, report
 
 NOW_S = BEGUN_S + 61
 FACTS = Facts("/data/bids", plan(5), report(5), NOW_S, is_running=True)
@@ -104,7 +104,7 @@ def test_a_recovery_is_shown_with_its_numbers_behind_its_failure() -> None:
     assert [part["ms"] for part in back["parts"]] == [310, 220, 40, 30]
     assert back["total"] == "600 ms"
     assert "another 300 ms" in back["text"]
-    once = {**fake_query.RECOVERY, "caught_up_ms": None}
+    once = {**shown_query.RECOVERY, "caught_up_ms": None}
     back, _ = page_of(with_progress(recoveries=[once]))["timeline"]
     assert "not yet as prompt" in back["text"]
 
@@ -135,18 +135,22 @@ def test_two_layers_are_ordered_so_that_their_edges_do_not_cross() -> None:
 
 
 def pages(depth: int) -> st.SearchStrategy[Any]:
-    value = st.integers(0, 2) | st.just([1]) | st.just("text")
+    value = st.integers(0, 2) | st.just("text")
     inner = value | pages(depth - 1) if depth else value
-    return st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+    of_maps = st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+    row = st.lists(st.sampled_from("xyz"), min_size=1, max_size=3)
+    return st.one_of(of_maps, st.builds(lambda page, cells: {**page, "row": cells}, of_maps, row))
 
 
 PAGES = pages(2)
 
 
 def patched(value: Any, patch: Any) -> Any:
-    """As RFC 7386 has it."""
+    """As RFC 7386 has it, and by places of a list."""
     if not isinstance(patch, dict):
         return patch
+    if isinstance(value, list):
+        return [patch.get(str(n), old) for n, old in enumerate(value)]
     made = dict(value) if isinstance(value, dict) else {}
     for key, part in patch.items():
         if part is None:
@@ -166,6 +170,25 @@ def test_little_travels_when_little_has_changed() -> None:
     before, now = page_of(FACTS), page_of(replace(FACTS, report=report(5, tick=1)))
     change = difference(before, now)
     assert {"graph", "timeline", "steps", "actions"}.isdisjoint(change)
+    (cells,) = {tuple(row) for row in change["tables"]["units"]["rows"].values()}
+    assert cells == ("7",)  # The rate of its input alone.
+
+
+def test_of_a_large_dataflow_little_travels_but_now_and_then_and_all_of_a_small_one() -> None:
+    def pages(units: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        facts = Facts("/data/bids", plan(units), report(units), NOW_S, is_running=True)
+        return page_of(facts), page_of(replace(facts, report=report(units, tick=1)))
+
+    before, now = pages(300)
+    calm = calmed(before, now)
+    assert calm["live"]["edges"] == before["live"]["edges"] != now["live"]["edges"]
+    assert calm["live"]["boxes"] == now["live"]["boxes"]
+    units = difference(before, calm)["tables"]["units"]["rows"]
+    assert list(units) == [f"unit{n}" for n in range(50)]
+    assert patched(calm, difference(calm, now)) == now
+    before, now = pages(20)
+    assert calmed(before, now) == now
+    assert calmed({}, now) == now
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from fake_query import plan, report
 
 from holdfast.errors import NotRunningError, OptionError
 from holdfast.shell.storage.shown_box import ShownBox
 from holdfast.view.model import Facts
 from holdfast.view.serving import View, serve
 from holdfast.view.watching import Location
+from holdfast_bench.shown_query import plan, report
 
 
 class FakeQuery:

@@ -32,7 +32,7 @@ from starlette.routing import Route
 
 from holdfast.errors import HoldfastError
 from holdfast.shell.storage.errors import StorageError
-from holdfast.view.changes import difference
+from holdfast.view.changes import calmed, difference
 from holdfast.view.model import page_of
 from holdfast.view.rows import last_rows
 
@@ -61,6 +61,7 @@ _HEADERS: Final = {
     "cache-control": "no-store",
 }
 _INTERVAL_S: Final = 0.25
+_WHOLE_INTERVAL_S: Final = 2.0
 _SHARE: Final = 10
 """Looking computes for at most a tenth of the time, however large the dataflow is."""
 _BODY_BYTES_MAX: Final = 4_096
@@ -112,8 +113,9 @@ class Board:
     watched: Watched
     actions: tuple[str, ...]
     page: dict[str, Any] = field(default_factory=dict)
-    watchers: set[asyncio.Queue[dict[str, Any] | None]] = field(default_factory=set)
+    watchers: set[asyncio.Queue[str | None]] = field(default_factory=set)
     made_s: float = -1e9
+    whole_s: float = -1e9
     interval_s: float = _INTERVAL_S
     is_wanted: asyncio.Event = field(default_factory=asyncio.Event)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -123,19 +125,25 @@ class Board:
         async with self.lock:
             if time.monotonic() < self.made_s + self.interval_s:
                 return
-            page, computed_s = await run_in_threadpool(self._look)
-            change = difference(self.page, page)
+            page, event, computed_s = await run_in_threadpool(self._look)
             self.page, self.made_s = page, time.monotonic()
             self.interval_s = max(_INTERVAL_S, _SHARE * computed_s)
-            if change:
-                for queue in self.watchers:
-                    queue.put_nowait(change)
+            for queue in self.watchers if event else ():
+                queue.put_nowait(event)
 
-    def _look(self) -> tuple[dict[str, Any], float]:
-        """The page, and for how long this thread has computed; waiting for a driver is free."""
+    def _look(self) -> tuple[dict[str, Any], str, float]:
+        """The page; its change, written once for all watchers; and for how long that computed.
+
+        Waiting for a driver is free.
+        """
         began_s = time.thread_time()
         page = page_of(replace(self.watched.look(), actions=self.actions))
-        return page, time.thread_time() - began_s
+        if time.monotonic() < self.whole_s + _WHOLE_INTERVAL_S:
+            page = calmed(self.page, page)
+        else:
+            self.whole_s = time.monotonic()
+        change = difference(self.page, page)
+        return page, _event(change) if change else "", time.thread_time() - began_s
 
     def end(self) -> None:
         """Nobody is told anything more."""
@@ -151,7 +159,7 @@ class Board:
 
     async def changes(self) -> AsyncIterator[str]:
         """The page, and then its changes, as server-sent events."""
-        queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        queue: asyncio.Queue[str | None] = asyncio.Queue()
         await self.refresh()
         yield _event(self.page)
         self.watchers.add(queue)
@@ -165,7 +173,7 @@ class Board:
                     continue
                 if change is None:
                     return
-                yield _event(change)
+                yield change
         finally:
             self.watchers.discard(queue)
             if not self.watchers:
@@ -258,8 +266,8 @@ def make_app(watched: Watched, access: Access) -> Starlette:
         except (HoldfastError, StorageError) as error:
             return JSONResponse({"error": str(error)}, 409)
 
-    routes = [Route(f"/{name}", _asset(*of)) for name, of in _ASSETS.items()]
-    routes += [
+    routes = [
+        *asset_routes(),
         Route("/events", events),
         Route("/page.json", page),
         Route("/rows", rows),
@@ -283,6 +291,11 @@ def make_server(app: Starlette, certificate: str | None, key: str | None) -> uvi
     )
     config.load()
     return uvicorn.Server(config)
+
+
+def asset_routes() -> list[Route]:
+    """The page itself, its style, its script and its icon."""
+    return [Route(f"/{name}", _asset(*of)) for name, of in _ASSETS.items()]
 
 
 def _asset(name: str, kind: str) -> Callable[[Request], Any]:

@@ -26,19 +26,21 @@ function say(node, text) {
 function mark(node, key, value) {
   if (node.getAttribute(key) !== value) node.setAttribute(key, value);
 }
-function patched(value, patch) { // RFC 7386
+function patched(value, patch) { // RFC 7386, and by place where a list stays as long as it was
   if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
-  const made = value && typeof value === "object" && !Array.isArray(value) ? value : {};
-  for (const [key, part] of Object.entries(patch)) {
+  const made = value && typeof value === "object" ? value : {};
+  for (const key in patch) {
+    const part = patch[key];
     if (part === null) delete made[key];
-    else made[key] = patched(made[key], part);
+    else made[key] = typeof part === "object" ? patched(made[key], part) : part;
   }
   return made;
 }
 
 // -- head, warnings, tiles -----------------------------------------------------------------------
 function showHead() {
-  document.title = `${page.title} – ${page.state.word} – Holdfast`;
+  const title = `${page.title} – ${page.state.word} – Holdfast`;
+  if (document.title !== title) document.title = title;
   say(find("title"), page.title);
   say(find("state"), page.state.word);
   mark(find("state"), "data-word", page.state.word);
@@ -71,7 +73,11 @@ function showTiles() {
 }
 
 // -- the graph -----------------------------------------------------------------------------------
+// Figures change at once where they can be seen, elsewhere in turns; what cannot be seen is not laid out, though it
+// can be named and reached by keys. So an update costs the same however large a dataflow is. A box that goes down shows it at once.
+const IN_TURN = 40;
 const drawn = { boxes: new Map(), edges: new Map() };
+const turn = { all: [], written: [], near: [], next: 0 };
 let picked = "";
 function corner(box) {
   return [BOX.margin + box.layer * (BOX.width + BOX.gapX),
@@ -81,6 +87,8 @@ function showGraph() {
   const { boxes, edges } = page.graph;
   drawn.boxes.clear();
   drawn.edges.clear();
+  turn.all = [];
+  turn.written = [];
   const places = Object.values(boxes).map(corner);
   const width = Math.max(0, ...places.map((p) => p[0])) + BOX.width + BOX.margin;
   const height = Math.max(0, ...places.map((p) => p[1])) + BOX.height + BOX.margin;
@@ -96,13 +104,20 @@ function showGraph() {
     const [x2, y2] = corner(boxes[edge.to]);
     const [a, b, c, d] = [x1 + BOX.width, y1 + BOX.height / 2, x2 - 3, y2 + BOX.height / 2];
     const bend = Math.max(30, Math.abs(c - a) / 2);
-    lines.append(draw("path", { d: `M${a} ${b}C${a + bend} ${b} ${c - bend} ${d} ${c} ${d}`,
-      "marker-end": "url(#tip)" }));
-    if (isDense) continue;
-    const label = draw("text", { class: "edge", x: (a + c) / 2, y: (b + d) / 2 - 7 });
-    const wait = draw("text", { class: "edge", x: (a + c) / 2, y: (b + d) / 2 + 15 });
-    lines.append(label, wait);
-    drawn.edges.set(key, { label, wait });
+    const path = draw("path", { d: `M${a} ${b}C${a + bend} ${b} ${c - bend} ${d} ${c} ${d}`,
+      "marker-end": "url(#tip)" });
+    const group = draw("g", {}, path);
+    const entry = { group, write: null, isFar: false, left: Math.min(a, c) - bend,
+      right: Math.max(a, c) + bend, top: Math.min(b, d) - 20, bottom: Math.max(b, d) + 20 };
+    if (!isDense) {
+      const label = draw("text", { class: "edge", x: (a + c) / 2, y: (b + d) / 2 - 7 });
+      const wait = draw("text", { class: "edge", x: (a + c) / 2, y: (b + d) / 2 + 15 });
+      group.append(label, wait);
+      entry.write = writer("edges", key, [label, wait]);
+    }
+    lines.append(group);
+    drawn.edges.set(key, entry);
+    turn.all.push(entry);
   }
   for (const [key, box] of Object.entries(boxes)) {
     const [x, y] = corner(box);
@@ -112,36 +127,92 @@ function showGraph() {
     parts[0].textContent = shortened(box.name, 22);
     steps.textContent = shortened(box.kind === "unit" ? box.steps : box.kind, 30);
     const group = draw("g", { class: "box", transform: `translate(${x} ${y})`, tabindex: 0,
-      role: "button", "data-kind": box.kind, "aria-pressed": "false" },
+      role: "button", "data-kind": box.kind, "aria-pressed": "false", "aria-label": box.name },
     draw("rect", { width: BOX.width, height: BOX.height, rx: 8 }), ...parts, steps);
     group.addEventListener("click", () => pick(key));
     group.addEventListener("keydown", (event) => step(event, key));
+    group.addEventListener("focus", () => bring(entry));
     svg.append(group);
-    drawn.boxes.set(key, { group, first: parts[1], second: parts[2] });
+    const entry = { group, level: "", isFar: false, left: x, right: x + BOX.width, top: y,
+      bottom: y + BOX.height, write: writer("boxes", key, parts.slice(1), group, box.name) };
+    drawn.boxes.set(key, entry);
+    turn.all.push(entry);
   }
   find("graph").replaceChildren(svg);
+  turn.written = turn.all.filter((entry) => entry.write);
+  turn.written.forEach((entry) => entry.write());
+  lookNear();
+}
+function writer(kind, key, nodes, group, title) { // Writes what has changed since it last wrote.
+  const names = kind === "boxes" ? ["first", "second"] : ["label", "wait"];
+  const written = ["", ""];
+  return () => {
+    const live = page.live[kind][key];
+    if (!live) return;
+    let isNew = false;
+    names.forEach((name, n) => {
+      if (written[n] === live[name]) return;
+      isNew = true;
+      written[n] = live[name];
+      nodes[n].textContent = shortened(live[name], 30);
+    });
+    if (isNew && group) group.setAttribute("aria-label", [title, ...written].join(", "));
+  };
+}
+const MARGIN = 120;
+function lookNear() { // Which boxes and edges can be seen now, or soon.
+  const holder = find("graph");
+  const svg = holder.firstElementChild;
+  if (!svg) return;
+  const seen = holder.getBoundingClientRect();
+  const origin = svg.getBoundingClientRect();
+  const left = seen.left - origin.left - MARGIN;
+  const right = seen.right - origin.left + MARGIN;
+  const top = Math.max(0, seen.top) - origin.top - MARGIN;
+  const bottom = Math.min(innerHeight, seen.bottom) - origin.top + MARGIN;
+  turn.near = [];
+  for (const one of turn.all) {
+    const isFar = one.right < left || one.left > right || one.bottom < top || one.top > bottom;
+    if (isFar !== one.isFar) one.group.classList.toggle("far", one.isFar = isFar);
+    if (isFar) continue;
+    if (!one.write) continue;
+    turn.near.push(one);
+    one.write();
+  }
+}
+function bring(entry) { // What has the focus is to be seen; the browser knows no place of what is not laid out.
+  const holder = find("graph");
+  if (entry.isFar) {
+    holder.scrollTo((entry.left + entry.right - holder.clientWidth) / 2,
+      (entry.top + entry.bottom - holder.clientHeight) / 2);
+    holder.scrollIntoView({ block: "nearest" });
+  }
+  lookNear();
+}
+let isLooking = false;
+function lookSoon() {
+  if (isLooking) return;
+  isLooking = true;
+  requestAnimationFrame(() => { isLooking = false; lookNear(); });
+}
+for (const [of, what] of [[find("graph"), "scroll"], [window, "scroll"], [window, "resize"]]) {
+  of.addEventListener(what, lookSoon, { passive: true });
 }
 function shortened(text, most) {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
-function showLive(change) {
-  const boxes = change ? Object.keys(change.boxes || {}) : [...drawn.boxes.keys()];
-  for (const key of boxes) {
-    const box = drawn.boxes.get(key);
+function showLive() {
+  for (const [key, box] of drawn.boxes) {
     const live = page.live.boxes[key];
-    if (!box || !live) continue;
-    mark(box.group, "data-level", live.level);
-    say(box.first, live.first);
-    say(box.second, shortened(live.second, 30));
+    if (live && live.level !== box.level) {
+      box.level = live.level;
+      mark(box.group, "data-level", live.level);
+    }
   }
-  const edges = change ? Object.keys(change.edges || {}) : [...drawn.edges.keys()];
-  for (const key of edges) {
-    const edge = drawn.edges.get(key);
-    const live = page.live.edges[key];
-    if (!edge || !live) continue;
-    say(edge.label, live.label);
-    say(edge.wait, live.wait);
-  }
+  for (const entry of turn.near) entry.write();
+  const count = Math.min(IN_TURN, turn.written.length);
+  for (let n = 0; n < count; n += 1) turn.written[(turn.next + n) % turn.written.length].write();
+  turn.next += count;
   if (picked) showPicked();
 }
 function pick(key) {
@@ -201,15 +272,32 @@ function showTimeline() {
 }
 
 // -- tables --------------------------------------------------------------------------------------
+// Those that cannot be seen are written every other second: a screen reader may be there.
+const FAR_MS = 2000;
 const tables = new Map();
-function showTable(name) {
-  const holder = document.querySelector(`[data-table="${name}"]`);
-  const { columns, rows } = page.tables[name];
-  let table = tables.get(name);
-  if (!table) {
-    table = { shown: new Map(), most: ROWS_AT_FIRST, wanted: "" };
-    tables.set(name, table);
+const sights = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    const table = tables.get(entry.target.dataset.table);
+    table.isNear = entry.isIntersecting;
+    if (table.isNear && table.isStale) showTable(entry.target.dataset.table);
   }
+}, { rootMargin: "100px" });
+for (const holder of document.querySelectorAll("[data-table]")) {
+  tables.set(holder.dataset.table, { holder, shown: new Map(), most: ROWS_AT_FIRST, wanted: "",
+    isNear: true, isStale: false, writtenMs: 0 });
+  sights.observe(holder);
+}
+function showTableInTurn(name) {
+  const table = tables.get(name);
+  table.isStale = true;
+  if (table.isNear || performance.now() > table.writtenMs + FAR_MS) showTable(name);
+}
+function showTable(name) {
+  const table = tables.get(name);
+  const { columns, rows } = page.tables[name];
+  const { holder } = table;
+  table.isStale = false;
+  table.writtenMs = performance.now();
   const keys = Object.keys(rows).filter((key) =>
     !table.wanted || rows[key].join(" ").toLowerCase().includes(table.wanted));
   const visible = keys.slice(0, table.most);
@@ -219,9 +307,11 @@ function showTable(name) {
     layTable(name, holder, table, columns, visible, keys.length, Object.keys(rows).length);
   }
   for (const key of visible) {
-    const { row, cells } = table.shown.get(key);
-    rows[key].forEach((text, n) => say(cells[n], text));
-    if (name === "replicas") row.className = rows[key][2] === "running" ? "" : "down";
+    const { row, cells, texts } = table.shown.get(key);
+    rows[key].forEach((text, n) => {
+      if (texts[n] !== text) cells[n].textContent = texts[n] = text;
+    });
+    if (name === "replicas") mark(row, "class", rows[key][2] === "running" ? "" : "down");
   }
 }
 function layTable(name, holder, table, columns, visible, matching, all) {
@@ -234,7 +324,7 @@ function layTable(name, holder, table, columns, visible, matching, all) {
       make(n ? "td" : "th", n ? { class: column === "Meaning" ? "long" : isNumber(n) ? "n" : "" }
         : { scope: "row" }));
     const row = make("tr", {}, ...cells);
-    table.shown.set(key, { row, cells });
+    table.shown.set(key, { row, cells, texts: [] });
     body.append(row);
   }
   const head = make("tr", {}, ...columns.map((column, n) =>
@@ -327,27 +417,27 @@ find("ask-yes").addEventListener("click", async () => {
 
 // -- what comes in -------------------------------------------------------------------------------
 let isOpen = false;
-let waiting = null;
-function show(change) {
+let changed = new Set();
+function show() {
+  const has = changed;
+  changed = new Set();
   showHead();
-  if (change.warnings) showWarnings();
-  if (change.tiles) showTiles();
-  if (change.graph) { picked = ""; showGraph(); }
-  if (change.live || change.graph) showLive(change.graph ? null : change.live);
-  if (change.timeline) showTimeline();
-  for (const name of Object.keys(change.tables || {})) showTable(name);
-  if (change.streams) showStreams();
-  if (change.steps) say(find("steps"), page.steps.join("\n"));
-  if (change.actions) showActions();
+  if (has.has("warnings")) showWarnings();
+  if (has.has("tiles")) showTiles();
+  if (has.has("graph")) { picked = ""; showGraph(); }
+  if (has.has("live") || has.has("graph")) showLive();
+  if (has.has("timeline")) showTimeline();
+  if (has.has("tables")) for (const name of Object.keys(page.tables)) showTableInTurn(name);
+  if (has.has("streams")) showStreams();
+  if (has.has("steps")) say(find("steps"), page.steps.join("\n"));
+  if (has.has("actions")) showActions();
   showAge();
 }
 function take(event) {
   const change = JSON.parse(event.data);
-  if (waiting === null) {
-    waiting = change;
-    requestAnimationFrame(() => { const now = waiting; waiting = null; show(now); });
-  } else waiting = patched(waiting, change);
-  page = patched(page, JSON.parse(event.data));
+  page = patched(page, change);
+  if (!changed.size) requestAnimationFrame(show);
+  for (const name of Object.keys(change)) changed.add(name);
 }
 function listen() {
   const events = new EventSource("events");

@@ -1,4 +1,4 @@
-"""Plans and reports as a query of many units leaves them, for tests of its view."""
+"""Plans and reports as a query of many units leaves them, for tests and figures of its view."""
 
 from typing import Any
 

@@ -52,7 +52,7 @@ def found_in(place: Path, of: FilesFormat) -> tuple[list[int], list[BadRow]]:
     good: list[int] = []
     bad: list[BadRow] = []
     for part in read_rows(listed.file, of, SCHEMA, "at"):
-        for rows in part:
+        for rows in part.parts:
             if isinstance(rows, BadRow):
                 bad.append(rows)
             else:

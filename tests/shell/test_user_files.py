@@ -124,7 +124,8 @@ def test_an_empty_file_is_passed_and_what_ends_is_over(tmp_path: Path) -> None:
 def batches(place: Path, of: FilesFormat, columns: list[str] | None = None) -> list[pa.RecordBatch]:
     """The attributes of all rows of the only file there."""
     (found,) = list_files(str(place))
-    made = [rows for part in read_rows(found.file, of, SCHEMA, "at", columns) for rows in part]
+    read = read_rows(found.file, of, SCHEMA, "at", columns)
+    made = [rows for part in read for rows in part.parts]
     assert not any(isinstance(rows, BadRow) for rows in made)
     return [rows.select(SCHEMA.names) for rows in made]
 

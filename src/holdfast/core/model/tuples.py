@@ -48,6 +48,8 @@ def with_time(schema: pa.Schema) -> pa.Schema:
 
 def outside(times_us: np.ndarray) -> list[int]:
     """Those of some times that no tuple may have; see `EARLIEST_US` and `LATEST_US`."""
+    if not len(times_us) or (times_us.min() >= EARLIEST_US and times_us.max() <= LATEST_US):
+        return []
     found: list[int] = times_us[(times_us < EARLIEST_US) | (times_us > LATEST_US)].tolist()
     return found
 

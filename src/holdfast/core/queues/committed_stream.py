@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.queues.lateness import CommitTimes, FileTimes, Lateness
 
 
@@ -73,10 +74,15 @@ class CommittedStream:
             return False
         return True
 
-    def accept(self, record: pa.RecordBatch) -> Accepted | None:
-        """The on-time tuples of the file's next record from the start on; None: there are none."""
+    def accept(self, record: pa.RecordBatch, behind_us: int = BEGINNING_US) -> Accepted | None:
+        """The on-time tuples of the file's next record from the start on; None: there are none.
+
+        Args:
+            record: At least one row, with the time column last.
+            behind_us: See `Lateness.split`.
+        """
         self.rows_read += record.num_rows
-        batch, late = self._lateness.split(record)
+        batch, late = self._lateness.split(record, behind_us)
         if late is not None:
             self.late_rows += late.num_rows
             if self.next_id >= self._from_id:

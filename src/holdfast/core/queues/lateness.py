@@ -193,11 +193,14 @@ class Lateness:
         self._file, self._rows_left = None, 0
         self._move(self._oldest_left_us.pop())
 
-    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    def split(
+        self, batch: pa.RecordBatch, behind_us: int = BEGINNING_US
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """The on-time and the late tuples of the present file's next rows (None: no late ones).
 
         Args:
             batch: At least one row, with the time column last.
+            behind_us: No row of the file behind them is older, as far as is known.
         """
         assert self._file is not None
         times = batch.column(batch.num_columns - 1).to_numpy()
@@ -209,7 +212,7 @@ class Lateness:
             batch = batch.filter(pa.array(~is_late))
         if self._rows_left > 0:
             self._reached_us = max(self._reached_us, int(np.max(times)))
-            ahead_us = self._reached_us - self._file.disorder_us
+            ahead_us = max(behind_us, self._reached_us - self._file.disorder_us)
             self._move(min(self._oldest_left_us[-1], ahead_us))
         else:
             self.leave()

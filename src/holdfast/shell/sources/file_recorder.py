@@ -32,11 +32,11 @@ from holdfast.shell.storage.ingest_log import (
     has_ended,
     prepare,
     tell_idle,
-    user_rows,
 )
 from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.places import is_remote, local_path
 from holdfast.shell.storage.user_files import UserFileChanged, list_files
+from holdfast.shell.storage.user_records import user_rows, user_times
 from holdfast.shell.storage.user_rows import DEAD, BadRow
 
 if TYPE_CHECKING:
@@ -231,11 +231,16 @@ class FileRecorder:
         """What a commit says of a file; None: it holds no rows; `_CHANGED`: it is not what was
         listed, and the next look will find what it is now.
         """
-        times = FileTimesMaker(self._source.meta.ahead_us, int(time.time() * 1e6))
+        now_us = int(time.time() * 1e6)
+        times = FileTimesMaker(self._source.meta.ahead_us, now_us)
         good = bad = 0
         try:
+            said = user_times(self._source.meta, file, now_us)
+            if said is not None:
+                span = said.oldest_us, said.newest_us, said.disorder_us
+                return IngestFile(file.path, said.count, *span, (), file)
             for found in user_rows(self._source.meta, file, ()):
-                for rows in found:
+                for rows in found.parts:
                     if isinstance(rows, BadRow):
                         bad += 1
                     elif rows.num_rows:

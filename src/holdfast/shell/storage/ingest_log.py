@@ -67,12 +67,15 @@ from holdfast.shell.storage.places import (
     store_at,
 )
 from holdfast.shell.storage.small_files import decode
-from holdfast.shell.storage.user_rows import DEAD, BadRow, FilesFormat, read_rows
+from holdfast.shell.storage.user_records import RecordsAhead, user_records
+from holdfast.shell.storage.user_rows import FilesFormat
 
 _RECORD_ROWS = 1 << 17
 _RECORD_BYTES = 4 << 20
 """A record has so many rows, or so many bytes: a reader takes it whole."""
 _REMOTE_LOOK_INTERVAL_S = 0.1
+_LARGE_BYTES = 1 << 20
+"""Of a user's file from this size on, a thread decodes the rows."""
 _AHEAD_BYTES = 4 << 20
 _AHEAD_FILES = 16
 BATCH = "batch"
@@ -409,6 +412,7 @@ class IngestLogReader:
         self._waiting: list[IngestFile] = []
         self._records: Iterator[LoggedBatch] | None = None
         self._ahead: dict[str, list[LoggedBatch]] = {}  # of files that no commit has named yet
+        self._decoding: dict[str, RecordsAhead] = {}  # users' files, in the order of reading
         self._look_at_s = 0.0
 
     @property
@@ -526,11 +530,28 @@ class IngestLogReader:
         if not self._stream.enter(file.times):
             return
         if file.user is not None:
-            records = user_records(self._know_meta(), file, self._columns)
-            self._records = _counted(file.name, file.count, records)
+            self._records = _counted(file.name, file.count, self._user_records(file))
             return
         place, ahead = _file_place(self._root, file.name), self._ahead.pop(file.name, None)
         self._records = _counted(place, file.count, _records(place) if ahead is None else ahead)
+
+    def _user_records(self, file: IngestFile) -> Iterator[LoggedBatch]:
+        """The rows of a user's file; a thread decodes those of a large one, and of the next one."""
+        meta, columns = self._know_meta(), self._columns
+        if file.user is None or file.user.size_bytes < _LARGE_BYTES:
+            return user_records(meta, file, columns)
+        for wanted in (file, *self._waiting[:1]):
+            is_large = wanted.user is not None and wanted.user.size_bytes >= _LARGE_BYTES
+            if is_large and wanted.name not in self._decoding:
+                rows = user_records(meta, wanted, columns)
+                self._decoding[wanted.name] = RecordsAhead(rows)
+        self._drop_decoded(file.name)
+        return iter(self._decoding[file.name])
+
+    def _drop_decoded(self, name: str) -> None:
+        """Files before this one have been read."""
+        while (first := next(iter(self._decoding), name)) != name:
+            self._decoding.pop(first).close()
 
     def read_ahead(self, names: Sequence[str]) -> None:
         """Read small files that commits may name, so that little is left to be done then.
@@ -551,7 +572,7 @@ class IngestLogReader:
 
     def _accept(self, record: LoggedBatch) -> LoggedBatch | None:
         """The on-time tuples of a record from the start id on; late ones are put aside."""
-        accepted = self._stream.accept(record.batch)
+        accepted = self._stream.accept(record.batch, record.boundary_us)
         if accepted is None:
             return None
         if self._is_in_records and not accepted.is_whole:
@@ -573,6 +594,9 @@ class IngestLogReader:
     def close(self) -> None:
         """Drop what is open."""
         self._records = None
+        for decoding in self._decoding.values():
+            decoding.close()
+        self._decoding.clear()
         if self._commits is not None:
             self._commits.close()
             self._commits = None
@@ -663,57 +687,6 @@ def _counted(place: str, count: int, records: Iterable[LoggedBatch]) -> Iterator
         yield record
     if seen != count:
         raise FileDamaged(place, f"it holds {seen} rows, its commit says {count}")
-
-
-def user_rows(
-    meta: IngestMeta, file: UserFile, columns: tuple[str, ...] | None
-) -> Iterator[list[pa.RecordBatch | BadRow]]:
-    """The rows of a user's file, their times in a last column, the same ones whenever it is read.
-
-    Args:
-        meta: Of the log whose commit names the file, or will.
-        file: Which one.
-        columns: What is read of it, beside the time; None: all.
-
-    Raises:
-        UserFileError: It is not as it was, or not what format and schema say.
-    """
-    assert meta.user_files is not None
-    own = meta.schema.names[: -len(DEAD)] if meta.user_files.has_dead_letters else meta.schema.names
-    schema = pa.schema([meta.schema.field(name) for name in own])
-    return read_rows(file, meta.user_files, schema, meta.time_column, columns)
-
-
-def user_records(
-    meta: IngestMeta, file: IngestFile, columns: tuple[str, ...] | None
-) -> Iterator[LoggedBatch]:
-    """The rows of a user's file as records; bad ones have the time of the file's newest row.
-
-    Args and errors as of `user_rows`.
-    """
-    assert file.user is not None
-    assert meta.user_files is not None
-    timed, first_id = with_time(meta.schema), 0
-    for found in user_rows(meta, file.user, columns):
-        batch = found[0]
-        if meta.user_files.has_dead_letters:
-            made = [_with_dead(rows, timed, file) for rows in found]
-            batch = pa.concat_batches(made) if len(made) > 1 else made[0]
-        assert isinstance(batch, pa.RecordBatch)
-        yield LoggedBatch(TupleType.STABLE, 1, first_id, batch.num_rows, BEGINNING_US, 0, batch)
-        first_id += batch.num_rows
-
-
-def _with_dead(rows: pa.RecordBatch | BadRow, timed: pa.Schema, file: IngestFile) -> pa.RecordBatch:
-    """Rows of a log with dead letters."""
-    if isinstance(rows, BadRow):
-        said = [file.name, rows.number, rows.text, rows.reason, file.max_time_us]
-        nulls = [None] * (len(timed) - len(said))
-        fields = zip([*nulls, *said], timed, strict=True)
-        return pa.RecordBatch.from_arrays([pa.array([v], f.type) for v, f in fields], schema=timed)
-    columns, times = rows.columns[:-1], rows.columns[-1]
-    nulls = [pa.nulls(rows.num_rows, field.type) for field in DEAD]
-    return pa.RecordBatch.from_arrays([*columns, *nulls, times], schema=timed)
 
 
 def _records(place: str) -> Iterator[LoggedBatch]:

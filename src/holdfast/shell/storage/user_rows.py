@@ -12,7 +12,11 @@ Readers of formats are imported when a file is read: most processes that know of
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -21,9 +25,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import outside, with_time
+from holdfast.core.queues.lateness import FileTimes
 from holdfast.core.queues.recording import UserFile
 from holdfast.shell.storage.exact_parquet import difference, why_not_of_folders
+from holdfast.shell.storage.parquet_times import (
+    GroupTimes,
+    file_times,
+    group_times,
+    oldest_behind,
+    rows_of_group,
+)
 from holdfast.shell.storage.user_files import (
     UserFileDamaged,
     opened,
@@ -44,7 +57,9 @@ DEAD: Final = pa.schema(
 )
 """What a log with dead letters has more, null for a good row."""
 _BATCH_ROWS: Final = 1 << 17
-_BLOCK_BYTES: Final = 8 << 20
+_BLOCK_BYTES: Final = 4 << 20
+_PARSERS: Final = min(4, os.cpu_count() or 1)
+"""Threads that parse a long text."""
 _ZONED: Final = r"(Z|[T ]\d\d.*[+-]\d\d(:?\d\d)?)$"
 """A time of the day comes before a zone: the end of `2026-11-25` is none."""
 _BAD: Final = (pa.ArrowException, ValueError, OverflowError)
@@ -92,10 +107,24 @@ class BadRow:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Consecutive rows of a file.
+
+    Attributes:
+        parts: Good ones in batches, and bad ones between them; at least one part.
+        behind_us: No row of the file behind them is older; `BEGINNING_US`: nobody knows.
+    """
+
+    parts: list[pa.RecordBatch | BadRow]
+    behind_us: int = BEGINNING_US
+
+
 class Chunk(Protocol):
     """Consecutive rows of a file as they lie in it."""
 
     first: int
+    behind_us: int
 
     def __len__(self) -> int:
         """How many rows, or lines."""
@@ -119,8 +148,8 @@ def read_rows(
     schema: pa.Schema,
     time: str,
     columns: Sequence[str] | None = None,
-) -> Iterator[list[pa.RecordBatch | BadRow]]:
-    """The rows of a file, the same lists whenever it is read; times in a last column.
+) -> Iterator[Found]:
+    """The rows of a file, in the same parts whenever it is read; times in a last column.
 
     Args:
         file: As it was recorded.
@@ -143,20 +172,40 @@ def read_rows(
     making = _Making(schema, time, wanted, named)
     try:
         with opened(file) as source:
-            for chunk in _READERS[of.name](source, of, schema, wanted - set(named)):
-                yield from _sorted_out(file, of, chunk, making)
+            chunks = _READERS[of.name](source, of, schema, wanted - set(named), time)
+            yield from _all_sorted_out(file, of, chunks, making)
     except UserFileDamaged as error:
         cause = error.__cause__
         is_of_disk = isinstance(cause, OSError) and cause.errno is not None
         if not of.has_dead_letters or cause is None or is_of_disk:
             raise
-        yield [BadRow(None, None, f"the rest of the file cannot be read: {cause}")]
+        yield Found([BadRow(None, None, f"the rest of the file cannot be read: {cause}")])
     require_unchanged(file)
 
 
-def _sorted_out(
-    file: UserFile, of: FilesFormat, chunk: Chunk, making: _Making
-) -> Iterator[list[pa.RecordBatch | BadRow]]:
+def _all_sorted_out(
+    file: UserFile, of: FilesFormat, chunks: Iterable[Chunk], making: _Making
+) -> Iterator[Found]:
+    """The rows of all chunks, in their order; those of long texts are parsed side by side."""
+    if of.name not in _TEXTS or file.size_bytes <= _BLOCK_BYTES:
+        for chunk in chunks:
+            yield from _sorted_out(file, of, chunk, making)
+        return
+    waiting: deque[Future[list[Found]]] = deque()
+    with ThreadPoolExecutor(_PARSERS, "parse") as pool:
+        try:
+            for chunk in chunks:
+                waiting.append(pool.submit(lambda c: list(_sorted_out(file, of, c, making)), chunk))
+                if len(waiting) > _PARSERS:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            for left in waiting:
+                left.cancel()
+
+
+def _sorted_out(file: UserFile, of: FilesFormat, chunk: Chunk, making: _Making) -> Iterator[Found]:
     """A chunk's good rows, in batches of a bearable size, and bad ones between them."""
     try:
         made = making.made(chunk.part(0, None))
@@ -169,10 +218,13 @@ def _sorted_out(
                 f"{file.path}, {word} {bad.number}: {bad.reason}; give the source dead_letters=... "
                 "to put such rows aside"
             ) from None
-        yield found
+        if found:
+            yield Found(found)
         return
     for start in range(0, made.num_rows, _BATCH_ROWS):
-        yield [made.slice(start, _BATCH_ROWS)]
+        is_last = start + _BATCH_ROWS >= made.num_rows
+        behind_us = chunk.behind_us if is_last else BEGINNING_US
+        yield Found([made.slice(start, _BATCH_ROWS)], behind_us)
 
 
 def _halved(
@@ -192,6 +244,36 @@ def _halved(
     else:
         if made.num_rows:
             yield made
+
+
+def times_said(
+    file: UserFile, of: FilesFormat, schema: pa.Schema, time: str, until_us: int | None
+) -> FileTimes | None:
+    """What a file says of its times without a look at its rows; None: it does not, or has none.
+
+    Args:
+        file: As it was listed.
+        of: How its rows lie in it.
+        schema: The columns of the stream.
+        time: The one with the event time.
+        until_us: As of `file_times`.
+
+    Raises:
+        UserFileChanged: It is not as it was listed.
+        UserFileDamaged: It is no Parquet.
+    """
+    if of.name != "parquet" or of.has_dead_letters or time in partition_of(file.path):
+        return None
+    from pyarrow import parquet
+
+    require_unchanged(file)
+    with opened(file) as source:
+        found = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        if of.is_exact and (reason := difference(found, [schema.field(time)])):
+            raise ValueError(f"{reason}; {_OFF}")
+        times = file_times(found, time, until_us)
+    require_unchanged(file)
+    return times
 
 
 def schema_of(file: UserFile, of: FilesFormat) -> pa.Schema:
@@ -272,8 +354,9 @@ def _cast(values: pa.Array, to: pa.DataType) -> pa.Array:
 class _Columns:
     """Rows of a file that has columns."""
 
-    def __init__(self, first: int, rows: pa.RecordBatch) -> None:
+    def __init__(self, first: int, rows: pa.RecordBatch, behind_us: int) -> None:
         self.first = first
+        self.behind_us = behind_us
         self._rows = rows
 
     def __len__(self) -> int:
@@ -286,16 +369,16 @@ class _Columns:
         del number
 
 
-def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+def _numbered(batches: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[Chunk]:
     first = 1
-    for rows in batches:
-        yield _Columns(first, rows)
+    for rows, behind_us in batches:
+        yield _Columns(first, rows, behind_us)
         first += rows.num_rows
 
 
 def _parquet(
-    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str]
-) -> Iterable[pa.RecordBatch]:
+    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str], time: str
+) -> Iterator[tuple[pa.RecordBatch, int]]:
     from pyarrow import parquet
 
     opened = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=False)
@@ -306,9 +389,22 @@ def _parquet(
     columns = [name for name in schema.names if name in wanted & set(opened.schema_arrow.names)]
     if not columns:  # Nothing is wanted but how many rows there are.
         count = opened.metadata.num_rows
-        return [_empty_rows(count)] if count else []
-    rows: Iterable[pa.RecordBatch] = opened.iter_batches(_BATCH_ROWS, columns=columns)
-    return rows
+        if count:
+            yield _empty_rows(count), BEGINNING_US
+        return
+    said: list[GroupTimes | None] = [None] * opened.metadata.num_row_groups
+    if time in columns and not of.has_dead_letters:  # A bad row has another row's time.
+        said = group_times(opened, time)
+    for group, behind_us in enumerate(oldest_behind(said)):
+        yield from rows_of_group(
+            opened,
+            group,
+            columns=columns,
+            time=time,
+            said=said[group],
+            behind_us=behind_us,
+            batch_rows=_BATCH_ROWS,
+        )
 
 
 def _empty_rows(count: int) -> pa.RecordBatch:
@@ -317,7 +413,7 @@ def _empty_rows(count: int) -> pa.RecordBatch:
 
 
 def _orc(
-    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]
+    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str], __: str
 ) -> Iterable[pa.RecordBatch]:
     from pyarrow import orc
 
@@ -329,7 +425,7 @@ def _orc(
 
 
 def _arrow(
-    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]
+    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str], __: str
 ) -> Iterable[pa.RecordBatch]:
     opened = pa.ipc.open_file(source)
     return (opened.get_batch(number) for number in range(opened.num_record_batches))
@@ -345,6 +441,7 @@ class _Lines:
         self, first: int, block: bytes, parse: Callable[[bytes, int], pa.RecordBatch]
     ) -> None:
         self.first = first
+        self.behind_us = BEGINNING_US
         self._block = block
         self._parse = parse
 
@@ -394,7 +491,9 @@ def _unmarked(blocks: Iterator[bytes]) -> Iterator[bytes]:
         yield block if number else block.removeprefix(_MARK)
 
 
-def _csv(source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str]) -> Iterator[Chunk]:
+def _csv(
+    source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str], __: str
+) -> Iterator[Chunk]:
     from pyarrow import csv
 
     parsing = csv.ParseOptions(delimiter=of.option("sep", ","), newlines_in_values=False)
@@ -404,22 +503,47 @@ def _csv(source: Any, of: FilesFormat, schema: pa.Schema, wanted: set[str]) -> I
         header, _, rest = block.partition(b"\n")
         names = _header(header, parsing)
         blocks, first = _with_first(rest, blocks), 2
-    converting = csv.ConvertOptions(
-        column_types=_as_text(schema),
-        include_columns=[name for name in names if name in wanted] or names[:1],
-        null_values=[""],
-        strings_can_be_null=True,
-        true_values=["true", "True", "TRUE"],
-        false_values=["false", "False", "FALSE"],
-    )
+    included = [name for name in names if name in wanted] or names[:1]
+    ways = [
+        csv.ConvertOptions(
+            column_types=types,
+            include_columns=included,
+            null_values=[""],
+            strings_can_be_null=True,
+            true_values=["true", "True", "TRUE"],
+            false_values=["false", "False", "FALSE"],
+        )
+        for types in _ways_of_times(schema)
+    ]
 
     def parse(block: bytes, _: int) -> pa.RecordBatch:
         if not block.strip():
             return _empty_rows(0)
-        reading = csv.ReadOptions(block_size=len(block) + 1, column_names=names)
-        return _one(csv.read_csv(pa.BufferReader(block), reading, parsing, converting))
+        reading = csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
+        for way in list(ways):
+            try:
+                return _one(csv.read_csv(pa.BufferReader(block), reading, parsing, way))
+            except pa.ArrowInvalid:
+                if way is ways[-1]:
+                    raise
+                with suppress(ValueError):
+                    ways.remove(way)  # The next block is most likely as this one.
+        raise AssertionError("one way is always left")
 
     return _in_lines(blocks, first, parse)
+
+
+def _ways_of_times(schema: pa.Schema) -> list[pa.Schema]:
+    """How a text may hold its times: all with a zone, all without one; the last way takes all."""
+    text, times = _as_text(schema), [f.type for f in schema if pa.types.is_timestamp(f.type)]
+    found = [pa.timestamp("us")] if times else []
+    if times and all(time.tz is not None for time in times):
+        found.insert(0, pa.timestamp("us", tz="UTC"))
+    ways = (
+        pa.schema(f.with_type(to) if pa.types.is_timestamp(f.type) else f for f in schema)
+        for to in found
+    )
+    return [*ways, text]
 
 
 def _header(line: bytes, parsing: Any) -> list[str]:
@@ -438,7 +562,9 @@ def _with_first(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
     yield from others
 
 
-def _json(source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str]) -> Iterator[Chunk]:
+def _json(
+    source: Any, _: FilesFormat, schema: pa.Schema, wanted: set[str], __: str
+) -> Iterator[Chunk]:
     from pyarrow import json
 
     explicit = pa.schema([field for field in _as_text(schema) if field.name in wanted])
@@ -468,18 +594,21 @@ def _one(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else _empty_rows(0)
 
 
-Reader = Callable[[Any, FilesFormat, pa.Schema, set[str]], Iterator[Chunk]]
-"""Reads the columns that are wanted, as far as the file has them."""
+Reader = Callable[[Any, FilesFormat, pa.Schema, set[str], str], Iterator[Chunk]]
+"""Reads the columns that are wanted, as far as the file has them; the last one has the time."""
 
 
 def _of_columns(
-    read: Callable[[Any, FilesFormat, pa.Schema, set[str]], Iterable[pa.RecordBatch]],
+    read: Callable[[Any, FilesFormat, pa.Schema, set[str], str], Iterable[pa.RecordBatch]],
 ) -> Reader:
-    return lambda source, of, schema, wanted: _numbered(read(source, of, schema, wanted))
+    def reading(*of: Any) -> Iterator[Chunk]:
+        return _numbered((rows, BEGINNING_US) for rows in read(*of))
+
+    return reading
 
 
 _READERS: Final[dict[str, Reader]] = {
-    "parquet": _of_columns(_parquet),
+    "parquet": lambda *of: _numbered(_parquet(*of)),
     "orc": _of_columns(_orc),
     "arrow": _of_columns(_arrow),
     "csv": _csv,

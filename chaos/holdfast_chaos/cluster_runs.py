@@ -31,7 +31,7 @@ from holdfast.shell.storage.paths import stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
 from holdfast_chaos import cluster_job
 from holdfast_chaos.cluster_job import END, STATUS, ClusterRun, put
-from holdfast_chaos.standalone import StandaloneCluster, kill_session
+from holdfast_chaos.standalone import StandaloneCluster, kill_session, wait_for_end
 
 FAULTS: Final = {
     "none": "nothing",
@@ -41,10 +41,12 @@ FAULTS: Final = {
     "two-workers": "kill -9 of that worker and of another one at the same time",
     "cut": "that worker cut off from the network for 5 s, and healed",
     "driver": "kill -9 of the driver, and the same submitted again",
+    "leaving": "that executor told to leave (decommissioned): its nodes are to be elsewhere first",
 }
 _VICTIMS: Final = {"q1": "ingest[0]", "q12": "counts[0]", "q3": "join[0]", "q8": "join[0]"}
 _CUT_S: Final = 5.0
 _RESTART_S: Final = 1.0
+_LEAVE_S: Final = 30.0
 _START_S: Final = 240.0
 _TIMEOUT_S: Final = 400.0
 _POLL_S: Final = 0.02
@@ -248,6 +250,7 @@ class ClusterRuns:
         self._locations = 0
         self._references: dict[tuple[str, str, float, int], pa.Table] = {}
         self._repairs: list[tuple[float, Callable[[], None]]] = []
+        self._leaving: list[int] = []  # processes of executors that end by themselves
 
     def close(self) -> None:
         """End the driver."""
@@ -418,6 +421,10 @@ class ClusterRuns:
             if fault in ("executor", "two-executors"):
                 for pid in self._cluster.executors(worker):
                     os.kill(pid, signal.SIGKILL)
+            elif fault == "leaving":
+                self._leaving = self._cluster.executors(worker)
+                for pid in self._leaving:
+                    os.kill(pid, signal.SIGPWR)  # As Kubernetes has Spark do it.
             elif fault in ("worker", "two-workers"):
                 self._cluster.kill_worker(worker)
                 again = partial(self._cluster.start_worker, worker)
@@ -438,6 +445,8 @@ class ClusterRuns:
         for _, action in self._repairs:
             action()
         self._repairs.clear()
+        wait_for_end(self._leaving, _LEAVE_S)
+        self._leaving = []
         for worker in self._cluster.workers:
             self._cluster.wait_for_worker(worker)
         if self._driver is not None:
@@ -458,8 +467,11 @@ def _judge(outcome: FaultOutcome) -> None:
         outcome.violations.append(f"I-PRECISE: {lost}: {result['sample']}")
     if result and not result.get("error") and not result["output_tuples"]:
         outcome.violations.append("I-LIVE: the sink is empty")
-    if outcome.fault not in ("none", "driver") and result and not result.get("failures"):
+    failures = result.get("failures")
+    if outcome.fault not in ("none", "driver", "leaving") and result and not failures:
         outcome.violations.append("I-COUNT: a worker was struck and no failure was reported")
+    if outcome.fault == "leaving" and failures:
+        outcome.violations.append(f"I-COUNT: nobody had to miss what left: {failures}")
 
 
 def run_program(

@@ -46,6 +46,14 @@ def test_an_executor_with_a_node_a_sink_and_a_data_node_may_be_killed(runs: Clus
     assert "counts[0]" in {recovery["node"] for recovery in outcome.result["recoveries"]}
 
 
+def test_nobody_misses_an_executor_that_leaves_politely(runs: ClusterRuns) -> None:
+    """Decommissioned, as on Kubernetes: its nodes are elsewhere before it goes."""
+    outcome = runs.execute("leaving", "upstream")
+    check(outcome)
+    assert outcome.first_output_ms is not None
+    assert "counts[0]" in {recovery["node"] for recovery in outcome.result["recoveries"]}
+
+
 def test_a_worker_may_be_cut_off_and_healed(runs: ClusterRuns, cluster: StandaloneCluster) -> None:
     if not cluster.hosts.can_cut:
         pytest.skip("a worker's own network needs root and iproute2 (apt-get install iproute2)")

@@ -31,7 +31,8 @@ query = nexmark("q12", now_us() + 8_000_000).start(spark, checkpointLocation={lo
 while query.lastProgress["numInputRows"] < 5_000:
     assert query.isActive, query.exception()
     time.sleep(0.01)
-executor = parent(parent(query.pid("counts[0]")))
+executor = parent(parent(parent(query.pid("counts[0]"))))  # Above its supervisor and the daemon.
+assert b"CoarseGrainedExecutorBackend" in open(f"/proc/{{executor}}/cmdline", "rb").read()
 os.kill(executor, signal.SIGKILL)
 ended = query.awaitTermination(240)
 identical = query.verify().is_identical

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SETTINGS = {
     "spark.python.daemon.module": "holdfast.shell.spark.daemon",
     "spark.locality.wait": "500ms",
+    "spark.decommission.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -57,6 +57,13 @@ def test_a_new_executor_is_chosen_only_if_no_warm_one_has_room() -> None:
     assert chosen(made, "b") == "m0"
 
 
+def test_an_executor_that_leaves_gets_nothing_more() -> None:
+    made = choice(0, 3)
+    made.executors = (replace(made.executors[0], is_leaving=True), made.executors[1])
+    assert chosen(made, "a") == "m1"
+    assert made.machines_with_room() == ()
+
+
 def test_full_executors_are_no_wish() -> None:
     made = choice(4, 4)
     assert chosen(made, "a") is None

@@ -17,7 +17,8 @@ replica.py has the table of all transitions.
   other one is the secondary. [HA §4.2]
 - A restart point is journalled; the node is told once it is durable, and only then may it tell its
   neighbours to trim. So the newest journalled point is always one from which the node can start.
-- Replicas of an instance go to different machines (machines.py).
+- Replicas of an instance go to different machines (machines.py). Those on executors that Spark will
+  end soon are elsewhere before that (departures.py).
 - A launch without a hello within `launch_timeout_ms` fails the query only at its start: later the
   task may have been sent to a machine that is cut off, and is launched again. Nobody depends on a
   secondary: it is launched again and again, and fails no query.
@@ -44,6 +45,7 @@ from typing import Any
 from holdfast.core.coordinator.admission import Admission
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.core.coordinator.decisions import Begun, Decisions
+from holdfast.core.coordinator.departures import Departures
 from holdfast.core.coordinator.events import (
     EndTask,
     FailQuery,
@@ -68,6 +70,7 @@ from holdfast.core.coordinator.events import (
     SendPromotion,
     Started,
     TaskEnded,
+    TasksLeaving,
     TellPointStored,
     WriteEnded,
     WriteWanted,
@@ -126,6 +129,14 @@ class Coordinator:
         self._silence = SilenceWatch(_CHECK_INTERVAL_MS + limits.keep_alive_ms)
         self._is_over = False
         self._machines = Machines()
+        self._departures = Departures(
+            self._instances,
+            lambda one, r, ms: self._on_handover_wanted(
+                HandoverWanted(one.plan.node, r.task or ""), ms
+            ),
+            self._go_elsewhere,
+            lambda one, r, ms: [*self._fence(one, r, ms), *self._regions.lost(one.plan.node)],
+        )
         self._admission: Admission | None = None
         if limits.writers_max:
             self._admission = Admission(limits.writers_max, self._instances)
@@ -153,6 +164,9 @@ class Coordinator:
             replica.wait()
             return []
         effects = instance.end_outgoing()
+        if replica.relief:  # It is on its way.
+            replica.launched(replica.relief, now_ms)
+            return effects
         instance.launches += 1
         replica.launched(instance.launches, now_ms)
         return [*effects, LaunchTask(instance.plan.node, replica.launch)]
@@ -163,7 +177,9 @@ class Coordinator:
         if instance is None or replica is None or replica.task == hello.task:
             return []
         effects: list[Effect] = []
-        if not replica.is_down:
+        if hello.launch == replica.relief and not replica.is_down:
+            effects += self._departures.relieved(instance, replica, now_ms)
+        elif not replica.is_down:
             reason = hello.former or "a replacement task came up"
             effects += self._lose(instance, replica, reason, now_ms)
             if instance.is_early(replica, now_ms):
@@ -261,16 +277,15 @@ class Coordinator:
             )
         return self._launch(instance, replica, now_ms)
 
-    def _on_hosts_known(self, known: HostsKnown, _: int) -> list[Effect]:
-        self._machines.with_room = known.hosts
-        return []
-
     def _move(self, instance: Instance, now_ms: int) -> list[Effect]:
         """Another machine has room: a secondary moves there, now and then."""
         replica = self._machines.to_move(instance, now_ms)
         if replica is None:
             return []
         instance.moved_at_ms = now_ms
+        return self._go_elsewhere(instance, replica, now_ms)
+
+    def _go_elsewhere(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
         effects = self._let_go(instance, replica, now_ms)
         return effects + self._launch(instance, replica, now_ms)
 
@@ -279,6 +294,9 @@ class Coordinator:
         replica = instance.of_launch(ended.launch)
         if replica is None:
             return []  # A launch that has been replaced.
+        if ended.launch == replica.relief:
+            replica.relief = 0
+            return []
         instance.last_reason = instance.last_reason or ended.reason
         effects: list[Effect] = []
         if not replica.is_down:
@@ -558,7 +576,8 @@ class Coordinator:
 _HANDLERS: dict[type[Stimulus], Callable[[Coordinator, Any, int], list[Effect]]] = {
     Started: Coordinator._on_started,
     HelloReceived: Coordinator._on_hello_received,
-    HostsKnown: Coordinator._on_hosts_known,
+    HostsKnown: lambda self, known, _: self._machines.know(known),
+    TasksLeaving: lambda self, leaving, now_ms: self._departures.leave(leaving, now_ms),
     KeepAliveReceived: Coordinator._on_keep_alive_received,
     TaskEnded: Coordinator._on_task_ended,
     NodeFailed: Coordinator._on_node_failed,

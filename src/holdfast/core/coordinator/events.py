@@ -56,6 +56,13 @@ class HostsKnown(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class TasksLeaving(Stimulus):
+    """Spark will soon end the executors of these launches; said again as long as it is so."""
+
+    launches: tuple[tuple[NodeId, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KeepAliveReceived(Stimulus):
     """A node lives.
 

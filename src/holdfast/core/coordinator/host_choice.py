@@ -25,6 +25,7 @@ class Executor:
         slots: Tasks that it can run at a time.
         running: Tasks that it runs.
         is_warm: Whether it has run a task before, so that another begins at once.
+        is_leaving: Whether Spark has been told to end it soon, and gives it no more tasks.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Executor:
     slots: int
     running: int
     is_warm: bool = True
+    is_leaving: bool = False
 
 
 @dataclass(slots=True)
@@ -61,13 +63,16 @@ class HostChoice:
         """
         self._wished.pop(task, None)
         avoided = {*apart_from, *self.silent}
-        free = [e for e in self.executors if e.machine not in avoided and self._load(e) < e.slots]
+        free = [e for e in self.executors if e.machine not in avoided and self._has_room(e)]
         if not free:
             return None
         order = lambda e: (e.machine != before, not e.is_warm, self._load(e), e.name)  # noqa: E731
         chosen = min(free, key=order)
         self._wished[task] = chosen.name
         return chosen
+
+    def _has_room(self, executor: Executor) -> bool:
+        return self._load(executor) < executor.slots and not executor.is_leaving
 
     def _load(self, executor: Executor) -> int:
         return executor.running + sum(name == executor.name for name in self._wished.values())
@@ -79,9 +84,7 @@ class HostChoice:
     def machines_with_room(self) -> tuple[str, ...]:
         """Machines with a free slot that are not silent, by name."""
         found = {
-            e.machine
-            for e in self.executors
-            if self._load(e) < e.slots and e.machine not in self.silent
+            e.machine for e in self.executors if self._has_room(e) and e.machine not in self.silent
         }
         return tuple(sorted(found))
 

@@ -106,11 +106,16 @@ class Instance:
 
     def of_launch(self, launch: int) -> Replica | None:
         """The replica that a launch was for, unless it has been launched again."""
-        return next((r for r in self.replicas if r.launch == launch and launch), None)
+        return next((r for r in self.replicas if r.answers_hello(launch)), None)
 
     def expects(self, launch: int) -> bool:
         """Whether a task of this launch may still say hello."""
         return self.of_launch(launch) is not None
+
+    @property
+    def expected_launches(self) -> set[int]:
+        """All launches of which a task may still say hello."""
+        return {n for r in self.replicas for n in (r.launch, r.relief) if n}
 
     @property
     def awaited_launch(self) -> int | None:

@@ -15,7 +15,9 @@ from holdfast.core.coordinator.replica import NodeState, Replica
 from holdfast.core.errors import InvariantViolation
 
 if TYPE_CHECKING:
+    from holdfast.core.coordinator.events import HostsKnown
     from holdfast.core.coordinator.instance import Instance
+    from holdfast.core.machine import Effect
 
 _MOVES_MAX: Final = 3
 _MOVE_INTERVAL_MS: Final = 10_000
@@ -35,6 +37,11 @@ class Machines:
     def __init__(self) -> None:
         """Nothing is known."""
         self.with_room: tuple[str, ...] = ()
+
+    def know(self, known: HostsKnown) -> list[Effect]:
+        """Spark has said which machines have room; nothing follows at once."""
+        self.with_room = known.hosts
+        return []
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when a machine is listed twice, or has no name."""

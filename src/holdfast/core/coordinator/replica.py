@@ -77,6 +77,7 @@ class Replica:
     role: Role
     state: NodeState = NodeState.WAITING
     launch: int = 0  # number of its newest launch; 0: none is expected
+    relief: int = 0  # a launch under way while its task still works, to take over from it; 0: none
     launched_at_ms: int = 0
     failed_launches: int = 0  # in a row, without a hello
     task: str | None = None
@@ -127,6 +128,7 @@ class Replica:
         """A launch is on its way."""
         self.enter(NodeState.LAUNCHING)
         self.launch = launch
+        self.relief = 0
         self.launched_at_ms = now_ms
 
     def wait(self) -> None:
@@ -135,9 +137,16 @@ class Replica:
             self.enter(NodeState.WAITING)
         self.launch = 0
 
+    def answers_hello(self, launch: int) -> bool:
+        """Whether a task of this launch is to run it."""
+        return launch != 0 and launch in (self.launch, self.relief)
+
     def came_up(self, hello: HelloReceived, incarnation: Incarnation, now_ms: int) -> None:
         """A task is there, and is given an incarnation."""
         self.enter(NodeState.ASSIGNING)
+        self.launch = hello.launch
+        if self.relief == hello.launch:
+            self.relief = 0
         self.task, self.endpoint, self.host = hello.task, hello.endpoint, hello.host
         self.failed_launches = self.timeouts = self.moves = 0
         self.heard_ms = now_ms
@@ -182,6 +191,8 @@ class Replica:
             raise InvariantViolation(f"a replica is {self.state.value} with the task {self.task}")
         if self.is_down != (self.incarnation == NOBODY):
             raise InvariantViolation(f"a replica is {self.state.value} as {self.incarnation}")
+        if self.relief and self.relief <= self.launch:
+            raise InvariantViolation(f"launch {self.relief} is to relieve the later {self.launch}")
         if self.is_waiting and self.launch:
             raise InvariantViolation(f"a replica waits, and launch {self.launch} is expected")
         if self.state is NodeState.PROMOTING and self.role is not Role.PRIMARY:

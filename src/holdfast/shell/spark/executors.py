@@ -2,7 +2,8 @@
 
 The first Python task of an executor waits for a daemon that imports everything; a recovery must
 not. So every executor gets an empty task as soon as it is seen. Those on machines that have fallen
-silent get one again: when it comes back, they are in reach.
+silent get one again: when it comes back, they are in reach. Those that Spark will end soon are
+named, so that their nodes go elsewhere before that.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Executors:
         self._wished_s: dict[str, float] = {}  # when a task was sent on its way
         self._is_stopping = threading.Event()
         self._on_change: list[Callable[[tuple[str, ...]], None]] = []
+        self._on_leaving: list[Callable[[frozenset[str]], None]] = []
         self._room: tuple[str, ...] = ()
         self._thread = threading.Thread(target=self._watch, name="holdfast-executors", daemon=True)
         if not self._is_local:
@@ -95,6 +97,10 @@ class Executors:
         """Call this with the machines that have a free slot, when those are others than before."""
         self._on_change.append(say)
         say(self._room)
+
+    def on_leaving(self, say: Callable[[frozenset[str]], None]) -> None:
+        """Call this with the executors that Spark will end soon, again and again until it has."""
+        self._on_leaving.append(say)
 
     def start(self) -> None:
         """Watch and warm up, in a thread of its own; a second time does nothing."""
@@ -168,7 +174,7 @@ class Executors:
             silent = dict(self._choice.silent)
         for executor in found:
             is_wanted = executor.name not in self._is_warm or executor.machine in silent
-            if is_wanted and executor.name not in self._probed:
+            if is_wanted and not executor.is_leaving and executor.name not in self._probed:
                 self._probed[executor.name] = None
                 name = f"{self._group}#{executor.name}"
                 threading.Thread(
@@ -178,6 +184,10 @@ class Executors:
             self._room = room
             for say in self._on_change:
                 say(room)
+        leaving = frozenset(executor.name for executor in found if executor.is_leaving)
+        if leaving:
+            for say_leaving in self._on_leaving:
+                say_leaving(leaving)
 
     def _settle(self) -> None:
         now_s = time.monotonic()
@@ -187,6 +197,7 @@ class Executors:
 
     def _ask_spark(self) -> Iterator[Executor]:
         jsc: Any = self._sc._jsc
+        scheduler = jsc.sc().taskScheduler()
         summaries = jsc.sc().statusStore().executorList(True)
         for number in range(summaries.size()):
             summary = summaries.apply(number)
@@ -195,7 +206,10 @@ class Executors:
             host = summary.hostPort().rpartition(":")[0]
             running, slots = summary.activeTasks(), summary.maxTasks()
             is_warm = summary.id() in self._is_warm
-            yield Executor(summary.id(), host, self._machine(host), slots, running, is_warm)
+            is_leaving = scheduler.getExecutorDecommissionState(summary.id()).isDefined()
+            yield Executor(
+                summary.id(), host, self._machine(host), slots, running, is_warm, is_leaving
+            )
 
     def _machine(self, host: str) -> str:
         address = self._address_of.get(host)

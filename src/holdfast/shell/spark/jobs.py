@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,8 @@ _STOP_TIMEOUT_S = 5.0
 _GRACE_S = 1.0
 """For a job whose launch was given up, to start its node again before it is cancelled."""
 _NO_LAUNCH = -1
+_TASKS_MAX = 64
+"""Of a stage: one, and those that Spark started again."""
 
 
 @dataclass(slots=True)
@@ -129,6 +131,28 @@ class NodeJobs:
                 other.launch = _NO_LAUNCH
                 threading.Thread(target=self._cancel, args=(other,), daemon=True).start()
         job.launch = launch
+
+    def running_on(self, executors: frozenset[str]) -> tuple[tuple[NodeId, int], ...]:
+        """The launches whose tasks run on one of these executors, by Spark's own account."""
+        at_work = [job for job in self._jobs.copy().values() if job.thread.is_alive()]
+        return tuple(
+            (job.node, job.launch)
+            for job in at_work
+            if job.launch != _NO_LAUNCH and not executors.isdisjoint(self._executors_of(job))
+        )
+
+    def _executors_of(self, job: _Job) -> Iterator[str]:
+        """Where tasks of a job run."""
+        tracker = self._context.statusTracker()
+        jsc: Any = self._context._jsc
+        store = jsc.sc().statusStore()
+        for number in tracker.getJobIdsForGroup(self._group(job.node, job.number)):
+            found = tracker.getJobInfo(number)
+            for stage in () if found is None else found.stageIds:
+                tasks = store.taskList(stage, 0, _TASKS_MAX)
+                for index in range(tasks.size()):
+                    if tasks.apply(index).status() == "RUNNING":
+                        yield str(tasks.apply(index).executorId())
 
     def _of(self, node: NodeId) -> list[_Job]:
         """The jobs of a node that have not ended."""

@@ -102,7 +102,7 @@ class Launches:
         )
         if chosen is not None:
             self._wished[(node, launch)] = chosen
-        self.jobs.launch(node, launch, {replica.launch for replica in instance.replicas}, chosen)
+        self.jobs.launch(node, launch, instance.expected_launches, chosen)
 
     def _machines_of(self, node: NodeId, others: list[Replica]) -> list[str]:
         """The machine of the node's other replica, or where that is on its way to."""

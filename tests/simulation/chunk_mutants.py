@@ -66,6 +66,10 @@ def _acknowledge_before_it_is_sealed(original: Any) -> Any:
     return take
 
 
+def _check_only_what_is_read(_: Any) -> Any:
+    return lambda self, now_ms: []
+
+
 def _acknowledge_before_the_next_has_it(original: Any) -> Any:
     def acknowledge(self: DataNode, key: Any, write: Any) -> Any:
         write.is_passed_on = True
@@ -181,10 +185,13 @@ CHUNK_MUTANTS = {
     "deletes before the journal": ChunkMutant(
         (ChunkMaster,), "_on_object_delete_requested", _delete_before_the_journal
     ),
+    "checks only what is read": ChunkMutant(
+        (DataNode,), "_scrub", _check_only_what_is_read, ("C-ROT",)
+    ),
     "never copies again": ChunkMutant((Replication,), "check", _never_copy_again),
     "commits with what is left": ChunkMutant((ChunkMaster,), "_commit", _commit_with_what_is_left),
     "checks nothing": ChunkMutant(
-        (data_node, object_reading), "is_whole", _check_nothing, ("C-READ",)
+        (data_node, object_reading), "is_whole", _check_nothing, ("C-READ", "C-ROT")
     ),
     "needs everything": ChunkMutant((ChunkMaster,), "_is_needed", _need_everything, ("C-LEAK",)),
     "needs only what is committed": ChunkMutant(

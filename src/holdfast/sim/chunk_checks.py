@@ -31,6 +31,9 @@ def explain(world: ChunkWorld) -> None:
         copies = [node for node, disk in world.disks.items() if chunk in disk.chunks]
         if len(copies) != world.settings.copies:
             raise Violated("C-COPIES", f"{chunk} is at {copies}")
+    for node, disk in world.disks.items():
+        if disk.rotten():
+            raise Violated("C-ROT", f"{disk.rotten()} at {node}")
     raise Violated("C-LIVE", "the master does not settle")
 
 
@@ -38,10 +41,6 @@ def check_end(world: ChunkWorld) -> None:
     """Raise `Violated` unless the store holds what it should, now that it has settled."""
     if world.master is None:
         raise Violated("C-LIVE", "there is no master")
-    for node, disk in world.disks.items():
-        for chunk, stored in world.wanted().items():
-            if chunk in disk.chunks and not disk.is_sound(stored):
-                world.scheduler.note(f"{chunk} at {node} rots unnoticed")
     names = set(world.master.directory.objects)
     for name in names:
         if name not in world.expected and name not in world.unsure:

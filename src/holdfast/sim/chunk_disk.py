@@ -139,6 +139,15 @@ class ChunkDisk:
         self.flipped[chunk] = None
         return True
 
+    def rotten(self) -> list[ChunkId]:
+        """Chunks that are not what they should be, and not known as damaged."""
+        suspects = (self.chunks[chunk] for chunk in self.flipped if chunk in self.chunks)
+        return [
+            file.stored.chunk
+            for file in suspects
+            if not file.is_damaged and not self.is_sound(file.stored)
+        ]
+
     def is_sound(self, stored: StoredChunk) -> bool:
         """Whether the chunk is here, and is what it should be."""
         file = self.chunks.get(stored.chunk)

@@ -19,6 +19,7 @@ The invariants, by name:
     C-LOST   in the end every committed object reads back
     C-COPIES in the end every chunk has its copies, on disks, neither fewer nor more
     C-LEAK   in the end nothing else is on the disks
+    C-ROT    in the end no copy has rotted unnoticed, though nobody may have read it
     C-LIVE   every operation ends; in the end the store settles
 """
 
@@ -141,6 +142,7 @@ class ChunkWorld:
             inventory_ms=300,
             write_idle_ms=2_000,
             upload_timeout_ms=4_000,
+            scrub_ms=60,
             recopy_delay_ms=300,
             copy_timeout_ms=800,
             resend_ms=60,
@@ -217,9 +219,11 @@ class ChunkWorld:
     def _is_clean(self) -> bool:
         """Whether the disks hold just what they should."""
         wanted = self.wanted()
-        return all(not disk.parts and disk.is_idle for disk in self.disks.values()) and (
-            sum(len(disk.chunks) for disk in self.disks.values())
+        return (
+            all(not disk.parts and disk.is_idle for disk in self.disks.values())
+            and sum(len(disk.chunks) for disk in self.disks.values())
             == self.settings.copies * len(wanted)
+            and not any(disk.rotten() for disk in self.disks.values())
         )
 
     def wanted(self) -> dict[str, StoredChunk]:

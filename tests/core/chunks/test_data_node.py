@@ -137,6 +137,55 @@ def test_a_damaged_piece_is_never_sent_and_the_master_is_told() -> None:
     assert isinstance(replies(machine.step(asked, 3))[0], m.PieceRefused)
 
 
+def loads(effects: list[Effect]) -> list[tuple[ChunkId, int]]:
+    return [(x.stored.chunk, x.index) for x in effects if isinstance(x, e.LoadPiece)]
+
+
+def scrub(machine: DataNode, data: bytes, *pieces: bytes) -> tuple[ChunkId, int, list[Effect]]:
+    """It checks one of its pieces, and the disk has this; which it was, and what follows."""
+    effects = machine.step(TimerFired("scrub"), 1)
+    load = next(x for x in effects if isinstance(x, e.LoadPiece))
+    table = m.checksum_table([m.piece_checksum(piece) for piece in pieces])
+    answer = e.PieceLoaded(load.request_id, table, data)
+    return load.stored.chunk, load.index, machine.step(answer, 2)
+
+
+def test_all_pieces_are_checked_again_and_again_though_nobody_reads() -> None:
+    other = StoredChunk(ChunkId("1-2"), 2, stored(b"78").checksum)
+    machine = node(stored(b"1234", b"56"), other)
+    round_of = []
+    for _ in range(2):
+        for data, pieces in ((b"1234", (b"1234", b"56")), (b"56", (b"1234", b"56")), (b"78",) * 2):
+            if isinstance(pieces, bytes):
+                pieces = (pieces,)
+            chunk, index, effects = scrub(machine, data, *pieces)
+            assert effects == []
+            round_of.append((chunk, index))
+    assert round_of == [(CHUNK, 0), (CHUNK, 1), (other.chunk, 0)] * 2
+
+
+def test_a_piece_that_has_rotted_is_found_before_anybody_reads_it() -> None:
+    whole = stored(b"1234", b"56")
+    machine = node(whole)
+    _, _, effects = scrub(machine, b"1235", b"1234", b"56")
+    assert replies(effects) == []
+    assert e.MarkDamaged(whole) in effects
+    report = next(x.message for x in effects if isinstance(x, e.SendToMaster))
+    assert isinstance(report, m.InventoryReported)
+    assert report.damaged == (CHUNK,)
+    assert loads(machine.step(TimerFired("scrub"), 3)) == []
+
+
+def test_who_reads_comes_first_and_what_was_deleted_is_not_checked() -> None:
+    machine = node(stored(b"1234", b"56"))
+    machine.step(e.Received(b"reader", m.PieceRequested(3, CHUNK, 0)), 1)
+    assert loads(machine.step(TimerFired("scrub"), 2)) == []
+    machine = node(stored(b"1234", b"56"))
+    scrub(machine, b"1234", b"1234", b"56")
+    machine.step(m.ChunksUnwanted(ME, 1, (CHUNK,)), 3)
+    assert loads(machine.step(TimerFired("scrub"), 4)) == []
+
+
 def test_an_old_order_to_delete_is_dropped() -> None:
     whole = stored(b"1234")
     machine = node(whole)

@@ -18,7 +18,8 @@ replication*:
   though the chain broke behind it: the master deletes it when it hears of it.
 - A piece is read and checked with the table, and the table with the checksum in the chunk's name.
   One that fails, or cannot be read, makes the chunk damaged: it is refused from then on, marked on
-  the disk, and the master is told. The client checks once more.
+  the disk, and the master is told. The client checks once more. When nobody reads, the data
+  node checks its pieces itself, to find rot while there are other copies (scrubbing.py).
 - Every piece on its way names the receiver's incarnation; another one is refused and counted. So
   a paused data node that wakes up after it was replaced takes nothing, and when fenced it drops
   all it was receiving, and joins again with what it holds.
@@ -39,6 +40,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.chunks import effects as e
 from holdfast.core.chunks import messages as m
+from holdfast.core.chunks.scrubbing import Scrubber
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from holdfast.core.chunks.settings import ChunkSettings
 
 _ALIVE: Final = "alive"
+_SCRUB: Final = "scrub"
 _WriteKey = tuple["ChunkId", int]
 
 
@@ -112,7 +115,7 @@ class _Write:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """A piece that is being read: for a reader, or for another data node."""
+    """A piece that is being read: for a reader, for another data node, or only to be checked."""
 
     stored: StoredChunk
     index: int
@@ -143,6 +146,7 @@ class DataNode:
         self._writes: dict[_WriteKey, _Write] = {}
         self._loads: dict[int, _Load] = {}
         self._next_load = 1
+        self._scrubber = Scrubber(settings)
         self._erasing: dict[ChunkId, None] = {}
         self._heard_ms = 0
         self._inventory_due_ms = 0
@@ -157,7 +161,8 @@ class DataNode:
 
     def _on_started(self, _: e.Started, now_ms: int) -> list[Effect]:
         self._heard_ms = now_ms
-        return [*self._join_anew(), self._set_timer(now_ms)]
+        scrub = SetTimer(_SCRUB, now_ms + self._settings.scrub_ms)
+        return [*self._join_anew(), self._set_timer(now_ms), scrub]
 
     def _join_anew(self) -> list[Effect]:
         """Let go of everything of the last incarnation, and ask for another."""
@@ -187,7 +192,9 @@ class DataNode:
         period = self._settings.keep_alive_ms if self._incarnation else self._settings.resend_ms
         return SetTimer(_ALIVE, now_ms + period)
 
-    def _on_timer_fired(self, _: TimerFired, now_ms: int) -> list[Effect]:
+    def _on_timer_fired(self, timer: TimerFired, now_ms: int) -> list[Effect]:
+        if timer.name == _SCRUB:
+            return self._scrub(now_ms)
         if now_ms - self._heard_ms > self._settings.lease_ms:
             return [e.EndProcess("no word from the master for the lease")]
         effects: list[Effect] = [self._set_timer(now_ms)]
@@ -230,9 +237,6 @@ class DataNode:
             return []
         self._heard_ms = now_ms
         return self._join_anew()
-
-    def _on_dismissed(self, dismissed: m.Dismissed, _: int) -> list[Effect]:
-        return [e.EndProcess(dismissed.reason)]
 
     def _on_lease_renewed(self, renewed: m.LeaseRenewed, now_ms: int) -> list[Effect]:
         if renewed.incarnation == self._incarnation:
@@ -422,6 +426,12 @@ class DataNode:
     def _unread(self, request: int, chunk: ChunkId, index: int, reason: str) -> m.PieceRefused:
         return m.PieceRefused(request, chunk, index, f"{self._identity.node}: {reason}")
 
+    def _scrub(self, now_ms: int) -> list[Effect]:
+        """Check a piece that nobody has asked for, unless somebody reads."""
+        effects: list[Effect] = [SetTimer(_SCRUB, now_ms + self._settings.scrub_ms)]
+        piece = None if self._loads else self._scrubber.next_piece(self._chunks)
+        return effects if piece is None else [*effects, *self._load(_Load(*piece))]
+
     def _load(self, load: _Load) -> list[Effect]:
         number = self._next_load
         self._next_load += 1
@@ -434,6 +444,8 @@ class DataNode:
             return self._damage(load, "it fails its checksum", now_ms)
         if load.copy is not None:
             return self._pass_on(load, load.copy, loaded.data)
+        if not load.sender:
+            return []
         answer = m.PieceAnswered(
             load.request, load.stored.chunk, load.index, loaded.table, loaded.data
         )
@@ -456,7 +468,7 @@ class DataNode:
         """A chunk is not what it should be: serve it no more, and have it replaced."""
         chunk = load.stored.chunk
         effects: list[Effect] = []
-        if load.copy is None:
+        if load.sender:
             answer = self._unread(load.request, chunk, load.index, reason)
             effects.append(e.Reply(load.sender, answer))
         if self._chunks.get(chunk) != load.stored:
@@ -504,7 +516,7 @@ _HANDLERS: dict[type[Stimulus], Callable[[DataNode, Any, int], list[Effect]]] = 
     TimerFired: DataNode._on_timer_fired,
     m.Welcomed: DataNode._on_welcomed,
     m.Fenced: DataNode._on_fenced,
-    m.Dismissed: DataNode._on_dismissed,
+    m.Dismissed: lambda _, dismissed, __: [e.EndProcess(dismissed.reason)],
     m.LeaseRenewed: DataNode._on_lease_renewed,
     e.Received: DataNode._on_received,
     e.WriteFailed: DataNode._on_write_failed,

@@ -30,6 +30,7 @@ class ChunkSettings:
         upload_timeout_ms: The master gives up an object whose writer was silent for so long.
         uploads_max: Objects that are being written at a time.
         object_chunks_max: Chunks of one object.
+        scrub_ms: A data node checks one of its pieces every so long, if nobody reads.
         recopy_delay_ms: How long the master waits for a lost data node before its chunks are
             copied again: one that was killed comes back with them.
         copy_timeout_ms: A copy between data nodes that takes longer is asked for again.
@@ -56,6 +57,7 @@ class ChunkSettings:
     upload_timeout_ms: int = 120_000
     uploads_max: int = 4_096
     object_chunks_max: int = 65_536
+    scrub_ms: int = 100
     recopy_delay_ms: int = 3_000
     copy_timeout_ms: int = 10_000
     copies_in_flight_max: int = 4

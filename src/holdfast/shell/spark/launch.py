@@ -142,7 +142,9 @@ class Cluster:
         """
         self._on_end = on_end
         self._executors.on_change(lambda hosts: self._post(c.HostsKnown(hosts)))
-        self._executors.on_leaving(self._on_leaving)
+        self._executors.on_leaving(
+            lambda gone: self._post(c.TasksLeaving(self._launches.jobs.running_on(gone)))
+        )
         self._post(c.Started())
         self._loop.start()
 
@@ -422,11 +424,6 @@ class Cluster:
 
     def _launch(self, effect: c.LaunchTask) -> None:
         self._launches.launch(self._machine.instance(effect.node), effect.launch)
-
-    def _on_leaving(self, executors: frozenset[str]) -> None:
-        launches = self._launches.jobs.running_on(executors)
-        if launches:
-            self._post(c.TasksLeaving(launches))
 
     def _on_task_ended(self, ended: c.TaskEnded) -> None:
         if not self._is_stopping.is_set():

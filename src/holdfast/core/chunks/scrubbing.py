@@ -1,0 +1,42 @@
+"""Which piece a data node checks next, so that rotten chunks are found before they are needed.
+
+A copy that rots on a disk is one copy less, and nobody knows until somebody reads it: perhaps when
+it is the last one. So a data node goes round all its chunks, piece by piece, at a low rate, when
+nobody else reads. [Ghemawat et al., The Google File System, SOSP 2003, §5.2]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.core.chunks.messages import ChunkId, StoredChunk
+    from holdfast.core.chunks.settings import ChunkSettings
+
+
+class Scrubber:
+    """Goes round the chunks of a folder. Volatile: a new life begins a new round."""
+
+    def __init__(self, settings: ChunkSettings) -> None:
+        """Nothing has been checked."""
+        self._settings = settings
+        self._round: list[StoredChunk] = []  # still to be checked in this round, the next one last
+        self._index = 0  # of the next piece of the next chunk
+
+    def next_piece(self, chunks: Mapping[ChunkId, StoredChunk]) -> tuple[StoredChunk, int] | None:
+        """A chunk of those that are held now, and the index of a piece; None: none is held."""
+        while self._round and chunks.get(self._round[-1].chunk) != self._round[-1]:
+            self._round.pop()  # Gone meanwhile.
+            self._index = 0
+        if not self._round:
+            self._round = list(reversed(chunks.values()))
+        if not self._round:
+            return None
+        stored, index = self._round[-1], self._index
+        self._index += 1
+        if self._index == self._settings.pieces(stored.size):
+            self._round.pop()
+            self._index = 0
+        return stored, index

@@ -31,7 +31,7 @@ class Scrubber:
             self._round.pop()  # Gone meanwhile.
             self._index = 0
         if not self._round:
-            self._round = list(reversed(chunks.values()))
+            self._round = list(chunks.values())[::-1]
         if not self._round:
             return None
         stored, index = self._round[-1], self._index

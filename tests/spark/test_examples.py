@@ -68,6 +68,17 @@ def test_silent_source(
     assert [row["departures"] for row in counts] == [4] * 8 + [2]
 
 
+def test_escalation(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("escalation")(spark, tmp_path)
+    shown = capsys.readouterr().out
+    for row in ("database|   1|", "orders|   2|", "shop|   3|", "shop|   1|", "orders|   2|"):
+        assert row in shown, row
+    assert "billing" not in shown.split("Verification")[0], "what depends no more is not alerted"
+    assert "lost=0, doubled=0, gaps=0" in shown
+
+
 def test_every_example_has_a_test() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     assert {f"test_{name}" for name in names} <= set(globals())

@@ -184,6 +184,21 @@ class Union:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """All tuples of the input, and of what comes back.
+
+    No node runs it: whoever reads it reads both.
+
+    Attributes:
+        back: The step that comes back, once the loop is closed.
+    """
+
+    WORD: ClassVar = "loop"
+
+    back: list[Step] = field(default_factory=list, repr=False, compare=False, metadata=_UNSAID)
+
+
+@dataclass(frozen=True, slots=True)
 class PartialAggregate:
     """What each batch adds to the aggregates of a pane; see planning/partial_aggregates.py."""
 
@@ -306,7 +321,7 @@ Holding: TypeAlias = Sort | Resample
 Stateful: TypeAlias = WindowAggregate | Join | Sort | Resample
 """Their operators keep state."""
 Operation: TypeAlias = (
-    Source | Filter | Select | Apply | Sample | Union | PartialAggregate | Stateful
+    Source | Filter | Select | Apply | Sample | Union | Loop | PartialAggregate | Stateful
 )
 
 
@@ -327,6 +342,11 @@ class Step:
     unit: str
     schema: pa.Schema
     inputs: tuple[Step, ...] = ()
+
+    @property
+    def feedback(self) -> tuple[Step, ...]:
+        """What comes back to it; `inputs` leaves that out, so that steps are without circles."""
+        return tuple(self.operation.back) if isinstance(self.operation, Loop) else ()
 
 
 def said(operation: Operation) -> Iterator[tuple[str, object]]:

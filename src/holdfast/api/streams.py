@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
@@ -187,6 +187,29 @@ class Stream:
             raise DataflowError(f"union(order={order!r}); it is 'time' or 'arrival'")
         operation = steps.Union("arrival") if order == "arrival" else steps.Union()
         return self._then(operation, self.schema, *(other.step for other in others))
+
+    def loop(self, name: str) -> LoopStream:
+        """This stream together with what comes back, which `close(...)` says later.
+
+        Operators of the loop take tuples as they come, so that its units need a protection of those
+        that recover together: `Uncoordinated`, `Coordinated` or `CommunicationInduced`, all the
+        same one. It may hold filters, selects, functions, unions and joins without windows; what
+        comes to its end once more goes round once more, so something has to let go of it.
+
+        Args:
+            name: Of the loop.
+        """
+        name = self.flow.unique_name(require_name(name))
+        step = Step(steps.Loop(), name, f"{name}~loop", self.schema, (self.step,))
+        self.flow.steps.append(step)
+        return LoopStream(self.flow, step)
+
+    def iterate(self, body: Callable[[Stream], Stream], *, name: str = "loop") -> Stream:
+        """What a function makes of this stream and of what it has made before; see `loop`."""
+        loop = self.loop(name)
+        made = body(Stream(loop.flow, loop.step))
+        loop.close(made)
+        return made
 
     def key_by(self, *columns: str) -> Stream:
         """Name the key of the window, aggregate or join that follows."""
@@ -494,6 +517,7 @@ class Stream:
         name = self.flow.unique_name(word or operation.WORD)
         is_mixed = bool(others) and any(map(held_back, inputs))
         is_apart = len({s.unit for s in inputs}) > 1 or is_mixed or is_arbitrary(operation)
+        is_apart = is_apart or any(isinstance(s.operation, steps.Loop) for s in inputs)
         check_columns(schema.names, name)
         unit = self.next_unit or (name if is_apart else self.step.unit)
         return self._added(Step(operation, name, unit, schema, inputs))
@@ -512,3 +536,33 @@ class Stream:
     def _added(self, step: Step) -> Stream:
         self.flow.steps.append(step)
         return Stream(self.flow, step)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStream(Stream):
+    """A stream, and what comes back to it. What reads it stands in a unit of its own."""
+
+    def close(self, back: Stream) -> None:
+        """Have these tuples come back.
+
+        Args:
+            back: Of the same columns; made of this loop's tuples, at least one unit further on.
+
+        Raises:
+            DataflowError: They cannot, or the loop has been closed before.
+        """
+        operation = self.step.operation
+        if not isinstance(operation, steps.Loop):
+            raise DataflowError(f"{self.step.name} is no loop; call close on what loop(...) gave")
+        if operation.back:
+            raise DataflowError(f"loop {self.step.name} is closed already")
+        if back.flow is not self.flow:
+            raise DataflowError(
+                f"loop {self.step.name} is of another dataflow than what comes back"
+            )
+        if back.schema.types != self.schema.types or back.schema.names != self.schema.names:
+            raise DataflowError(
+                f"loop {self.step.name} has columns {ddl(self.schema)}, and what comes back "
+                f"{ddl(back.schema)}"
+            )
+        operation.back.append(back.step)

@@ -10,7 +10,7 @@ it, and sinks are compared in it.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window as SqlWindow
@@ -33,11 +33,12 @@ from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.function_twin import applied
+from holdfast.driver.loop_twin import looped
 from holdfast.driver.originals import InputCheck, check_input
 from holdfast.driver.readable_sinks import ReadableSink
 from holdfast.driver.resample_twin import resampled
 from holdfast.errors import OptionError, UnsupportedError
-from holdfast.planning.units import keys_read, ports_read, units_of
+from holdfast.planning.units import keys_read, lineage, ports_read, units_of
 from holdfast.shell.kafka import positions
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.storage import ingest_log
@@ -135,11 +136,13 @@ class _Recorded:
         spark: The session.
         location: The checkpoint location.
         ports: Per unit what it reads, port by port.
+        loops: By name what is in loops that are being evaluated.
     """
 
     spark: SparkSession
     location: str
     ports: dict[str, list[tuple[Step, tuple[str, ...]]]]
+    loops: dict[str, DataFrame] = field(default_factory=dict)
 
     def taken_in(
         self, frame: DataFrame, unit: str, port: tuple[Step, tuple[str, ...]]
@@ -168,7 +171,22 @@ def _carried(frame: DataFrame) -> list[str]:
     return [TIME_COLUMN, *(column for column in _ORDER if column in frame.columns)]
 
 
+def _looped(loop: Step, recorded: _Recorded) -> DataFrame:
+    """What is in a loop; of the lap before, while one is evaluated."""
+    (into,), (back,) = loop.inputs, loop.feedback
+
+    def came_back(present: DataFrame) -> DataFrame:
+        within = replace(recorded, loops={**recorded.loops, loop.name: present})
+        return _twin(back, within).drop(*_ORDER)
+
+    if loop.name in recorded.loops:
+        return recorded.loops[loop.name]
+    return looped(_twin(into, recorded).drop(*_ORDER), came_back)
+
+
 def _twin(step: Step, recorded: _Recorded) -> DataFrame:
+    if isinstance(step.operation, steps.Loop):
+        return _looped(step, recorded)
     inputs = [_twin(source, recorded) for source in step.inputs]
     for position, source in enumerate(step.inputs):
         if source.unit != step.unit:
@@ -520,14 +538,7 @@ def _gaps(stored: DataFrame) -> int:
 
 def _sources_before(step: Step) -> list[Step]:
     """All sources before a step, each once."""
-    sources: dict[str, Step] = {}
-    left = [step]
-    while left:
-        found = left.pop()
-        left += found.inputs
-        if isinstance(found.operation, Source):
-            sources[found.name] = found
-    return list(sources.values())
+    return [found for found in lineage([step]) if isinstance(found.operation, Source)]
 
 
 def _late_rows(source: Step, location: str) -> int:

@@ -125,7 +125,7 @@ def step_text(step: Step) -> str:
     """A step in one line: word, name, unit, columns, settings, inputs."""
     operation = step.operation
     settings = ", ".join(f"{name}={_text(value)}" for name, value in said(operation))
-    inputs = ", ".join(source.name for source in step.inputs)
+    inputs = ", ".join(source.name for source in (*step.inputs, *step.feedback))
     schema = ", ".join(f"{field.name} {field.type}" for field in step.schema)
     arrow = f" <- {inputs}" if inputs else ""
     return f"{operation.WORD} {step.name} in {step.unit}: ({schema}) {settings}{arrow}"

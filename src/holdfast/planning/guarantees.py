@@ -131,7 +131,11 @@ def with_losses(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
     """What the guarantees of the units before a node mean for its input."""
     plans = {plan.node: plan for plan in nodes}
     producers = {
-        plan.node: {spec.producer for spec in plan.inputs if spec.producer is not None}
+        plan.node: {
+            spec.producer
+            for spec in plan.inputs
+            if spec.producer is not None and not spec.is_feedback
+        }
         for plan in nodes
     }
     before: dict[NodeId, set[Guarantee]] = {}  # those of the units before a node

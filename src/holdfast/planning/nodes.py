@@ -37,6 +37,7 @@ from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.errors import DataflowError
 from holdfast.planning.footprints import footprints_of
 from holdfast.planning.guarantees import RaisedGuarantee
+from holdfast.planning.loops import loops_of
 from holdfast.planning.refusals import (
     require_corrected,
     require_none_beside,
@@ -45,7 +46,7 @@ from holdfast.planning.refusals import (
 )
 from holdfast.planning.sources import columns_used, source_spec
 from holdfast.planning.tentative import delayed_units
-from holdfast.planning.units import keys_read, lineage, needed, ports_read
+from holdfast.planning.units import keys_read, lineage, needed, ports_read, producers_of
 from holdfast.shell.sources.base import in_records
 from holdfast.shell.storage.paths import feed_path, stream_path
 
@@ -65,15 +66,19 @@ class _Edge:
     """What a unit reads of one step outside it, on one port.
 
     Attributes:
-        producer: The step.
+        producer: The step that puts out what is read.
         port: Of the unit's nodes.
         keys: The columns that choose the instance.
+        read: The step that the unit reads: the producer, or a loop that it is read by way of.
+        is_feedback: Whether it brings back what has gone round a loop.
         columns: Which of the step's columns the unit reads; the others are not sent.
     """
 
     producer: Step
     port: int
     keys: tuple[str, ...]
+    read: Step
+    is_feedback: bool = False
     columns: tuple[int, ...] = ()
 
     @property
@@ -112,6 +117,7 @@ class Planner:
         self._steps = needed(flow)
         self._units = units
         self._counts = counts
+        self._loops = loops_of(self._steps, units, flow.sinks)
         self._edges = {unit: self._unit_edges(unit) for unit in units}
         self._readers: dict[str, list[tuple[str, _Edge]]] = {unit: [] for unit in units}
         for receiver, edges in self._edges.items():
@@ -126,9 +132,10 @@ class Planner:
     def _unit_edges(self, unit: str) -> list[_Edge]:
         """What the unit reads from other units."""
         edges = [
-            _Edge(producer, port, keys)
-            for port, (producer, keys) in enumerate(ports_read(self._units[unit]))
-            if producer.unit != unit
+            _Edge(producer, port, keys, read, producer in read.feedback)
+            for port, (read, keys) in enumerate(ports_read(self._units[unit]))
+            for producer in producers_of(read)
+            if read.unit != unit
         ]
         return [replace(edge, columns=self._columns(unit, edge)) for edge in edges]
 
@@ -137,14 +144,14 @@ class Planner:
         names: set[str] = set()
         for step in self._units[unit]:
             for position, producer in enumerate(step.inputs):
-                if producer is edge.producer and edge.keys == keys_read(step, position):
+                if producer is edge.read and edge.keys == keys_read(step, position):
                     names.update(columns_read(step.operation, position, producer.schema))
         found = (i for i, name in enumerate(edge.producer.schema.names) if name in names)
         return tuple(found) or (0,)
 
     def _edge(self, step: Step, position: int) -> _Edge:
         wanted = step.inputs[position], keys_read(step, position)
-        return next(e for e in self._edges[step.unit] if (e.producer, e.keys) == wanted)
+        return next(e for e in self._edges[step.unit] if (e.read, e.keys) == wanted)
 
     def delayed(self, protection: Callable[[str], UnitProtection]) -> dict[str, DelayPlan]:
         """Per unit that may put out tentative results, how long it waits for missing input.
@@ -157,7 +164,10 @@ class Planner:
         for unit in asked:
             require_corrected(unit, self._units[unit])
         return delayed_units(
-            {unit: [e.producer.unit for e in edges] for unit, edges in self._edges.items()},
+            {
+                unit: [e.producer.unit for e in edges if not e.is_feedback]
+                for unit, edges in self._edges.items()
+            },
             {unit: self._streams_read(unit) for unit in self._units},
             asked,
         )
@@ -189,8 +199,9 @@ class Planner:
         if footprints is not None:
             specs = tuple(map(_with_footprints, specs))
         arbitrary = [s for s in operators if is_arbitrary(s.operation)]
-        merges_by_arrival = bool(arbitrary) and len(inputs) > 1
-        if merges_by_arrival:
+        is_looped = unit in self._loops
+        merges_by_arrival = (bool(arbitrary) or is_looped) and len(inputs) > 1
+        if merges_by_arrival and not is_looped:
             readers = (edge.producer for _, edge in self._readers[unit])
             require_none_beside(unit, members, {*self._flow.sinks.values(), *readers})
         decides = merges_by_arrival or not all(isinstance(s.operation, Union) for s in arbitrary)
@@ -311,9 +322,15 @@ class Planner:
                 edge.port,
                 edge.schema,
                 node_id(edge.producer.unit, i),
+                is_looped=self._is_within_loop(edge.producer.unit, unit),
+                is_feedback=edge.is_feedback,
             )
             for i in senders
         ]
+
+    def _is_within_loop(self, sender: str, receiver: str) -> bool:
+        """Whether two units are in the same loop."""
+        return sender in self._loops and self._loops[sender] == self._loops.get(receiver)
 
     def _is_forward(self, edge: _Edge, unit: str) -> bool:
         """Whether instance i reads from instance i alone."""
@@ -343,6 +360,8 @@ class Planner:
                     tuple(node_id(receiver, j) for j in receivers),
                     edge.keys,
                     edge.columns,
+                    is_looped=self._is_within_loop(unit, receiver),
+                    is_feedback=edge.is_feedback,
                 )
             )
         for sink, step in self._flow.sinks.items():

@@ -11,6 +11,7 @@ from holdfast.core.haunit.plan import NodeLimits, NodePlan, UnitProtection
 from holdfast.core.model.ids import StreamId
 from holdfast.errors import DataflowError
 from holdfast.planning.guarantees import RaisedGuarantee, with_losses
+from holdfast.planning.loops import refuse_unread, require_looped_together
 from holdfast.planning.nodes import Planner
 from holdfast.planning.partial_aggregates import with_partial_aggregates
 from holdfast.planning.refusals import refuse_held_back, require_replayable
@@ -85,7 +86,7 @@ def plan_dataflow(
     """
     if not flow.sinks:
         raise DataflowError(f"{flow.name} has no sink; end it with stream.sink(name)")
-    if has_parts:
+    if has_parts and not any(isinstance(step.operation, steps.Loop) for step in flow.steps):
         flow = with_partial_aggregates(flow, is_recorded)
     units = units_of(flow)
     counts = {unit: instances_of(unit, members, parallelism) for unit, members in units.items()}
@@ -93,6 +94,7 @@ def plan_dataflow(
         raise DataflowError(
             f"parallelism names {', '.join(sorted(unknown))}; units are {', '.join(units)}"
         )
+    refuse_unread(flow.steps, set(needed(flow)))
     refuse_cycles(units)
     refuse_held_back(needed(flow))
     planner = Planner(flow, location, units, counts)
@@ -103,6 +105,7 @@ def plan_dataflow(
         for index in range(counts[unit])
     )
     nodes = with_tentative_streams(with_losses(with_regions(alone, protection)))
+    require_looped_together(nodes)
     for node in nodes:
         require_replayable(units[node.unit], node)
     keeping = (step for step in needed(flow) if _needs_all_input(step))

@@ -80,6 +80,8 @@ def _columns_used_by(
         case steps.Select(expressions):
             named = [getattr(e, "columns", everything) for e in expressions]
             return [column for columns in named for column in columns]
+        case steps.Loop():
+            return everything  # It is read for what comes back, too.
         case steps.PartialAggregate(keys=keys, aggregates=aggregates):
             evaluating = [a.expression for a in aggregates if a.expression is not None]
             return [*keys, *(column for each in evaluating for column in each.columns)]

@@ -67,9 +67,12 @@ def with_tentative_streams(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
 def _with_sources(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
     of_node = {node.node: node for node in nodes}
     sources: dict[NodeId, tuple[StreamId, ...]] = {}
-    reads = {n.node: [s.producer for s in n.inputs if s.producer is not None] for n in nodes}
+    reads = {
+        n.node: [s.producer for s in n.inputs if s.producer is not None and not s.is_feedback]
+        for n in nodes
+    }
     for name in TopologicalSorter(reads).static_order():
-        inputs = of_node[name].inputs
+        inputs = [spec for spec in of_node[name].inputs if not spec.is_feedback]
         found = ((s.stream,) if s.producer is None else sources[s.producer] for s in inputs)
         sources[name] = tuple(dict.fromkeys(stream for streams in found for stream in streams))
     return tuple(

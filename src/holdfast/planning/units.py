@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.api import steps
-from holdfast.api.steps import Source, Stateful
+from holdfast.api.steps import Loop, Source, Stateful
 from holdfast.api.windows import CountWindow
 from holdfast.errors import DataflowError
 
@@ -25,7 +25,8 @@ def units_of(flow: Graph) -> dict[str, list[Step]]:
     """The steps that sinks depend on, by unit, inputs first."""
     units: dict[str, list[Step]] = {}
     for step in needed(flow):
-        units.setdefault(step.unit, []).append(step)
+        if not isinstance(step.operation, Loop):
+            units.setdefault(step.unit, []).append(step)
     return units
 
 
@@ -44,9 +45,29 @@ def lineage(last: Iterable[Step]) -> list[Step]:
                 visit(source)
             found[step] = None
 
-    for step in last:
-        visit(step)
+    open_ = list(last)
+    while open_:
+        before = len(found)
+        visit(open_.pop())
+        open_ += [back for step in list(found)[before:] for back in step.feedback]
     return list(found)
+
+
+def producers_of(step: Step) -> tuple[Step, ...]:
+    """The steps that put a step's tuples out: of a loop, which no node runs, what it reads."""
+    if not isinstance(step.operation, Loop):
+        return (step,)
+    return tuple(one for source in (*step.inputs, *step.feedback) for one in producers_of(source))
+
+
+def read_by(step: Step) -> tuple[Step, ...]:
+    """The steps that a step reads without the way round a loop."""
+    found: list[Step] = []
+    for source in step.inputs:
+        while isinstance(source.operation, Loop):
+            source = source.inputs[0]
+        found.append(source)
+    return tuple(found)
 
 
 def ports_read(members: list[Step]) -> list[tuple[Step, tuple[str, ...]]]:
@@ -130,7 +151,7 @@ def instances_of(unit: str, members: list[Step], parallelism: int | dict[str, in
 def refuse_cycles(units: dict[str, list[Step]]) -> None:
     """Raise `DataflowError` for units that would wait for each other's boundaries for ever."""
     reads = {
-        unit: {s.unit for step in members for s in step.inputs if s.unit != unit}
+        unit: {s.unit for step in members for s in read_by(step) if s.unit != unit}
         for unit, members in units.items()
     }
     while reads:

@@ -10,6 +10,7 @@ from holdfast.sim.draw import Draw
 from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
 from holdfast.sim.workload.known import KNOWN, known_workload
+from holdfast.sim.workload.loops import looped_workload
 from holdfast.sim.workload.protections import TINY_MAX
 from holdfast.sim.workload.random_dataflow import ONLY, SPAN_US, random_workload
 from holdfast.sim.world import Conditions, World
@@ -24,8 +25,8 @@ _FAULT_SPAN_US = SPAN_US + 200_000
 _ENDLESS_PERCENT = 10
 _LINGERS_US = 2_500_000
 _KNOWN_EVERY = 8
-MIXED, RANDOM = "mixed", "random"
-DATAFLOWS = (MIXED, RANDOM, *ONLY, *KNOWN)
+MIXED, RANDOM, LOOP = "mixed", "random", "loop"
+DATAFLOWS = (MIXED, RANDOM, *ONLY, LOOP, *KNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class Run:
         if name == RANDOM or name in ONLY:
             only = None if name == RANDOM else name
             return random_workload(self.seed, self.tuples, self.approach, self.guarantee, only=only)
+        if name == LOOP:
+            return looped_workload(self.seed, self.tuples, self.approach)
         return known_workload(name, self.seed, self.tuples, self.approach, self.guarantee)
 
     def command(self) -> str:

@@ -80,16 +80,16 @@ def test_a_note_may_replace_the_one_of_its_kind_at_its_place() -> None:
     queue.put_note(CheckpointIndex(0))
     for round_ in range(1, 100):
         queue.put_note(CheckpointMarker(round_), replaces=True)
-    assert numbers(queue.notes.all()) == [0, 1, 100], "one of another kind stays"
+    assert numbers(queue.notes.all()) == [1, 100], "one of another kind stays"
     receiver = inputs()
     (batch,) = queue.primary.take_sendable()
     assert receiver.receive(batch, 0, queue.primary.take_notes_in(batch))
     queue.put_note(CheckpointMarker(100), replaces=True)
     assert receiver.receive_notes(3, queue.primary.notes_before, queue.primary.take_notes())
-    assert numbers(receiver.notes.waiting()) == [0, 1, 100, 101], "nothing seems lost"
+    assert numbers(receiver.notes.waiting()) == [1, 100, 101], "nothing seems lost"
     queue.append(tuples(3, 1))
     queue.put_note(CheckpointMarker(101), replaces=True)
-    assert numbers(queue.notes.all()) == [0, 1, 101, 102]
+    assert numbers(queue.notes.all()) == [1, 101, 102]
 
 
 def test_who_lacks_a_note_that_was_replaced_is_sent_what_has_replaced_it() -> None:
@@ -100,6 +100,19 @@ def test_who_lacks_a_note_that_was_replaced_is_sent_what_has_replaced_it() -> No
     assert queue.primary.has_sent_all
     queue.primary.subscribe(3, 2)
     assert queue.primary.take_notes() == ()
+
+
+def test_a_note_that_nobody_lacks_any_more_holds_up_no_boundary() -> None:
+    """1. A replacement puts a note where its receiver has had the tuples. 2. That subscribes behind
+    them, and its position has the note trimmed. 3. Nothing is left to be sent.
+    """
+    queue = output(3)
+    queue.append(tuples(3, 2))
+    queue.primary.subscribe(5, 0)
+    queue.primary.acknowledge(5, 5)
+    queue.promise(END_US)
+    assert not queue.notes.all()
+    assert queue.primary.take_boundary() == END_US
 
 
 def test_of_the_notes_that_were_taken_at_a_place_the_first_is_remembered() -> None:

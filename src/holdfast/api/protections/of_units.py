@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.api.protections.base import Protection
 from holdfast.api.protections.checkpointed import Checkpointed, StoredCheckpoints
 from holdfast.api.protections.replay import UpstreamBackup
+from holdfast.api.steps import Loop
 from holdfast.errors import OptionError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Protections:
 
     def check(self, flow: Graph) -> None:
         """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
-        units = dict.fromkeys(step.unit for step in flow.steps)
+        units = dict.fromkeys(s.unit for s in flow.steps if not isinstance(s.operation, Loop))
         for name, protection in self._of.items():
             if not isinstance(protection, Protection):
                 raise OptionError(f"protection[{name!r}] is {protection!r}, no protection")

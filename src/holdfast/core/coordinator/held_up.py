@@ -94,6 +94,8 @@ def meetings(plans: Iterable[NodePlan]) -> tuple[frozenset[StreamId], ...]:
         if node not in known:
             found: set[StreamId] = set()
             for spec in by_node[node].inputs:
+                if spec.is_feedback:
+                    continue  # It is made of the others.
                 found |= {spec.stream} if spec.producer is None else sources(spec.producer)
             known[node] = frozenset(found)
         return known[node]

@@ -101,7 +101,7 @@ class Regions:
         names = tuple(plan.node for plan in members)
         for plan in members:
             self._channels[plan.node] = tuple(
-                Channel(spec.stream, spec.producer, plan.node)
+                Channel(spec.stream, spec.producer, plan.node, is_feedback=spec.is_feedback)
                 for spec in plan.inputs
                 if spec.producer is not None and spec.producer in names
             )
@@ -118,7 +118,11 @@ class Regions:
             return ()
         if cuts is Cuts.UNALIGNED:
             return tuple(plan.node for plan in members)
-        return tuple(plan.node for plan in members if not self._channels[plan.node])
+        return tuple(
+            plan.node
+            for plan in members
+            if all(channel.is_feedback for channel in self._channels[plan.node])
+        )
 
     def has(self, node: NodeId) -> bool:
         """Whether a node recovers together with others."""

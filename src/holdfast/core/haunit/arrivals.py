@@ -10,7 +10,7 @@ has gone on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -213,9 +213,12 @@ class Arrivals:
         self.note(stream)
         return taken
 
-    def take_some(self) -> list[list[TupleBatch]]:
-        """Per stream some of what has come."""
-        taken = [stream.queue.take(self._pass_tuples) for stream in self.streams]
+    def take_some(self, passed_over: Container[InputStream] = ()) -> list[list[TupleBatch]]:
+        """Per stream some of what has come; nothing of those that are passed over."""
+        taken = [
+            [] if stream in passed_over else stream.queue.take(self._pass_tuples)
+            for stream in self.streams
+        ]
         self._note_all()
         return taken
 

@@ -161,6 +161,7 @@ class HAOutput:
                     suffix=Suffix(self._incarnation, self._plan.limits.input_queue_tuples),
                     has_own_time=self._has_own_time,
                     may_lose=self._plan.guarantee is Guarantee.GAP,
+                    is_feedback=spec.is_feedback,
                 )
 
     def _open_feed(
@@ -216,7 +217,8 @@ class HAOutput:
         if self._line_gate is not None and self._line_gate.stops_node(limit):
             return False
         return all(
-            edge.numbering.is_placed and edge.unsent_tuples < limit for edge in self._edges.values()
+            edge.numbering.is_placed and (edge.is_feedback or edge.unsent_tuples < limit)
+            for edge in self._edges.values()
         )
 
     def put_out(

@@ -100,7 +100,11 @@ class InputOrder(abc.ABC):
             return True
         # A recorded pass acts on the boundary of then; tuples that are sent again may bring a later
         # one with them, and be the last.
-        return self.stop is None and arrivals.slowest_us > progress.boundary_us
+        return self.stop is None and self._slowest_us() > progress.boundary_us
+
+    def _slowest_us(self) -> int:
+        """What all streams have passed, as of the last pass."""
+        return self._arrivals.slowest_us
 
     @abc.abstractmethod
     def take(self, proceed: Proceed, progress: Progress) -> Taken | None:
@@ -332,8 +336,8 @@ class ArrivalOrder(InputOrder):
             batches = arrivals.take_recorded(decided.processed_before)
         else:
             before = arrivals.processed_before
-            batches = arrivals.take_some()
-            after, boundary_us = arrivals.processed_before, arrivals.slowest_us
+            batches = self._take_some()
+            after, boundary_us = arrivals.processed_before, self._slowest_us()
             if after == before and not progress.has_news(boundary_us):
                 return None
             boundary_us = max(boundary_us, progress.boundary_us)
@@ -343,6 +347,10 @@ class ArrivalOrder(InputOrder):
         ports = self._ports_of(batches)
         tuples = sum(len(rows.time_us) for rows in ports if rows is not None)
         return Taken(ports, low, decided.boundary_us, tuples, decided)
+
+    def _take_some(self) -> list[list[TupleBatch]]:
+        """Per stream some of what has come."""
+        return self._arrivals.take_some()
 
     def _ports_of(self, taken: list[list[TupleBatch]]) -> list[Rows | None]:
         """Batches per input stream as rows per port, stream after stream."""

@@ -35,6 +35,8 @@ class InputSpec:
         is_from_region: Whether its producer recovers together with the node.
         sources: The source streams that it comes from, itself if it is one. Known in nodes that go
             on without missing input.
+        is_looped: Whether it comes from another node of the same loop.
+        is_feedback: Whether it brings back what has gone round there once.
     """
 
     stream: StreamId
@@ -44,6 +46,8 @@ class InputSpec:
     waits_for: tuple[StreamId, ...] = ()
     is_from_region: bool = False
     sources: tuple[StreamId, ...] = ()
+    is_looped: bool = False
+    is_feedback: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class OutputSpec:
             None: it is none.
         is_gated: Whether what a recovery could change must not leave: it goes to a sink, or out of
             the region of nodes that recover together.
+        is_looped: Whether it goes to other nodes of the same loop.
+        is_feedback: Whether it goes back to where the loop begins; it never stops the node then.
     """
 
     source: tuple[str, int]
@@ -94,6 +100,8 @@ class OutputSpec:
     has_tentative: bool = False
     feed_of: StreamId | None = None
     is_gated: bool = False
+    is_looped: bool = False
+    is_feedback: bool = False
 
 
 ACK_INTERVALS_MAX: Final = 4
@@ -342,6 +350,15 @@ class NodePlan:
     def replica_stream(self) -> StreamId:
         """What the primary tells the secondary."""
         return StreamId(f"{self.node}~")
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether what it puts out may come back to it."""
+        return any(spec.is_looped for spec in self.inputs)
+
+    def looped_streams(self) -> tuple[StreamId, ...]:
+        """The output streams to other nodes of the same loop."""
+        return tuple(s for spec in self.outputs if spec.is_looped for s in spec.streams)
 
     def output_streams(self) -> tuple[StreamId, ...]:
         """All output streams, those of sinks included."""

@@ -83,6 +83,22 @@ class CheckpointClocks(StreamNote):
 
 
 @dataclass(frozen=True, slots=True)
+class LoopMark(StreamNote):
+    """How far event time has come inside a loop, as far as its bearers know; see loop_progress.py.
+
+    Attributes:
+        lap: Which time it goes round.
+        open_us: What the input from outside had passed when this lap began.
+        clean_us: The same of the lap before; or the time of the oldest tuple that came back during
+            that, if it is older.
+    """
+
+    lap: int
+    open_us: int
+    clean_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class Undo(StreamNote):
     """All tentative tuples of a run are void; the stable ones in their place follow. [DPC §3.1]
 

@@ -228,14 +228,18 @@ class OutputQueue:
 
     # -- spilling ---------------------------------------------------------------------------
 
-    def take_spill(self) -> list[TupleBatch]:
-        """Batches to write to the spill log now; they leave memory."""
+    def take_spill(self, *, has_to_be_sent: bool = True) -> list[TupleBatch]:
+        """Batches to write to the spill log now; they leave memory.
+
+        Args:
+            has_to_be_sent: Whether what has not been sent stays; else there is no bound to that.
+        """
         spilled: list[TupleBatch] = []
         while (
             self.retains
             and self._bytes > self._memory_limit_bytes
             and self._batches
-            and self._batches[0].next_id <= self.primary.next_to_send
+            and (not has_to_be_sent or self._batches[0].next_id <= self.primary.next_to_send)
         ):
             batch = self._batches.popleft()
             self._bytes -= batch.nbytes
@@ -414,9 +418,14 @@ class Cursor:
 
     @property
     def has_sent_all(self) -> bool:
-        """Whether all tuples and notes have been sent to the present subscriber."""
-        queue = self._queue
-        return self.next_to_send >= queue.next_id and self.next_note >= queue.notes.next_number
+        """Whether all tuples, and notes that are kept, have been sent to the present subscriber.
+
+        A note goes unsent with the tuple behind it if the subscriber has had that already.
+        """
+        queue, notes = self._queue, self._queue.notes
+        if self.next_to_send < queue.next_id:
+            return False
+        return self.next_note >= notes.next_number or not notes.count_from(self.next_note)
 
     def take_boundary(self) -> int | None:
         """The boundary to tell the receiver now, or None if it knows it already.

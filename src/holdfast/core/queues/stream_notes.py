@@ -83,7 +83,7 @@ class KeptNotes:
         Args:
             note: What it says.
             before_id: Where it stands.
-            replaces: Whether it makes the last one void, if that is of its kind and stands there.
+            replaces: Whether it makes the last one of its kind void, if that stands there, too.
 
         Raises:
             LocalProtocolError: The last one stands further on.
@@ -93,14 +93,19 @@ class KeptNotes:
                 f"{self._stream}: note before {before_id}, but note {self._kept[-1].number} "
                 f"stands before {self._kept[-1].before_id}"
             )
-        if replaces and self._is_last(type(note), before_id):
-            self._kept.pop()
+        if replaces:
+            self._void(type(note), before_id)
         self._kept.append(PlacedNote(self.next_number, before_id, note))
         self.next_number += 1
 
-    def _is_last(self, kind: type[StreamNote], before_id: int) -> bool:
-        last = self._kept[-1] if self._kept else None
-        return last is not None and last.before_id == before_id and type(last.note) is kind
+    def _void(self, kind: type[StreamNote], before_id: int) -> None:
+        """Forget the note of this kind that stands here, if there is one."""
+        for place in reversed(range(len(self._kept))):
+            if self._kept[place].before_id != before_id:
+                return
+            if type(self._kept[place].note) is kind:
+                del self._kept[place]
+                return
 
     def restore(self, notes: Iterable[PlacedNote]) -> None:
         """Keep again what a checkpoint has, with the numbers that an earlier incarnation gave."""

@@ -8,10 +8,11 @@ at work holds more than its last checkpoint does.
 
 Of two neighbours' places, one stream between them, two things make an edge:
 
-- **orphan edge**: the receiver has processed tuples that the sender has not sent, or acted on a
-  boundary that it has not promised. What it made of them would stay although they may come
-  otherwise, or older tuples come: the receiver goes back. Not behind a sender that *repeats*, which
-  will send the same tuples under the same ids: those are dropped.
+- **orphan edge**: the receiver has processed tuples that the sender has not sent, taken marks of a
+  loop that it has not put, or acted on a boundary that it has not promised. What it made of them
+  would stay although they may come otherwise, or older tuples come: the receiver goes back. Not
+  behind a sender that *repeats*, which will send the same tuples under the same ids: those are
+  dropped.
 - **missing edge**: the sender holds less than the receiver has yet to process. Going on like this
   would lose what is between: the sender goes back, to where it held that or had not sent it.
 
@@ -54,6 +55,7 @@ class Place:
         acted_us: The boundary that it has acted on.
         promised: Per output stream the boundary that it has promised; one that is missing has been
             promised none.
+        laps: In a loop, per stream the last mark that it has taken, or put.
     """
 
     sequence: int
@@ -62,6 +64,7 @@ class Place:
     held_from: Mapping[str, int] = field(default_factory=dict)
     acted_us: int = BEGINNING_US
     promised: Mapping[str, int] = field(default_factory=dict)
+    laps: Mapping[str, int] = field(default_factory=dict)
 
 
 def place_of(point: RestartPoint) -> Place:
@@ -73,6 +76,7 @@ def place_of(point: RestartPoint) -> Place:
         point.held_from,
         point.boundary_us,
         point.promised,
+        point.laps,
     )
 
 
@@ -85,21 +89,26 @@ class Channel:
         sender: Who sends.
         receiver: Who receives.
         repeats: Whether the sender would send the same tuples again under the same ids.
+        is_feedback: Whether the receiver goes by marks, and not by what the sender promises.
     """
 
     stream: StreamId
     sender: NodeId
     receiver: NodeId
     repeats: bool = False
+    is_feedback: bool = False
 
     def is_orphaned(self, sender: Place, receiver: Place) -> bool:
         """Whether there is an orphan edge between these places."""
         if self.repeats:
             return False
         processed = receiver.processed_before.get(self.stream, 0)
-        return processed > sender.next_ids.get(
-            self.stream, 0
-        ) or receiver.acted_us > sender.promised.get(self.stream, BEGINNING_US)
+        if processed > sender.next_ids.get(self.stream, 0):
+            return True
+        if receiver.laps.get(self.stream, 0) > sender.laps.get(self.stream, 0):
+            return True
+        promised_us = sender.promised.get(self.stream, BEGINNING_US)
+        return receiver.acted_us > promised_us and not self.is_feedback
 
     def is_missing(self, sender: Place, receiver: Place) -> bool:
         """Whether there is a missing edge between these places."""

@@ -88,6 +88,7 @@ class RestartPoint:
         clock_us: The processing time of the cut, where passes have one and none is logged.
         clocks: Where others can force checkpoints, what is known of them: a state of the cut rule.
         is_forced: Whether it was taken for what others said.
+        laps: In a loop, per stream the last mark that was taken, or put.
     """
 
     sequence: int = 0
@@ -105,6 +106,7 @@ class RestartPoint:
     clock_us: int = 0
     clocks: tuple[int, ...] = ()
     is_forced: bool = False
+    laps: dict[str, int] = field(default_factory=dict)
 
     def candidates(self) -> tuple[RestartPoint, ...]:
         """All points that its node can start from, best first, each without the others."""
@@ -141,6 +143,8 @@ class RestartPoint:
             value["clocks"] = list(self.clocks)
         if self.is_forced:
             value["is_forced"] = True
+        if self.laps:
+            value["laps"] = self.laps
         if self.older:
             value["older"] = [point.to_json() for point in self.older]
         return value
@@ -177,6 +181,7 @@ class RestartPoint:
             clock_us,
             _clocks(value.get("clocks", [])),
             is_forced,
+            _ids(value.get("laps", {})),
         )
 
 

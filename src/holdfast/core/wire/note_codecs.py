@@ -17,6 +17,7 @@ from holdfast.core.model.notes import (
     CheckpointClocks,
     CheckpointIndex,
     CheckpointMarker,
+    LoopMark,
     PlacedNote,
     RecDone,
     StreamNote,
@@ -61,6 +62,7 @@ NOTE_CODECS: Final = (
     NoteCodec(3, CheckpointClocks, (Shape.NUMBER, Shape.NUMBERS, Shape.BITS, Shape.BITS)),
     NoteCodec(4, Undo, (Shape.RUN,)),
     NoteCodec(5, RecDone, (Shape.RUN,)),
+    NoteCodec(6, LoopMark, (Shape.NUMBER, Shape.NUMBER, Shape.NUMBER)),
 )
 _BY_NOTE: Final = {codec.note: codec for codec in NOTE_CODECS}
 _BY_KIND: Final = {codec.kind: codec for codec in NOTE_CODECS}

@@ -69,6 +69,8 @@ class Bounds(Checker):
         limit = plan.limits.input_queue_tuples * len(plan.inputs) + beyond
         if now.pending_tuples > limit:
             raise Violation("I-MEM", f"{plan.node} holds {now.pending_tuples} tuples of {limit}")
+        if any(spec.is_feedback for spec in plan.outputs):
+            return  # Whoever sends back never waits: what is not sent is spilled.
         outputs = sum(len(o.streams) for o in plan.outputs if not o.is_sink)
         room = plan.limits.output_queue_tuples * outputs
         if self._unsent_before > room and now.unsent_tuples > self._unsent_before:

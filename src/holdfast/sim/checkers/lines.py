@@ -37,6 +37,7 @@ class Lines(Checker):
     def __init__(self) -> None:
         """Nobody has a point, or has halted."""
         self._channels: list[tuple[str, NodeId, NodeId]] = []
+        self._feedback: set[str] = set()
         self._regions: dict[NodeId, str] = {}
         self._points: dict[tuple[NodeId, PointId], RestartPoint] = {}
         self._line: dict[NodeId, RestartPoint] = {}
@@ -51,6 +52,8 @@ class Lines(Checker):
             for spec in plan.inputs:
                 if spec.is_from_region and spec.producer is not None:
                     self._channels.append((spec.stream, spec.producer, plan.node))
+                    if spec.is_feedback:
+                        self._feedback.add(spec.stream)
 
     def stepping(self, process: Process, stimulus: Stimulus) -> None:
         """A node that is told to go on has halted no more."""
@@ -129,11 +132,17 @@ class Lines(Checker):
             sent, taken = places[sender], places[receiver]
             processed, next_id = taken.processed_before.get(stream, 0), sent.next_ids.get(stream, 0)
             promised_us = sent.promised.get(stream, BEGINNING_US)
-            if processed > next_id or taken.boundary_us > promised_us:
+            is_ahead = taken.boundary_us > promised_us and stream not in self._feedback
+            if processed > next_id or is_ahead:
                 raise Violation(
                     "I-LINE",
                     f"{receiver} has {processed} of {stream} and acted on {taken.boundary_us}, of "
                     f"which {sender} has sent {next_id} and promised {promised_us}",
+                )
+            lap, put = taken.laps.get(stream, 0), sent.laps.get(stream, 0)
+            if lap > put:
+                raise Violation(
+                    "I-LINE", f"{receiver} has lap {lap} of {stream}, {sender} put {put}"
                 )
             if processed < min(next_id, sent.held_from.get(stream, 0)):
                 raise Violation("I-LINE", f"{stream}: {sender} holds less than {receiver} lacks")

@@ -125,6 +125,8 @@ class Expected:
         return list(self.rows | self.adding)
 
 
+_LAPS_MAX = 100
+"""No loop of a run goes round more often."""
 ARBITRARY_SINK = "any"
 """How the names of sinks begin of which no two runs hold the same."""
 
@@ -184,6 +186,8 @@ class Oracle:
 
     def rows(self, step: Step) -> list[TimedRow]:
         """What a step puts out, in no particular order."""
+        if isinstance(step.operation, steps.Loop):
+            return self._looped(step)
         if step.name not in self._known:
             inputs = [
                 self._taken_in(step, position, self.rows(source))
@@ -191,6 +195,24 @@ class Oracle:
             ]
             self._known[step.name] = self._put_out(step, inputs)
         return self._known[step.name]
+
+    def _looped(self, loop: Step) -> list[TimedRow]:
+        """What goes in and what comes back, lap after lap until nothing new does."""
+        if loop.name in self._known:
+            return self._known[loop.name]  # Of the lap before, while this one is evaluated.
+        went_in = _united([self.rows(source) for source in loop.inputs], is_by_arrival=True)
+        known = dict(self._known)
+        looped, laps = went_in, 0
+        while True:
+            self._known = {**known, loop.name: looped}
+            came_back = [row for source in loop.feedback for row in self.rows(source)]
+            after = [*went_in, *_united([came_back], is_by_arrival=True)]
+            laps += 1
+            if len(after) == len(looped) or laps > _LAPS_MAX:
+                break  # What goes round once more only adds.
+            looped = after
+        self._known = {**known, loop.name: looped}
+        return looped
 
     def _put_out(self, step: Step, inputs: list[list[TimedRow]]) -> list[TimedRow]:
         match step.operation:

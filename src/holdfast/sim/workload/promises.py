@@ -15,7 +15,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from holdfast.api.steps import Resample, WindowAggregate, WindowJoin
+from holdfast.api.steps import Loop, Resample, WindowAggregate, WindowJoin
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.recovery.guarantee import Guarantee
 
@@ -170,6 +170,8 @@ class _Levels:
         inputs = [self.of(source) for source in step.inputs]
         held = max((level.held for level in inputs), default=Held.ALL)
         extra = max((level.extra for level in inputs), default=Extra.NOTHING)
+        if isinstance(step.operation, Loop):
+            return Level(held, extra)  # Units of a loop recover precisely.
         guarantee = self._guarantees[step.unit]
         own = _made_of(step, Level(held, extra), guarantee)
         if guarantee is Guarantee.GAP:

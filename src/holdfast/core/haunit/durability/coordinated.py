@@ -36,6 +36,7 @@ from holdfast.core.haunit.events import ReportRoundFailed, WantRound
 from holdfast.core.haunit.plan import Cuts
 from holdfast.core.haunit.told import RoundTold
 from holdfast.core.machine import Effect, Stimulus
+from holdfast.core.model.notes import CheckpointMarker
 
 if TYPE_CHECKING:
     from holdfast.core.checkpoint.cut_rule import CutRule
@@ -52,7 +53,7 @@ def rule_of(plan: NodePlan) -> CutRule:
     """When a node of this plan cuts."""
     if plan.cuts is Cuts.UNALIGNED:
         return Unaligned(len(plan.inputs))
-    return Aligned(tuple(spec.is_from_region for spec in plan.inputs))
+    return Aligned(tuple(s.is_from_region and not s.is_feedback for s in plan.inputs))
 
 
 class Coordinated(Ruled):
@@ -95,7 +96,8 @@ class Coordinated(Ruled):
         for stream in self.unit.inputs.all():
             if stream.spec.is_from_region:
                 for note in stream.queue.notes.waiting():
-                    self._hear_of(round_of(note.note))
+                    if isinstance(note.note, CheckpointMarker):  # Others are for the unit.
+                        self._hear_of(note.note.round)
         self._cut_if_due(now_ms, effects)
 
     def noted(

@@ -65,6 +65,7 @@ class OutputEdge:
         suffix: Suffix,
         has_own_time: bool,
         may_lose: bool,
+        is_feedback: bool = False,
     ) -> None:
         """Nobody has subscribed yet.
 
@@ -75,6 +76,8 @@ class OutputEdge:
             first_output: Is told when something is sent.
             has_own_time: Whether tuples are of the processing time, and not of the input's.
             may_lose: Whether a receiver that has failed as well may be sent less than it needs.
+            is_feedback: Whether it goes back to where a loop begins. It never stops the node:
+                whoever has to take it in waits for it.
         """
         self.node = node
         self.queue = queue
@@ -87,6 +90,7 @@ class OutputEdge:
         self._first_output = first_output
         self._has_own_time = has_own_time
         self._may_lose = may_lose
+        self.is_feedback = is_feedback
         self._requests = 0
 
     @property
@@ -195,7 +199,7 @@ class OutputEdge:
         """Send what credit allows, then boundaries; spill what memory does not hold."""
         for link in self.links:
             self._flush_link(link, effects)
-        spilled = self.queue.take_spill()
+        spilled = self.queue.take_spill(has_to_be_sent=not self.is_feedback)
         if spilled:
             effects.append(SpillBatches(self.stream, tuple(spilled)))
 

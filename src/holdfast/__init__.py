@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         UpstreamBackup,
     )
     from holdfast.api.streams import Stream
-    from holdfast.api.windows import counting, sliding, tumbling
+    from holdfast.api.windows import counting, sessions, sliding, tumbling
     from holdfast.driver.listeners import queries
     from holdfast.driver.query import Query
     from holdfast.driver.security import InsecureClusterWarning
@@ -83,6 +83,7 @@ __all__ = [
     "register",
     "serve_metrics",
     "session",
+    "sessions",
     "sliding",
     "tumbling",
 ]
@@ -114,7 +115,7 @@ _HOMES = {
     "driver.security": ("InsecureClusterWarning",),
     "driver.session": ("register", "session"),
     "view.metrics": ("serve_metrics",),
-    "api.windows": ("counting", "sliding", "tumbling"),
+    "api.windows": ("counting", "sessions", "sliding", "tumbling"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from holdfast.api.clauses import parse_aggregate
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import (
     Checkpointed,
@@ -51,10 +52,10 @@ def test_a_duration_that_is_none_is_refused_with_its_text(text: str) -> None:
         duration_us(text)
 
 
-def test_sliding_windows_must_be_multiples_of_their_slide() -> None:
-    assert sliding("10 seconds", "5 seconds").slide_us == 5_000_000
-    with pytest.raises(DataflowError, match="no multiple"):
-        sliding("10 seconds", "3 seconds")
+def test_sliding_windows_leave_no_tuple_out() -> None:
+    assert sliding("10 seconds", "3 seconds").slide_us == 3_000_000
+    with pytest.raises(DataflowError, match="would leave tuples out"):
+        sliding("3 seconds", "10 seconds")
 
 
 def test_schemas_follow_the_operators() -> None:
@@ -162,12 +163,65 @@ def test_nonsense_is_refused_while_the_dataflow_is_built(build: object, message:
         build(bids())  # type: ignore[operator]
 
 
+def test_values_are_counted_behind_an_operator_that_counts_their_rows() -> None:
+    windows = bids().key_by("bidder").window(sliding("10 seconds", "3 seconds"))
+    made = windows.aggregate(
+        "count(DISTINCT auction) AS n", "sum(price) FILTER (WHERE price > 3) AS total", name="seen"
+    )
+    assert made.schema.names == ["window_start", "window_end", "bidder", "n", "total"]
+    assert [step.unit for step in made.flow.steps][-3:] == ["seen_values", "seen", "seen"]
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "argument"),
+    [
+        ("bool_and(price > 1)", "min", "price > 1"),
+        ("count_if(price > 1) AS n", "count", "CASE WHEN price > 1 THEN 1 END"),
+        ("sum(price) FILTER (WHERE price > 1) AS n", "sum", "CASE WHEN price > 1 THEN price END"),
+        ("first_value(price, true)", "first_valid", "price"),
+        ("max_by(auction, price) AS n", "max_by", "struct(auction, price)"),
+        ("mean(price)", "avg", "price"),
+    ],
+)
+def test_aggregates_that_are_others_by_another_name(
+    text: str, function: str, argument: str
+) -> None:
+    parsed = parse_aggregate(text, bids().schema)
+    assert parsed.expression is not None
+    assert (parsed.function, parsed.expression.sql) == (function, argument)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda s: s.key_by("bidder").distinct("auction"), "leave key_by and window out"),
+        (lambda s: s.distinct("auction", within="1 second", same_time=True), "either"),
+        (lambda s: s.distinct("nowhere"), "no column 'nowhere'"),
+    ],
+)
+def test_a_distinct_of_two_minds_is_refused(build: object, message: str) -> None:
+    with pytest.raises(DataflowError, match=message):
+        build(bids())  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (
-            lambda s: s.window(tumbling("1 second")).aggregate("count(distinct bidder) AS n"),
-            "distinct aggregates",
+            lambda s: s.window(counting(5)).aggregate("count(distinct bidder) AS n"),
+            "windows of event time aligned",
+        ),
+        (
+            lambda s: s.window(tumbling("1 second")).aggregate(
+                "count(distinct bidder) AS n", "avg(price) AS m"
+            ),
+            r"'avg\(price\) AS m' beside count\(DISTINCT",
+        ),
+        (
+            lambda s: s.window(tumbling("1 second")).aggregate(
+                "first(price) FILTER (WHERE bidder > 1) AS n"
+            ),
+            "nulls count for first",
         ),
         (lambda s: s.window(tumbling("1 second")).aggregate("median(price) AS m"), "'median'"),
         (lambda s: s.join(s, on="auction", select=["left.price"], how="outer"), "how='outer'"),

@@ -56,6 +56,59 @@ def sliding(bids: DataFrame) -> DataFrame:
     )
 
 
+def sessions(bids: DataFrame) -> DataFrame:
+    """Sessions per key: rows of one item come every half second, but some are left out."""
+    some = marked(bids).where("price % 100 < 40")
+    groups = some.groupBy(F.session_window("at", "950 milliseconds").alias("s"), "item")
+    return groups.agg(F.count("*").alias("n"), F.max("price"), F.avg("price")).where("n > 1")
+
+
+def odd(bids: DataFrame) -> DataFrame:
+    """Windows whose size is no multiple of their slide."""
+    groups = marked(bids).groupBy(F.window("at", "10 seconds", "4 seconds"), "who")
+    return groups.agg(F.count("*"), F.sum("price"))
+
+
+def many(bids: DataFrame) -> DataFrame:
+    """Aggregates that pick, of bits, of spread, of conditions, and of some of the rows."""
+    groups = marked(bids).groupBy(F.window("at", "20 seconds"), "who")
+    return groups.agg(
+        F.max_by("item", "at"),
+        F.min_by("price", F.col("price") + 1),
+        F.expr("round(stddev(price), 6)"),
+        F.expr("round(var_pop(price), 6)"),
+        F.bool_and(F.col("price") > 3),
+        F.bool_or(F.col("price") > 990),
+        F.bit_xor("price"),
+        F.bit_or("price"),
+        F.count_if(F.col("price") < 500),
+        F.expr("sum(price) FILTER (WHERE item > 'item 1')"),
+        F.expr("count(*) FILTER (WHERE item > 'item 3')"),
+        (F.max("price") - F.min("price")).alias("range"),
+    )
+
+
+def values(bids: DataFrame) -> DataFrame:
+    """How many distinct values there are, beside other results, in windows that slide."""
+    groups = marked(bids).groupBy(F.window("at", "20 seconds", "5 seconds"), "who")
+    return groups.agg(
+        F.count_distinct("item").alias("items"), F.count("*").alias("n"), F.sum("price")
+    )
+
+
+def distinct(bids: DataFrame) -> DataFrame:
+    """What follows sees the first rows only; of equal ones it does not matter which is first."""
+    twice = marked(bids).selectExpr("at", "who", "item", "explode(array(1, 2)) AS copy")
+    once = twice.dropDuplicates(["who", "item", "at"])
+    return once.groupBy(F.window("at", "10 seconds"), "who").agg(F.count("*"), F.max("item"))
+
+
+def within(bids: DataFrame) -> DataFrame:
+    """All rows of an item are within the delay of its first one."""
+    few = bids.withWatermark("at", "1 hour")
+    return few.dropDuplicatesWithinWatermark(["item", "who"]).select("item", "who")
+
+
 def front(bids: DataFrame) -> DataFrame:
     """Holdfast has no regular expressions, so Spark computes what lies below the window."""
     some = bids.where("item RLIKE '[24]$'").withWatermark("at", "10 seconds")
@@ -72,7 +125,18 @@ def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("query", "source"), [(tumbling, "FromFiles"), (sliding, "FromFiles"), (front, "FromFrame")]
+    ("query", "source"),
+    [
+        (tumbling, "FromFiles"),
+        (sliding, "FromFiles"),
+        (sessions, "FromFiles"),
+        (odd, "FromFiles"),
+        (many, "FromFiles"),
+        (values, "FromFiles"),
+        (distinct, "FromFrame"),
+        (within, "FromFiles"),
+        (front, "FromFrame"),
+    ],
 )
 def test_both_give_the_same_rows(
     spark: SparkSession,
@@ -120,26 +184,26 @@ def test_rows_that_a_filter_drops_move_no_watermark(bids: DataFrame) -> None:
             "without startTime",
         ),
         (
-            lambda b: marked(b).groupBy(F.window("at", "10 seconds", "4 seconds")).count(),
-            "no multiple of its slide",
+            lambda b: (
+                marked(b)
+                .groupBy(F.session_window("at", F.when(F.col("price") > 9, "1 minute")))
+                .count()
+            ),
+            "its gap is the same for every row",
         ),
         (
-            lambda b: marked(b).groupBy(F.session_window("at", "1 minute")).count(),
-            "there are no session windows",
+            lambda b: marked(b).groupBy(F.window("at", "1 minute")).agg(F.skewness("price")),
+            r"skewness.*: there are count, sum, min, max, avg",
         ),
         (
-            lambda b: marked(b).groupBy(F.window("at", "1 minute")).agg(F.stddev("price")),
-            r"stddev.*: there are count, sum, min, max, avg",
-        ),
-        (
-            lambda b: marked(b).groupBy(F.window("at", "1 minute")).agg(F.count_distinct("who")),
-            "distinct",
+            lambda b: marked(b).groupBy(F.window("at", "1 minute")).agg(F.sum_distinct("price")),
+            "of distinct values there is count alone",
         ),
         (
             lambda b: marked(b).groupBy(F.window("at", "1 minute")).count().where("rand() > 0.5"),
             "rand",
         ),
-        (lambda b: marked(b).dropDuplicates(["who"]), "dropDuplicates: "),
+        (lambda b: b.dropDuplicates(["who"]), "dropDuplicates: there is one withWatermark"),
         (
             lambda b: marked(b).groupBy(F.window("at", "1 minute")).agg(F.expr("try_sum(price)")),
             "try_sum",

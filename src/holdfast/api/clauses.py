@@ -6,14 +6,37 @@ import re
 
 import pyarrow as pa
 
-from holdfast.api.expressions import compile_expression
+from holdfast.api.expressions import CompiledExpression, compile_expression
 from holdfast.api.steps import Aggregate, JoinField
 from holdfast.core.model.column_names import unquoted
 from holdfast.errors import DataflowError, UnsupportedError
 from holdfast.shell.storage.paths import checked_name
 
 _AGGREGATE = re.compile(r"^\s*(\w+)\s*\((.*)\)\s*(?:\s[aA][sS]\s+`?(\w+)`?)?\s*$", re.DOTALL)
-AGGREGATE_FUNCTIONS = ("count", "sum", "min", "max", "avg")
+_FILTERED = re.compile(r"\)\s*filter\s*\(\s*where\s", re.IGNORECASE)
+_IGNORES_NULLS = re.compile(r",\s*true\s*$", re.IGNORECASE)
+_OF_NULLS = ("first", "last")
+_BY = ("min_by", "max_by")
+AGGREGATE_FUNCTIONS = (
+    *("count", "sum", "min", "max", "avg", "bit_and", "bit_or", "bit_xor"),
+    *("stddev_samp", "stddev_pop", "var_samp", "var_pop", *_BY, *_OF_NULLS),
+)
+_OTHER_NAMES = {
+    "stddev": "stddev_samp",
+    "std": "stddev_samp",
+    "variance": "var_samp",
+    "first_value": "first",
+    "last_value": "last",
+    "any_value": "first",
+    "bool_and": "min",
+    "every": "min",
+    "bool_or": "max",
+    "any": "max",
+    "some": "max",
+}
+"""Aggregates that are others by another name; booleans are ordered, so that all are true if the
+least one is."""
+_OF_BOOLEANS = ("bool_and", "every", "bool_or", "any", "some")
 
 
 def require_name(name: str) -> str:
@@ -55,7 +78,7 @@ def parse_column(text: str, schema: pa.Schema) -> tuple[str, str]:
 
 
 def parse_aggregate(text: str, schema: pa.Schema) -> Aggregate:
-    """The aggregate of `function(expression) [AS name]`.
+    """The aggregate of `function(expression) [FILTER (WHERE condition)] [AS name]`.
 
     Raises:
         DataflowError: It is none.
@@ -64,24 +87,50 @@ def parse_aggregate(text: str, schema: pa.Schema) -> Aggregate:
     match = _AGGREGATE.match(text)
     if match is None:
         raise DataflowError(f"{text!r} is no aggregate; write for example 'sum(price) AS total'")
-    function, argument, name = match[1].lower(), match[2].strip(), match[3]
+    written, inside, name = match[1].lower(), match[2].strip(), match[3]
+    written = "avg" if written == "mean" else written
+    sql = f"{written}({inside})"
+    argument, *conditions = _FILTERED.split(inside, maxsplit=1)
+    argument = argument.strip()
+    condition = conditions[0].strip() if conditions else None
     if argument.lower().startswith("distinct"):
-        raise UnsupportedError(
-            f"{text!r}: distinct aggregates keep every value; aggregate twice instead, "
-            "first by the value, then count the groups"
-        )
-    if function == "mean":
-        function = "avg"
+        raise UnsupportedError(f"{text!r}: only aggregate(...) over plain windows counts distinct")
+    if written == "count_if":
+        both = argument if condition is None else f"({condition}) AND ({argument})"
+        written, argument, condition = "count", "*", both
+    function = _OTHER_NAMES.get(written, written)
     if function not in AGGREGATE_FUNCTIONS:
         raise UnsupportedError(
-            f"aggregate {function!r}; supported are {', '.join(AGGREGATE_FUNCTIONS)}"
+            f"aggregate {function!r}; supported are {', '.join(AGGREGATE_FUNCTIONS)}, "
+            f"count_if, {', '.join(_OTHER_NAMES)}"
         )
-    is_star = argument == "*"
-    if is_star and function != "count":
+    if argument == "*" and function != "count":
         raise DataflowError(f"{text!r}: only count takes *")
-    expression = None if is_star else compile_expression(argument, schema)
-    sql = f"{function}({argument})"
+    if function in _OF_NULLS and _IGNORES_NULLS.search(argument):
+        function, argument = f"{function}_valid", _IGNORES_NULLS.sub("", argument)
+    expression = _argument(text, function, argument, condition, schema)
+    if written in _OF_BOOLEANS and not (expression and pa.types.is_boolean(expression.type)):
+        raise DataflowError(f"{text!r}: {written} takes a condition")
     return Aggregate(function, expression, name or sql, sql)
+
+
+def _argument(
+    text: str, function: str, argument: str, condition: str | None, schema: pa.Schema
+) -> CompiledExpression | None:
+    """What an aggregate computes for each row; null where the row does not count."""
+    if function in _BY:
+        value = compile_expression(f"struct({argument})", schema)
+        if value.type.num_fields != 2:
+            raise DataflowError(f"{text!r}: {function} takes a value, and what it goes by")
+        if condition is not None:
+            raise UnsupportedError(f"{text!r}: write {function}(x, CASE WHEN condition THEN y END)")
+        return value
+    if condition is None:
+        return None if argument == "*" else compile_expression(argument, schema)
+    if function in _OF_NULLS:
+        raise UnsupportedError(f"{text!r}: nulls count for {function}; write {function}(x, true)")
+    value_text = "1" if argument == "*" else argument
+    return compile_expression(f"CASE WHEN {condition} THEN {value_text} END", schema)
 
 
 def parse_join_field(text: str, left: pa.Schema, right: pa.Schema) -> JoinField:

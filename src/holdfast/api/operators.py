@@ -7,10 +7,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api import steps
-from holdfast.api.windows import CountWindow, Window
+from holdfast.api.windows import CountWindow, SessionWindow, Window
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.apply import Apply, ApplyArbitrarily
 from holdfast.core.operators.bsort import BSort
+from holdfast.core.operators.distinct import Distinct
 from holdfast.core.operators.filter import Filter
 from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
 from holdfast.core.operators.footprinted_join import FootprintedJoin
@@ -24,6 +25,7 @@ from holdfast.core.operators.processing_time import ProcessingTimeAggregate
 from holdfast.core.operators.resample import Resample
 from holdfast.core.operators.running_join import RunningJoin
 from holdfast.core.operators.sampler import Sampler
+from holdfast.core.operators.sessions import SessionWindows
 from holdfast.core.operators.stream_windows import StreamWindowAggregate
 from holdfast.core.operators.union import Union
 from holdfast.core.operators.window_kinds import CountWindows, TimeWindows, WindowKind
@@ -117,6 +119,8 @@ def build_operator(
             return Union(name, inputs[0], is_by_arrival=operation.is_by_arrival)
         case steps.Sample(fraction):
             return Sampler(name, inputs[0], fraction)
+        case steps.Distinct(keys, within_us):
+            return Distinct(name, inputs[0], keys, within_us=within_us, manager=manager)
         case steps.Sort(by, slack):
             return BSort(name, inputs[0], by=by, slack=slack, manager=manager)
         case steps.Resample(resampled, match, within_us, every_us):
@@ -178,6 +182,8 @@ def _aggregate(
 ) -> Operator:
     windows, keys = operation.windows, operation.keys
     of = (name, schema, keys, _functions(operation.aggregates))
+    if isinstance(windows, SessionWindow):
+        return SessionWindows(*of, gap_us=windows.gap_us, manager=manager)
     if operation.has_footprints and isinstance(windows, Window) and windows.alignment == "epoch":
         size_us, slide_us = windows.size_us, windows.slide_us
         return FootprintedAggregate(*of, size_us=size_us, slide_us=slide_us, manager=manager)

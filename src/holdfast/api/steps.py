@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.api.expressions import CompiledExpression
     from holdfast.api.functions import PythonFunction
-    from holdfast.api.windows import CountWindow, Window
+    from holdfast.api.windows import AnyWindow, Window
     from holdfast.driver.kafka import KafkaSource
     from holdfast.shell.sources.file_recorder import FilesSource
 
@@ -227,7 +227,7 @@ class WindowAggregate:
     WORD: ClassVar = "aggregate"
 
     keys: tuple[str, ...]
-    windows: Window | CountWindow
+    windows: AnyWindow
     aggregates: tuple[Aggregate, ...]
     emit: Emit
     has_footprints: bool = field(default=False, metadata=_UNSAID)
@@ -311,6 +311,27 @@ class Resample:
     every_us: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The first tuple of every key.
+
+    Attributes:
+        keys: Columns.
+        within_us: Tuples less than so much later are copies; 0: those of the same tuple time; None:
+            all are.
+    """
+
+    WORD: ClassVar = "distinct"
+
+    keys: tuple[str, ...]
+    within_us: int | None
+
+    @property
+    def is_of_one_time(self) -> bool:
+        """Whether only tuples of the same tuple time are copies."""
+        return self.within_us == 0
+
+
 Join: TypeAlias = WindowJoin | RunningJoin | IncrementalJoin
 Passing: TypeAlias = Filter | Select
 """They leave rows where they are, or out."""
@@ -318,7 +339,7 @@ Merging: TypeAlias = Union | IncrementalJoin | RunningJoin
 """Where the order of rows on one port among those of another matters."""
 Holding: TypeAlias = Sort | Resample
 """Their operators put rows out later than the boundary alone would."""
-Stateful: TypeAlias = WindowAggregate | Join | Sort | Resample
+Stateful: TypeAlias = WindowAggregate | Join | Sort | Resample | Distinct
 """Their operators keep state."""
 Operation: TypeAlias = (
     Source | Filter | Select | Apply | Sample | Union | Loop | PartialAggregate | Stateful

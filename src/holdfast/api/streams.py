@@ -19,12 +19,13 @@ from holdfast.api.clauses import (
 )
 from holdfast.api.columns import check_columns
 from holdfast.api.dead_letters import ERROR_COLUMN, Evaluable, Failure
+from holdfast.api.distinct_counts import counts_distinct, with_distinct_counts
 from holdfast.api.expressions import CompiledExpression, compile_expression, compile_projection
 from holdfast.api.expressions.types import is_carried
 from holdfast.api.functions import Function, Kind, PythonFunction
 from holdfast.api.operators import build_operator, is_arbitrary
 from holdfast.api.steps import Step, held_back
-from holdfast.api.windows import CountWindow, Window, duration_us
+from holdfast.api.windows import AnyWindow, CountWindow, SessionWindow, Window, duration_us
 from holdfast.core.errors import LocalProtocolError
 from holdfast.errors import DataflowError, UnsupportedError
 
@@ -45,7 +46,7 @@ class Stream:
     flow: Graph
     step: Step
     keys: tuple[str, ...] = ()
-    windows: Window | CountWindow | None = None
+    windows: AnyWindow | None = None
     next_unit: str | None = None
 
     @property
@@ -219,11 +220,11 @@ class Stream:
             raise DataflowError("key_by needs at least one column")
         return replace(self, keys=columns)
 
-    def window(self, windows: Window | CountWindow) -> Stream:
-        """Name the windows of the aggregate or join that follows: `tumbling`, `sliding` or
-        `counting`.
+    def window(self, windows: AnyWindow) -> Stream:
+        """Name the windows of the aggregate or join that follows: `tumbling`, `sliding`,
+        `counting` or `sessions`.
         """
-        if not isinstance(windows, Window | CountWindow):
+        if not isinstance(windows, Window | CountWindow | SessionWindow):
             raise DataflowError(f"window({windows!r}); write for example tumbling('10 seconds')")
         return replace(self, windows=windows)
 
@@ -232,7 +233,7 @@ class Stream:
 
         Args:
             aggregates: `count(*)`, or `count`, `sum`, `min`, `max`, `avg` of a Spark SQL
-                expression, each with `AS name`.
+                expression, each with `AS name`; docs/operators.md has all functions.
             name: Name of the operator and, by default, of its HA unit.
             emit: `final` gives one tuple per key and window when the window has closed;
                 `changes` gives the running result after each tuple.
@@ -246,6 +247,10 @@ class Stream:
                 f"aggregate(emit='changes') over {self.windows}; it works over windows of event "
                 "time aligned to the epoch, without timeout"
             )
+        if counts_distinct(aggregates):
+            if emit == "changes":
+                raise UnsupportedError("count(DISTINCT ...) with emit='changes'; use 'final'")
+            return with_distinct_counts(self, aggregates, name or "aggregate")
         parsed = [parse_aggregate(text, self.schema) for text in aggregates]
         if not parsed:
             raise DataflowError("aggregate needs at least one aggregate, e.g. 'count(*) AS n'")
@@ -322,6 +327,35 @@ class Stream:
             )
         if isinstance(self.windows, Window) and self.windows.size_us != self.windows.slide_us:
             raise UnsupportedError("a join over sliding windows; use tumbling(...)")
+
+    def distinct(
+        self,
+        *columns: str,
+        within: str | None = None,
+        same_time: bool = False,
+        name: str | None = None,
+    ) -> Stream:
+        """Of tuples that are equal in these columns the first one.
+
+        Args:
+            columns: By default all.
+            within: Only tuples less than so much later, in tuple time, are copies of the first one;
+                then its key is forgotten. As `dropDuplicatesWithinWatermark` with such a delay.
+            same_time: Only tuples of the same tuple time are copies. As `dropDuplicates` of columns
+                that have the event time among them.
+            name: Name of the operator and, by default, of its HA unit.
+
+        Without `within` and `same_time` keys are kept for ever.
+        """
+        if self.keys or self.windows is not None:
+            raise DataflowError("distinct takes its key itself; leave key_by and window out")
+        if within is not None and same_time:
+            raise DataflowError("distinct takes either within=... or same_time=True")
+        for column in columns:
+            known_column(column, self.schema)
+        within_us = 0 if same_time else None if within is None else duration_us(within)
+        operation = steps.Distinct(columns or tuple(self.schema.names), within_us)
+        return self._stateful(operation, name or "distinct", (self.step,))
 
     def sort(self, by: str | None = None, *, slack: int, name: str | None = None) -> Stream:
         """Put tuples into ascending order as far as a buffer of so many goes (BSort).

@@ -8,13 +8,14 @@
 | `counting(size, advance)`     | at every so many of a key    | deterministic                 |
 | the same with `advance=1`     | at every tuple of a key      | convergent-capable            |
 | with `alignment="stream"`     | at multiples of the tuple id | convergent-capable            |
+| `sessions(gap)`               | at a key's earliest tuple    | convergent-capable            |
 | any with `timeout`            |                              | arbitrary                     |
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 from holdfast.errors import DataflowError
 
@@ -102,6 +103,27 @@ class CountWindow:
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class SessionWindow:
+    """Windows of a key's tuples that follow one another closely.
+
+    Attributes:
+        gap_us: A tuple belongs to the session of every one that is at most so far away.
+    """
+
+    gap_us: int
+    timeout_us: ClassVar[None] = None
+
+    @property
+    def is_plain(self) -> bool:
+        """They are not aligned to the epoch."""
+        return False
+
+
+AnyWindow: TypeAlias = Window | CountWindow | SessionWindow
+"""What `window` of a stream takes."""
+
+
 def tumbling(
     size: str, *, alignment: str = "epoch", timeout: str | None = None, time: str = "event"
 ) -> Window:
@@ -127,11 +149,25 @@ def sliding(
     timeout: str | None = None,
     time: str = "event",
 ) -> Window:
-    """Windows that overlap, as `tumbling`. `size` must be a multiple of `slide`."""
+    """Windows that overlap, as `tumbling`: one of `size` begins with every `slide`."""
     window = _window(duration_us(size), duration_us(slide), alignment, timeout, time)
-    if window.size_us % window.slide_us:
-        raise DataflowError(f"window size {size!r} is no multiple of its slide {slide!r}")
+    if window.size_us < window.slide_us:
+        raise DataflowError(
+            f"windows of {size!r} every {slide!r} would leave tuples out; slide <= size"
+        )
     return window
+
+
+def sessions(gap: str) -> SessionWindow:
+    """Windows of a key's tuples that follow one another closely, e.g. `sessions("10 minutes")`.
+
+    As Spark's `session_window`: a session begins with its earliest tuple and ends the gap behind
+    its latest one; a tuple at its very end still belongs to it.
+
+    Args:
+        gap: How far two tuples of a session may be from each other.
+    """
+    return SessionWindow(duration_us(gap))
 
 
 def counting(
@@ -164,16 +200,20 @@ def counting(
     return CountWindow(size, advance, alignment, None if timeout is None else duration_us(timeout))
 
 
-def window_from(words: list[Any]) -> Window | CountWindow:
+def window_from(words: list[Any]) -> AnyWindow:
     """The windows that `window_words` described."""
     kind, *fields = words
     if isinstance(kind, int):
         return Window(*words)
+    if kind == "sessions":
+        return SessionWindow(*fields)
     return CountWindow(*fields) if kind == "count" else Window(*fields)
 
 
-def window_words(windows: Window | CountWindow) -> list[Any]:
+def window_words(windows: AnyWindow) -> list[Any]:
     """Windows as plain values."""
+    if isinstance(windows, SessionWindow):
+        return ["sessions", windows.gap_us]
     if isinstance(windows, CountWindow):
         return ["count", windows.size, windows.advance, windows.alignment, windows.timeout_us]
     if windows.is_plain:

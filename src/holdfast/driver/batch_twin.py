@@ -28,7 +28,7 @@ from holdfast.api.steps import (
     Source,
     Step,
 )
-from holdfast.api.windows import CountWindow, Window
+from holdfast.api.windows import CountWindow, SessionWindow, Window
 from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
@@ -213,6 +213,8 @@ def _twin(step: Step, recorded: _Recorded) -> DataFrame:
             raise UnsupportedError(f"{step.name}: no batch twin: what a sample keeps is chance")
         case steps.Union() as union:
             return _union(inputs, union.is_by_arrival)
+        case steps.Distinct() as distinct:
+            return _distinct(step.name, distinct, inputs[0])
         case steps.Sort():
             return inputs[0].drop(*_ORDER)  # The same rows, but in another order.
         case steps.Resample() as resample:
@@ -301,8 +303,11 @@ def _windows(size_us: int, slide_us: int, origin_us: Any) -> Any:
     """The starts of all windows that hold a tuple, newest last."""
     time_us = F.col(TIME_COLUMN)
     last = time_us - F.pmod(time_us - origin_us, F.lit(slide_us))
-    steps = size_us // slide_us
-    return F.explode(F.array(*(last - F.lit(i * slide_us) for i in reversed(range(steps)))))
+    steps = -(-size_us // slide_us)
+    starts = F.array(*(last - F.lit(i * slide_us) for i in reversed(range(steps))))
+    if size_us % slide_us:
+        starts = F.filter(starts, lambda start: start + F.lit(size_us) > time_us)
+    return F.explode(starts)
 
 
 def _aggregate(name: str, of: steps.WindowAggregate, frame: DataFrame) -> DataFrame:
@@ -313,6 +318,8 @@ def _aggregate(name: str, of: steps.WindowAggregate, frame: DataFrame) -> DataFr
         )
     if isinstance(windows, CountWindow):
         return _counted(name, of, windows, frame)
+    if isinstance(windows, SessionWindow):
+        return _sessions(name, of, windows, frame)
     if windows.time == "processing":
         raise UnsupportedError(
             f"{name}: no batch twin: its windows are of processing time, which is not recorded"
@@ -328,7 +335,7 @@ def _aggregate(name: str, of: steps.WindowAggregate, frame: DataFrame) -> DataFr
     placed = frame.withColumn("__start", starts)
     if of.emit == "changes":
         return _running(name, of, windows, placed)
-    grouped = placed.groupBy("__start", *keys).agg(*_results(of))
+    grouped = placed.groupBy("__start", *keys).agg(*_results(name, of, placed))
     return _windowed(of, windows, grouped, None)
 
 
@@ -336,8 +343,21 @@ def _keys(of: steps.WindowAggregate) -> list[str]:
     return [quoted(key) for key in of.keys]
 
 
-def _results(of: steps.WindowAggregate) -> list[Any]:
-    return [F.expr(a.sql).alias(a.name) for a in of.aggregates]
+def _results(name: str, of: steps.WindowAggregate, frame: DataFrame) -> list[Any]:
+    """The aggregates; those of the first row and of the last one need to know which that is."""
+    return [_result(name, a, frame).alias(a.name) for a in of.aggregates]
+
+
+def _result(name: str, of: steps.Aggregate, frame: DataFrame) -> Any:
+    function, _, kind = of.function.partition("_")
+    if function not in ("first", "last"):
+        return F.expr(of.sql)
+    assert of.expression is not None
+    value = F.expr(of.expression.sql)
+    place = F.struct(*_order_of_arrival(name, frame))
+    if kind == "valid":
+        place = F.when(value.isNotNull(), place)
+    return (F.min_by if function == "first" else F.max_by)(value, place)
 
 
 def _order_of_arrival(name: str, frame: DataFrame) -> list[Any]:
@@ -375,7 +395,7 @@ def _counted(
             F.min(TIME_COLUMN).alias("__earliest"),
             F.max(TIME_COLUMN).alias("__latest"),
             F.first("__closed_us").alias("__closed_us"),
-            *_results(of),
+            *_results(name, of, placed),
         )
     )
     first_id = F.col("__window") * advance
@@ -387,6 +407,22 @@ def _counted(
         edges = [first_id.alias("first_id"), (first_id + size).alias("next_id")]
     names = (quoted(a.name) for a in of.aggregates)
     return grouped.select(*edges, *keys, *names, F.col("__closed_us").alias(TIME_COLUMN))
+
+
+def _sessions(
+    name: str, of: steps.WindowAggregate, windows: SessionWindow, frame: DataFrame
+) -> DataFrame:
+    """By Spark's own `session_window`."""
+    at = F.timestamp_micros(TIME_COLUMN)
+    gaps = F.session_window(at, f"{windows.gap_us} microseconds").alias("__session")
+    grouped = frame.groupBy(gaps, *_keys(of)).agg(*_results(name, of, frame))
+    return grouped.select(
+        F.col("__session.start").alias("window_start"),
+        F.col("__session.end").alias("window_end"),
+        *_keys(of),
+        *(quoted(a.name) for a in of.aggregates),
+        F.unix_micros(F.col("__session.end")).alias(TIME_COLUMN),
+    )
 
 
 def _running(name: str, of: steps.WindowAggregate, windows: Window, placed: DataFrame) -> DataFrame:
@@ -413,6 +449,33 @@ def _windowed(
         *(quoted(a.name) for a in of.aggregates),
         (end_us - 1 if time_us is None else time_us).alias(TIME_COLUMN),
     )
+
+
+def _distinct(name: str, of: steps.Distinct, frame: DataFrame) -> DataFrame:
+    """The first of each key as the rows came, and then the first one that is no copy of it."""
+    keys = [quoted(key) for key in of.keys]
+    if of.is_of_one_time:
+        keys.append(TIME_COLUMN)
+    order = _order_of_arrival(name, frame)
+    if not of.within_us:
+        over = SqlWindow.partitionBy(*keys).orderBy(*order)
+        numbered = frame.withColumn("__number", F.row_number().over(over))
+        return numbered.where("__number = 1").drop("__number")
+    within_us = of.within_us
+    row = F.struct(*(F.col(quoted(column)) for column in frame.columns))
+    placed = F.struct(*order, F.col(TIME_COLUMN).alias("at"), row.alias("row"))
+    rows = F.array_sort(F.collect_list(placed))
+    grouped = frame.groupBy(*keys).agg(rows.alias("__rows"))
+    none = F.filter("__rows", lambda _: F.lit(False))
+    begin = F.struct(none.alias("kept"), F.lit(-(2**63)).alias("until"))
+
+    def taken(so_far: Any, row: Any) -> Any:
+        kept = F.concat(so_far["kept"], F.array(row)).alias("kept")
+        with_it = F.struct(kept, (row["at"] + F.lit(within_us)).alias("until"))
+        return F.when(row["at"] >= so_far["until"], with_it).otherwise(so_far)
+
+    kept = F.aggregate("__rows", begin, taken, lambda found: found["kept"])
+    return grouped.select(F.explode(kept).alias("__kept")).select("__kept.row.*")
 
 
 def _sides(join: steps.Join, left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Any]:

@@ -8,6 +8,7 @@ and functions whose parts can be added up exactly (`PARTS`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -91,7 +92,9 @@ def _divided(step: Step) -> tuple[Step, Step]:
     whole, (producer,) = step.operation, step.inputs
     assert isinstance(whole, WindowAggregate)
     assert isinstance(whole.windows, Window)
-    operation = PartialAggregate(whole.keys, whole.aggregates, whole.windows.slide_us)
+    # Windows begin and end with panes of this length.
+    pane_us = math.gcd(whole.windows.size_us, whole.windows.slide_us)
+    operation = PartialAggregate(whole.keys, whole.aggregates, pane_us)
     name = f"{step.name}~part"
     schema = build_operator(operation, name, (producer.schema,)).output_schema
     part = Step(operation, name, producer.unit, schema, (producer,))

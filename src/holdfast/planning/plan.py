@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.api import steps
-from holdfast.api.windows import CountWindow
+from holdfast.api.windows import CountWindow, Window
 from holdfast.core.haunit.plan import NodeLimits, NodePlan, UnitProtection
 from holdfast.core.model.ids import StreamId
 from holdfast.errors import DataflowError
@@ -126,9 +126,11 @@ def plan_dataflow(
 def _needs_all_input(step: Step) -> bool:
     """Whether the operator's state can be rebuilt from its first tuple on only."""
     operation = step.operation
+    if isinstance(operation, steps.Distinct):
+        return not operation.is_of_one_time
     if not isinstance(operation, steps.WindowAggregate):
         return isinstance(operation, steps.IncrementalJoin)
     windows = operation.windows
     if isinstance(windows, CountWindow):
         return windows.alignment == "key" and windows.advance > 1
-    return windows.alignment == "first"
+    return isinstance(windows, Window) and windows.alignment == "first"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.api import steps
 from holdfast.api.operators import is_arbitrary
 from holdfast.api.steps import Merging, Passing, Source, Stateful, before, held_back
-from holdfast.api.windows import CountWindow, Window
+from holdfast.api.windows import CountWindow, SessionWindow, Window
 from holdfast.errors import DataflowError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _is_of_closed_windows(step: Step, unit: str) -> bool:
     if isinstance(operation, steps.WindowAggregate) and operation.emit == "final":
         windows = operation.windows
         is_timed = isinstance(windows, Window) and windows.time == "event"
-        if is_timed and windows.timeout_us is None:
+        if is_timed or (isinstance(windows, SessionWindow) and windows.timeout_us is None):
             return True  # Others go by the order of their rows, or write down their passes.
     if isinstance(operation, steps.WindowJoin):
         return True

@@ -16,12 +16,14 @@ from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.base import Operator
 from holdfast.core.operators.bsort import BSort
+from holdfast.core.operators.distinct import Distinct
 from holdfast.core.operators.incremental_join import IncrementalJoin
 from holdfast.core.operators.join import JoinLayout, OutputField
 from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
 from holdfast.core.operators.processing_time import ProcessingTimeAggregate
 from holdfast.core.operators.resample import Resample
 from holdfast.core.operators.running_join import RunningJoin
+from holdfast.core.operators.sessions import SessionWindows
 from holdfast.core.operators.stream_windows import StreamWindowAggregate
 from holdfast.core.operators.window_kinds import CountWindows, TimeWindows, WindowKind
 from holdfast.core.operators.windowed_join import WindowedJoin
@@ -58,6 +60,10 @@ def keyed(windows: WindowKind, keys: Sequence[str] = ("k",)) -> Callable[[], Ope
     return lambda: KeyedWindows("c", SCHEMA, keys, AGGREGATES, windows=windows)  # type: ignore[arg-type]
 
 
+def sessions() -> Operator:
+    return SessionWindows("e", SCHEMA, ["k"], AGGREGATES, gap_us=9)  # type: ignore[arg-type]
+
+
 def resample(every_us: int | None) -> Operator:
     schemas = [SCHEMA] if every_us else [SCHEMA, SCHEMA]
     keys, columns = [["k"]] * len(schemas), [("i", "between"), ("x", "also")]
@@ -75,6 +81,10 @@ KINDS: dict[str, tuple[Callable[[], Operator], tuple[str, ...], int]] = {
     "windows of the last tuples": (keyed(CountWindows(2, 1)), ("k",), 1),
     "windows from the first tuple": (keyed(TimeWindows(15, 10, is_epoch=False)), ("k",), 1),
     "windows from the first of all": (keyed(TimeWindows(15, 10, is_epoch=False), ()), (), 1),
+    "sessions": (sessions, ("k",), 1),
+    "distinct": (lambda: Distinct("d", SCHEMA, ["k"], within_us=None), ("k",), 1),
+    "distinct within": (lambda: Distinct("d", SCHEMA, ["k"], within_us=9), ("k",), 1),
+    "distinct of one time": (lambda: Distinct("d", SCHEMA, ["k"], within_us=0), ("k",), 1),
     "resample": (lambda: resample(every_us=4), ("k",), 1),
     "resample at rows": (lambda: resample(every_us=None), ("k",), 2),
     "sort by time": (lambda: BSort("s", SCHEMA, by=None, slack=7), (), 1),

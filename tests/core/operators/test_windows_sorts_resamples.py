@@ -20,12 +20,14 @@ from passes import SCHEMA, Column, Lifetime, Row, passes_of, restored, rows_stra
 from holdfast.core.errors import LocalProtocolError
 from holdfast.core.model.ids import END_US, NO_ID
 from holdfast.core.operators.aggregate import WindowAggregate
-from holdfast.core.operators.base import Operator, OperatorClass
+from holdfast.core.operators.base import ArithmeticOverflow, Operator, OperatorClass
 from holdfast.core.operators.bsort import BSort
+from holdfast.core.operators.distinct import Distinct
 from holdfast.core.operators.join import JoinLayout, OutputField
 from holdfast.core.operators.keyed_windows import KeyedWindows
 from holdfast.core.operators.resample import Resample
 from holdfast.core.operators.running_join import RunningJoin
+from holdfast.core.operators.sessions import SessionWindows
 from holdfast.core.operators.window_kinds import CountWindows, TimeWindows, WindowKind
 from holdfast.core.operators.windowed_join import WindowedJoin
 from holdfast.core.state.page_manager import PageManager
@@ -73,6 +75,17 @@ def aggregate(size_us: int, slide_us: int, emit: Literal["final", "changes"]) ->
     return build
 
 
+def sessions(gap_us: int, *keys: str) -> Build:
+    def build(manager: PageManager) -> Operator:
+        return SessionWindows("s", SCHEMA, keys, AGGREGATES, gap_us=gap_us, manager=manager)  # type: ignore[arg-type]
+
+    return build
+
+
+def distinct(within_us: int | None, *keys: str) -> Build:
+    return lambda m: Distinct("d", SCHEMA, keys, within_us=within_us, manager=m)
+
+
 def windowed_join(manager: PageManager) -> Operator:
     return WindowedJoin(ON_K, size_us=20, how="left", manager=manager)
 
@@ -93,6 +106,11 @@ BUILDS: dict[str, tuple[Build, int]] = {
     "sort by decimal": (sort("d", 2), 1),
     "windows": (aggregate(10, 10, "final"), 1),
     "sliding windows, changes": (aggregate(10, 4, "changes"), 1),
+    "sessions": (sessions(4, "k"), 1),
+    "short sessions of all": (sessions(2), 1),
+    "distinct": (distinct(None, "k", "i"), 1),
+    "distinct within": (distinct(9, "k"), 1),
+    "distinct of one time": (distinct(0, "k", "x"), 1),
     "windowed join": (windowed_join, 2),
     "running join": (running_join, 2),
     "resample at": (resample("k"), 2),
@@ -250,6 +268,90 @@ def test_windows_from_the_first_tuple_equal_the_plain_model(rows: list[Row], sli
     assert found == expected
 
 
+@given(rows=rows_strategy, gap=st.sampled_from([1, 3, 10]))
+@settings(max_examples=60)
+def test_sessions_equal_the_plain_model(rows: list[Row], gap: int) -> None:
+    life = Lifetime(fresh(sessions(gap, "k")), rows, 1)
+    life.take(0, [7, 20], len(rows))
+    by_key: dict[object, list[tuple[int, int, dict[str, object]]]] = {}
+    for number, (_, time, value) in enumerate(rows):
+        by_key.setdefault(value["k"], []).append((time, number, value))
+    whole: list[list[tuple[int, int, dict[str, object]]]] = []
+    for members in by_key.values():
+        members.sort(key=lambda member: member[:2])
+        for at, member in enumerate(members):
+            if at and member[0] - members[at - 1][0] <= gap:
+                whole[-1].append(member)
+            else:
+                whole.append([member])
+    expected = []
+    for session in sorted(whole, key=lambda s: (s[-1][0], min(number for _, number, _ in s))):
+        edges = {"start": session[0][0], "end": session[-1][0] + gap, "k": session[0][2]["k"]}
+        expected.append({**edges, **summary([(time, value) for time, _, value in session])})
+    found = [
+        {"start": _micros(row["window_start"]), "end": _micros(row["window_end"]),
+         **without(row, "window_start", "window_end", "avg_x")}
+        for row in life.output
+    ]  # fmt: skip
+    assert found == expected
+    assert life.times == [row["end"] for row in expected]
+    assert life.operator.oldest_needed() is None
+
+
+def test_a_row_between_two_sessions_joins_all_that_they_have_summed() -> None:
+    operator = SessionWindows(
+        "s", SCHEMA, ["k"],
+        [("sum", Column("d"), "sum"), ("avg", Column("x"), "avg"), ("min", Column("i"), "min"),
+         ("max", Column("d"), "max"), ("count", Column("i"), "n"), ("max", Column("k"), "last")],
+        gap_us=10,
+    )  # fmt: skip
+    big = 2**62
+    given_ = [(5, big, 1.0, Decimal("-7.50")), (25, -3, 2.5, Decimal("9.25")), (15, 4, 7.0, None)]
+    for n, (time, i, x, d) in enumerate(given_):
+        row: Row = (0, time, {"k": "a", "i": i, "x": x, "d": d})
+        assert operator.process(passes_of([row], 1), np.array([n]), 5).rows is None
+        operator.check_invariants()
+    (row,) = operator.process([None], np.array([NO_ID]), END_US).rows.batch.to_pylist()  # type: ignore[union-attr]
+    assert without(row, "window_start", "window_end", "k") == {
+        "sum": Decimal("1.75"), "avg": 3.5, "min": -3, "max": Decimal("9.25"), "n": 3, "last": "a"
+    }  # fmt: skip
+
+
+def test_sums_that_overflow_when_sessions_are_joined_are_an_error() -> None:
+    operator = fresh(sessions(10))
+    for n, time in enumerate((5, 25)):
+        operator.process(passes_of([_one(2**62, time)], 1), np.array([n]), 5)
+    with pytest.raises(ArithmeticOverflow, match="sum as sum_i overflows"):
+        operator.process(passes_of([_one(1, 15)], 1), np.array([2]), 5)
+
+
+@given(rows=rows_strategy, within=st.sampled_from([None, 0, 5, 30]))
+@settings(max_examples=60)
+def test_distinct_equals_the_plain_model(rows: list[Row], within: int | None) -> None:
+    life = Lifetime(fresh(distinct(within, "k", "x")), rows, 1)
+    life.take(0, [7, 20], len(rows))
+    until: dict[object, float] = {}
+    expected: list[int] = []
+    for _, time, value in rows:
+        x = value["x"]
+        key = (value["k"], _same(x if x != x or x is None else x + 0.0), within == 0 and time)  # type: ignore[operator]
+        if time >= until.get(key, -float("inf")):
+            until[key] = time + within if within else float("inf")
+            expected.append(time)
+    assert life.times == expected
+
+
+@pytest.mark.parametrize("build", [sessions(3, "k"), distinct(0, "k"), distinct(50, "k")])
+def test_keys_leave_nothing_behind_when_their_time_has_passed(build: Build) -> None:
+    operator = fresh(build)
+    for i in range(400):
+        key = f"{i} a text that takes a good part of a page"
+        row = (0, 100 * i, {"k": key, "x": 0.0, "i": 1, "d": None})
+        operator.process(passes_of([row], 1), np.array([i]), 100 * i)
+        operator.check_invariants()
+    assert operator.state_bytes() < 60 * 512
+
+
 @given(rows=rows_strategy, slack=st.integers(1, 6), by=st.sampled_from([None, "i", "x", "d"]))
 @settings(max_examples=80)
 def test_bsort_equals_a_heap_that_holds_so_many(
@@ -354,7 +456,7 @@ def test_every_operator_states_its_class() -> None:
     deterministic = {n for n, c in classes.items() if c is OperatorClass.DETERMINISTIC}
     assert deterministic == {
         "tuples 3", "tuples 4 every 2", "tuples 5 every 3 of all", "from the first",
-        "sliding from the first",
+        "sliding from the first", "distinct", "distinct within",
     }  # fmt: skip
     others = {c for n, c in classes.items() if n not in deterministic}
     assert others == {OperatorClass.CONVERGENT_CAPABLE}

@@ -28,7 +28,13 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.string_pages import StringPages
 from holdfast.core.state.unordered_map import UnorderedMap
 
-AggregateFunction = Literal["count", "sum", "min", "max", "avg"]
+AggregateFunction = Literal[
+    "count", "sum", "min", "max", "avg", "first", "last", "first_valid", "last_valid", "min_by",
+    "max_by", "bit_and", "bit_or", "bit_xor", "stddev_samp", "stddev_pop", "var_samp", "var_pop",
+]  # fmt: skip
+"""`first` and `last` take nulls for values, `first_valid` and `last_valid` do not. The argument of
+`min_by` and `max_by` is a struct of the value and of what it goes by; of equal ones the last one.
+"""
 WINDOW_TIME: Final = pa.timestamp("us", tz="UTC")
 WINDOW_FIELDS: Final = (
     pa.field("window_start", WINDOW_TIME, nullable=False),
@@ -36,6 +42,29 @@ WINDOW_FIELDS: Final = (
 )
 _NO_PAGES: Final = np.zeros(0, dtype=np.int64)
 _SIGN: Final = np.int64(2**63 - 1)
+
+
+_PICKING: Final = {
+    "first": kernels.FIRST,
+    "last": kernels.LAST,
+    "first_valid": kernels.FIRST,
+    "last_valid": kernels.LAST,
+    "min_by": kernels.MIN_BY,
+    "max_by": kernels.MAX_BY,
+}
+_BY: Final = (kernels.MIN_BY, kernels.MAX_BY)
+_BY_ORDER: Final = (kernels.FIRST, kernels.LAST, *_BY)
+_BITS: Final = {
+    "bit_and": kernels.BIT_AND,
+    "bit_or": kernels.BIT_OR,
+    "bit_xor": kernels.BIT_XOR,
+}
+_MERGED_BITS: Final = {
+    kernels.BIT_AND: np.bitwise_and,
+    kernels.BIT_OR: np.bitwise_or,
+    kernels.BIT_XOR: np.bitwise_xor,
+}
+_MOMENTS: Final = ("stddev_samp", "stddev_pop", "var_samp", "var_pop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +86,7 @@ class Accumulators:
         key_text_words: Which words of a key do.
         value_has_text: Whether accumulators do.
         only_counts: Whether all of them count rows, whatever these hold.
+        needs_order: Whether results depend on the order of a group's rows.
         text_words: Which words of a group's accumulators are references to strings.
         key_fields: The fields of the keys.
         fields: Output fields: the keys, then the aggregates.
@@ -89,7 +119,10 @@ class Accumulators:
         self.value_has_text = any(a.is_text for a in self._each)
         self._plan, self.value_words, self._argument_words = self._lay_out()
         self.only_counts = bool((self._plan[:, 0] == kernels.COUNT_ALL).all())
-        self.text_words = [int(self._plan[p, 1]) + 1 for p, a in enumerate(self._each) if a.is_text]
+        self.text_words = [
+            int(self._plan[p, 1]) + a.value_at for p, a in enumerate(self._each) if a.is_text
+        ]
+        self.needs_order = any(a.operation in _BY_ORDER for a in self._each)
         self.key_fields = key_fields
         self.fields = [*key_fields, *(pa.field(a.aggregate.name, a.result) for a in self._each)]
 
@@ -124,7 +157,9 @@ class Accumulators:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Arguments (words, n), and their validity (words, n or 0)."""
         arguments = np.empty((self._argument_words, count), dtype=np.int64)
-        with_nulls = any(c is not None and c.null_count for c in columns)
+        with_nulls = any(
+            c is not None and (c.null_count or pa.types.is_struct(c.type)) for c in columns
+        )
         mask = np.ones((self._argument_words, count if with_nulls else 0), dtype=np.uint8)
         for p, column in enumerate(columns):
             if column is None:
@@ -132,8 +167,9 @@ class Accumulators:
             row = int(self._plan[p, 2])
             for part, words in enumerate(self._each[p].words_of(column, strings)):
                 arguments[row + part] = words
-            if column.null_count:
-                mask[row] = validity(column)
+            tested = self._each[p].tested(column)
+            if tested is not None and tested.null_count:
+                mask[row] = validity(tested)
         return arguments, mask
 
     def update(
@@ -229,6 +265,19 @@ class Accumulators:
             self._each[-1 - done].refuse()
         return values
 
+    def merged(self, one: np.ndarray, other: np.ndarray, strings: StringPages | None) -> np.ndarray:
+        """The accumulators of two groups that have become one, int64 (v,).
+
+        Raises:
+            ArithmeticOverflow: A sum does not fit its type.
+        """
+        whole = one.copy()
+        for p, accumulator in enumerate(self._each):
+            at = int(self._plan[p, 1])
+            words = slice(at, at + accumulator.words)
+            whole[words] = accumulator.merged(one[words], other[words], strings)
+        return whole
+
     def key_columns(self, keys: np.ndarray, strings: StringPages | None) -> list[pa.Array]:
         """The key columns of key words, int64 (n, k)."""
         return self._packing.unpack(keys, strings) if self._keys else []
@@ -252,6 +301,7 @@ class _Accumulator:
         self.kind = kind
         self.argument_words = 0 if kind is None else 1
         self.is_text = False
+        self.value_at = 1
         self.result, self.operation, self.words = self._choose(function, kind)
         if self.operation in (kernels.SUM_DECIMAL, kernels.MIN_DECIMAL, kernels.MAX_DECIMAL):
             self.argument_words = 2
@@ -268,6 +318,17 @@ class _Accumulator:
             return pa.int64(), kernels.COUNT, 1
         if kind is None:
             raise LocalProtocolError(f"{function} of {self.aggregate.name} needs an argument")
+        if function in _PICKING:
+            return self._choose_picking(function, kind)
+        if function in _BITS and t.is_integer(kind):
+            return kind, _BITS[function], 2
+        is_number = t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind)
+        if function in _MOMENTS and is_number:
+            return pa.float64(), kernels.MOMENTS, 3
+        if function in _BITS or function in _MOMENTS:
+            raise LocalProtocolError(
+                f"{function} is not defined for {kind} ({self.aggregate.name})"
+            )
         if function in ("min", "max"):
             smaller = function == "min"
             if is_text(kind):
@@ -288,6 +349,48 @@ class _Accumulator:
             return pa.float64(), kernels.SUM_FLOAT, 2
         raise LocalProtocolError(f"{function} is not defined for {kind} ({self.aggregate.name})")
 
+    def _choose_picking(self, function: str, kind: pa.DataType) -> tuple[pa.DataType, int, int]:
+        """As `_choose`, of what picks one of the values."""
+        operation, self.argument_words = _PICKING[function], 2
+        if operation in _BY:
+            kind, by = kind.field(0).type, kind.field(1).type
+            self.argument_words = 3
+            if is_text(by) or pa.types.is_decimal(by) or pa.types.is_nested(by):
+                raise LocalProtocolError(f"{function} ({self.aggregate.name}) goes by {by}")
+        self.is_text = is_text(kind)
+        if not self.is_text and (pa.types.is_decimal(kind) or pa.types.is_nested(kind)):
+            raise LocalProtocolError(
+                f"{function} is not defined for {kind} ({self.aggregate.name})"
+            )
+        self.value_at = self.argument_words - 1
+        return kind, operation, self.argument_words + 1
+
+    def tested(self, column: pa.Array) -> pa.Array | None:
+        """The column in whose null rows the argument does not count; None: all count."""
+        if self.operation in _BY:
+            return column.field(1)
+        takes_nulls = self.aggregate.function in ("first", "last")
+        return None if takes_nulls else column
+
+    def _picked_words(self, column: pa.Array, strings: StringPages | None) -> list[np.ndarray]:
+        """What is picked by, if anything; the values; and which are there."""
+        by: list[np.ndarray] = []
+        if self.operation in _BY:
+            column, ordering = column.field(0), column.field(1)
+            if pa.types.is_floating(ordering.type):
+                bits = normal_float_words(ordering)
+                by = [bits ^ ((bits >> 63) & _SIGN)]
+            else:
+                by = fixed_words(ordering)
+        if self.is_text:
+            assert strings is not None
+            values = [strings.intern(column)]
+        else:
+            values = fixed_words(column)
+        mask = validity(column)
+        is_there = mask.astype(np.int64) if len(mask) else np.ones(len(column), dtype=np.int64)
+        return [*by, *values, is_there]
+
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array | None:
         """The argument column, if there is one."""
         if self.aggregate.argument is None:
@@ -299,10 +402,12 @@ class _Accumulator:
         """The argument as the kernel takes it."""
         if self.operation == kernels.COUNT:
             return [np.zeros(len(column), dtype=np.int64)]
+        if self.operation in _BY_ORDER:
+            return self._picked_words(column, strings)
         if self.is_text:
             assert strings is not None
             return [strings.intern(column)]
-        if self.operation == kernels.SUM_FLOAT:
+        if self.operation in (kernels.SUM_FLOAT, kernels.MOMENTS):
             if column.type == pa.float64():
                 return fixed_words(column)
             if pa.types.is_integer(column.type):
@@ -313,14 +418,64 @@ class _Accumulator:
             return [bits ^ ((bits >> 63) & _SIGN)]  # Signed order of the words; NaN is greatest.
         return fixed_words(column)
 
+    def merged(self, one: np.ndarray, other: np.ndarray, strings: StringPages | None) -> np.ndarray:
+        """The words of two accumulators that have become one."""
+        if one[0] == 0 or other[0] == 0:
+            return other if one[0] == 0 else one
+        whole = one.copy()
+        whole[0] = one[0] + other[0]
+        if self.words == 1:
+            return whole
+        if self.operation == kernels.SUM_FLOAT:
+            whole[1:] = (one[1:].view(np.float64) + other[1:].view(np.float64)).view(np.int64)
+            return whole
+        if self.operation == kernels.MOMENTS:
+            means = one[1:].view(np.float64), other[1:].view(np.float64)
+            delta = means[1][0] - means[0][0]
+            part = delta * (int(other[0]) / int(whole[0]))
+            squares = means[0][1] + means[1][1] + delta * part * int(one[0])
+            whole[1:] = np.array([means[0][0] + part, squares]).view(np.int64)
+            return whole
+        if self.operation in _MERGED_BITS:
+            whole[1] = _MERGED_BITS[self.operation](one[1], other[1])
+            return whole
+        values = self._value(one), self._value(other)
+        if self.operation in (kernels.SUM_INT, kernels.SUM_DECIMAL):
+            total, bits = sum(values), 64 * (self.words - 1)
+            if not -(1 << bits - 1) <= total < 1 << bits - 1:
+                self.refuse()
+            parts = (total >> 64 * i & 2**64 - 1 for i in range(self.words - 1))
+            whole[1:] = np.array(list(parts), dtype=np.uint64).view(np.int64)
+            return whole
+        if self.is_text:
+            assert strings is not None
+            references = np.array([one[1], other[1]], dtype=np.int64)
+            values = tuple(strings.gather(references, pa.large_binary()).to_pylist())
+        is_smaller = self.operation in (
+            kernels.MIN_WORD, kernels.MIN_DECIMAL, kernels.MIN_STRING
+        )  # fmt: skip
+        if (values[1] < values[0]) is is_smaller and values[0] != values[1]:
+            whole[1:] = other[1:]
+        return whole
+
+    def _value(self, words: np.ndarray) -> int:
+        """The whole number behind the count: one word, or a low and a high one."""
+        low = int(words[1])
+        return low if self.words == 2 else (int(words[2]) << 64) | (low & (2**64 - 1))
+
     def finish(self, words: np.ndarray, strings: StringPages | None) -> pa.Array:
         """The results from accumulators, int64 (groups, words)."""
         if self.aggregate.function == "count":
             return pa.array(words[:, 0].copy())
         is_null = words[:, 0] == 0
+        if self.operation in _BY_ORDER and not self.is_text:
+            is_null |= words[:, self.value_at + 1] == 0
+            return column_of(words[:, self.value_at], is_null, self.result)
+        if self.operation == kernels.MOMENTS:
+            return self._finish_moments(words)
         if self.is_text:
             assert strings is not None
-            return strings.gather(np.ascontiguousarray(words[:, 1]), self.result)
+            return strings.gather(np.ascontiguousarray(words[:, self.value_at]), self.result)
         if self.operation == kernels.SUM_DECIMAL:
             return self._finish_decimal(words)
         if self.is_float_order:
@@ -334,6 +489,17 @@ class _Accumulator:
             return pa.array(values, mask=is_null, from_pandas=False)
         high = words[:, 2] if self.words == 3 else None
         return column_of(words[:, 1], is_null, self.result, high)
+
+    def _finish_moments(self, words: np.ndarray) -> pa.Array:
+        """Variances and their roots; of a sample there must be two values."""
+        function = self.aggregate.function
+        degrees = words[:, 0] - (1 if function.endswith("samp") else 0)
+        squares = np.ascontiguousarray(words[:, 2]).view(np.float64)
+        is_null = degrees <= 0
+        values = squares / np.where(is_null, 1, degrees)
+        if function.startswith("stddev"):
+            values = np.sqrt(values)
+        return pa.array(values, mask=is_null, from_pandas=False)
 
     def _finish_decimal(self, words: np.ndarray) -> pa.Array:
         """Sums checked against their precision; averages rounded half up."""

@@ -43,6 +43,14 @@ MIN_DECIMAL: Final = 7
 MAX_DECIMAL: Final = 8
 MIN_STRING: Final = 9
 MAX_STRING: Final = 10
+FIRST: Final = 11
+LAST: Final = 12
+MIN_BY: Final = 13
+MAX_BY: Final = 14
+BIT_AND: Final = 15
+BIT_OR: Final = 16
+BIT_XOR: Final = 17
+MOMENTS: Final = 18
 
 _BLOCK: Final = 64
 """Rows whose groups are looked up together."""
@@ -205,6 +213,43 @@ def _enter_block(
     return stop
 
 
+@inlined
+def _pick(
+    arena: np.ndarray,
+    arena_floats: np.ndarray,
+    arguments: np.ndarray,
+    float_arguments: np.ndarray,
+    operation: int,
+    at: int,
+    row: int,
+    i: int,
+    seen: int,
+) -> None:
+    """Update one accumulator by the row `i`, of an operation from FIRST on; see `update_found`."""
+    value = arguments[row, i]
+    if operation in (FIRST, LAST):
+        if seen == 0 or operation == LAST:
+            arena[at + 1] = value
+            arena[at + 2] = arguments[row + 1, i]
+    elif operation in (MIN_BY, MAX_BY):
+        old = arena[at + 1]
+        if seen == 0 or (value <= old if operation == MIN_BY else value >= old):
+            arena[at + 1] = value
+            arena[at + 2] = arguments[row + 1, i]
+            arena[at + 3] = arguments[row + 2, i]
+    elif operation == BIT_AND:
+        arena[at + 1] = value if seen == 0 else arena[at + 1] & value
+    elif operation == BIT_OR:
+        arena[at + 1] |= value
+    elif operation == BIT_XOR:
+        arena[at + 1] ^= value
+    else:  # Welford's moments, step by step as Spark's.
+        delta = float_arguments[row, i] - arena_floats[at + 1]
+        part = delta / np.float64(seen + 1)
+        arena_floats[at + 1] += part
+        arena_floats[at + 2] += delta * (delta - part)
+
+
 @kernel(
     "int64(int64[::1], float64[::1], int64, int64[::1], int64, int64, int64[:,::1],"
     " int64[:,::1], float64[:,::1], uint8[:,::1], int64, int64, int64[::1], int64[:,::1])"
@@ -228,7 +273,6 @@ def update_found(
     """Update the groups of rows [first, stop), of which the places are found and dirty.
 
     A place lies `k + 1` words before the accumulators; see `aggregate` for the other arguments.
-
     Returns `stop`, or -1 - p if aggregate p overflowed.
     """
     with_nulls = is_valid.shape[1] > 0
@@ -285,13 +329,13 @@ def update_found(
                 if seen == 0 or better:
                     arena[at + 1] = value
                     arena[at + 2] = high
-            elif operation == MIN_STRING:
-                if seen == 0 or is_string_less(arena, shift, text_pages, value, arena[at + 1]):
+            elif operation in (MIN_STRING, MAX_STRING):
+                old = arena[at + 1]
+                one, other = (value, old) if operation == MIN_STRING else (old, value)
+                if seen == 0 or is_string_less(arena, shift, text_pages, one, other):
                     arena[at + 1] = value
-            elif operation == MAX_STRING and (
-                seen == 0 or is_string_less(arena, shift, text_pages, arena[at + 1], value)
-            ):
-                arena[at + 1] = value
+            else:
+                _pick(arena, arena_floats, arguments, float_arguments, operation, at, row, i, seen)
         if with_running:
             for j in range(v):
                 running[i, j] = arena[base + j]

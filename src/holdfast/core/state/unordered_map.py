@@ -224,6 +224,21 @@ class UnorderedMap:
             raise InvariantViolation(f"{buckets} buckets at level {low_power}")
 
 
+def distinct_keys(manager: PageManager, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row the number of its key, int64 (n,), and the keys, each once, int64 (u, k).
+
+    Keys are numbered in the order in which they come first.
+
+    Raises:
+        StateLimitExceeded: No page is left.
+    """
+    numbers = UnorderedMap(manager, keys.shape[1], 0)
+    slots = numbers.upsert_slots(keys)  # Addresses rise in order of insertion.
+    _, first, number_of = np.unique(slots, return_index=True, return_inverse=True)
+    numbers.destroy()
+    return number_of.astype(np.int64).reshape(-1), np.ascontiguousarray(keys[first])
+
+
 def _some_more(manager: PageManager, pages: int) -> int:
     """Half as many again as there are, as far as the bound allows; one in any case."""
     return max(1, min(pages // 2, manager.pages_left))

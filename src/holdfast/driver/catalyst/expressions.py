@@ -47,7 +47,28 @@ _PATTERNS: Final = {
     "UnaryMinus": "(- {})",
     "UnaryPositive": "(+ {})",
 }
-_AGGREGATES: Final = {"Count": "count", "Sum": "sum", "Min": "min", "Max": "max", "Average": "avg"}
+_AGGREGATES: Final = {
+    "Count": "count",
+    "Sum": "sum",
+    "Min": "min",
+    "Max": "max",
+    "Average": "avg",
+    "First": "first",
+    "Last": "last",
+    "MinBy": "min_by",
+    "MaxBy": "max_by",
+    "StddevSamp": "stddev_samp",
+    "StddevPop": "stddev_pop",
+    "VarianceSamp": "var_samp",
+    "VariancePop": "var_pop",
+    "BoolAnd": "bool_and",
+    "BoolOr": "bool_or",
+    "CountIf": "count_if",
+    "BitAndAgg": "bit_and",
+    "BitOrAgg": "bit_or",
+    "BitXorAgg": "bit_xor",
+}
+_OF_TWO: Final = ("MinBy", "MaxBy")
 _FUNCTIONS: Final = frozenset(name.lower() for name in SUPPORTED_FUNCTIONS)
 
 
@@ -101,19 +122,22 @@ def aggregate_text_of(tree: Expression, written: Written) -> str:
     """
     function, *condition = tree.children
     what = str(tree.java.sql())
-    if tree.fields["isDistinct"]:
-        raise untranslatable(what, "there are no aggregates of distinct values; aggregate twice")
-    if condition:
-        raise untranslatable(what, "write sum(CASE WHEN condition THEN value END) for FILTER")
     name = _AGGREGATES.get(function.kind)
     if name is None:
         raise untranslatable(what, f"there are {', '.join(_AGGREGATES.values())}")
-    if len(function.children) != 1:
+    if len(function.children) != (2 if function.kind in _OF_TWO else 1):
         raise untranslatable(what, "it takes one expression")
-    (argument,) = function.children
-    if name == "count" and argument.kind == "Literal" and argument.fields["value"] is not None:
-        return "count(*)"
-    return f"{name}({text_of(argument, written)})"
+    is_distinct = bool(tree.fields["isDistinct"])
+    if is_distinct and name != "count":
+        raise untranslatable(what, "of distinct values there is count alone")
+    first = function.children[0]
+    text = ", ".join(text_of(each, written) for each in function.children)
+    if name == "count" and first.kind == "Literal" and first.fields["value"] is not None:
+        text = "*"
+    if function.kind in ("First", "Last") and function.fields["ignoreNulls"]:
+        text = f"{text}, true"
+    filtered = f" FILTER (WHERE {text_of(condition[0], written)})" if condition else ""
+    return f"{name}({'DISTINCT ' if is_distinct else ''}{text}){filtered}"
 
 
 def as_spark_names_it(tree: Expression) -> str | None:

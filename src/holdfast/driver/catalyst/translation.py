@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from holdfast.api.windows import Window
+from holdfast.api.windows import AnyWindow
 from holdfast.core.model.column_names import quoted
 from holdfast.driver.catalyst.expressions import (
     aggregate_text_of,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from holdfast.api.streams import Stream
 
 _REASONS = {
-    "Deduplicate": ("dropDuplicates", "there is no deduplication"),
-    "DeduplicateWithinWatermark": ("dropDuplicatesWithinWatermark", "there is no deduplication"),
     "Sort": ("orderBy", "a stream has no end to sort; sort what you read of the sink"),
     "GlobalLimit": ("limit", "a stream has no first rows; limit what you read of the sink"),
     "Distinct": ("distinct", "there is no deduplication"),
@@ -258,6 +256,8 @@ class _Translation:
                 return self._passed(plan, self._of(plan.child, self._below(plan, mark)))
             case "Aggregate":
                 return self._aggregate(plan)
+            case "Deduplicate" | "DeduplicateWithinWatermark":
+                return self._distinct(plan, mark)
         clause, why = _REASONS.get(plan.kind, (plan.kind, "Holdfast has no such operator"))
         raise untranslatable(clause, why)
 
@@ -316,6 +316,32 @@ class _Translation:
             columns.add(each.id, each.name, text_of(inner, below.written))
         return Native(below.stream.select(*columns.texts), columns.names, time)
 
+    def _distinct(self, plan: Plan, mark: Mark | None) -> Native:
+        """`dropDuplicates` and `dropDuplicatesWithinWatermark`, behind a watermark."""
+        is_within = plan.kind == "DeduplicateWithinWatermark"
+        clause = "dropDuplicatesWithinWatermark" if is_within else "dropDuplicates"
+        below_ids = plan.child.output_ids
+        marked = {each: is_marked(plan.child, each, none=-1) for each in below_ids}
+        times = [each for each, delay_us in marked.items() if delay_us >= 0]
+        if mark is not None or len(times) != 1:
+            raise untranslatable(
+                clause, "there is one withWatermark, which stands before it: it says what is late"
+            )
+        (time,) = times
+        below = self.grounded(self.fragment(plan.child, None), has_time=time)
+        if below.time != time:
+            raise untranslatable(clause, "the column of its watermark is not the event time")
+        columns: list[str] = []
+        ids = [each.id for each in plan.expressions("keys")]
+        for each in ids:
+            own = below.names[each]
+            columns += [own] if isinstance(own, str) else own
+        is_of_one_time = time in ids and not is_within
+        within = f"{marked[time]} microseconds" if is_within else None
+        name = self.flow.unique_name("distinct")
+        stream = below.stream.distinct(*columns, within=within, same_time=is_of_one_time, name=name)
+        return Native(stream, below.names, below.time)
+
     def _aggregate(self, plan: Plan) -> Native:
         windows, base, time, window = windows_of(self.spark, plan)
         if not is_marked(base, time, none=-1) >= 0:
@@ -348,7 +374,7 @@ class _Grouping:
     window: int
     below: Native
 
-    def aggregated(self, windows: Window, name: str) -> Native:
+    def aggregated(self, windows: AnyWindow, name: str) -> Native:
         """The stream of results: keys and aggregates, and then the expressions over those."""
         keys, stream = self._keys()
         over: dict[str, str] = {}

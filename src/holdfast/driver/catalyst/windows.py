@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.api.windows import Window
+from holdfast.api.windows import AnyWindow, SessionWindow, Window, duration_us
 from holdfast.core.model.column_names import quoted
 from holdfast.driver.catalyst.expressions import untranslatable
 from holdfast.driver.catalyst.trees import Expression, Plan, frame_of
+from holdfast.errors import DataflowError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ _NEEDED = (
 )
 
 
-def windows_of(spark: SparkSession, plan: Plan) -> tuple[Window, Plan, int, int]:
+def windows_of(spark: SparkSession, plan: Plan) -> tuple[AnyWindow, Plan, int, int]:
     """The windows of an aggregate, the plan below them, and two columns by their numbers.
 
     Those are the time, in the plan below, and the window, in the aggregate's own input.
@@ -33,13 +34,14 @@ def windows_of(spark: SparkSession, plan: Plan) -> tuple[Window, Plan, int, int]
     """
     from pyspark.sql import functions as F
 
-    made = _made(plan)
+    made = _made(plan) or _made_of_sessions(plan)
     if made is None:
-        if any(each.name == "session_window" for each in _grouped(plan)):
-            raise untranslatable("session_window(...)", "there are no session windows")
         raise untranslatable("groupBy", _NEEDED)
     base, bounds, output_ids = made
     times = {each.id: each.name for each in bounds.all() if each.kind == "AttributeReference"}
+    if any(each.name == "session_window" for each in _grouped(plan)):
+        window_id = next(each.id for each in _grouped(plan) if each.id in output_ids)
+        return *_sessions_of(spark, plan, base, bounds, times), window_id
     numbers = [
         int(each.fields["value"])
         for each in bounds.all()
@@ -62,12 +64,38 @@ def windows_of(spark: SparkSession, plan: Plan) -> tuple[Window, Plan, int, int]
             "window(...)",
             "it is window(column, size, slide) of a column of timestamps, without startTime",
         )
-    if size_us % slide_us:
-        raise untranslatable(
-            "window(...)", f"its size, {size_us} us, is no multiple of its slide, {slide_us} us"
-        )
     (window_id,) = (each.id for each in _grouped(plan) if each.id in output_ids)
     return Window(size_us, slide_us), base, time, window_id
+
+
+def _sessions_of(
+    spark: SparkSession, plan: Plan, base: Plan, bounds: Expression, times: dict[int, str]
+) -> tuple[SessionWindow, Plan, int]:
+    """Sessions of a fixed gap, the plan below them, and their time in it."""
+    from pyspark.sql import functions as F
+
+    texts = [
+        str(each.fields["value"])
+        for each in bounds.all()
+        if each.kind == "Literal" and each.fields["dataType"] == "string"
+    ]
+    gaps = [text for text in texts if text not in ("start", "end")]
+    if len(times) != 1 or len(gaps) != 1:
+        raise untranslatable(
+            "session_window(...)", "its gap is the same for every row, e.g. '10 minutes'"
+        )
+    ((time, column),) = times.items()
+    try:
+        gap_us = duration_us(gaps[0])
+    except DataflowError as error:
+        raise untranslatable("session_window(...)", str(error)) from None
+    window = F.session_window(F.col(quoted(column)), gaps[0])
+    own = frame_of(spark, base.java).groupBy(window).count()
+    if not own._jdf.queryExecution().analyzed().child().sameResult(plan.child.java):
+        raise untranslatable(
+            "session_window(...)", "it is session_window(column, gap) of a column of timestamps"
+        )
+    return SessionWindow(gap_us), base, time
 
 
 def _grouped(plan: Plan) -> list[Expression]:
@@ -88,4 +116,14 @@ def _made(plan: Plan) -> tuple[Plan, Expression, set[int]] | None:
         base = inner.child.child
         if first.kind == "Alias" and first.children[0].kind == "CreateNamedStruct":
             return base, first.children[0], {first.id}
+    return None
+
+
+def _made_of_sessions(plan: Plan) -> tuple[Plan, Expression, set[int]] | None:
+    """The same of sessions."""
+    inner = plan.child
+    if inner.kind == "Filter" and inner.child.kind == "Project":
+        first, *_ = inner.child.expressions("projectList")
+        if first.kind == "Alias" and first.children[0].kind == "CreateNamedStruct":
+            return inner.child.child, first.children[0], {first.id}
     return None

@@ -7,22 +7,26 @@ whoever builds a workload writes each expression twice, as SQL and as a Python f
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from itertools import chain, pairwise
+from operator import and_, or_, xor
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api import steps
 from holdfast.api.steps import IncrementalJoin, Resample, RunningJoin, WindowAggregate, WindowJoin
-from holdfast.api.windows import CountWindow
+from holdfast.api.windows import CountWindow, SessionWindow
 from holdfast.planning.units import keys_read
 
 if TYPE_CHECKING:
     from holdfast.api.graph import Graph
     from holdfast.api.steps import Expression, Step
 
+_BITS = {"bit_and": and_, "bit_or": or_, "bit_xor": xor}
 Values = dict[str, Any]
 Meaning = Callable[[Values], Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -225,6 +229,8 @@ class Oracle:
                 raise AssertionError(f"{step.name}: the workload draws no functions")
             case steps.Union() as union:
                 return _united(inputs, is_by_arrival=union.is_by_arrival)
+            case steps.Distinct() as distinct:
+                return _first_ones(step.name, distinct, inputs[0])
             case steps.Sort():
                 return [_out_of_place(row) for row in inputs[0]]
             case steps.WindowAggregate() as aggregate:
@@ -280,6 +286,8 @@ class Oracle:
     def _aggregate(self, name: str, of: WindowAggregate, rows: list[TimedRow]) -> list[TimedRow]:
         if isinstance(of.windows, CountWindow):
             return self._counted(name, of, of.windows, rows)
+        if isinstance(of.windows, SessionWindow):
+            return self._in_sessions(of, of.windows.gap_us, rows)
         size_us, slide_us = of.windows.size_us, of.windows.slide_us
         keys = of.keys
         is_running = of.emit == "changes"
@@ -294,7 +302,7 @@ class Oracle:
         for row in rows:
             key = _key(row, keys)
             newest_us = row.time_us - (row.time_us - origins.get(key, 0)) % slide_us
-            for start_us in range(newest_us, newest_us - size_us, -slide_us):
+            for start_us in range(newest_us, row.time_us - size_us, -slide_us):
                 groups.setdefault((start_us, *key), []).append(row)
         results: list[TimedRow] = []
         for (start_us, *group), members in groups.items():
@@ -314,6 +322,27 @@ class Oracle:
             argument = None if each.expression is None else self._meaning(each.expression.sql)
             values[each.name] = _aggregated(each.function, argument, members)
         return values
+
+    def _in_sessions(
+        self, of: WindowAggregate, gap_us: int, rows: list[TimedRow]
+    ) -> list[TimedRow]:
+        by_key: dict[tuple[Any, ...], list[TimedRow]] = {}
+        for row in sorted(rows, key=lambda row: row.time_us):
+            by_key.setdefault(_key(row, of.keys), []).append(row)
+        results: list[TimedRow] = []
+        for key, members in by_key.items():
+            begins = [
+                i
+                for i, row in enumerate(members)
+                if i == 0 or row.time_us - members[i - 1].time_us > gap_us
+            ]
+            for first, beyond in pairwise([*begins, len(members)]):
+                session = members[first:beyond]
+                start_us, end_us = session[0].time_us, session[-1].time_us + gap_us
+                values = _window(start_us, end_us - start_us) | dict(zip(of.keys, key, strict=True))
+                values |= self._aggregates(of, session)
+                results.append(TimedRow(end_us, values, since_us=_since(session)))
+        return results
 
     def _counted(
         self, name: str, of: WindowAggregate, windows: CountWindow, rows: list[TimedRow]
@@ -346,6 +375,19 @@ def _united(inputs: list[list[TimedRow]], *, is_by_arrival: bool) -> list[TimedR
     return [
         replace(row, ties=(port, *row.ties)) for port, rows in enumerate(inputs) for row in rows
     ]
+
+
+def _first_ones(name: str, of: steps.Distinct, rows: list[TimedRow]) -> list[TimedRow]:
+    until: dict[tuple[Any, ...], float] = {}
+    kept: list[TimedRow] = []
+    for row in _as_they_come(name, rows):
+        key = _key(row, of.keys)
+        if of.is_of_one_time:
+            key = (row.time_us, *key)
+        if row.time_us >= until.get(key, -math.inf):
+            until[key] = row.time_us + of.within_us if of.within_us else math.inf
+            kept.append(row)
+    return kept
 
 
 def _resampled(of: Resample, inputs: list[list[TimedRow]]) -> list[TimedRow]:
@@ -498,6 +540,8 @@ def _aggregated(function: str, of: Meaning | None, rows: list[TimedRow]) -> Any:
         return len(values)
     if not values:
         return None
+    if function in _BITS:
+        return reduce(_BITS[function], values)
     if function == "sum":
         return sum(values)
     if function == "avg":

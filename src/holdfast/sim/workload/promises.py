@@ -15,7 +15,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from holdfast.api.steps import Loop, Resample, WindowAggregate, WindowJoin
+from holdfast.api.steps import Distinct, Loop, Resample, WindowAggregate, WindowJoin
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.recovery.guarantee import Guarantee
 
@@ -203,7 +203,7 @@ def _folds(step: Step) -> bool:
         case WindowJoin(how=how):
             return how == "left"
         case operation:
-            return isinstance(operation, WindowAggregate | Resample)
+            return isinstance(operation, WindowAggregate | Resample | Distinct)
 
 
 def _has_parts(step: Step) -> bool:
@@ -215,5 +215,5 @@ def _needs_order(step: Step) -> bool:
     """Whether a row depends on which others have come before."""
     made = step.operation
     if not isinstance(made, WindowAggregate):
-        return False
+        return isinstance(made, Distinct)
     return not made.windows.is_plain or made.emit == "changes"

@@ -13,7 +13,15 @@ import pyarrow as pa
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.steps import Filter, Select, Source, Stateful, WindowAggregate
 from holdfast.api.streams import Stream
-from holdfast.api.windows import CountWindow, Window, counting, sliding, tumbling
+from holdfast.api.windows import (
+    AnyWindow,
+    CountWindow,
+    SessionWindow,
+    counting,
+    sessions,
+    sliding,
+    tumbling,
+)
 from holdfast.core.haunit.plan import NodeLimits
 from holdfast.core.model.tuples import EARLIEST_US, LATEST_US
 from holdfast.core.recovery.guarantee import Guarantee
@@ -163,6 +171,10 @@ class _Builder:
 
     def _sources(self) -> set[str]:
         return {step.unit for step in self._flow.steps if isinstance(step.operation, Source)}
+
+    def _beside_all(self, of: str) -> Draw:
+        """A draw of its own, so that the rest of the dataflow stays what it is."""
+        return Draw(f"{self._name_of_all}/{of}/{self._names}")
 
     def _name(self, prefix: str) -> str:
         self._names += 1
@@ -381,11 +393,17 @@ class _Builder:
     def _windows(self) -> tuple[str, str]:
         """Size and slide."""
         slide = self._draw.one_of((200, 1_000, 5_000))
-        return f"{slide * self._draw.one_of((1, 1, 2, 4))} microseconds", f"{slide} microseconds"
+        size = slide * self._draw.one_of((1, 1, 2, 4))
+        if self._beside_all("odd").percent(15):
+            size += slide // 2  # No multiple of the slide.
+        return f"{size} microseconds", f"{slide} microseconds"
 
-    def _any_windows(self, one: _Typed) -> Window | CountWindow:
+    def _any_windows(self, one: _Typed) -> AnyWindow:
         """Of all kinds, as far as it is known in which order the rows come."""
         draw = self._draw
+        own = self._beside_all("sessions")
+        if own.percent(15):
+            return sessions(f"{own.one_of((20, 200, 2_000))} microseconds")
         kind = draw.one_of(("epoch", "epoch", "first", "count")) if one.partitions else "epoch"
         if kind == "count":
             size = draw.steep(1, 12)
@@ -411,6 +429,9 @@ class _Builder:
         for _ in range(0 if is_running else draw.number(0, 2)):
             function = draw.one_of(("count", "sum", "min", "max", "avg"))
             kind = INT if function in ("sum", "avg") else draw.one_of((INT, TEXT))
+            bits = self._beside_all("bits")
+            if kind == INT and bits.percent(10):
+                function = bits.one_of(("bit_and", "bit_or", "bit_xor"))
             argument = one.expressions(draw).of_kind(kind, 1)
             name = self._name("a")
             texts.append(f"{function}({argument.sql}) AS {name}")
@@ -428,7 +449,20 @@ class _Builder:
             return _Typed(one.stream, one.columns, one.rows_max)
         return _Typed(made, columns, one.rows_max * _copies(windows))
 
+    def _distinct(self, one: _Typed) -> _Typed:
+        """Of copies the first one, where it is known which that is."""
+        draw = self._beside_all("distinct")
+        keys = [name for name in one.of_kinds(*_KEY_KINDS) if draw.percent(40)][:2]
+        within = draw.one_of((None, "50 microseconds", "2000 microseconds"))
+        same_time = within is None and draw.percent(50)
+        columns = keys or one.of_kinds(*_KEY_KINDS)[:1]
+        name = self._name("distinct")
+        stream = one.stream.distinct(*columns, within=within, same_time=same_time, name=name)
+        return _Typed(stream, one.columns, one.rows_max)
+
     def _sort(self, one: _Typed) -> _Typed:
+        if one.partitions and self._beside_all("distinct").percent(50):
+            return self._distinct(one)
         by = self._draw.one_of((None, None, *one.of_kinds(INT, FLAG)))
         stream = one.stream.sort(by, slack=self._draw.steep(1, 60), name=self._name("sort"))
         return _Typed(stream, one.columns, one.rows_max)
@@ -559,11 +593,13 @@ def _instances(stream: Stream, of: _Typed) -> int:
     return of.partitions if is_there else min(1, of.partitions)
 
 
-def _copies(windows: Window | CountWindow) -> int:
+def _copies(windows: AnyWindow) -> int:
     """In how many windows a tuple is at most."""
+    if isinstance(windows, SessionWindow):
+        return 1
     if isinstance(windows, CountWindow):
         return -(-windows.size // windows.advance)
-    return windows.size_us // windows.slide_us
+    return -(-windows.size_us // windows.slide_us)
 
 
 def _column(name: str) -> Meaning:

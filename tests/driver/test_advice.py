@@ -15,6 +15,7 @@ from holdfast.api.protections import (
     ActiveStandby,
     Amnesia,
     Checkpointed,
+    EventualCheckpoints,
     PassiveStandby,
     Protection,
     Protections,
@@ -92,10 +93,11 @@ def test_every_approach_that_gives_the_guarantee_is_shown() -> None:
     standbys = {"PassiveStandby", "ActiveStandby"}
     assert {o.approach for o in unit(precise, "counts").options} == {
         *standbys,
-        *("UpstreamBackup", "Checkpointed"),
+        *("UpstreamBackup", "Checkpointed", "EventualCheckpoints"),
     }
     assert "Amnesia" in {o.approach for o in unit(gap, "counts").options}
-    assert "Checkpointed" not in {o.approach for o in unit(precise, "ingest").options}
+    of_ingest = {o.approach for o in unit(precise, "ingest").options}
+    assert not {"Checkpointed", "EventualCheckpoints"} & of_ingest, "it has no state"
 
 
 def test_recovery_counts_from_the_failure_and_is_the_sum_of_its_parts() -> None:
@@ -120,6 +122,26 @@ def test_elsewhere_the_state_behind_a_unit_keeps_its_restart_points_back() -> No
     )
     ingest = option(advise(checkpoints, Objectives()), "ingest", "UpstreamBackup")
     assert ingest.replayed_tuples == pytest.approx(100_000 * 1.5 * 2, rel=0.05)
+
+
+def test_eventual_checkpoints_replay_what_comes_until_windows_are_written() -> None:
+    by_size = option(advise(MEASURED, Objectives()), "counts", "EventualCheckpoints")
+    assert by_size.replayed_tuples == pytest.approx(260_000, rel=0.02), "half of the extent"
+    in_time = option(advise(MEASURED, Objectives(recovery_ms=900)), "counts", "EventualCheckpoints")
+    assert in_time.protection == 'EventualCheckpoints(recovery="390 milliseconds")'
+    assert in_time.replayed_tuples == pytest.approx(210_000, rel=0.02), "no faster at this share"
+    assert in_time.parts_ms["load"] == 100
+    assert in_time.recovery_ms < 900
+    assert in_time.overhead_bytes_per_s == pytest.approx(2 * 10e6 / 2, rel=0.02)
+
+
+def test_windows_that_close_before_they_are_written_cost_nothing() -> None:
+    short = replace(COUNTS, state_tuples=1_000, replay_tuples=4_000)
+    found = option(advise(replace(MEASURED, units=(INGEST, short)), Objectives()), "counts",
+                   "EventualCheckpoints")  # fmt: skip
+    assert found.replayed_tuples <= 4_000
+    assert found.parts_ms["load"] == 0
+    assert found.overhead_bytes_per_s < 10_000
 
 
 def test_standbys_need_a_slot_per_instance_and_the_bytes_of_all() -> None:
@@ -252,6 +274,7 @@ REPLAYED = [
     *('PassiveStandby(guarantee="rollback")', "PassiveStandby()"),
     *('UpstreamBackup(guarantee="rollback")', "UpstreamBackup()"),
     *('ActiveStandby(guarantee="rollback")', "ActiveStandby()"),
+    "EventualCheckpoints()",
 ]
 
 
@@ -311,7 +334,9 @@ def test_what_the_planner_refuses_a_unit_is_not_advised_for_it_but_for_others(
         "counts": REPLAYED,
         "tops": [],
     }
-    assert all(IN_STATE in reason for reason in measured.refused["counts"].values())
+    reasons = dict(measured.refused["counts"])
+    assert "give it another unit" in reasons.pop("EventualCheckpoints()")
+    assert all(IN_STATE in reason for reason in reasons.values())
     advice = advise(measured, Objectives())
     assert advice.is_planned
     counts = unit(advice, "counts")
@@ -341,7 +366,8 @@ def test_what_is_advised_is_taken_by_start(
 def written(option: Option | None) -> Protection:
     """The protection that somebody gets who writes what was advised."""
     assert option is not None
-    names = (ActiveStandby, Amnesia, Checkpointed, PassiveStandby, UpstreamBackup)
+    standbys = (ActiveStandby, PassiveStandby)
+    names = (*standbys, Amnesia, Checkpointed, EventualCheckpoints, UpstreamBackup)
     made = eval(option.protection, {each.__name__: each for each in names})
     assert isinstance(made, Protection)
     return made
@@ -353,8 +379,8 @@ def test_units_are_tried_one_by_one_only_where_all_are_refused() -> None:
         refusals(flow, Protections(Checkpointed()), lambda g: (tried.append(g), planner(flow)(g)))
         return len(tried)
 
-    assert plans(bids()) == 8
-    assert plans(stacked()) == 8 + 3 * len(REPLAYED)
+    assert plans(bids()) == 9
+    assert plans(stacked()) == 9 + 3 * len(REPLAYED)
 
 
 def test_options_go_to_the_store_that_there_is() -> None:

@@ -149,7 +149,7 @@ def test_a_damaged_footprint_log_ends_the_query_by_name(
     tap = Tap(tmp_path / "tap", FEW)
     seldom = hf.EventualCheckpoints(share=0.0001)
     location = tmp_path / "q"
-    query = bids(tap, tumbling("10 seconds")).start(
+    query = bids(tap, counting(MOST)).start(
         spark, checkpointLocation=str(location), protection=seldom
     )
     wait_for(query, lambda: any(c.footprints > 9 for c in eventual_checkpoints(str(location))), tap)

@@ -79,6 +79,18 @@ def test_escalation(
     assert "lost=0, doubled=0, gaps=0" in shown
 
 
+def test_recovery_in_time(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("recovery_in_time")(spark, tmp_path)
+    said = capsys.readouterr().out
+    assert "counts[0] was lost, and is back" in said
+    assert "as without a failure: True" in said
+    reader = spark.read.format("holdfast").option("stream", "counts")
+    counts = reader.load(str(tmp_path / "checkpoints")).groupBy("readings").count().collect()
+    assert {(row["readings"], row["count"]) for row in counts} == {(24, 80), (2, 40)}
+
+
 def test_every_example_has_a_test() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     assert {f"test_{name}" for name in names} <= set(globals())

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _STRENGTH: Final[dict[str, int]] = {"gap": 0, "rollback": 1, "precise": 2}
 _WITH_SECONDARY: Final = (Approach.PASSIVE_STANDBY, Approach.ACTIVE_STANDBY)
+_OF_STATE: Final = (Approach.CHECKPOINTED, Approach.EVENTUAL_CHECKPOINTS)
+"""Those that units without state do not need."""
 
 CHECKPOINT_INTERVAL_MS: Final = 10_000.0
 PASSIVE_INTERVAL_MS: Final = 50.0
@@ -390,14 +392,19 @@ def _advise_unit(
 ) -> UnitAdvice:
     def option(approach: Approach, guarantee: Guarantee) -> Option:
         own = around
+        settings = checkpoint_settings if approach is Approach.CHECKPOINTED else ""
         if approach is Approach.PASSIVE_STANDBY:
             own = replace(around, interval_ms=unit.delta_interval_ms)
+        elif approach is Approach.EVENTUAL_CHECKPOINTS and objectives.recovery_ms is not None:
+            left_ms = objectives.recovery_ms - around.detection_ms - around.replacement_ms
+            own = replace(around, extent_ms=max(1.0, left_ms // 1))
+            settings = f'recovery="{own.extent_ms:.0f} milliseconds"'
         found = predict(approach, guarantee, figures, own, Variant.HOLDFAST)
         made = _option(found, unit)
         return replace(
             made,
             interval_ms=_own_interval_ms(approach, own),
-            settings=checkpoint_settings if approach is Approach.CHECKPOINTED else "",
+            settings=settings,
             refused=refused.get(_written(approach, guarantee), ""),
             misses=_misses(made, objectives),
         )
@@ -406,7 +413,7 @@ def _advise_unit(
         option(approach, guarantee)
         for approach in Approach
         for guarantee in _wanted(approach, objectives.guarantee, figures)
-        if approach is not Approach.CHECKPOINTED or unit.stateful_operators
+        if approach not in _OF_STATE or unit.stateful_operators
     )
     enough = sorted((o for o in options if o.is_enough), key=_price)
     choice = next((option for option in enough if not option.refused), None)

@@ -256,8 +256,9 @@ def _unit(nodes: list[NodePlan], protection: Protection, observed: Observed) -> 
 def _protection_name(node: NodePlan, protection: Protection) -> str:
     """Units without state are not checkpointed: they have nothing to load."""
     name = type(protection).__name__
-    is_checkpointed = node.checkpoints is not None
-    return name if is_checkpointed or name != "Checkpointed" else "UpstreamBackup"
+    is_of_state = name in ("Checkpointed", "EventualCheckpoints")
+    is_copied = node.checkpoints is not None or node.footprints is not None
+    return name if is_copied or not is_of_state else "UpstreamBackup"
 
 
 def _median(entries: list[Mapping[str, Any]], key: str) -> float | None:

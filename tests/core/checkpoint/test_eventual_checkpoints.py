@@ -66,8 +66,9 @@ def test_windows_are_written_before_recovery_would_take_too_long():
 
 def test_the_bound_of_the_extent_counts_without_an_objective():
     objective = RecoveryObjective(1000)
-    assert not objective.is_due(ExtentSize(400, 10**9, 5))
+    assert not objective.is_due(ExtentSize(400, 1, 5))
     assert objective.is_due(ExtentSize(600, 0, 5))
+    assert objective.is_due(ExtentSize(0, 1_000, 5)), "upstream has to keep the tuples"
     assert objective.shortfall(ExtentSize(10**9, 10**9, 5)) == ""
 
 
@@ -77,6 +78,18 @@ def test_what_cannot_be_met_is_said_with_the_reason_and_a_cure():
     assert "150 ms, not 100" in said
     assert "50000 tuples" in said
     assert "share=" in said
+
+
+def test_what_will_not_be_met_is_said_before() -> None:
+    objective = RecoveryObjective(1 << 30, recovery_us=100_000, read_bytes_per_s=1e6, tuple_us=2)
+    extent = ExtentSize(10_000, 30_000, 5_000)
+    for _ in range(100):
+        objective.learn_rates(tuples_per_s=10_000, windows_per_s=1_000)
+    assert "110 ms, not 100" in objective.shortfall(extent), "in 5 s 50,000 tuples come"
+    objective.learn_rates(tuples_per_s=10_000, windows_per_s=10_000)
+    assert objective.shortfall(extent) == ""
+    objective.learn_rates(tuples_per_s=10_000, windows_per_s=10)
+    assert objective.shortfall(ExtentSize(0, 20_000, 5_000)) == "", "windows close by themselves"
 
 
 def test_the_cost_of_a_tuple_is_learned_from_the_passes():

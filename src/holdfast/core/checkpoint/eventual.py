@@ -31,11 +31,13 @@ from holdfast.core.errors import InvariantViolation
 
 AT_ONCE_US: Final = 500
 """Background work stops after so long, so that no tuple waits a millisecond for it."""
-_WINDOWS_FEW: Final = 16
+_WINDOWS_FEW: Final = 64
 _WINDOWS_MAX: Final = 1 << 14
 _BUDGET_MAX_US: Final = 20_000
 _EAGER: Final = 0.5
 """From such a part of what is allowed on, windows are written."""
+_TUPLE_BYTES: Final = 64
+"""What a tuple since T weighs that upstream keeps, as far as the size of an extent is bounded."""
 
 
 @dataclass(slots=True)
@@ -193,16 +195,25 @@ class RecoveryObjective:
         recovery_us: Most time to read the extent and replay; None: no matter.
         read_bytes_per_s: How fast a log is read and its footprints are loaded.
         tuple_us: What replaying a tuple costs; learned from the passes.
+        tuples_per_s: How fast input comes; 0: not known.
+        windows_per_s: How many windows are written in the share of the time; 0: not known.
     """
 
     extent_bytes_max: int
     recovery_us: int | None = None
     read_bytes_per_s: float = 100e6
     tuple_us: float = 1.0
+    tuples_per_s: float = 0.0
+    windows_per_s: float = 0.0
 
     def learn(self, tuple_us: float) -> None:
         """Passes have cost so much per tuple of late."""
         self.tuple_us += (tuple_us - self.tuple_us) / 8
+
+    def learn_rates(self, tuples_per_s: float, windows_per_s: float) -> None:
+        """So many tuples have come of late, and so many windows could be written."""
+        self.tuples_per_s += (tuples_per_s - self.tuples_per_s) / 8
+        self.windows_per_s = windows_per_s
 
     def predicted_us(self, extent: ExtentSize) -> float:
         """How long recovery would take from such an extent, without finding the failure."""
@@ -210,24 +221,37 @@ class RecoveryObjective:
 
     def is_due(self, extent: ExtentSize) -> bool:
         """Whether windows should be written now, so that the bounds are kept."""
-        if extent.log_bytes > _EAGER * self.extent_bytes_max:
+        if extent.log_bytes + extent.tuples * _TUPLE_BYTES > _EAGER * self.extent_bytes_max:
             return True
         if self.recovery_us is None:
             return False
         return self.predicted_us(extent) > _EAGER * self.recovery_us
 
     def shortfall(self, extent: ExtentSize) -> str:
-        """Why the objective is not met, in words; empty: it is."""
-        predicted_us = self.predicted_us(extent)
-        if self.recovery_us is None or predicted_us <= self.recovery_us:
+        """Why the objective is not met, or will not be, in words; empty: it is."""
+        if self.recovery_us is None or not self.is_due(extent):
             return ""
+        predicted_us, allowed = self.predicted_us(extent), f"{self.recovery_us / 1000:.0f}"
         reading_us = extent.log_bytes / self.read_bytes_per_s * 1e6
+        if predicted_us > self.recovery_us:
+            return (
+                f"recovery would take {predicted_us / 1000:.0f} ms, not {allowed}: "
+                f"{reading_us / 1000:.0f} ms to read {extent.log_bytes} bytes of footprints, "
+                f"{(predicted_us - reading_us) / 1000:.0f} ms to replay {extent.tuples} tuples. "
+                f"{_CURES}"
+            )
+        round_s = extent.footprints / self.windows_per_s if self.windows_per_s else 0.0
+        replay_us = round_s * self.tuples_per_s * self.tuple_us
+        if reading_us + replay_us <= self.recovery_us:
+            return ""
         return (
-            f"recovery would take {predicted_us / 1000:.0f} ms, not {self.recovery_us / 1000:.0f}: "
-            f"{reading_us / 1000:.0f} ms to read {extent.log_bytes} bytes of footprints, "
-            f"{(predicted_us - reading_us) / 1000:.0f} ms to replay {extent.tuples} tuples. "
-            "Give footprints a larger share=, run more instances, or allow more time"
+            f"recovery will take {(reading_us + replay_us) / 1000:.0f} ms, not {allowed}: all "
+            f"{extent.footprints} footprints are written once in {round_s:.1f} s, in which "
+            f"{round_s * self.tuples_per_s:.0f} tuples come. {_CURES}"
         )
+
+
+_CURES: Final = "Give footprints a larger share=, run more instances, or allow more time"
 
 
 class Pacer:
@@ -252,6 +276,11 @@ class Pacer:
         self._budget_us -= took_us
         if windows:
             self._window_us += (took_us / windows - self._window_us) / 4
+
+    @property
+    def windows_per_s(self) -> float:
+        """How many windows its share of the time is enough for."""
+        return self._share * 1e6 / max(self._window_us, 1e-3)
 
     @property
     def windows(self) -> int:

@@ -335,10 +335,12 @@ class CheckWindows(Stimulus):
     Attributes:
         windows: So many at most.
         tuple_us: What passes have cost per tuple of late; 0: nobody knows.
+        windows_per_s: How many windows the share of the time is enough for; 0: nobody knows.
     """
 
     windows: int
     tuple_us: float = 0.0
+    windows_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

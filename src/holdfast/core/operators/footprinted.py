@@ -46,10 +46,12 @@ class Footprinted(Operator):
 
     Attributes:
         body_schema: The columns of its footprints: `window`, `key.` columns, then its own.
+        weight: As how many windows one of its footprints counts when windows are written.
         opens_before: Whether footprints of what a pass opens are of the cut before the pass.
     """
 
     body_schema: pa.Schema
+    weight: ClassVar[int] = 1
     opens_before: ClassVar[bool] = False
 
     @property

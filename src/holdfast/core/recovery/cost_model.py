@@ -20,7 +20,7 @@ of a formula exist only where Holdfast departs from the paper:
 
 Passive standby has one formula but for determinants: there the *difference* is whatever
 `changed_bytes_per_s` counts, tuples in the paper, pages cloned on their first write here.
-Checkpointed is Holdfast's alone. [SGuard §3]
+Checkpointed is Holdfast's alone [SGuard §3]; so is the formula of EventualCheckpoints [CEC §III].
 
 Times are averages over the moment of failure. `CostOfFailure.recovery_ms` is the paper's recovery
 time: from detection until the state before the failure is reached again [HA §4]; `outage_ms` also
@@ -57,6 +57,7 @@ class Approach(enum.Enum):
     UPSTREAM_BACKUP = "UpstreamBackup"
     ACTIVE_STANDBY = "ActiveStandby"
     CHECKPOINTED = "Checkpointed"
+    EVENTUAL_CHECKPOINTS = "EventualCheckpoints"
 
 
 class Variant(enum.Enum):
@@ -139,6 +140,10 @@ class Surroundings:
         sync_ms: Until what was handed to a durable log is in it.
         store_bytes_per_ms: Speed of the checkpoint store.
         indicator_cost_us: To keep or map the indicators of one operator, or one path, once.
+        footprint_share: Of a node's time for writing windows.
+        footprint_bytes_per_ms: How fast windows are written in that time, and read back.
+        extent_ms: What reading and replaying an extent shall take at most; None: its size counts.
+        extent_tuples: How many tuples it may have then.
     """
 
     interval_ms: float = 50.0
@@ -152,6 +157,10 @@ class Surroundings:
     sync_ms: float = 0.0
     store_bytes_per_ms: float = 500_000.0
     indicator_cost_us: float = 1.0
+    footprint_share: float = 0.05
+    footprint_bytes_per_ms: float = 100_000.0
+    extent_ms: float | None = None
+    extent_tuples: float = 500_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +250,9 @@ GUARANTEES: Final[dict[Approach, tuple[Guarantee, ...]]] = {
     Approach.UPSTREAM_BACKUP: ("rollback", "precise"),
     Approach.ACTIVE_STANDBY: ("rollback", "precise"),
     Approach.CHECKPOINTED: ("precise",),
+    Approach.EVENTUAL_CHECKPOINTS: ("precise",),
 }
-"""What each approach can give. [HA §4 to §6; SGuard §3]"""
+"""What each approach can give. [HA §4 to §6; SGuard §3; CEC §II]"""
 
 _Costs = tuple[CostOfFailure, RunTimeCost]
 
@@ -402,12 +412,52 @@ def checkpointed(
     return failure, RunTimeCost(0.0, bytes_per_s, percent, _indicators_percent(unit, around, 1))
 
 
+def eventual_checkpoints(
+    guarantee: Guarantee, unit: UnitFigures, around: Surroundings, variant: Variant
+) -> _Costs:
+    """Windows go into a log one by one; a replacement reads them, and replays from T. [CEC §III]
+
+    Windows are written from half of the bound on: so many tuples come until T moves, or more, if
+    writing all of the state once takes longer. Windows that close before are not written.
+    """
+    del guarantee
+    speed = around.footprint_bytes_per_ms
+    load_ms = unit.state_bytes / speed
+    allowed = around.extent_tuples / 2
+    if around.extent_ms is not None:
+        cost_us = unit.replay_cost_us or unit.tuple_cost_us
+        allowed = max(0.0, around.extent_ms / 2 - load_ms) * 1000 / cost_us
+    since = max(allowed, _arriving(unit, load_ms / around.footprint_share))
+    is_written = since < unit.state_tuples
+    lag_ms = around.interval_ms / 2 + around.sync_ms
+    beyond = _arriving(unit, lag_ms) + unit.below_tuples
+    replayed = min(since, unit.state_tuples) + beyond
+    failure = CostOfFailure(
+        around.detection_ms,
+        restart_ms=around.replacement_ms,
+        redirect_ms=_first_input_ms(around),
+        load_ms=load_ms if is_written else 0.0,
+        replay_ms=_replay_ms(unit, around, variant, replayed),
+        replayed_tuples=replayed,
+        redundant_tuples=max(0.0, _selectivity(unit) * beyond),
+    )
+    bytes_per_s, rounds = _ACK_LEVELS * unit.input_streams * around.id_bytes, 0.0
+    bytes_per_s *= 1000 / around.interval_ms
+    if is_written and unit.input_tuples_per_s:
+        rounds = unit.input_tuples_per_s / max(since, 1.0)
+    bytes_per_s += rounds * unit.state_bytes + _restart_points_bytes_per_s(unit, around)
+    processing = 100 * rounds * load_ms / 1000 + _indicators_percent(unit, around, 2)
+    percent = _percent_of_input(unit, bytes_per_s)
+    return failure, RunTimeCost(0.0, bytes_per_s, percent, processing)
+
+
 _FORMULAS: Final = {
     Approach.AMNESIA: amnesia,
     Approach.PASSIVE_STANDBY: passive_standby,
     Approach.UPSTREAM_BACKUP: upstream_backup,
     Approach.ACTIVE_STANDBY: active_standby,
     Approach.CHECKPOINTED: checkpointed,
+    Approach.EVENTUAL_CHECKPOINTS: eventual_checkpoints,
 }
 
 

@@ -59,7 +59,7 @@ class Background:
             self._tuple_us = self._meter.replay_cost_us(self._pass_tuples)
             self._measured_ns = now_ns
         self._began_ns = time.monotonic_ns()
-        return CheckWindows(windows, self._tuple_us)
+        return CheckWindows(windows, self._tuple_us, self._pacer.windows_per_s)
 
     def done(self, effects: list[Effect]) -> None:
         """What was asked for has been done, the effects performed."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment, NodePlan
     from holdfast.core.haunit.restoration import RestoredState
     from holdfast.core.model.tuples import TupleBatch
+
+_LOOK_MS: Final = 200
 
 
 class Eventual(Durability):
@@ -74,6 +76,7 @@ class Eventual(Durability):
             None if restored is None else restored.extent,
             len(self._streams),
         )
+        self._looked_ms, self._tuples = 0, unit.input_tuples  # when rates were learned, and input
         unit.witness = self
 
     def _place(self) -> Place:
@@ -103,9 +106,13 @@ class Eventual(Durability):
 
     def on_check_windows(self, check: CheckWindows, now_ms: int, effects: list[Effect]) -> None:
         """Write some windows, if recovery would take too long otherwise."""
-        del now_ms
         if check.tuple_us:
             self._objective.learn(check.tuple_us)
+        if now_ms - self._looked_ms >= _LOOK_MS:
+            came = self.unit.input_tuples - self._tuples
+            rate = came * 1000 / (now_ms - self._looked_ms)
+            self._objective.learn_rates(rate, check.windows_per_s)
+            self._looked_ms, self._tuples = now_ms, self.unit.input_tuples
         if self.unit.replay.is_silent:
             return
         place = self._place()

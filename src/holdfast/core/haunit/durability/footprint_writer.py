@@ -183,12 +183,13 @@ class FootprintWriter:
 
         None: none of those looked at is open any more, or none has processed anything since.
         """
-        some = self._order.next(windows_max, place.cut)
+        most = max(1, windows_max // self._operator.weight)
+        some = self._order.next(most, place.cut)
         if some is None:
             return None
         windows, former = some
         self._number += 1
-        said = self._operator.footprints(windows, former, self._number, windows_max)
+        said = self._operator.footprints(windows, former, self._number, most)
         self._order.give_back(former, said.unfinished)
         if not len(said.windows):
             return None

@@ -237,6 +237,7 @@ class Worked:
             "check_share": round(sum(checks_s) / spent_s, 4),
             "longest_check_ms": round(max(checks_s, default=0.0) * 1000, 3),
             "written_bytes": written,
+            "windows": self.keys,
             "footprints": operator.open_windows,
             "shortfall": objective.shortfall(footprints.size(self._place(taken))),
         }
@@ -407,7 +408,7 @@ over that without. Recovery is from the log: reading, adopting, replaying.
 _OBJECTIVE_NOTE = """
 ## Objectives
 
-Slow windows with a share of 0.05. `shortfall`: the node's words before the failure.
+Slow windows with a share of 0.05; `windows`: how many groups are open. `shortfall`: the node's words before the failure.
 
 """
 _BESIDE_NOTE = """
@@ -425,7 +426,7 @@ _SHARE_COLUMNS: Final = (
     *("extent_bytes", "extent_tuples", "predicted_ms", "recovery_ms"),
 )
 _OBJECTIVE_COLUMNS: Final = (
-    *("footprints", "objective_ms", "recovery_ms", "predicted_ms", "is_met", "shortfall"),
+    *("windows", "objective_ms", "recovery_ms", "predicted_ms", "is_met", "shortfall"),
 )
 _BESIDE_COLUMNS: Final = (
     *("protection", "detected_ms", "restarted_ms", "replayed_ms", "recovered_ms", "stored_bytes"),

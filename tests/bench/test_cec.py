@@ -16,7 +16,7 @@ def test_the_page_says_what_footprints_cost_and_how_soon_a_node_is_back(tmp_path
     for point in results["share"] + results["objective"]:
         assert 0 < point["extent_bytes"] <= 2 * point["written_bytes"]
         assert point["recovery_ms"] > 0
-    assert [point["footprints"] for point in results["objective"]] == [300, 300]
+    assert [point["windows"] for point in results["objective"]] == [300, 300]
     assert results["objective"][1]["shortfall"] == ""
     page = cec.write(results, tmp_path).read_text()
     assert "## Share" in page

@@ -3,7 +3,8 @@
 Two kinds of experiments. In `share` and `objective` the operator, its footprints and their log run
 in this process as a node runs them, pass by pass: without Spark, one thing at a time can be timed.
 Then a replacement is made from the log, and the rest is replayed. In `beside` the same dataflow
-runs on Spark tasks with each protection in turn, and the node that counts is killed.
+runs on Spark tasks with each protection in turn, and the node that counts is killed; in `kills`
+with each objective.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from holdfast.driver.query import Query
 
 Say = Callable[[str], None]
-EXPERIMENTS: Final = ("share", "objective", "beside")
+EXPERIMENTS: Final = ("share", "objective", "beside", "kills")
 SLOW, FAST = "slow", "fast"
 _VICTIM: Final = NodeId("counts[0]")
 _PASS_TUPLES: Final = 8_192
@@ -78,6 +80,7 @@ class Sizes:
         kills: Of each protection.
         rate: Bids per second meanwhile.
         spark_keys: Windows that are open meanwhile.
+        kill_keys: The same, of `kills`, with each objective.
     """
 
     name: str
@@ -90,14 +93,17 @@ class Sizes:
     kills: int
     rate: float
     spark_keys: int
+    kill_keys: tuple[int, ...]
 
 
 QUICK: Final = Sizes(
-    "quick", 0.8, 1, 20_000, (0.0, 0.02, 0.2), (1_000, 100_000), (100, 1_000), 1, 5_000.0, 20_000
+    *("quick", 0.8, 1, 20_000, (0.0, 0.02, 0.2), (1_000, 100_000), (100, 1_000), 1, 5_000.0),
+    *(20_000, (2_000,)),
 )
 FULL: Final = Sizes(
     *("full", 2.0, 3, 100_000, (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)),
     *((1_000, 10_000, 100_000, 1_000_000), (100, 250, 1_000), 10, 20_000.0, 200_000),
+    (1_000, 10_000, 100_000),
 )
 
 
@@ -107,7 +113,8 @@ def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[
     results: dict[str, Any] = {"machine": machine(), "size": sizes.name, "sizes": asdict(sizes)}
     Worked(SLOW, 1_000, None).work(0.2, RecoveryObjective(0))  # Kernels are compiled.
     Worked(SLOW, 1_000, 0.5).work(0.2, RecoveryObjective(0))
-    for name, points in (("share", _shares), ("objective", _objectives), ("beside", _beside)):
+    experiments = {"share": _shares, "objective": _objectives, "beside": _beside, "kills": _kills}
+    for name, points in experiments.items():
         if name in only:
             say(f"cec: {name}")
             results[name] = points(sizes, say)
@@ -315,7 +322,8 @@ PROTECTIONS: Final[dict[str, Protection]] = {
 }
 
 
-def _beside(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
+@contextmanager
+def _session() -> Iterator[SparkSession]:
     from holdfast.driver.session import session
     from holdfast_bench.spine import use_cores
 
@@ -323,14 +331,44 @@ def _beside(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
     spark = session("holdfast-bench-cec", 4)
     spark.sparkContext.setLogLevel("OFF")
     try:
-        points: list[dict[str, Any]] = []
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _beside(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
+    points: list[dict[str, Any]] = []
+    with _session() as spark:
         for name, protection in PROTECTIONS.items():
             points.append({"protection": name, **_killed(spark, sizes, protection)})
             said = points[-1]
             say(f"{name}: recovered in {said['recovered_ms']:g} ms, {said['stored_bytes']:,} bytes")
-        return points
-    finally:
-        spark.stop()
+    return points
+
+
+def _kills(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
+    """With each objective and size of the state: how often it was met, or said to be missed."""
+    points: list[dict[str, Any]] = []
+    with _session() as spark:
+        for keys in sizes.kill_keys:
+            for objective_ms in sizes.objectives_ms:
+                protection = EventualCheckpoints(recovery=f"{objective_ms} milliseconds")
+                found = _killed(spark, replace(sizes, spark_keys=keys), protection)
+                took = found.pop("each_ms")
+                said = found.pop("predicted")
+                met = sum(ms <= objective_ms for ms in took)
+                told = sum(
+                    bool(extent["shortfall"])
+                    for ms, extent in zip(took, said, strict=True)
+                    if ms > objective_ms
+                )
+                points.append(
+                    {"windows": keys, "objective_ms": objective_ms, "kills": len(took), "met": met,
+                     "said_before": told, "predicted_ms": median(
+                         extent["predictedRecoveryMs"] for extent in said), **found}
+                )  # fmt: skip
+                say(f"{keys:,} keys, {objective_ms} ms: met {met} of {len(took)}, {told} foretold")
+    return points
 
 
 def _killed(spark: SparkSession, sizes: Sizes, protection: Protection) -> dict[str, Any]:
@@ -348,9 +386,10 @@ def _killed(spark: SparkSession, sizes: Sizes, protection: Protection) -> dict[s
             protection={"counts": protection},
             options={"spark.holdfast.failuresMax": "1000"},
         )
+        said: list[dict[str, Any]] = []
         try:
             for number in range(sizes.kills):
-                _kill(query, sizes, number)
+                said.append(_kill(query, sizes, number))
             total = source.due()[0] + int(_END_AHEAD_S * sizes.rate)
             draft = Path(folder) / "end.draft"
             draft.write_text(str(total))
@@ -360,12 +399,22 @@ def _killed(spark: SparkSession, sizes: Sizes, protection: Protection) -> dict[s
         finally:
             query.stop()
         parts = ("detected_ms", "restarted_ms", "replayed_ms", "recovered_ms")
-        medians = {p: median(r[p] for r in _recoveries(query)) for p in parts}
-        return {"tuples": total, "stored_bytes": stored, **medians}
+        recoveries = _recoveries(query)
+        medians = {p: median(r[p] for r in recoveries) for p in parts}
+        standstills = [c["prepared_us"] / 1000 for c in query.checkpoints if not c["failure"]]
+        return {
+            "tuples": total,
+            "stored_bytes": stored,
+            "longest_standstill_ms": max(standstills, default=0.0),
+            "p99_ms": median(each["p99_ms"] for each in said),
+            "each_ms": [recovery["replayed_ms"] for recovery in recoveries],
+            "predicted": [each["extent"] for each in said if each["extent"]],
+            **medians,
+        }
 
 
-def _kill(query: Query, sizes: Sizes, number: int) -> None:
-    """Once the node has its state, and until it is back."""
+def _kill(query: Query, sizes: Sizes, number: int) -> dict[str, Any]:
+    """Once the node has its state, and until it is back; what the query had said before."""
     settled_s = time.monotonic() + _SETTLE_S
 
     def is_ready() -> bool:
@@ -374,9 +423,12 @@ def _kill(query: Query, sizes: Sizes, number: int) -> None:
         return time.monotonic() > settled_s and is_running and has_state
 
     wait_until(query, is_ready, f"cec: state before kill {number + 1}", _TIMEOUT_S)
+    unit = query.lastProgress["units"]["counts"]
+    said = {"extent": unit["extent"], "p99_ms": unit["latencyMs"]["p99"] or 0.0}
     os.kill(query.pid(_VICTIM), signal.SIGKILL)
     what = f"cec: recovery {number + 1}"
     wait_until(query, lambda: len(_recoveries(query)) > number, what, _TIMEOUT_S)
+    return said
 
 
 def _stored(run: Path) -> list[Path]:
@@ -408,7 +460,8 @@ over that without. Recovery is from the log: reading, adopting, replaying.
 _OBJECTIVE_NOTE = """
 ## Objectives
 
-Slow windows with a share of 0.05; `windows`: how many groups are open. `shortfall`: the node's words before the failure.
+Slow windows with a share of 0.05; `windows`: how many groups are open. `shortfall`: the node's
+words before the failure.
 
 """
 _BESIDE_NOTE = """
@@ -416,7 +469,14 @@ _BESIDE_NOTE = """
 
 Each three bids in a row of {keys:,} bidders on Spark tasks at {rate:,.0f} bids/s; the node that
 counts is killed {kills} times. Medians of what the query reports. `stored_bytes`: of footprints or
-checkpoints, in the end.
+checkpoints, in the end. `p99_ms`: of the results of the last minute before a kill.
+
+"""
+_KILLS_NOTE = """
+## Kills
+
+The same dataflow under `EventualCheckpoints(recovery=...)`. `met`: reading and replaying took no
+longer than that. `said_before`: kills where it did, and the query's progress had said so.
 
 """
 
@@ -430,6 +490,11 @@ _OBJECTIVE_COLUMNS: Final = (
 )
 _BESIDE_COLUMNS: Final = (
     *("protection", "detected_ms", "restarted_ms", "replayed_ms", "recovered_ms", "stored_bytes"),
+    *("longest_standstill_ms", "p99_ms"),
+)
+_KILLS_COLUMNS: Final = (
+    *("windows", "objective_ms", "kills", "met", "said_before", "predicted_ms", "replayed_ms"),
+    "recovered_ms",
 )
 
 
@@ -449,6 +514,8 @@ def render(results: dict[str, Any]) -> str:
     if "beside" in results:
         note = {"keys": sizes["spark_keys"], "rate": sizes["rate"], "kills": sizes["kills"]}
         text += _BESIDE_NOTE.format(**note) + _columns(results["beside"], _BESIDE_COLUMNS)
+    if "kills" in results:
+        text += _KILLS_NOTE + _columns(results["kills"], _KILLS_COLUMNS)
     return text
 
 

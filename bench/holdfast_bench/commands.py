@@ -386,8 +386,8 @@ def cec(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="share, objective or beside; repeatable. The others stay in the report as they "
-            "are."
+            help="share, objective, beside or kills; repeatable. The others stay in the report as "
+            "they are."
         ),
     ] = None,
     report: Annotated[

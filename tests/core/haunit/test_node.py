@@ -444,6 +444,21 @@ def test_an_arbitrary_operator_is_told_the_clock_and_woken(
     assert waker.told[-1] == (41_000, 3), "it never moves back"
 
 
+def test_boundaries_of_one_stream_do_not_put_off_what_an_operator_waits_for() -> None:
+    waker = Waker()
+    spec = OperatorSpec("waker", lambda _: waker, (("port", 0),))
+    machine = node((A, "a"), (B, "b"), operators=(spec,))
+    machine.start(0)
+    machine.step(events.BatchReceived(A, ONE, ONE, batch(0, [1, 2], 50)), 20)
+    effects = machine.step(events.Proceed(21_000, 1), 21)
+    assert SetTimer("wake", 40) in of_kind(effects, SetTimer)
+    for now_ms in (30, 39):  # No pass: `b` promises nothing.
+        machine.step(events.BoundaryReceived(A, ONE, ONE, 2, 100 + now_ms), now_ms)
+        assert machine.has_work
+        effects = machine.step(events.Proceed(1_000 * now_ms, 1), now_ms)
+        assert "wake" not in [timer.name for timer in of_kind(effects, SetTimer)]
+
+
 def recorded_passes(*taken: tuple[int, ...]) -> tuple[Pass, ...]:
     return tuple(Pass(n, 100 * n, 1, 0, before) for n, before in enumerate(taken))
 

@@ -190,9 +190,8 @@ class DelayedUnit(HAUnit):
         """Something may have waited for the bound."""
         self._is_due = self._has_begun and self._manager.next_step(now_ms) is not None
 
-    def ask_to_wake(self, now_ms: int, effects: list[Effect]) -> None:
+    def ask_when_due(self, now_ms: int, effects: list[Effect]) -> None:
         """Set the timer for when something will have waited for the bound."""
-        super().ask_to_wake(now_ms, effects)
         due_ms = self._manager.due_ms()
         if due_ms is not None and not self._is_due:
             effects.append(SetTimer("delay", max(due_ms, now_ms + 1)))

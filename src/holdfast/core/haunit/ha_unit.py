@@ -162,11 +162,19 @@ class HAUnit:
         self.replay.end(effects)
 
     def ask_to_wake(self, now_ms: int, effects: list[Effect]) -> None:
-        """Set the timer for the first operator that wants a pass without input."""
+        """The node begins, or a pass has run: set the timer for the first operator that wants one
+        without input, and `ask_when_due`.
+        """
+        self.ask_when_due(now_ms, effects)
         wake_us, clock_us = self.network.wake_us(), self.order.clock_us
         if wake_us is not None and clock_us is not None:
             wait_us = max(0, wake_us - clock_us)
             effects.append(SetTimer("wake", now_ms - (-wait_us // 1000)))
+
+    def ask_when_due(self, now_ms: int, effects: list[Effect]) -> None:
+        """Set the timer for when input will have waited for as long as it is to; it may for ever
+        here.
+        """
 
     def noted(self, stream: InputStream, note: StreamNote) -> bool:
         """A note's place has been reached; whether it was for the unit, and not its durability."""
@@ -270,7 +278,7 @@ class HAUnit:
                 self.network.is_woken = True
             case "delay":
                 self.delay_over(now_ms)
-                self.ask_to_wake(now_ms, effects)
+                self.ask_when_due(now_ms, effects)
             case "passes":
                 self.order.follow(effects)
             case "read":

@@ -122,7 +122,10 @@ class Node(NodeLooks):
         if has_processed or has_heard:
             unit.outputs.flush(effects)
         unit.inputs.read_sources(now_ms, effects)
-        unit.ask_to_wake(now_ms, effects)
+        if has_processed:
+            unit.ask_to_wake(now_ms, effects)
+        else:  # The clock is that of the last pass: what is to wait from there waits already.
+            unit.ask_when_due(now_ms, effects)
         self._finish_if_due(effects)
 
     def _hear_notes(self, now_ms: int, effects: list[Effect]) -> bool:

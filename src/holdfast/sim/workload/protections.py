@@ -47,6 +47,14 @@ CUTS: Final = {
     LAZY_FI: Cuts.LAZY_FI,
 }
 """How units cut that do not repeat, by approach."""
+MIXED: Final = "mixed"
+"""Each unit has an approach of its own."""
+_OTHERS_PERCENT: Final = 30
+"""Of runs have units of `_OTHERS`, one for all or one for each."""
+_OTHERS: Final = (*CUTS, *CUTS, REPLICATED, MIXED, MIXED, MIXED)
+_ALL: Final = (*APPROACHES, REPLICATED, REPLICATED, REPLICATED, *CUTS)
+_REGION_APPROACH_PERCENT: Final = 60
+"""Of the units of a mixed run cut as one drawn for the run does, so that regions are larger."""
 GUARANTEES: Final = tuple(guarantee.value for guarantee in Guarantee)
 """The weakest that units of a run have, strongest first."""
 _WEAKER_PERCENT: Final = 30
@@ -77,6 +85,8 @@ def random_protection(
 ) -> tuple[NodeLimits, Protections]:
     """One approach for all units, or one for each; checkpoints are of small pages, at any rate.
 
+    Three of ten runs have units that recover together, or that are replicated.
+
     In some runs some units have a weaker guarantee than precise recovery; in others, some of the
     units that are replayed do not wait for missing input for long.
 
@@ -87,8 +97,13 @@ def random_protection(
         guarantee: One of `GUARANTEES`, the weakest that units have; None: it is drawn too.
     """
     draw = Draw(name)
-    drawn = draw.one_of((*APPROACHES, "mixed"))
+    drawn = draw.one_of((*APPROACHES, MIXED))
+    approaches = APPROACHES
+    others = Draw(f"{name}/others")
+    if others.percent(_OTHERS_PERCENT):
+        drawn, approaches = others.one_of(_OTHERS), _ALL
     approach = approach or drawn
+    cut_often = others.one_of(tuple(CUTS))
     ack_tuples = Draw(f"{name}/acks").one_of((0, 64, 256))
     limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)), ack_tuples=ack_tuples)
     plan = CheckpointPlan(
@@ -102,13 +117,16 @@ def random_protection(
     run_bytes = draw.one_of((1, 1, 1 << 18))  # A page at a time, or all of them.
     limits = replace(limits, page_run_bytes=run_bytes)
     weaker = _weaker_guarantees(f"{name}/guarantee", guarantee)
-    if approach in CUTS:
-        weaker = ()  # They read nothing that may come under other ids.
+    if approach in CUTS or (approach == MIXED and approaches is not APPROACHES):
+        weaker = ()  # Who recovers together reads nothing that may come under other ids.
 
     def of_unit(unit: str) -> UnitProtection:
         chosen = approach
-        if approach == "mixed":
-            chosen = Draw(f"{name}/{unit}").one_of(APPROACHES)
+        if approach == MIXED:
+            own = Draw(f"{name}/{unit}")
+            chosen = own.one_of(approaches)
+            if approaches is not APPROACHES and own.percent(_REGION_APPROACH_PERCENT):
+                chosen = cut_often
         given = Guarantee.PRECISE
         if weaker and Draw(f"{name}/{unit}/guarantee").percent(60):
             given = Draw(f"{name}/{unit}/weaker").one_of(weaker)

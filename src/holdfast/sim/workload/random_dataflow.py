@@ -52,12 +52,13 @@ _LOGS_PERCENT: Final = 40
 _EDGE_SPAN_US: Final = 1 << 32
 _EDGES_US: Final = (EARLIEST_US + _EDGE_SPAN_US, LATEST_US - 2 * _EDGE_SPAN_US)
 """Where times near the earliest and the latest begin, with room for windows around them."""
-ONLY: Final = ("arbitrary", "branches", "diamond", "aggregate", "window_join", "clock")
+_BY_CLOCK: Final = ("clock", "timeout")
+ONLY: Final = ("arbitrary", "branches", "diamond", "aggregate", "window_join", *_BY_CLOCK)
 """Dataflows of one kind: arbitrary operators alone, several branches of streams merged in order of
 time, two ways from one stream that meet again, windows alone, joins within windows, or windows of
-the clock and what merges their results.
+the clock, or those with a timeout, and what merges their results.
 """
-_TINY: Final = ("diamond", "clock")
+_TINY: Final = ("diamond", *_BY_CLOCK)
 """Of these, queues may hold but a few tuples: who has none left to send may hold up all others."""
 _BEHIND_US: Final = 5_000
 _BEHIND_SIZE: Final = f"{_BEHIND_US} microseconds"
@@ -260,7 +261,7 @@ class _Builder:
         one, other = self._stacked(draw.one_of(streams[-3:])), draw.one_of(streams)
         kind = self._only or draw.one_of(_KINDS)
         made: _Typed | None
-        if kind in ("arbitrary", "clock"):
+        if kind in ("arbitrary", *_BY_CLOCK):
             self._arbitrary(one, other)
             used.add(one.stream.step.name)
             return None
@@ -292,7 +293,7 @@ class _Builder:
         """A branch of its own: no two runs put the same out, but one run does."""
         draw, stream = self._draw, one.stream
         kind = draw.one_of(("sample", "clock", "timeout", "arrival", "arrival"))
-        kind = self._only if self._only == "clock" else kind
+        kind = self._only if self._only in _BY_CLOCK else kind
         has_behind = draw.percent(50)  # Another unit depends on what came out.
         if kind == "arrival":
             made = self._united(one, other, order="arrival").stream

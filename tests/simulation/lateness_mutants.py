@@ -9,6 +9,7 @@ from mutants import Mutant
 
 from holdfast.core.queues.committed_stream import CommittedStream
 from holdfast.core.queues.lateness import Lateness
+from holdfast.core.queues.reach import Reach
 
 _RESTARTS = ("kill", "machine-crash")
 
@@ -70,6 +71,21 @@ def _pass_what_is_late(original: Any) -> Any:
     return enter
 
 
+def _move_time_by_any_row(original: Any) -> Any:
+    """One of a broken clock, too: all that follows is late."""
+
+    def admit(self: Reach, spans: Any, now_us: int) -> int | None:
+        self._ahead_us = None
+        found: int | None = original(self, spans, now_us)
+        return found
+
+    return admit
+
+
+def _believe_any_watermark(_: Any) -> Any:
+    return lambda self, watermark_us, now_us: True
+
+
 LATENESS_MUTANTS: dict[str, Mutant] = {
     "judges within a commit": Mutant(Lateness, "split", _judge_within_a_commit, ()),
     "judges by the own share": Mutant(Lateness, "begin", _judge_by_the_own_share, ()),
@@ -79,4 +95,6 @@ LATENESS_MUTANTS: dict[str, Mutant] = {
     "forgets that Spark was idle": Mutant(CommittedStream, "begin", _forget_idleness, _RESTARTS),
     "forgets the files behind": Mutant(Lateness, "begin", _forget_the_files_behind, ()),
     "numbers what was late": Mutant(CommittedStream, "enter", _pass_what_is_late, _RESTARTS),
+    "lets any row move time": Mutant(Reach, "admit", _move_time_by_any_row, ()),
+    "believes any watermark": Mutant(Reach, "believes", _believe_any_watermark, ()),
 }

@@ -489,7 +489,14 @@ def _wait_for_nobody(_: Any) -> Any:
     return lambda inputs, origins: inputs
 
 
+def _grant_nothing_for_what_is_held(_: Any) -> Any:
+    return lambda self, stream: self.held_tuples[stream.number]
+
+
 MUTANTS: dict[str, Mutant] = {
+    "grants the slowest nothing for what is held": Mutant(
+        Arrivals, "held_of", _grant_nothing_for_what_is_held, kinds=(), dataflow="timeout"
+    ),
     "samples a row twice": Mutant(Sampler, "process", _sample_a_row_twice, kinds=()),
     "leaves a row out of windows of the clock": Mutant(
         ProcessingTimeAggregate, "process", _leave_a_row_out, kinds=()

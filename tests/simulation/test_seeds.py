@@ -11,11 +11,19 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.core.haunit.plan import Cuts, NodeLimits
+from holdfast.core.recovery.guarantee import Guarantee
 from holdfast.sim.campaign import SITUATIONS, Summary, run_all, shrink
 from holdfast.sim.faults import KINDS
 from holdfast.sim.seeds import Run, simulate
 from holdfast.sim.workload.known import KNOWN
-from holdfast.sim.workload.protections import ALIGNED, HMNR, UNALIGNED, UNCOORDINATED
+from holdfast.sim.workload.protections import (
+    ALIGNED,
+    HMNR,
+    UNALIGNED,
+    UNCOORDINATED,
+    random_protection,
+)
 
 SEEDS = 260
 _DEADLY = ("kill", "pause", "machine-crash", "break", "slow-node")
@@ -55,6 +63,20 @@ def test_rare_situations_are_met(summary: Summary, situation: str) -> None:
     outcome = simulate(RARE[situation])
     assert outcome.invariant is None, outcome.violation
     assert outcome.reached[situation] > 0
+
+
+def test_seeds_draw_every_protection_and_mix_them() -> None:
+    cuts, delayed, footprinted, regions = set(), 0, 0, 0
+    for seed in range(300):
+        _, of_unit = random_protection(NodeLimits(), f"{seed}/protection")
+        units = [of_unit(unit) for unit in ("one", "other", "third")]
+        cuts.update(unit.cuts for unit in units)
+        delayed += any(unit.delays and unit.cuts is None for unit in units)
+        footprinted += any(unit.footprints for unit in units)
+        regions += len({unit.cuts for unit in units}) > 1
+        assert all(unit.guarantee is Guarantee.PRECISE for unit in units if unit.cuts)
+    assert cuts == {None, *Cuts}
+    assert min(delayed, footprinted, regions) > 3
 
 
 @pytest.mark.parametrize(

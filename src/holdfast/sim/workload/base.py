@@ -7,13 +7,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.api.operators import is_arbitrary
 from holdfast.api.steps import FromGenerator
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import with_time
-from holdfast.core.queues.lateness import CommitTimes, FileTimes
+from holdfast.core.queues.lateness import CommitTimes, FileTimes, FileTimesMaker
 from holdfast.planning.footprints import why_no_footprints
 from holdfast.planning.plan import plan_dataflow
 from holdfast.planning.units import ports_read, units_of
@@ -43,11 +44,13 @@ class Recorded(abc.ABC):
         schema: Attributes.
         delay_us: How far rows may be out of order.
         is_recorded: Whether records can be read whole.
+        ahead_us: How far ahead of the stream, and the clock, rows still move time; None: at will.
     """
 
     schema: pa.Schema
     delay_us: int
     is_recorded: bool
+    ahead_us: int | None = None
 
     @abc.abstractmethod
     def arrivals(self, partition: int, partitions: int) -> tuple[Arrival, ...]:
@@ -60,10 +63,15 @@ class Recorded(abc.ABC):
     def spec(self, partition: int, partitions: int) -> SimulatedSource:
         """One partition for the simulator, what is late left out by the core."""
         arrivals = self.arrivals(partition, partitions)
-        return SimulatedSource(self.delay_us, arrivals, self.is_recorded)
+        return SimulatedSource(self.delay_us, arrivals, self.is_recorded, ahead_us=self.ahead_us)
 
-    def file(self, records: Sequence[Record]) -> SimulatedFile:
-        """A file of records, and what its commit says of it."""
+    def file(self, records: Sequence[Record], clock_us: int = BEGINNING_US) -> SimulatedFile:
+        """A file of records, written at a time, and what its commit says of it."""
+        if self.ahead_us is not None:
+            maker = FileTimesMaker(self.ahead_us, clock_us)
+            for record in records:
+                maker.add(np.array([row.time_us for row in record], dtype=np.int64))
+            return SimulatedFile(maker.made(), tuple(self._batch(record) for record in records))
         newest = records[0][0].time_us
         disorder_us = 0
         for row in (row for record in records for row in record):
@@ -153,12 +161,14 @@ class RecordedCommit:
         files: Each a list of records.
         watermark_us: Spark's watermark during the batch; None: there is none.
         idle: When Spark is idle behind it, and the watermark that it has come to; None: it is not.
+        clock_us: The time of day when it was made; `BEGINNING_US`: nobody knows.
     """
 
     at_us: int
     files: tuple[tuple[Record, ...], ...]
     watermark_us: int | None = None
     idle: tuple[int, int] | None = None
+    clock_us: int = BEGINNING_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +185,7 @@ class CommittedRecording(Recorded):
     commits: tuple[RecordedCommit, ...]
     partitions: int
     is_recorded: bool = False
+    ahead_us: int | None = None
 
     def arrivals(self, partition: int, partitions: int) -> tuple[Arrival, ...]:
         """See the base."""
@@ -182,8 +193,9 @@ class CommittedRecording(Recorded):
         found: list[Arrival] = []
         idle_us: int | None = None
         for commit in self.commits:
-            files = tuple(self.file(records) for records in commit.files)
-            times = CommitTimes([f.times for f in files], commit.watermark_us, idle_us)
+            files = tuple(self.file(records, commit.clock_us) for records in commit.files)
+            told = [file.times for file in files]
+            times = CommitTimes(told, commit.watermark_us, idle_us, commit.clock_us)
             found.append(Arrival(commit.at_us, times, files[partition::partitions]))
             idle_us = None
             if commit.idle is not None:
@@ -194,24 +206,42 @@ class CommittedRecording(Recorded):
     def kept(self) -> list[list[TimedRow]]:
         """See the base."""
         partitions: list[list[TimedRow]] = [[] for _ in range(self.partitions)]
-        late_before, newest = BEGINNING_US, BEGINNING_US
+        late_before = newest = clock_us = BEGINNING_US
         for commit in self.commits:
             for number, file in enumerate(commit.files):
-                rows = [row for record in file for row in record]
-                newest = max([newest, *(row.time_us for row in rows)])
-                mine = [
+                partitions[number % self.partitions] += [
                     replace(row, since_us=commit.at_us)
-                    for row in rows
+                    for record in file
+                    for row in record
                     if row.time_us >= late_before
                 ]
-                partitions[number % self.partitions] += mine
-            if commit.watermark_us is None:
-                late_before = max(late_before, newest - self.delay_us)
-            else:
-                late_before = max(late_before, commit.watermark_us)
+            clock_us = max(clock_us, commit.clock_us)
+            newest = self._moved(newest, commit, clock_us)
+            told_us = [commit.watermark_us]
             if commit.idle is not None:
-                late_before = max(late_before, commit.idle[1])
+                told_us.append(commit.idle[1])
+            for watermark_us in told_us:
+                settled_us = watermark_us
+                if settled_us is None or not self._is_near(settled_us, max(newest, clock_us)):
+                    settled_us = newest - self.delay_us
+                late_before = max(late_before, settled_us)
         return partitions
+
+    def _is_near(self, time_us: int, reached_us: int) -> bool:
+        return self.ahead_us is None or time_us <= reached_us + self.ahead_us
+
+    def _moved(self, newest: int, commit: RecordedCommit, clock_us: int) -> int:
+        """How far the rows of a commit move time, of which there are too few to jump for good."""
+        reached_us = max(newest, clock_us)
+        for time_us in sorted(r.time_us for file in commit.files for rows in file for r in rows):
+            if self._is_near(time_us, reached_us):
+                reached_us = max(reached_us, time_us)
+            elif newest == BEGINNING_US:
+                reached_us = time_us  # Nothing has moved it yet: the oldest begin.
+            else:
+                break
+            newest = max(newest, time_us)
+        return newest
 
 
 def _require(partitions: int, recorded: int) -> None:

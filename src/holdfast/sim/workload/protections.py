@@ -85,7 +85,8 @@ def random_protection(
 ) -> tuple[NodeLimits, Protections]:
     """One approach for all units, or one for each; checkpoints are of small pages, at any rate.
 
-    Three of ten runs have units that recover together, or that are replicated.
+    Three of ten runs whose guarantee is not given have units that recover together, or that are
+    replicated.
 
     In some runs some units have a weaker guarantee than precise recovery; in others, some of the
     units that are replayed do not wait for missing input for long.
@@ -100,7 +101,7 @@ def random_protection(
     drawn = draw.one_of((*APPROACHES, MIXED))
     approaches = APPROACHES
     others = Draw(f"{name}/others")
-    if others.percent(_OTHERS_PERCENT):
+    if guarantee in (None, Guarantee.PRECISE.value) and others.percent(_OTHERS_PERCENT):
         drawn, approaches = others.one_of(_OTHERS), _ALL
     approach = approach or drawn
     cut_often = others.one_of(tuple(CUTS))
@@ -117,7 +118,7 @@ def random_protection(
     run_bytes = draw.one_of((1, 1, 1 << 18))  # A page at a time, or all of them.
     limits = replace(limits, page_run_bytes=run_bytes)
     weaker = _weaker_guarantees(f"{name}/guarantee", guarantee)
-    if approach in CUTS or (approach == MIXED and approaches is not APPROACHES):
+    if approach in CUTS or approaches is _ALL:
         weaker = ()  # Who recovers together reads nothing that may come under other ids.
 
     def of_unit(unit: str) -> UnitProtection:
@@ -125,7 +126,7 @@ def random_protection(
         if approach == MIXED:
             own = Draw(f"{name}/{unit}")
             chosen = own.one_of(approaches)
-            if approaches is not APPROACHES and own.percent(_REGION_APPROACH_PERCENT):
+            if approaches is _ALL and own.percent(_REGION_APPROACH_PERCENT):
                 chosen = cut_often
         given = Guarantee.PRECISE
         if weaker and Draw(f"{name}/{unit}/guarantee").percent(60):

@@ -34,7 +34,7 @@ from holdfast.sim.workload.base import (
     Workload,
     placed,
 )
-from holdfast.sim.workload.commits import committed
+from holdfast.sim.workload.commits import Strays, committed
 from holdfast.sim.workload.expressions import FLAG, INT, REAL, TEXT, TIME, Expression, Expressions
 from holdfast.sim.workload.oracle import ARBITRARY_SINK, Conserved, Meaning, TimedRow, Values
 from holdfast.sim.workload.protections import Protections, random_limits, random_protection
@@ -49,6 +49,8 @@ _KINDS: Final = (
 )
 _LOGS_PERCENT: Final = 40
 """So many sources are ingest logs, whose partitions share what is late."""
+_STRAYS_PERCENT: Final = 40
+"""In so many logs clocks are wrong now and then, and a row far ahead does not move time."""
 _EDGE_SPAN_US: Final = 1 << 32
 _EDGES_US: Final = (EARLIEST_US + _EDGE_SPAN_US, LATEST_US - 2 * _EDGE_SPAN_US)
 """Where times near the earliest and the latest begin, with room for windows around them."""
@@ -202,12 +204,18 @@ class _Builder:
         recording: Recorded = Recording(schema, delay_us, records, arrivals, is_recorded)
         log = Draw(f"{self._name_of_all}/log/{number}")
         if log.percent(_LOGS_PERCENT):
-            recording = self._log(log, schema, columns, count * partitions, partitions)
+            recording = self._log(number, log, schema, columns, count * partitions, partitions)
         stream = self._flow.source_generator(recording, name=f"src{number}", partitions=partitions)
         return _Typed(stream, columns, count * partitions, partitions)
 
     def _log(
-        self, draw: Draw, schema: pa.Schema, columns: dict[str, str], count: int, partitions: int
+        self,
+        number: int,
+        draw: Draw,
+        schema: pa.Schema,
+        columns: dict[str, str],
+        count: int,
+        partitions: int,
     ) -> CommittedRecording:
         """An ingest log that all partitions share."""
         disorder_us = draw.one_of((0, 300, 3_000))
@@ -220,8 +228,11 @@ class _Builder:
             else record
             for record in self._records(draw, columns, count, disorder_us)
         )
-        commits = committed(draw, records, delay_us, SPAN_US)
-        return CommittedRecording(schema, delay_us, commits, partitions, is_recorded)
+        stray = Draw(f"{self._name_of_all}/strays/{number}")
+        strays = Strays(stray) if stray.percent(_STRAYS_PERCENT) else None
+        ahead_us = None if strays is None else strays.ahead_us
+        commits = committed(draw, records, delay_us, SPAN_US, strays)
+        return CommittedRecording(schema, delay_us, commits, partitions, is_recorded, ahead_us)
 
     def _records(
         self, draw: Draw, columns: dict[str, str], count: int, disorder_us: int

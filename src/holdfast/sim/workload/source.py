@@ -56,6 +56,7 @@ class SimulatedSource:
         is_recorded: Whether it can be read record by record.
         is_in_records: Whether it is.
         lingers_us: How long nothing comes before it ends, as if it were endless.
+        ahead_us: How far ahead of the stream, and the clock, rows still move time; None: at will.
     """
 
     delay_us: int
@@ -63,6 +64,7 @@ class SimulatedSource:
     is_recorded: bool = False
     is_in_records: bool = False
     lingers_us: int = 0
+    ahead_us: int | None = None
 
     def in_records(self) -> SimulatedSource | None:
         """See `RecordedSpec`."""
@@ -115,7 +117,8 @@ class SimulatedReader:
         self._begin(0)
 
     def _begin(self, from_id: int) -> None:
-        self._stream = CommittedStream(self._source.delay_us, from_id)
+        source = self._source
+        self._stream = CommittedStream(source.delay_us, from_id, source.ahead_us)
         self._met = 0  # of the arrivals
         self._share: deque[SimulatedFile] = deque()
         self._records: deque[pa.RecordBatch] = deque()

@@ -46,7 +46,7 @@ def simulate(
     faults: Annotated[str, typer.Option(help="all, none, or kinds with commas between.")] = "all",
     dataflow: Annotated[
         str,
-        typer.Option(help="mixed, random, arbitrary, branches, diamond, clock, timeout, q1 and so on."),
+        typer.Option(help="mixed, random, arbitrary, branches, diamond, clock, timeout, q1 ..."),
     ] = "mixed",
     approach: Approach = None,
     guarantee: WeakestGuarantee = None,

@@ -99,7 +99,7 @@ def random_protection(
     """
     draw = Draw(name)
     drawn = draw.one_of((*APPROACHES, MIXED))
-    approaches = APPROACHES
+    approaches: tuple[str, ...] = APPROACHES
     others = Draw(f"{name}/others")
     if guarantee in (None, Guarantee.PRECISE.value) and others.percent(_OTHERS_PERCENT):
         drawn, approaches = others.one_of(_OTHERS), _ALL

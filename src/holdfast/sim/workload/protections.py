@@ -80,6 +80,38 @@ def random_limits(draw: Draw, *, may_be_tiny: bool = False) -> NodeLimits:
     )
 
 
+class _Approaches:
+    """The approach of each unit of a run: one for all, or one for each."""
+
+    def __init__(self, name: str, approach: str) -> None:
+        """`approach` for all units, or `MIXED` for any of `APPROACHES`."""
+        self._name = name
+        self._approach = approach
+        self._cut: str | None = None  # how most units cut; None: none of `_ALL` is drawn
+
+    def draw_others(self) -> None:
+        """Now and then units recover together, or are replicated."""
+        others = Draw(f"{self._name}/others")
+        if others.percent(_OTHERS_PERCENT):
+            self._approach = others.one_of(_OTHERS)
+            self._cut = others.one_of(tuple(CUTS))
+
+    @property
+    def are_precise(self) -> bool:
+        """Whether no unit may have a weaker guarantee."""
+        return self._approach in CUTS or self._cut is not None
+
+    def of(self, unit: str) -> str:
+        """A unit's."""
+        if self._approach != MIXED:
+            return self._approach
+        own = Draw(f"{self._name}/{unit}")
+        if self._cut is None:
+            return own.one_of(APPROACHES)
+        chosen = own.one_of(_ALL)
+        return self._cut if own.percent(_REGION_APPROACH_PERCENT) else chosen
+
+
 def random_protection(
     limits: NodeLimits, name: str, approach: str | None = None, guarantee: str | None = None
 ) -> tuple[NodeLimits, Protections]:
@@ -99,12 +131,9 @@ def random_protection(
     """
     draw = Draw(name)
     drawn = draw.one_of((*APPROACHES, MIXED))
-    approaches: tuple[str, ...] = APPROACHES
-    others = Draw(f"{name}/others")
-    if guarantee in (None, Guarantee.PRECISE.value) and others.percent(_OTHERS_PERCENT):
-        drawn, approaches = others.one_of(_OTHERS), _ALL
-    approach = approach or drawn
-    cut_often = others.one_of(tuple(CUTS))
+    approaches = _Approaches(name, approach or drawn)
+    if approach is None and guarantee in (None, Guarantee.PRECISE.value):
+        approaches.draw_others()
     ack_tuples = Draw(f"{name}/acks").one_of((0, 64, 256))
     limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)), ack_tuples=ack_tuples)
     plan = CheckpointPlan(
@@ -118,16 +147,11 @@ def random_protection(
     run_bytes = draw.one_of((1, 1, 1 << 18))  # A page at a time, or all of them.
     limits = replace(limits, page_run_bytes=run_bytes)
     weaker = _weaker_guarantees(f"{name}/guarantee", guarantee)
-    if approach in CUTS or approaches is _ALL:
+    if approaches.are_precise:
         weaker = ()  # Who recovers together reads nothing that may come under other ids.
 
     def of_unit(unit: str) -> UnitProtection:
-        chosen = approach
-        if approach == MIXED:
-            own = Draw(f"{name}/{unit}")
-            chosen = own.one_of(approaches)
-            if approaches is _ALL and own.percent(_REGION_APPROACH_PERCENT):
-                chosen = cut_often
+        chosen = approaches.of(unit)
         given = Guarantee.PRECISE
         if weaker and Draw(f"{name}/{unit}/guarantee").percent(60):
             given = Draw(f"{name}/{unit}/weaker").one_of(weaker)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -126,6 +126,17 @@ def from_dataframe(
         raise UnsupportedError(f"from_dataframe: Spark: {str(error).splitlines()[0]}") from error
 
 
+_REQUIRED: Final = {
+    "spark.sql.ansi.enabled": (("true",), "Holdfast computes as Spark does in ANSI mode"),
+    "spark.sql.session.timeZone": (("UTC", "Etc/UTC", "GMT"), "the session's time zone is UTC"),
+    "spark.sql.decimalOperations.allowPrecisionLoss": (
+        ("true",),
+        "decimals have the precision of Spark's default",
+    ),
+}
+"""Settings of the session, the values that they may have, and why."""
+
+
 def _translate(flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, Any] | None) -> None:
     spark = df.sparkSession
     if not df.isStreaming:
@@ -133,21 +144,12 @@ def _translate(flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, A
             "from_dataframe takes a streaming DataFrame, of spark.readStream; a batch one is a "
             "source: flow.source(df, name=..., time=...)"
         )
-    if str(spark.conf.get("spark.sql.ansi.enabled")).lower() != "true":
-        raise UnsupportedError(
-            "from_dataframe: Holdfast computes as Spark does in ANSI mode; set "
-            "spark.sql.ansi.enabled=true before the DataFrame is made"
-        )
-    if spark.conf.get("spark.sql.session.timeZone") not in ("UTC", "Etc/UTC", "GMT"):
-        raise UnsupportedError(
-            "from_dataframe: the session's time zone must be UTC: set "
-            "spark.sql.session.timeZone=UTC before the DataFrame is made"
-        )
-    if str(spark.conf.get("spark.sql.decimalOperations.allowPrecisionLoss")).lower() != "true":
-        raise UnsupportedError(
-            "from_dataframe: decimals have the precision of Spark's default: set "
-            "spark.sql.decimalOperations.allowPrecisionLoss=true before the DataFrame is made"
-        )
+    for setting, (possible, why) in _REQUIRED.items():
+        value = str(spark.conf.get(setting))
+        if not {value, value.lower()} & set(possible):
+            raise UnsupportedError(
+                f"from_dataframe: {why}; set {setting}={possible[0]} before the DataFrame is made"
+            )
     plan = plan_of(df)
     made = _Translation(flow, spark, name, trigger, has_state=not plan.is_stateless)
     native = made.grounded(made.fragment(plan, None))

@@ -41,7 +41,7 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.planning.plan import plan_dataflow
 from holdfast.shell.storage.footprint_log import FootprintLogWriter, read_extent
 from holdfast_bench.preloaded import WINDOW, PreloadedBids
-from holdfast_bench.report import former_results, new_figure, save_figure, table, write_page
+from holdfast_bench.reporter import former_results, new_figure, save_figure, table, write_page
 from holdfast_bench.running import finish, median, node_statistic, wait_until
 from holdfast_bench.spine import machine
 

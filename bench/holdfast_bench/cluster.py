@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast_bench.report import former_results, table, write_page
+from holdfast_bench.reporter import former_results, table, write_page
 from holdfast_bench.spine import machine
 from holdfast_chaos.cluster_runs import FAULTS, ClusterRuns, RunFailed, run_program
 from holdfast_chaos.standalone import StandaloneCluster

@@ -76,8 +76,8 @@ def spine(
     ] = None,
 ) -> None:
     """The main job: throughput beside Structured Streaming, latency, recovery, cost, start."""
-    from holdfast_bench import report as reports
     from holdfast_bench.spine import EXPERIMENTS, FULL, QUICK, QUICK_EXPERIMENTS, merged, run
+    from holdfast_bench.spine_page import PAGE
 
     wanted = tuple(only or (QUICK_EXPERIMENTS if quick else EXPERIMENTS))
     for name in wanted:
@@ -85,9 +85,9 @@ def spine(
             raise typer.BadParameter(f"{name!r}; there are {', '.join(EXPERIMENTS)}")
     console = Console(stderr=True)
     results = run(wanted, QUICK if quick else FULL, lambda text: console.print(text, markup=False))
-    former = {} if report is None else reports.former_results("spine", report)
+    former = {} if report is None else PAGE.former(report)
     results = merged(former, results)
-    _show(results, reports, report, as_json=as_json)
+    _show(results, PAGE, report, as_json=as_json)
     has_wrong_output = any(
         target["is_correctness"] and not target["is_met"] for target in results["targets"]
     )
@@ -105,7 +105,7 @@ def sguard(
     ] = None,
 ) -> None:
     """Checkpoints: what pages cost, preparing, writing, loading, latency meanwhile, Peace."""
-    from holdfast_bench.sguard import report as page
+    from holdfast_bench.sguard import page
 
     wanted = tuple(only or page.EXPERIMENTS)
     for name in wanted:
@@ -114,7 +114,7 @@ def sguard(
     console = Console(stderr=True)
     say = lambda text: console.print(text, markup=False)  # noqa: E731
     results = page.run(page.QUICK if quick else page.FULL, say, only=wanted)
-    _show(results, page, report, as_json=as_json)
+    _show(results, page.PAGE, report, as_json=as_json)
 
 
 @app.command()
@@ -138,7 +138,7 @@ def ha(
     ] = None,
 ) -> None:
     """Recovery time against overhead of every approach, simulated, beside the paper's."""
-    from holdfast_bench.ha import report as page
+    from holdfast_bench.ha import page
 
     wanted = _known(only, page.EXPERIMENTS)
     approaches = _known(approach, page.APPROACHES)
@@ -147,8 +147,8 @@ def ha(
     size = page.QUICK if quick else page.FULL
     size = size if runs is None else replace(size, name=f"{runs} runs", runs=runs)
     results = page.run(size, say, only=wanted, approaches=approaches)
-    before = page.former(report) if report is not None and (only or approach) else {}
-    _show(page.combined(before, results), page, report, as_json=as_json)
+    before = page.PAGE.former(report) if report is not None and (only or approach) else {}
+    _show(page.combined(before, results), page.PAGE, report, as_json=as_json)
 
 
 @app.command()
@@ -325,8 +325,7 @@ def peers(
     ] = None,
 ) -> None:
     """Beside other stream processors: throughput, memory, latency, recovery, correctness."""
-    from holdfast_bench.peers import bench
-    from holdfast_bench.peers import report as page
+    from holdfast_bench.peers import bench, page
 
     wanted = _known(only, bench.EXPERIMENTS)
     names = _known(peer, bench.NAMES)
@@ -334,15 +333,15 @@ def peers(
     size = size if query is None else size.of(_known(query, bench.QUERIES))
     size = size if rounds is None else size.with_rounds(rounds)
     console = Console(stderr=True)
-    others = {} if report is None else page.former(report)
+    others = {} if report is None else page.PAGE.former(report)
 
     def keep(results: dict[str, Any]) -> None:
         if report is not None:
-            page.write(page.merged(others, results), report)
+            page.PAGE.write(page.merged(others, results), report)
 
     say = lambda text: console.print(text, markup=False)  # noqa: E731
     results = bench.run(size, say, only=wanted, names=names, cache=cache, keep=keep, others=others)
-    _show(page.merged(others, results), page, report, as_json=as_json)
+    _show(page.merged(others, results), page.PAGE, report, as_json=as_json)
     raise typer.Exit(1 if page.has_wrong_output(results) else 0)
 
 

@@ -21,7 +21,7 @@ from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast_bench import cold_start, reading
 from holdfast_bench.inputs import FILES_PER_TRIGGER, TRIGGERS, Recording, record_parquet
-from holdfast_bench.report import table, write_page
+from holdfast_bench.reporter import machine_of, table, write_page
 from holdfast_bench.running import BenchFailed, finish, median
 from holdfast_bench.spine import machine, use_cores
 from holdfast_bench.structured_streaming import Baseline, digest
@@ -146,7 +146,7 @@ def write(results: dict[str, Any], folder: Path) -> Path:
 
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown."""
-    given = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    given = machine_of(results)
     rows = []
     for query, found in results["queries"].items():
         medians, ratio = found["median_seconds"], found["ratio"]

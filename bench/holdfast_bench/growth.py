@@ -27,7 +27,14 @@ from holdfast_bench.disturbance import STOLEN_MAX, TRIES, undisturbed
 from holdfast_bench.idle import IdleSizes
 from holdfast_bench.inputs import Marked, first_read_s
 from holdfast_bench.preloaded import WINDOW, PreloadedBids
-from holdfast_bench.report import former_results, new_figure, save_figure, table, write_page
+from holdfast_bench.reporter import (
+    former_results,
+    machine_of,
+    new_figure,
+    save_figure,
+    table,
+    write_page,
+)
 from holdfast_bench.running import BenchFailed, finish, node_statistic
 from holdfast_bench.spine import machine, use_cores
 from holdfast_bench.throughput import Say, last_written_s
@@ -406,7 +413,7 @@ def write(results: dict[str, Any], folder: Path) -> Path:
 
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown; only what was measured is in it."""
-    about = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    about = machine_of(results)
     size = f"Size: {results['size']}, {results['seconds']:.0f} s in all."
     introduction = _INTRODUCTION.format(rate=RATE, stolen=STOLEN_MAX, tries=TRIES)
     parts = [introduction, f"Machine: {about}. {size}\n"]

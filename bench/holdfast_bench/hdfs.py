@@ -20,7 +20,7 @@ from holdfast.nexmark.generator import generate
 from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.stores.webhdfs import WebHdfsStore
 from holdfast_bench.feed import CONFIG, Feed
-from holdfast_bench.report import table, write_page
+from holdfast_bench.reporter import machine_of, table, write_page
 from holdfast_bench.running import BenchFailed
 from holdfast_bench.spine import machine
 from holdfast_chaos.hdfs_cluster import VERSION, HdfsCluster, hdfs_cluster
@@ -189,7 +189,7 @@ def write(results: dict[str, Any], folder: Path) -> Path:
 
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown."""
-    given = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    given = machine_of(results)
     runs = results["runs"]
     middle = statistics.median(run["next_checkpoint_ms"] for run in runs)
     columns = list(runs[0])

@@ -24,7 +24,7 @@ from holdfast.api.dataflow import Dataflow
 from holdfast.api.windows import tumbling
 from holdfast.driver.session import session
 from holdfast.shell.kafka.client import library
-from holdfast_bench.report import write_page
+from holdfast_bench.reporter import write_page
 from holdfast_chaos.kafka_broker import VERSION, KafkaBroker, kafka_broker
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from holdfast.api.embedded_store import EmbeddedStore
 from holdfast.api.protections import Checkpointed
 from holdfast.api.windows import tumbling
 from holdfast_bench.feed import RATE, Feed
-from holdfast_bench.report import table, write_page
+from holdfast_bench.reporter import machine_of, table, write_page
 from holdfast_bench.running import BenchFailed
 from holdfast_bench.spine import machine
 from holdfast_chaos.attacks import PEERS, STRANGERS, Attacker, Target, shares, wait_until
@@ -230,7 +230,7 @@ def write(results: dict[str, Any], folder: Path) -> Path:
 
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown."""
-    given = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    given = machine_of(results)
     kinds = [
         (kind, "connection" if kind in STRANGERS else "frame", results["kinds"].get(kind, 0), what)
         for kind, what in {**STRANGERS, **PEERS}.items()

@@ -13,7 +13,7 @@ from holdfast.sim.faults import KINDS
 from holdfast.sim.scale import measure_all
 from holdfast.sim.seeds import Outcome, Run
 from holdfast_bench import pieces
-from holdfast_bench.report import table, write_page
+from holdfast_bench.reporter import machine_of, table, write_page
 from holdfast_bench.spine import commit, machine
 from holdfast_chaos.runs import RealOutcome, draw_run, execute_all
 
@@ -123,7 +123,7 @@ def write(results: dict[str, Any], folder: Path) -> Path:
 
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown."""
-    given = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    given = machine_of(results)
     return "".join(
         [
             _INTRODUCTION,

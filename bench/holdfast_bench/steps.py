@@ -35,7 +35,7 @@ from holdfast.shell.sources.log_source import LogSourceSpec
 from holdfast.shell.storage.stream_log import StreamLogWriter
 from holdfast.shell.transport.channels import Channels, RunKeys
 from holdfast_bench.inputs import LogInput, record
-from holdfast_bench.report import table, write_page
+from holdfast_bench.reporter import machine_of, table, write_page
 from holdfast_bench.spine import machine
 
 QUERIES: Final = ("q1", "q12")
@@ -331,7 +331,7 @@ def render(results: dict[str, Any]) -> str:
     first = next(iter(steps.values()))[0]
     page = _PAGE.format(
         introduction=" ".join((__doc__ or "").split()),
-        machine=", ".join(f"{key} {value}" for key, value in results["machine"].items()),
+        machine=machine_of(results),
         tuples=results["sizes"]["tuples"],
         bid=first["bytes"],
         rounds=results["sizes"]["rounds"],

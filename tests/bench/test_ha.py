@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.main import app
-from holdfast_bench.ha import experiments, report
+from holdfast_bench.ha import experiments
+from holdfast_bench.ha import page as ha_page
 from holdfast_bench.ha.experiments import (
     APPROACHES,
     EXPERIMENTS,
@@ -80,10 +81,10 @@ def test_a_replay_as_in_the_paper_opens_windows_one_by_one_and_sends_before_it_p
 def test_amnesia_loses_the_state_and_what_comes_until_inputs_are_redirected() -> None:
     (point,) = experiments.run(("table6",), ("Amnesia",), 2, lambda _: None)[1:2]
     assert point.operator == "aggregate"
-    formula = report._beside(point)["paper_lost_tuples"]
+    formula = ha_page._beside(point)["paper_lost_tuples"]
     assert formula is not None
     assert formula <= point.lost_tuples < formula + 150
-    page = report.render(_results(point))
+    page = ha_page.PAGE.render(_results(point))
     assert "## Amnesia" in page
     assert "## Table 6" not in page
 
@@ -115,9 +116,9 @@ def test_every_cell_that_the_paper_prints_is_measured() -> None:
 
 
 def test_the_report_has_the_papers_values_beside_ours(tmp_path: Path) -> None:
-    size = report.Size("test", 1, (), (), 0)
-    results = report.run(size, lambda _: None, only=("table6",), approaches=("UpstreamBackup",))
-    page = report.write(results, tmp_path).read_text()
+    size = ha_page.Size("test", 1, (), (), 0)
+    results = ha_page.run(size, lambda _: None, only=("table6",), approaches=("UpstreamBackup",))
+    page = ha_page.PAGE.write(results, tmp_path).read_text()
     assert "47.6" in page  # Printed for the filter.
     alone, fitted = page.split("fitted to the paper's figures")
     assert "- 3 of 3 recovery times.\n" in alone
@@ -129,7 +130,7 @@ def test_the_report_has_the_papers_values_beside_ours(tmp_path: Path) -> None:
 
 
 def _results(point: Point) -> dict[str, Any]:
-    points = [point.to_json() | report._beside(point)]
+    points = [point.to_json() | ha_page._beside(point)]
     return {"size": "test", "runs": 1, "machine": {}, "seconds": 0.0, "points": points}
 
 
@@ -137,7 +138,7 @@ def test_a_figure_is_drawn(tmp_path: Path) -> None:
     point = Point(
         "figure6", "UpstreamBackup", "aggregate", 100, 10, 1, 50, 1, 70, 1, 65, 250, 0.6, 2
     )
-    report.write(_results(point), tmp_path)
+    ha_page.PAGE.write(_results(point), tmp_path)
     assert (tmp_path / "ha-figure6.png").read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "ha-figure7.png").exists()
 

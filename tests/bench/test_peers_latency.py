@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_bench.peers import latency, report
+from holdfast_bench.peers import latency
+from holdfast_bench.peers import page as peers_page
 from holdfast_bench.peers.latency import LatencySizes
 from holdfast_bench.peers.peer import HOLDFAST, PEERS, Peer
 from holdfast_bench.running import BenchFailed
@@ -75,7 +76,7 @@ def test_the_page_shows_every_round_and_what_was_stolen(monkeypatch: pytest.Monk
     for system in results["latency"]["q3"]["systems"].values():
         for run in system["50%"]["runs"]:
             run["stolen"] = 0.12
-    page = report.render(results)
+    page = peers_page.PAGE.render(results)
     assert "| 9 (12%), 2 (12%), 3 (12%) |" in page
     goal = "p99 of q3 at half of the maximum, Structured Streaming's to Holdfast's"
     assert f"| {goal} | ≥ 10 | 13.3 | met |" in page

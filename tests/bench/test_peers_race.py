@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast_bench.peers import bench, race, recovery, report
+from holdfast_bench.peers import bench, race, recovery
+from holdfast_bench.peers import page as peers_page
 from holdfast_bench.peers.environment import NoPeer, environment
 from holdfast_bench.peers.events import Events
 from holdfast_bench.peers.peer import HOLDFAST, PEERS, QUERIES, Peer
@@ -128,7 +129,7 @@ def results(*, ours_lost: int = 0, theirs_lost: int = 0) -> dict[str, Any]:
 
 
 def test_the_page_names_wrong_output_missed_goals_and_missing_peers() -> None:
-    page = report.render(results(theirs_lost=1))
+    page = peers_page.PAGE.render(results(theirs_lost=1))
     assert "**not identical**: of 2 rows 1 lost, 0 wrong or doubled" in page
     assert "| throughput of q12 to Structured Streaming | ≥ 25 | 5 | **not met** |" in page
     assert "**Gone** (as the package needs it). **Not run**: pip: no such package" in page
@@ -159,7 +160,7 @@ def test_recovery_and_latency_are_set_beside_structured_streaming_and_the_best_p
         "spark": recovered(8_000.0),
     }
     measured["recovery"] = {"q3": {"tuples_per_s": 10.0, "systems": systems, "failures": {}}}
-    page = report.render(measured)
+    page = peers_page.PAGE.render(measured)
     assert "| p99 of q3 at half of the maximum, Structured Streaming's to Holdfast's" in page
     assert "| ≥ 10 | 8 | **not met** |" in page
     assert "| recovery, Structured Streaming's to Holdfast's | ≥ 10 | 40 | met |" in page
@@ -167,13 +168,13 @@ def test_recovery_and_latency_are_set_beside_structured_streaming_and_the_best_p
 
 
 def test_only_wrong_output_of_holdfast_fails_the_benchmark() -> None:
-    assert not report.has_wrong_output(results(theirs_lost=1))
-    assert report.has_wrong_output(results(ours_lost=1))
+    assert not peers_page.has_wrong_output(results(theirs_lost=1))
+    assert peers_page.has_wrong_output(results(ours_lost=1))
 
 
 def test_what_was_not_repeated_stays_with_the_peers_that_were_in_it() -> None:
     new = {"peers": {"other": {}}, "experiments": {"recovery": {}}, "recovery": {"q3": {}}}
-    both = report.merged(results(), new)
+    both = peers_page.merged(results(), new)
     assert set(both["peers"]) == {"holdfast", "spark", "gone", "other"}
     assert set(both["experiments"]) == {"throughput", "recovery"}
     assert {"throughput", "recovery"} <= both.keys()
@@ -182,7 +183,7 @@ def test_what_was_not_repeated_stays_with_the_peers_that_were_in_it() -> None:
 def test_queries_that_were_not_repeated_stay() -> None:
     former = results() | {"latency": {"q3": {"run": 1}, "q12": {"run": 1}}}
     new = {"peers": {}, "experiments": {"latency": {}}, "latency": {"q12": {"run": 2}}}
-    assert report.merged(former, new)["latency"] == {"q3": {"run": 1}, "q12": {"run": 2}}
+    assert peers_page.merged(former, new)["latency"] == {"q3": {"run": 1}, "q12": {"run": 2}}
 
 
 def test_an_experiment_is_kept_query_by_query(

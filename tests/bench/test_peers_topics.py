@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_bench.peers import report, topics
+from holdfast_bench.peers import page as peers_page
+from holdfast_bench.peers import topics
 from holdfast_bench.peers.peer import PEERS
 from holdfast_bench.peers.topics import TopicsSizes
 from holdfast_bench.running import BenchFailed
@@ -76,7 +77,7 @@ def test_the_page_compares_with_real_time_mode() -> None:
         "peers": {peer.name: about | {"title": peer.title} for peer in PEERS},
         "topics": {"q12": {"maxima": maxima, "systems": measured, "failures": {}}},
     }
-    page = report.render(results)
+    page = peers_page.PAGE.render(results)
     assert "| q12 | Holdfast, commit_interval=None | 5,000 | 0.40 |" in page
     assert "| q12 | 1,000/s | Holdfast, commit_interval=None | 1,000 | 1.0 | 10.0 |" in page
     assert "| q12 | 50% | Structured Streaming, real-time mode | 2,500 | 1.0 | 10.0 |" in page
@@ -96,7 +97,7 @@ def test_without_a_broker_the_page_says_why(
     monkeypatch.setattr(topics, "fetched", fetched)
     measured = topics.measure(SIZES, tmp_path, lambda _: None)
     assert measured == {"q12": {"maxima": {}, "systems": {}, "failures": {"holdfast": "no mvn"}}}
-    page = report.render(
+    page = peers_page.PAGE.render(
         {"machine": {}, "experiments": EXPERIMENTS, "peers": {}, "topics": measured}
     )
     assert "- Holdfast, q12: no mvn" in page

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_bench import report
+from holdfast_bench.spine_page import PAGE
 from holdfast_bench.targets import judge
 
 pytest.importorskip("matplotlib")
@@ -73,7 +73,7 @@ def results() -> dict[str, Any]:
 
 
 def test_a_missed_target_is_called_missed_and_a_kept_one_met(results: dict[str, Any]) -> None:
-    page = report.render(results)
+    page = PAGE.render(results)
     assert "| recovery, median | ≤ 500 ms | 700 ms | **not met** |" in page
     assert "| start to first output, slowest | ≤ 5 s | 3 s | met |" in page
     assert "| throughput of q12, protected to unprotected | ≥ 0.95 × | 0.97 × | met |" in page
@@ -87,13 +87,13 @@ def test_wrong_output_misses_its_target(results: dict[str, Any]) -> None:
 
 def test_only_what_was_measured_is_on_the_page(results: dict[str, Any]) -> None:
     del results["latency"]
-    assert "## Latency" not in report.render(results)
+    assert "## Latency" not in PAGE.render(results)
 
 
 def test_the_page_the_results_and_every_plot_are_written(
     results: dict[str, Any], tmp_path: Path
 ) -> None:
-    page = report.write(results, tmp_path)
+    page = PAGE.write(results, tmp_path)
     assert json.loads((tmp_path / "spine.json").read_text()) == results
     for name in ("throughput", "latency", "recovery"):
         assert f"spine-{name}.png" in page.read_text()
@@ -103,6 +103,6 @@ def test_the_page_the_results_and_every_plot_are_written(
 def test_an_experiment_that_did_not_end_is_named(results: dict[str, Any]) -> None:
     del results["latency"]
     results["failed"] = {"latency": "the windows did not come within 60 s"}
-    page = report.render(results)
+    page = PAGE.render(results)
     assert "**Not measured**: latency; the windows did not come within 60 s" in page
     assert "## Recovery" in page

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.api.protections import ActiveStandby, PassiveStandby, Protection, UpstreamBackup
 from holdfast.core.model.ids import NodeId
 from holdfast_bench.recovery import FEEDER, VICTIM, Counting, RecoverySizes, counting
-from holdfast_bench.report import table
+from holdfast_bench.reporter import table
 from holdfast_bench.running import BenchFailed, median
 
 if TYPE_CHECKING:

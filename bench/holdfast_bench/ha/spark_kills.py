@@ -20,7 +20,7 @@ from holdfast.api.protections import (
 )
 from holdfast_bench import recovery
 from holdfast_bench.recovery import RecoverySizes
-from holdfast_bench.report import table
+from holdfast_bench.reporter import table
 from holdfast_bench.running import median
 
 if TYPE_CHECKING:

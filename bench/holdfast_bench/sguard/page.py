@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from holdfast.sim.peace import figure10
-from holdfast_bench.report import table, write_page
-from holdfast_bench.sguard import checkpoints, end_to_end, join, latency, operators, paper
+from holdfast_bench.reporter import Page, machine_of, table
+from holdfast_bench.sguard import checkpoints, end_to_end, join, latency, operators, paper, plots
 from holdfast_bench.spine import machine
 
 _MB: Final = 10**6
@@ -176,35 +175,6 @@ def _targets(results: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 # -- the page -------------------------------------------------------------------------------
-
-
-def write(results: dict[str, Any], folder: Path) -> Path:
-    """Write `sguard.json`, `sguard.md` and the plots into `folder`; the page's path."""
-    from holdfast_bench.sguard import plots
-
-    page = write_page("sguard", results, render(results), folder)
-    for name, plot in plots.PLOTS.items():
-        if name in results:
-            plot(results[name], folder)
-    return page
-
-
-def render(results: dict[str, Any]) -> str:
-    """The page as Markdown; only what was measured is in it."""
-    given = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
-    parts = [_HEAD, f"Machine: {given}. Size: {results['size']}, {results['seconds']} s in all.\n"]
-    parts.append("\n## Targets\n\n")
-    parts.append(
-        table(
-            ("what", "target", "measured", "met"),
-            [
-                (t["what"], t["target"], t["measured"], "yes" if t["is_met"] else "**no**")
-                for t in results["targets"]
-            ],
-        )
-    )
-    parts += [section(results[name]) for name, section in _SECTIONS.items() if name in results]
-    return "".join(parts)
 
 
 def _operators_section(found: dict[str, Any]) -> str:
@@ -438,3 +408,18 @@ _SECTIONS: Final[dict[str, Callable[[Any], str]]] = {
     "end_to_end": _end_to_end_section,
     "peace": _peace_section,
 }
+
+
+def _head(results: dict[str, Any]) -> str:
+    size = f"Size: {results['size']}, {results['seconds']} s in all."
+    targets = table(
+        ("what", "target", "measured", "met"),
+        [
+            (t["what"], t["target"], t["measured"], "yes" if t["is_met"] else "**no**")
+            for t in results["targets"]
+        ],
+    )
+    return f"{_HEAD}Machine: {machine_of(results)}. {size}\n\n## Targets\n\n{targets}"
+
+
+PAGE: Final = Page("sguard", _head, _SECTIONS, plots.PLOTS)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from holdfast_bench.frames import VARIANTS
 from holdfast_bench.inputs import TRIGGERS
+from holdfast_bench.reporter import Page, how_measured, new_figure, save_figure, table
 from holdfast_bench.targets import RECOVERY_MEDIAN_MS
 
 _INTRODUCTION = """\
@@ -52,56 +51,6 @@ replacement's first word. `replayed`: from there until the state is rebuilt.
 _PROTECTION_NOTE = """
 The same query over the same log, with upstream backup and with no protection in turn.
 """
-
-
-def write(results: dict[str, Any], folder: Path) -> Path:
-    """Write `spine.json`, `spine.md` and its plots into `folder`; the page's path."""
-    page = write_page("spine", results, render(results), folder)
-    for name, plot in _PLOTS.items():
-        if name in results:
-            plot(results[name], folder / f"spine-{name}.png")
-    return page
-
-
-def render(results: dict[str, Any]) -> str:
-    """The page as Markdown; only what was measured is in it."""
-    parts = [_INTRODUCTION, how_measured(results), _targets(results["targets"])]
-    failed = results.get("failed", {})
-    parts += [f"\n**Not measured**: {name}; {reason}\n" for name, reason in failed.items()]
-    parts += [section(results[name]) for name, section in _SECTIONS.items() if name in results]
-    return "".join(parts)
-
-
-def how_measured(results: dict[str, Any]) -> str:
-    """A line on the machine and on every experiment; each may have been repeated alone."""
-    machine = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
-    how = ", ".join(
-        f"{name} ({entry['size']}, {entry['seconds']:.0f} s)"
-        for name, entry in results["experiments"].items()
-    )
-    return f"Machine: {machine}. Experiments: {how}.\n"
-
-
-def write_page(name: str, results: dict[str, Any], text: str, folder: Path) -> Path:
-    """Write a page, and what it says as JSON beside it, into a folder; the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
-    page = folder / f"{name}.md"
-    page.write_text(text)
-    return page
-
-
-def former_results(name: str, folder: Path) -> dict[str, Any]:
-    """What a page there says, so that experiments can be repeated one by one; maybe nothing."""
-    path = folder / f"{name}.json"
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return found
-
-
-def table(header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> str:
-    """A Markdown table."""
-    lines = [header, tuple("---" for _ in header), *rows]
-    return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
 
 
 def _targets(targets: list[dict[str, Any]]) -> str:
@@ -274,7 +223,7 @@ _SECTIONS = {
 _COLOURS = {"holdfast": "#1f6f8b", "triggers": "#9aa5b1", "at_once": "#cbd2d9"}
 
 
-def _plot_throughput(results: dict[str, Any], path: Path) -> None:
+def _plot_throughput(results: dict[str, Any], folder: Path) -> None:
     figure, axes = new_figure()
     systems = list(next(iter(results.values()))["tuples_per_s"])
     width = 0.8 / len(systems)
@@ -288,10 +237,10 @@ def _plot_throughput(results: dict[str, Any], path: Path) -> None:
     axes.set_ylabel("tuples per second")
     axes.set_title("NexMark on two cores, log to log")
     axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, -0.28), ncols=3)
-    save_figure(figure, path)
+    save_figure(figure, folder / "spine-throughput.png")
 
 
-def _plot_latency(results: dict[str, Any], path: Path) -> None:
+def _plot_latency(results: dict[str, Any], folder: Path) -> None:
     figure, axes = new_figure()
     for emit, result in results["emit"].items():
         counts: dict[int, int] = {}
@@ -310,10 +259,10 @@ def _plot_latency(results: dict[str, Any], path: Path) -> None:
     axes.set_ylabel("share of results")
     axes.set_title(f"Latency of Q12 at {results['tuples_per_s']:,} tuples/s")
     axes.legend(frameon=False)
-    save_figure(figure, path)
+    save_figure(figure, folder / "spine-latency.png")
 
 
-def _plot_recovery(results: dict[str, Any], path: Path) -> None:
+def _plot_recovery(results: dict[str, Any], folder: Path) -> None:
     figure, axes = new_figure()
     times = [kill["first_output_ms"] for kill in results["kills"]]
     axes.bar(range(1, len(times) + 1), times, color=_COLOURS["holdfast"])
@@ -322,27 +271,16 @@ def _plot_recovery(results: dict[str, Any], path: Path) -> None:
     axes.set_xlabel("kill")
     axes.set_ylabel("ms from SIGKILL to the first new output")
     axes.set_title(f"Recovery with at least {results['state_bytes_min'] / 1e6:.1f} MB of state")
-    save_figure(figure, path)
+    save_figure(figure, folder / "spine-recovery.png")
 
 
 _PLOTS = {"throughput": _plot_throughput, "latency": _plot_latency, "recovery": _plot_recovery}
 
 
-def new_figure() -> tuple[Any, Any]:
-    """A figure and its axes, as all plots of reports look."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+def _head(results: dict[str, Any]) -> str:
+    failed = results.get("failed", {})
+    missing = [f"\n**Not measured**: {name}; {reason}\n" for name, reason in failed.items()]
+    return "".join([_INTRODUCTION, how_measured(results), _targets(results["targets"]), *missing])
 
 
-def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure as PNG."""
-    from matplotlib import pyplot
-
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+PAGE = Page("spine", _head, _SECTIONS, _PLOTS)

@@ -14,14 +14,7 @@ from holdfast_bench.peers.peer import (
     HOLDFAST_WHOLE,
     QUERIES,
 )
-from holdfast_bench.report import (
-    former_results,
-    how_measured,
-    new_figure,
-    save_figure,
-    table,
-    write_page,
-)
+from holdfast_bench.reporter import Page, how_measured, new_figure, save_figure, table
 
 _INTRODUCTION = """\
 # Holdfast beside other stream processors
@@ -81,20 +74,6 @@ _RATIO_TO_SPARK = {"q1": 4, "q3": 20, "q8": 20, "q12": 25}
 _RATIO_TO_BEST = {"q1": 2, "q3": 5, "q8": 5, "q12": 5}
 
 
-def write(results: dict[str, Any], folder: Path) -> Path:
-    """Write `peers.json`, `peers.md` and plots into a folder; the page's path."""
-    page = write_page("peers", results, render(results), folder)
-    for name, plot in _PLOTS.items():
-        if name in results:
-            plot(results, folder / f"peers-{name}.png")
-    return page
-
-
-def former(folder: Path) -> dict[str, Any]:
-    """What an earlier run has left in a folder."""
-    return former_results("peers", folder)
-
-
 def merged(former: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
     """Results with those experiments and queries of an earlier run that were not repeated."""
     parts = ("experiments", "peers", *_SECTIONS)
@@ -107,13 +86,6 @@ def merged(former: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
 def _place(query: str) -> int:
     """Where a query stands on the page; what is none goes last."""
     return QUERIES.index(query) if query in QUERIES else len(QUERIES)
-
-
-def render(results: dict[str, Any]) -> str:
-    """The page as Markdown."""
-    parts = [_INTRODUCTION, how_measured(results), _goals(results), _peers(results)]
-    parts += [section(results) for name, section in _SECTIONS.items() if results.get(name)]
-    return "".join(parts)
 
 
 def has_wrong_output(results: dict[str, Any]) -> bool:
@@ -413,12 +385,14 @@ def colours(names: list[str]) -> dict[str, str]:
     }
 
 
-def _plot_throughput(results: dict[str, Any], path: Path) -> None:
+def _plot_throughput(results: dict[str, Any], folder: Path) -> None:
     rates = {
         query: {name: entry["tuples_per_s"] for name, entry in found["systems"].items()}
         for query, found in results["throughput"].items()
     }
-    plot_bars(results, rates, "tuples per second", "NexMark on two cores", path)
+    plot_bars(
+        results, rates, "tuples per second", "NexMark on two cores", folder / "peers-throughput.png"
+    )
 
 
 def plot_bars(
@@ -447,7 +421,7 @@ def plot_bars(
     save_figure(figure, path)
 
 
-def _plot_latency(results: dict[str, Any], path: Path) -> None:
+def _plot_latency(results: dict[str, Any], folder: Path) -> None:
     values = {
         f"{query}\n{share}": {
             name: runs[share]["p99_ms"] for name, runs in found["systems"].items() if share in runs
@@ -455,10 +429,16 @@ def _plot_latency(results: dict[str, Any], path: Path) -> None:
         for query, found in results["latency"].items()
         for share in sorted({s for runs in found["systems"].values() for s in runs})
     }
-    plot_bars(results, values, "p99, ms", "Latency at shares of each one's maximum", path)
+    plot_bars(
+        results,
+        values,
+        "p99, ms",
+        "Latency at shares of each one's maximum",
+        folder / "peers-latency.png",
+    )
 
 
-def _plot_recovery(results: dict[str, Any], path: Path) -> None:
+def _plot_recovery(results: dict[str, Any], folder: Path) -> None:
     (found,) = results["recovery"].values()
     times = {name: entry["median_ms"] for name, entry in found["systems"].items()}
     names = sorted(times, key=lambda name: -times[name])
@@ -472,7 +452,14 @@ def _plot_recovery(results: dict[str, Any], path: Path) -> None:
     axes.margins(x=0.15)
     axes.set_xlabel("seconds, median")
     axes.set_title("From kill -9 to the first new right result")
-    save_figure(figure, path)
+    save_figure(figure, folder / "peers-recovery.png")
 
 
 _PLOTS = {"throughput": _plot_throughput, "latency": _plot_latency, "recovery": _plot_recovery}
+
+
+def _head(results: dict[str, Any]) -> str:
+    return "".join([_INTRODUCTION, how_measured(results), _goals(results), _peers(results)])
+
+
+PAGE = Page("peers", _head, _SECTIONS, _PLOTS, takes_all=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from holdfast.core.recovery.cost_model import (
@@ -20,7 +19,7 @@ from holdfast.driver.session import session
 from holdfast_bench.ha import experiments, paper, plots, spark_costs, spark_kills
 from holdfast_bench.ha.paper import PaperQuery
 from holdfast_bench.ha.spark_kills import Kills
-from holdfast_bench.report import former_results, table, write_page
+from holdfast_bench.reporter import Page, machine_of, table
 from holdfast_bench.spine import machine
 
 SIMULATED: Final = experiments.EXPERIMENTS
@@ -109,11 +108,6 @@ def _on_spark(size: Size, only: tuple[str, ...], say: Callable[[str], None]) -> 
     return found
 
 
-def former(folder: Path) -> dict[str, Any]:
-    """What a report there says, so that experiments can be repeated one by one."""
-    return former_results("ha", folder)
-
-
 def combined(before: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
     """Results, and of former ones what was not measured again."""
     measured = {(point["experiment"], point["approach"]) for point in results["points"]}
@@ -194,40 +188,6 @@ def _printed(point: experiments.Point) -> tuple[float | None, float | None]:
 
 
 # -- the page -------------------------------------------------------------------------------
-
-
-def write(results: dict[str, Any], folder: Path) -> Path:
-    """Write `ha.json`, `ha.md` and plots into `folder`; the page's path."""
-    page = write_page("ha", results, render(results), folder)
-    if results["points"]:
-        plots.draw(results["points"], folder)
-    return page
-
-
-def render(results: dict[str, Any]) -> str:
-    """The page as Markdown; only what was measured is in it."""
-    points = results["points"]
-    around = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
-    runs = sorted({point["runs"] for point in points}) or [0]
-    count = " to ".join(str(n) for n in dict.fromkeys((runs[0], runs[-1])))
-    size = f"Size: {results['size']}, {count} runs a point."
-    parts = [_INTRODUCTION, f"Machine: {around}. {size}\n"]
-    sections: dict[str, Callable[[list[dict[str, Any]]], str]] = {
-        "kills": spark_kills.section,
-        "bytes": spark_costs.bytes_section,
-        "handovers": spark_costs.handover_section,
-    }
-    parts += [section(results[name]) for name, section in sections.items() if name in results]
-    for experiment in SIMULATED:
-        of_it = [point for point in points if point["experiment"] == experiment]
-        mine = [point for point in of_it if point["approach"] != Approach.AMNESIA.value]
-        if len(mine) < len(of_it):
-            parts.append(_amnesia([point for point in of_it if point not in mine]))
-        if mine:
-            parts.append(_section(experiment, mine))
-    if points:
-        parts.append(_differences(points))
-    return "".join(parts)
 
 
 _TITLES: Final = {
@@ -406,3 +366,35 @@ def _as_there(point: dict[str, Any]) -> float:
     """The recovery time with the paper's costs of a replay."""
     replayed_ms: float | None = point["replayed_ms"]
     return point["recovery_ms"] if replayed_ms is None else replayed_ms
+
+
+def _head(results: dict[str, Any]) -> str:
+    runs = sorted({point["runs"] for point in results["points"]}) or [0]
+    count = " to ".join(str(n) for n in dict.fromkeys((runs[0], runs[-1])))
+    size = f"Size: {results['size']}, {count} runs a point."
+    return f"{_INTRODUCTION}Machine: {machine_of(results)}. {size}\n"
+
+
+def _simulated(points: list[dict[str, Any]]) -> str:
+    parts: list[str] = []
+    for experiment in SIMULATED:
+        of_it = [point for point in points if point["experiment"] == experiment]
+        mine = [point for point in of_it if point["approach"] != Approach.AMNESIA.value]
+        if len(mine) < len(of_it):
+            parts.append(_amnesia([point for point in of_it if point not in mine]))
+        if mine:
+            parts.append(_section(experiment, mine))
+    return "".join([*parts, _differences(points)])
+
+
+PAGE: Final = Page(
+    "ha",
+    _head,
+    {
+        "kills": spark_kills.section,
+        "bytes": spark_costs.bytes_section,
+        "handovers": spark_costs.handover_section,
+        "points": _simulated,
+    },
+    {"points": plots.draw},
+)

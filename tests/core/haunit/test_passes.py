@@ -1,7 +1,9 @@
 """What a replica that runs passes knows of those before it."""
 
 import numpy as np
+import pytest
 
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.passes import Pass, Passes, PassStart
 from holdfast.core.model.ids import NO_ID
 
@@ -51,3 +53,22 @@ def test_it_is_known_how_far_recorded_passes_take() -> None:
     assert passes.decided_before == (40,)
     passes.skip_recorded()
     assert passes.decided_before == (0,), "what was decided for another stream does not hold"
+
+
+def test_passes_that_do_not_follow_one_another_are_a_defect() -> None:
+    passes = Passes(FIRST, (), replayed_from=FIRST)
+    passes.add((Pass(1, 100, 1, 10, (5,)), Pass(2, 200, 1, 10, (40,))))
+    passes.check_invariants()
+    passes.begun(Pass(1, 100, 1, 10, (5,)))
+    passes.check_invariants()
+    passes.add((Pass(4, 400, 1, 10, (50,)),))
+    with pytest.raises(InvariantViolation, match="pass 4 is recorded, 3 comes next"):
+        passes.check_invariants()
+
+
+def test_a_pass_that_is_run_twice_is_a_defect() -> None:
+    passes = Passes(FIRST, (), replayed_from=FIRST)
+    passes.begun(Pass(1, 100, 1, 10, (5,)))
+    passes.begun(Pass(1, 100, 1, 10, (5,)))
+    with pytest.raises(InvariantViolation, match=r"passes \[1, 1\] were run"):
+        passes.check_invariants()

@@ -431,6 +431,11 @@ class ArrivalOrder(InputOrder):
         """See `InputOrder`."""
         self._passes.needed_from(low)
 
+    def check_invariants(self, progress: Progress) -> None:
+        """See `InputOrder`; and passes follow one another."""
+        super().check_invariants(progress)
+        self._passes.check_invariants()
+
     def trim(self, oldest: RestartPoint, effects: list[Effect]) -> None:
         """The log begins a pass earlier than the point: the clock goes on from there."""
         if self._plan.keeps_passes:

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import NO_ID
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch
 
@@ -224,6 +225,18 @@ class Passes:
             self._run.clear()
             return PassStart(self.next_number, self.starts)
         return self._run[0]
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` unless passes follow one another.
+
+        Cost: O(passes that are recorded, or that the state depends on).
+        """
+        for number, pass_ in enumerate(self._recorded, self.next_number):
+            if pass_.number != number:
+                raise InvariantViolation(f"pass {pass_.number} is recorded, {number} comes next")
+        run = [start.number for start in self._run]
+        if run != sorted(set(run)) or (run and run[-1] >= self.next_number):
+            raise InvariantViolation(f"passes {run} were run, {self.next_number} comes next")
 
     @staticmethod
     def _is_before(starts: tuple[int, ...], low: np.ndarray) -> bool:

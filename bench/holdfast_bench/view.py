@@ -29,7 +29,7 @@ from holdfast.errors import UnsupportedError
 from holdfast.view.changes import calmed, difference
 from holdfast.view.model import Facts, page_of
 from holdfast.view.server import asset_routes
-from holdfast_bench.report import table, write_page
+from holdfast_bench.reporter import machine_of, table, write_page
 from holdfast_bench.running import cpu_s_of
 from holdfast_bench.shown_query import plan, report
 from holdfast_bench.spine import machine
@@ -193,7 +193,7 @@ def write(results: dict[str, Any], folder: Path) -> Path:
 
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown."""
-    given = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    given = machine_of(results)
     rows = [(p["place"], p["updates_per_s"], f"{p['share']:.3f}") for p in results["places"]]
     return "".join(
         [

@@ -46,6 +46,13 @@ def test_every_kind_of_fault_strikes_and_most_pairs_meet(summary: Summary) -> No
     assert len(summary.pairs) > len(KINDS) * (len(KINDS) - 1) // 4
 
 
+def test_executors_that_leave_politely_are_empty_before_they_go() -> None:
+    summary = run_all([Run(seed, kinds=("leave",)) for seed in (0, 3, 4, 14, 19, 20)], processes=2)
+    assert not summary.violations
+    assert summary.faults["leave"] > 0
+    assert summary.situations["machine left empty"] > 0
+
+
 RARE = {
     "damage found": Run(5, kinds=("bit-flip", "machine-crash", "driver-crash", "kill")),
     "damaged checkpoint passed over": Run(

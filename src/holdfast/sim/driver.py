@@ -163,6 +163,10 @@ class Life:
         self._scheduler.note(f"{process.endpoint.name} ends: fenced")
         process.die()
 
+    def leave(self, processes: list[Process]) -> None:
+        """Spark will soon end what these run on."""
+        self._step(c.TasksLeaving(tuple((p.node, p.launch) for p in processes)))
+
     def hand_over(self, node: NodeId) -> bool:
         """The user wants a node's secondary to take over; whether one was ready."""
         primary = self.machine.instance(node).primary

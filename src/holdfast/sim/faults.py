@@ -45,6 +45,7 @@ KINDS: Final = {
     "lost-object": "an object of the checkpoint store disappears",
     "store-rot": "a sector of an object of the checkpoint store goes bad",
     "handover": "a node is handed over to its secondary, if it has one that is ready",
+    "leave": "a machine's executor is told to leave, and ends what is still there a while later",
     "silence": "a source gives nothing for a while, and then all of it",
     "no-boundaries": "a source promises nothing for a while; its tuples come",
 }
@@ -52,6 +53,9 @@ KINDS: Final = {
 SILENCES: Final = ("silence", "no-boundaries")
 
 _SILENT_PERCENT: Final = 40
+_LEAVING_PERCENT: Final = 12
+_APART: Final = (*SILENCES, "leave")
+"""Kinds that are drawn for themselves."""
 _BREAKS: Final = ("break", "lost-frames")
 _NODE_KINDS: Final = (
     "kill",
@@ -135,9 +139,32 @@ def plan_faults(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault,
         kinds: The kinds that may be drawn.
         span_us: Faults strike in [0, span_us) or at steps.
     """
-    others = tuple(kind for kind in kinds if kind not in SILENCES)
+    others = tuple(kind for kind in kinds if kind not in _APART)
     silences = tuple(kind for kind in kinds if kind in SILENCES)
-    return (*_plan(seed, others, span_us), *_plan_silences(seed, silences, span_us))
+    return (
+        *_plan(seed, others, span_us),
+        *_plan_silences(seed, silences, span_us),
+        *(_plan_departures(seed, span_us) if "leave" in kinds else ()),
+    )
+
+
+def _plan_departures(seed: int, span_us: int) -> tuple[Fault, ...]:
+    """Now and then executors leave, with more or less time for their nodes to go elsewhere."""
+    draw = Draw(f"{seed}/departures")
+    if not draw.percent(_LEAVING_PERCENT):
+        return ()
+    return tuple(
+        Fault(
+            "leave",
+            draw.number(0, span_us - 1),
+            step="",
+            nth=0,
+            pick=draw.number(0, 1 << 30),
+            length_us=draw.steep(50_000, 3_000_000),
+            size=1,
+        )
+        for _ in range(draw.number(1, 3))
+    )
 
 
 def _plan_silences(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault, ...]:

@@ -138,8 +138,9 @@ class Process:
         self.node = node
         self.launch = launch
         self.plan = world.plans[node]
+        machine = world.scheduler.uniform("spark/place", 1, world.machines)
         self.endpoint = Endpoint(
-            f"{node}|{launch}|{number}", world.scheduler.uniform("spark/place", 1, world.machines)
+            f"{node}|{launch}|{number}", world.strikes.departures.elsewhere(machine)
         )
         self.core = NodeLife(self.plan)
         self.inbox: deque[Stimulus] = deque()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.haunit.told import PeerTold
 from holdfast.sim.ailments import Ailments
+from holdfast.sim.departures import Departures
 from holdfast.sim.driver import DRIVER
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Strikes:
     Attributes:
         struck: How many of each kind have had an effect.
         ailments: What machines, disks, sources and the store suffer from for a while.
+        departures: Which machines leave politely.
     """
 
     def __init__(self, world: World) -> None:
@@ -48,6 +50,7 @@ class Strikes:
         self._followers: dict[int, list[int]] = {}
         self._armed: dict[int, tuple[NodeId, int]] = {}  # waits for a node to pass its step
         self.ailments = Ailments(world.scheduler)
+        self.departures = Departures(world, self.kill)
         self._stale: deque[tuple[NodeId, int, NodeMessage]] = deque(maxlen=_STALE_FRAMES)
         self._words: deque[tuple[Process, PeerTold]] = deque(maxlen=_STALE_WORDS)
         self._last_hit: tuple[NodeId, int] | None = None  # of the last fault
@@ -331,6 +334,7 @@ _STRIKES: dict[str, Callable[..., bool | None]] = {
     "kill": Strikes._strike_kill,
     "kill-replicas": Strikes._strike_kill_replicas,
     "handover": Strikes._strike_handover,
+    "leave": lambda self, _, __, machine, until_us: self.departures.begin(machine, until_us),
     "pause": Strikes._strike_pause,
     "slow-node": Strikes._strike_slow,
     "machine-crash": Strikes._strike_machine,

@@ -101,6 +101,20 @@ def test_a_primary_hands_over_to_a_secondary_that_is_ready() -> None:
     assert primary(driver) == 2
 
 
+def test_a_relief_of_a_primary_that_has_handed_over_meanwhile_is_not_needed() -> None:
+    driver = Driver(replace(plan(), standby=Standby.ACTIVE))
+    driver.step(c.HelloReceived(A, 1, "t1", "ipc://x", host="machine 1"))
+    assert launches(leave(driver, 1)) == [3], "its secondary has not come up"
+    driver.step(c.HelloReceived(A, 2, "t2", "ipc://x", host="machine 2"))
+    secondary = driver.machine.instance(A).secondaries[0]
+    driver.step(c.KeepAliveReceived(A, secondary.incarnation, {}, has_joined=True))
+    driver.step(c.NodeCaughtUp(A, secondary.incarnation, 0))
+    driver.step(c.HandoverWanted(A, "t1"))
+    assert driver.machine.instance(A).primary is secondary
+    assert driver.step(c.HelloReceived(A, 3, "t3", "ipc://x", host="machine 3")) == []
+    assert not driver.machine.instance(A).expects(3)
+
+
 def test_a_secondary_goes_elsewhere() -> None:
     driver = replicated(Standby.PASSIVE)
     effects = leave(driver, 2)

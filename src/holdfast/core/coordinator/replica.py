@@ -135,7 +135,7 @@ class Replica:
         """Its last launch is not expected any more; there will be another."""
         if not self.is_waiting:
             self.enter(NodeState.WAITING)
-        self.launch = 0
+        self.launch = self.relief = 0
 
     def answers_hello(self, launch: int) -> bool:
         """Whether a task of this launch is to run it."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 import holdfast as hf
@@ -66,3 +68,19 @@ def test_delta_readers_see_each_row_once_though_nodes_are_killed_and_a_later_run
     assert values(tmp_path) == list(range(4 * COUNT))
     for sink in ("out", "counted"):
         assert query.verify(sink).is_identical
+
+
+def test_a_table_is_read_as_a_stream_of_its_versions(spark: SparkSession, tmp_path: Path) -> None:
+    for part in range(2):
+        times = [datetime.fromtimestamp(part * COUNT + n, UTC) for n in range(COUNT)]
+        rows = pa.table({"at": times, "k": [n % 5 for n in range(COUNT)], "v": range(COUNT)})
+        write_deltalake(str(tmp_path / "in"), rows, mode="append", partition_by=["k"])
+    flow = hf.Dataflow("versions")
+    given = flow.source_delta(str(tmp_path / "in"), time="at", ends=True, name="rows", partitions=2)
+    windows = given.key_by("k").window(hf.tumbling("1 hour"))
+    windows.aggregate("count(*) AS n", "sum(v) AS total", name="counts").sink("counts")
+    query = flow.start(spark, checkpointLocation=str(tmp_path / "q"))
+    assert query.awaitTermination(240)
+    assert query.verify(source="original").is_identical
+    (found,) = query.to_dataframe().selectExpr("sum(n)", "sum(total)").collect()
+    assert tuple(found) == (2 * COUNT, 2 * sum(range(COUNT)))

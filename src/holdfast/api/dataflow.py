@@ -22,6 +22,8 @@ from holdfast.api.streams import Stream
 from holdfast.errors import DataflowError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -182,6 +184,62 @@ class Dataflow(Graph):
             return stream
         stream.filter(IS_DEAD).select(*DEAD_LETTER).sink(dead_letters)
         return stream.filter(IS_ALIVE).select(*source.columns())
+
+    def source_delta(
+        self,
+        path: str,
+        *,
+        time: str,
+        start_version: int | None = None,
+        start_time: datetime | None = None,
+        name: str | None = None,
+        delay: str | None = None,
+        ahead: str | None = "1 day",
+        trigger: Mapping[str, Any] | None = None,
+        ends: bool = False,
+        unit: str | None = None,
+        partitions: int = 1,
+    ) -> Stream:
+        """Read a Delta table by the nodes themselves: the rows it has, then those of each version.
+
+        Versions come in their order, each once, whatever is restarted; rows of one version are
+        never late against each other. A version that removes or changes rows ends the query by
+        name; one that only writes files anew, as compaction does, adds nothing.
+
+        Args:
+            path: The table's folder.
+            time: The timestamp column that holds the event time.
+            start_version: Begin with the changes of this version, without the rows before it.
+            start_time: The same by the time at which versions were made; with a time zone.
+            name: The source's name, by default the folder's; also its unit's.
+            delay: As of `source_files`.
+            ahead: As of `source`.
+            trigger: None: go on for ever; `{"availableNow": True}`: read the versions there are,
+                and then end the query; the next run goes on behind them.
+            ends: Whether the rows at the first start are all.
+            unit: HA unit of the source and the stateless operators after it.
+            partitions: Instances of that unit, among which files are divided.
+
+        Raises:
+            DataflowError: An argument makes no sense, or there is no such table.
+        """
+        from holdfast.driver.user_files import default_name, delta_source
+
+        source = delta_source(
+            path,
+            time=time,
+            start_version=start_version,
+            start_time=start_time,
+            delay=delay,
+            ahead=ahead,
+            trigger=trigger,
+            ends=ends,
+        )
+        require_timestamp(time, source.meta.schema)
+        operation = FromFiles(
+            files=source, time=time, delay_us=source.meta.delay_us, partitions=partitions
+        )
+        return self._source(name or default_name(path), unit, source.meta.schema, operation)
 
     def source_log(
         self,

@@ -40,7 +40,7 @@ from holdfast.driver.resample_twin import resampled
 from holdfast.errors import OptionError, UnsupportedError
 from holdfast.planning.units import keys_read, lineage, ports_read, units_of
 from holdfast.shell.kafka import positions
-from holdfast.shell.spark.data_source import load
+from holdfast.shell.spark.small_logs import load_now
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.logs import open_reader
 from holdfast.shell.storage.paths import ingest_path, kafka_path
@@ -272,12 +272,12 @@ def _source(step: Step, spark: SparkSession, location: str) -> DataFrame:
             return frame
         case FromKafka():
             path = os.path.join(location, "kafka", step.name)
-            return _timed(step, load(spark, path, metadata="true"))
+            return _timed(step, load_now(spark, path, metadata="true"))
         case _:
             # As many partitions as the nodes read: what is late depends on the order within each.
             partitions = str(_partitions(step))
             path = _log_of(step, location)
-            return _timed(step, load(spark, path, metadata="true", partitions=partitions))
+            return _timed(step, load_now(spark, path, metadata="true", partitions=partitions))
 
 
 def _log_of(step: Step, location: str) -> str:
@@ -588,7 +588,7 @@ def _stored(flow: Graph, spark: SparkSession, sink: str, location: str) -> tuple
         found = outside.read(sink, spark, location, flow.sinks[sink].schema)
         return found.persist(), outside.promised_us(sink, location)
     path = os.path.join(location, "streams", sink)
-    return load(spark, path, metadata="true").persist(), _promised_us(path)
+    return load_now(spark, path, metadata="true").persist(), _promised_us(path)
 
 
 def _gaps(stored: DataFrame) -> int:

@@ -35,6 +35,7 @@ from holdfast.driver.requests import RequestDesk
 from holdfast.driver.showing import plan_of
 from holdfast.errors import OptionError, QueryFailedError, UnsupportedError
 from holdfast.shell.spark.data_source import load
+from holdfast.shell.spark.small_logs import has_ended, load_now
 from holdfast.shell.storage.places import location_id
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.view.notebook import show
@@ -508,7 +509,8 @@ class Query:
             place = outside.place
             raise UnsupportedError(f"sink {name} is {place}; read it there")
         path = os.path.join(self._location, "streams", name)
-        return load(self._running.spark, path)
+        read = load_now if has_ended(path) else load
+        return read(self._running.spark, path)
 
     def verify(
         self, sink: str | None = None, *, source: str = "recorded", types: str = "stable"

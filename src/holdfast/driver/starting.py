@@ -29,10 +29,10 @@ from holdfast.driver.scans import SETTING as READ_FILES_IN_NODES
 from holdfast.driver.scans import recorder_of_frame
 from holdfast.driver.slots import Slots, require_slots, slots_of
 from holdfast.driver.standby import StandbyDriver
+from holdfast.driver.user_files import recorder_of
 from holdfast.errors import QueryFailedError
 from holdfast.planning.guarantees import recoveries_of
 from holdfast.planning.plan import Plan
-from holdfast.shell.sources.file_recorder import FileRecorder
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.driver_lease import DriverLease, lease_ms_at
 from holdfast.shell.spark.executors import Executors
@@ -186,7 +186,7 @@ def _recorder(step: Step, request: Request) -> Recorder | None:
             is_allowed = bool(request.values[READ_FILES_IN_NODES])
             return recorder_of_frame(step, request.flow, request.location, is_allowed=is_allowed)
         case FromFiles(files=files):
-            return FileRecorder(step.name, files, request.location)
+            return recorder_of(step.name, files, request.location)
         case _:
             return None
 

@@ -14,7 +14,8 @@ from holdfast.api.expressions.types import is_carried
 from holdfast.api.windows import duration_us
 from holdfast.driver.schemas import schema_from
 from holdfast.errors import DataflowError
-from holdfast.shell.sources.file_recorder import FilesSource
+from holdfast.shell.sources.delta_recorder import DeltaRecorder, DeltaSource
+from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
 from holdfast.shell.storage.ingest_log import IngestMeta
 from holdfast.shell.storage.places import is_remote, local_path
 from holdfast.shell.storage.user_files import UserFileError, list_files, partition_of
@@ -31,6 +32,7 @@ from holdfast.shell.storage.user_rows import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from pyspark.sql.types import StructType
 
@@ -94,6 +96,62 @@ def files_source(
     ahead_us = None if ahead is None else duration_us(ahead)
     meta = IngestMeta(columns, time, delay_us, ahead_us, of)
     return FilesSource(path, meta, ends, trigger is not None)
+
+
+def delta_source(
+    path: str,
+    *,
+    time: str,
+    start_version: int | None,
+    start_time: datetime | None,
+    delay: str | None,
+    ahead: str | None,
+    trigger: Mapping[str, Any] | None,
+    ends: bool,
+) -> DeltaSource:
+    """The source; arguments and errors as in `Dataflow.source_delta`."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    if is_remote(path):
+        raise DataflowError(f"{path} is a URL; source_delta reads tables in folders so far")
+    if (start_version is not None) + (start_time is not None) + ends > 1:
+        raise DataflowError("start_version, start_time and ends=True; give one of them")
+    if start_time is not None and start_time.tzinfo is None:
+        raise DataflowError(f"start_time={start_time} has no time zone; give it one, such as UTC")
+    place = os.path.abspath(local_path(path))
+    try:
+        columns = pa.schema(DeltaTable(place).schema().to_arrow())
+    except DeltaError as error:
+        raise DataflowError(f"{path} is no Delta table: {error}") from None
+    schema = pa.schema([pa.field(f.name, _carried(f.type)) for f in columns])
+    given = files_source(
+        place,
+        format="parquet",
+        schema=schema,
+        time=time,
+        delay=delay,
+        ahead=ahead,
+        trigger=trigger,
+        ends=ends,
+        options=None,
+    )
+    start_ms = None if start_time is None else round(start_time.timestamp() * 1000)
+    return DeltaSource(
+        place,
+        given.meta,
+        given.ends,
+        given.is_available_now,
+        start_version=start_version,
+        start_ms=start_ms,
+    )
+
+
+def recorder_of(name: str, source: FilesSource, location: str) -> FileRecorder:
+    """Who makes files, or the files of a table, part of the log of a source."""
+    if isinstance(source, DeltaSource):
+        return DeltaRecorder(name, source, location)
+    return FileRecorder(name, source, location)
 
 
 def default_name(path: str) -> str:

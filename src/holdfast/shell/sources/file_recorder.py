@@ -42,6 +42,8 @@ from holdfast.shell.storage.user_rows import DEAD, BadRow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.core.queues.recording import Commit
+
 BY: Final = "files"
 """Who numbers commits that name users' files."""
 _LOOK_S: Final = 0.05
@@ -189,11 +191,18 @@ class FileRecorder:
                 return
             self._pause(watch)
 
+    def _catch_up(self, store: CommitStore) -> None:
+        """Take all commits there are, whoever made them."""
+        while (found := store.next_commit(self._following)) is not None:
+            self._took(found)
+
+    def _took(self, found: Commit) -> None:
+        self._discovery.recorded(found)
+        self._newest_us = max([self._newest_us, *(file.max_time_us for file in found.files)])
+
     def _look(self, store: CommitStore) -> bool:
         """Record new files, the first ones of many; whether there may be more."""
-        while (found := store.next_commit(self._following)) is not None:
-            self._discovery.recorded(found)
-            self._newest_us = max([self._newest_us, *(file.max_time_us for file in found.files)])
+        self._catch_up(store)
         if self._following.ended:
             return False
         most = sys.maxsize if self._source.ends else self._source.files_max

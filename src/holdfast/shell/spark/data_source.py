@@ -10,10 +10,12 @@ Writing, batch or streaming, appends to an ingest log exactly once by batch id.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -621,6 +623,37 @@ class _BatchWriter(_Writing, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Files without a commit do not count."""
+
+
+def write_frame(df: DataFrame, path: str, **options: str) -> None:
+    """What `df.write.format("holdfast").mode("append")` does, in one job and nothing beside it.
+
+    Spark plans a write to a Python data source in processes of their own, which takes seconds.
+
+    Args:
+        df: The rows.
+        path: The ingest log.
+        options: See `WRITE_OPTIONS`.
+    """
+    given = _checked({"path": path, **options})
+    writer = _BatchWriter(given, to_arrow_schema(df.schema, timezone="UTC"))
+    found = df.mapInArrow(partial(_written_part, writer), "partition int, file string").collect()
+    writer.commit([_Written(part, None if file is None else _told(file)) for part, file in found])
+
+
+def _written_part(writer: _BatchWriter, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What one task wrote, as a row."""
+    written = writer.write(rows)
+    assert isinstance(written, _Written)
+    file = None if written.file is None else json.dumps(written.file)
+    columns = {"partition": pa.array([written.partition], pa.int32())}
+    yield pa.record_batch(columns | {"file": pa.array([file], pa.string())})
+
+
+def _told(file: str) -> tuple[Any, ...]:
+    """The fields of an `IngestFile` that Spark's rows are written to."""
+    *fields, spans, user = json.loads(file)
+    return *fields, tuple(tuple(span) for span in spans), user
 
 
 class _StreamWriter(_Writing, DataSourceStreamArrowWriter):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.model.column_names import quoted
-from holdfast.shell.spark.data_source import active_session, register
+from holdfast.shell.spark.data_source import active_session, register, write_frame
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.watermarks import has_found_nothing, watermark_after_batch
 from holdfast.shell.storage.ingest_log import CommitFinder, has_ended, tell_idle
@@ -91,9 +91,9 @@ class Ingest:
         if has_ended(self._path):
             return
         self._spark = spark
-        with active_session(spark):
-            register(spark)
-            if self.is_streaming:
+        if self.is_streaming:
+            with active_session(spark):
+                register(spark)
                 self._start_stream()
         target = self._watch_stream if self.is_streaming else self._write_batch
         name = f"ingest-{self.name}"
@@ -204,11 +204,9 @@ class Ingest:
         """In order of time, so that nothing of a bounded DataFrame is late."""
         try:
             spark.sparkContext.setJobGroup(self._job_group, f"Holdfast records {self.name}")
-            with active_session(spark):
-                spread = self._df.repartition(self._partitions)
-                ordered = spread.sortWithinPartitions(quoted(self._time))
-                writer = ordered.write.format("holdfast").mode("append").options(**self._options())
-                writer.option("batch", _WHOLE).option("end", "true").save(self._path)
+            spread = self._df.repartition(self._partitions)
+            ordered = spread.sortWithinPartitions(quoted(self._time))
+            write_frame(ordered, self._path, batch=_WHOLE, end="true", **self._options())
         except Exception as error:  # Spark's errors have many classes; all end the query.
             if not self._is_stopping:
                 self._error = f"source {self.name}: {reason_of(error)}"

@@ -1,0 +1,192 @@
+"""Makes a Delta table part of a stream: the rows it holds, and then those of each new version.
+
+A commit of the ingest log names the files that a version adds, and the version itself. So a restart
+goes on behind the newest version that was recorded. The files are read where they lie; one that was
+removed since, as by a vacuum, fails the query by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from holdfast.core.queues.recording import IngestFile, UserFile
+from holdfast.core.queues.table_versions import (
+    AddedFile,
+    TableUnfit,
+    added_files,
+    require_features,
+    require_settings,
+)
+from holdfast.shell.sources.file_recorder import BY, FileRecorder, FilesSource
+from holdfast.shell.storage.ingest_log import commit
+from holdfast.shell.storage.places import local_path
+from holdfast.shell.storage.user_files import UserFileChanged, UserFileError, list_files
+
+if TYPE_CHECKING:
+    from holdfast.core.queues.recording import Commit
+    from holdfast.shell.storage.commit_store import CommitStore
+
+_ORIGIN: Final = "version "
+_LOG: Final = "_delta_log"
+_THREADS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSource(FilesSource):
+    """What a source step says of a Delta table.
+
+    Attributes:
+        start_version: The first version whose changes are read; None: all rows that the table has
+            at the first start, and then the changes.
+        start_ms: The same by the time of versions, in milliseconds since 1970.
+    """
+
+    start_version: int | None = None
+    start_ms: int | None = None
+
+    def __str__(self) -> str:
+        """For the dataflow's description."""
+        begin = ""
+        if self.start_version is not None:
+            begin = f" from version {self.start_version}"
+        elif self.start_ms is not None:
+            begin = f" from {self.start_ms} ms"
+        return f"delta {self.place}{begin}{' that ends' * self.ends}"
+
+
+class DeltaRecorder(FileRecorder):
+    """One table on its way into its ingest log."""
+
+    def __init__(self, name: str, source: DeltaSource, location: str) -> None:
+        """Nothing happens before `start`."""
+        super().__init__(name, source, location)
+        self._table = _Table(source)
+        self._version: int | None = None  # the newest that was recorded, or had nothing new
+
+    def _took(self, found: Commit) -> None:
+        super()._took(found)
+        if found.origin.startswith(_ORIGIN):
+            self._version = int(found.origin.removeprefix(_ORIGIN))
+
+    def _look(self, store: CommitStore) -> bool:
+        """Record the next version; whether there may be more."""
+        self._catch_up(store)
+        if self._following.ended:
+            return False
+        found = self._table.next_version(self._version)
+        if found is None:
+            return False
+        version, new = found
+        with ThreadPoolExecutor(_THREADS) as pool:
+            described = list(pool.map(self._described, new))
+        if any(isinstance(file, str) for file in described):
+            raise UserFileChanged(f"a file of {self._table.place} was changed while it was read")
+        files = self._timed([file for file in described if isinstance(file, IngestFile)])
+        if files or self._source.ends:
+            number, origin = self._following.next_number, f"{_ORIGIN}{version}"
+            commit(self._path, number, files, by=BY, origin=origin, ends=self._source.ends)
+        self._version = version
+        return True
+
+
+class _Table:
+    """The versions of a table in a local folder."""
+
+    def __init__(self, source: DeltaSource) -> None:
+        self._source = source
+        self.place = os.path.abspath(local_path(source.place))
+
+    def next_version(self, after: int | None) -> tuple[int, list[UserFile]] | None:
+        """The next version and the files with its rows; None: there is none yet.
+
+        Args:
+            after: The version before it; None: begin.
+
+        Raises:
+            UserFileError: The version, or one of its files, is gone; or it is unfit.
+        """
+        try:
+            if after is None:
+                begin = self._first_version()
+                if begin is None:
+                    return self._snapshot()
+                after = begin - 1
+            version = after + 1
+            actions = self._actions(version)
+            if actions is None:
+                return None
+            return version, [self._file(added) for added in added_files(actions)]
+        except TableUnfit as error:
+            shown = "the newest version" if after is None else f"version {after + 1}"
+            raise UserFileError(f"{self.place}: {shown} cannot be read: {error}") from None
+
+    def _snapshot(self) -> tuple[int, list[UserFile]]:
+        """The newest version, and all files that it consists of."""
+        from deltalake import DeltaTable
+
+        table = DeltaTable(self.place)
+        require_features(table.protocol().reader_features or ())
+        require_settings(table.metadata().configuration)
+        found = (list_files(path) for path in sorted(map(local_path, table.file_uris())))
+        files = [listed.file for each in found for listed in each]
+        if len(files) != len(table.file_uris()):
+            raise UserFileChanged(f"{self.place}: files of version {table.version()} are gone")
+        return table.version(), files
+
+    def _first_version(self) -> int | None:
+        """Whose changes come first; None: the rows of the newest version do."""
+        if self._source.start_version is not None:
+            return self._source.start_version
+        if self._source.start_ms is None:
+            return None
+        versions = self._versions()
+        for version in versions:
+            if self._made_ms(version) >= self._source.start_ms:
+                return version
+        return versions[-1] + 1
+
+    def _versions(self) -> list[int]:
+        """Those that the table's log has."""
+        names = (name.partition(".") for name in os.listdir(os.path.join(self.place, _LOG)))
+        return sorted(int(n) for n, _, kind in names if kind == "json" and n.isdigit())
+
+    def _made_ms(self, version: int) -> int:
+        """When a version was made."""
+        for action in self._actions(version) or ():
+            said = action.get("commitInfo", {})
+            if made_ms := said.get("inCommitTimestamp") or said.get("timestamp"):
+                return int(made_ms)
+        return int(os.path.getmtime(self._path(version)) * 1000)
+
+    def _path(self, version: int) -> str:
+        return os.path.join(self.place, _LOG, f"{version:020d}.json")
+
+    def _actions(self, version: int) -> list[dict[str, Any]] | None:
+        """What a version does; None: it is not there yet."""
+        try:
+            with open(self._path(version), encoding="utf-8") as file:
+                return [json.loads(line) for line in file if line.strip()]
+        except FileNotFoundError:
+            if any(other > version for other in self._versions()):
+                raise UserFileChanged(
+                    f"{self.place}: version {version} is gone from the table's log, and with it "
+                    "what it changed. Begin again in a new checkpointLocation, and keep the log "
+                    "longer (delta.logRetentionDuration)"
+                ) from None
+            return None
+
+    def _file(self, added: AddedFile) -> UserFile:
+        path = os.path.join(self.place, unquote(added.path))
+        found = list_files(path)
+        if len(found) != 1 or found[0].file.size_bytes != added.size_bytes:
+            what = "is gone" if not found else "was changed"
+            raise UserFileChanged(
+                f"{path} {what} since it was added to the table, as by a vacuum; begin again in a "
+                "new checkpointLocation"
+            )
+        return found[0].file

@@ -1,0 +1,95 @@
+"""Reads a small log in the driver: for a reader of its own, Spark starts processes for seconds."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from holdfast.shell.spark.data_source import HoldfastSource, load
+from holdfast.shell.storage import ingest_log
+from holdfast.shell.storage.errors import UnknownStream
+from holdfast.shell.storage.logs import open_reader
+from holdfast.shell.storage.places import is_remote, local_path, store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_THRESHOLD: Final = "spark.sql.execution.arrow.localRelationThreshold"
+_BYTES_MAX: Final = 64 << 20
+_PACKED_BYTES_MAX: Final = 4 << 20
+"""Of users' files, whose rows may be many times as large in memory."""
+
+
+def load_now(spark: SparkSession, path: str, **options: str) -> DataFrame:
+    """What `load` gives, as it is now: rows that come to the log later may not be in it.
+
+    Args:
+        spark: The session.
+        path: One log's folder.
+        options: Of `format("holdfast")`.
+    """
+    if not _is_small(path):
+        return load(spark, path, **options)
+    source = HoldfastSource({"path": path, **options})
+    schema = source.schema()
+    reader = source.reader(schema)
+    batches = [rows for part in reader.partitions() for rows in reader.read(part)]
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    rows = pa.Table.from_batches(batches) if batches else wanted.empty_table()
+    with _not_in_the_plan(spark):
+        return spark.createDataFrame(rows.cast(wanted), schema)
+
+
+@contextmanager
+def _not_in_the_plan(spark: SparkSession) -> Iterator[None]:
+    """Within the block Spark keeps rows as Arrow, beside a plan: one with rows in it costs more."""
+    before = spark.conf.get(_THRESHOLD, None)
+    spark.conf.set(_THRESHOLD, "0")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_THRESHOLD)
+        else:
+            spark.conf.set(_THRESHOLD, before)
+
+
+def has_ended(path: str) -> bool:
+    """Whether nothing comes to a sink's log any more, in none of its streams."""
+    streams = [name for name in store_at(path).children() if name.isdigit()]
+    return bool(streams) and all(_is_over(os.path.join(path, name)) for name in streams)
+
+
+def _is_over(path: str) -> bool:
+    reader = open_reader(path)
+    try:
+        reader.skip_to_end()
+        return bool(reader.ended)
+    finally:
+        reader.close()
+
+
+def _is_small(path: str) -> bool:
+    """Whether the driver's memory bears all of a log."""
+    if is_remote(path):
+        return False
+    place, size = local_path(path), 0
+    for folder, _, names in os.walk(place):
+        size += sum(os.path.getsize(os.path.join(folder, name)) for name in names)
+    return size <= _BYTES_MAX and _users_bytes(path) <= _PACKED_BYTES_MAX
+
+
+def _users_bytes(path: str) -> int:
+    """Of the users' files that an ingest log names."""
+    try:
+        if ingest_log.read_meta(path).user_files is None:
+            return 0
+    except UnknownStream:
+        return 0  # It is another log.
+    return sum(file.size_bytes for file in ingest_log.user_files_of(path))

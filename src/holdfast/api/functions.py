@@ -109,10 +109,29 @@ class PythonFunction:
                 f"{', '.join(self.schema.names)}"
             )
         columns = [
-            column.cast(field.type)
+            self._fitted(column, field)
             for column, field in zip(given.columns, self.schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _fitted(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        """The column in the schema's type. Raises `FunctionError` if a value would be another."""
+        self._require_some(field, column.null_count)
+        if column.type == field.type:
+            return column
+        fitted = column.cast(field.type)
+        is_rounded = pa.types.is_floating(column.type) and pa.types.is_floating(field.type)
+        if not is_rounded and not fitted.cast(column.type).equals(column):
+            raise FunctionError(
+                f"{self.name} gave {column.type} for {field.name}, {field.type}, which has no "
+                "place for all of its values"
+            )
+        return fitted
+
+    def _require_some(self, field: pa.Field, nulls: int) -> None:
+        """Raise `FunctionError` for nulls in a column that is to have none."""
+        if nulls and not field.nullable:
+            raise FunctionError(f"{self.name} gave null for {field.name}, which is NOT NULL")
 
     def _batch(self, rows: list[Any]) -> pa.RecordBatch:
         names = set(self.schema.names)
@@ -122,7 +141,9 @@ class PythonFunction:
                     f"{self.name} gave {row!r}; a row is a dict of {', '.join(self.schema.names)}"
                 )
         for field in self.schema:
-            self._require_whole(field, [row[field.name] for row in rows])
+            values = [row[field.name] for row in rows]
+            self._require_some(field, sum(value is None for value in values))
+            self._require_whole(field, values)
         return pa.RecordBatch.from_pylist(rows, schema=self.schema)
 
     def _require_whole(self, field: pa.Field, values: list[Any]) -> None:

@@ -128,3 +128,41 @@ def test_values_of_which_arrow_would_drop_a_part_are_errors(type: pa.DataType, v
     function = PythonFunction(lambda _: {"n": value}, "map", pa.schema([("n", type)]), True)
     with pytest.raises(BadRowError, match="for n, "):
         Apply("map", function).process([given_rows(1)], np.zeros(1, np.int64), 0)
+
+
+@pytest.mark.parametrize("kind", ["map", "map_batches"])
+def test_a_null_where_the_schema_has_none_is_refused(kind: Any) -> None:
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    whole = pa.RecordBatch.from_arrays([pa.nulls(1, pa.int64())], names=["n"])
+    function: Callable[..., Any] = (
+        (lambda _: whole) if kind == "map_batches" else (lambda _: {"n": None})
+    )
+    applied = Apply("step", PythonFunction(function, kind, schema, True))
+    with pytest.raises(BadRowError, match="gave null for n, which is NOT NULL"):
+        applied.process([given_rows(1)], np.array([0]), 0)
+
+
+@pytest.mark.parametrize(
+    ("given_", "kind", "fits"),
+    [
+        (pa.array([2]), pa.bool_(), False),
+        (pa.array([1, 0]), pa.bool_(), True),
+        (pa.array([1], pa.int32()), pa.int64(), True),
+        (pa.array([0.1]), pa.float32(), True),
+        (pa.array([dt.datetime(2024, 1, 2, 3)]), pa.date32(), False),
+    ],
+)
+def test_a_cast_that_would_change_a_value_is_refused(
+    given_: pa.Array, kind: pa.DataType, fits: bool
+) -> None:
+    def function(_: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([given_], names=["n"])
+
+    schema = pa.schema([("n", kind)])
+    applied = Apply("step", PythonFunction(function, "map_batches", schema, True))
+    rows = given_rows(*range(len(given_)))
+    if fits:
+        assert applied.process([rows], np.array([0]), 0).rows is not None
+        return
+    with pytest.raises(BadRowError, match="no place for all of its values|Casting|cast"):
+        applied.process([rows], np.array([0]), 0)

@@ -164,5 +164,5 @@ def test_a_cast_that_would_change_a_value_is_refused(
     if fits:
         assert applied.process([rows], np.array([0]), 0).rows is not None
         return
-    with pytest.raises(BadRowError, match="no place for all of its values|Casting|cast"):
+    with pytest.raises(BadRowError, match=r"no place for all of its values|[Cc]ast"):
         applied.process([rows], np.array([0]), 0)

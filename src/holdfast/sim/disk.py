@@ -95,6 +95,8 @@ class _Segment:
     synced_before: int  # ids before it are on disk
     records_at: list[int] = field(default_factory=list)  # where records begin, torn ones too
     size: int = 0  # as it was written
+    seen: bytes = b""  # whole records that were read, and the header before them
+    seen_batches: tuple[TupleBatch, ...] = ()  # in these
 
     def last_durable_record_at(self) -> int:
         """Where the last record that is all on disk begins; 0: there is none."""
@@ -295,19 +297,24 @@ class SimulatedLog:
 
     def _records(self, segment: _Segment) -> list[TupleBatch]:
         """The tuples of a segment up to its end, torn or not."""
+        data = bytes(segment.file.data)
         found: list[TupleBatch] = []
-        data = memoryview(bytes(segment.file.data))
         at = segment.header_bytes
+        if segment.seen and data.startswith(segment.seen):  # Nothing happened to what was read.
+            found += segment.seen_batches
+            at = len(segment.seen)
+        view = memoryview(data)
         while at < len(data):
-            record = records.decode_record(data[at:], self.schema)
+            record = records.decode_record(view[at:], self.schema)
             if not isinstance(record, LogRecord):
-                if records.has_record_beyond(data, at, self.schema):
+                if records.has_record_beyond(view, at, self.schema):
                     raise Damage(f"{self.stream}: no record at byte {at}, but one behind")
                 break  # A torn end.
             if record.batch is not None:
                 kind, boundary_us = record.tuple_type, record.boundary_us
                 found.append(TupleBatch(record.first_id, record.batch, boundary_us, 0, kind))
             at += record.size
+        segment.seen, segment.seen_batches = data[:at], tuple(found)
         return found
 
 

@@ -62,6 +62,7 @@ class SimulatedPartLog:
     _objects: dict[str, File] = field(default_factory=dict)
     _ends: dict[str, int] = field(default_factory=dict)  # of parts: ids before it are whole
     _writers: dict[Incarnation, _Writer] = field(default_factory=dict)
+    _seen: tuple[TupleBatch, ...] | None = None  # all that counts, until an object changes
 
     def open(self, incarnation: Incarnation, machine: int, first_id: int = 0) -> int:
         """Find the end, put a mark there; the next id.
@@ -95,10 +96,12 @@ class SimulatedPartLog:
                 file = self._objects.get(request.name)
                 return None if file is None else memoryview(bytes(file.data))
             case PutObject():
+                self._seen = None
                 data = b"".join(bytes(part) for part in request.parts)
                 self._objects[request.name] = File(bytearray(data))
                 self._ends[request.name] = _end_of(data)
             case DeleteObject():
+                self._seen = None
                 self._objects.pop(request.name, None)
         return None
 
@@ -151,6 +154,7 @@ class SimulatedPartLog:
         present = self._objects.get(name)
         if present is None:
             kept = len(data) if pick is None or pick(0, 1) else pick(0, len(data))
+            self._seen = None
             self._objects[name] = File(bytearray(data[:kept]))
             self._ends[name] = _end_of(data[:kept])
         elif bytes(present.undamaged()) != data:
@@ -217,6 +221,7 @@ class SimulatedPartLog:
         if not whole:
             return False
         file = self._objects[whole[pick(0, len(whole) - 1)]]
+        self._seen = None
         last = len(file.data) - records.RECORD_HEADER_BYTES
         file.flip(pick(0, last - 1), 1 << pick(0, 7))
         return True
@@ -227,10 +232,16 @@ class SimulatedPartLog:
 
     def restore(self) -> bool:
         """Mend all damage; whether there was any."""
+        self._seen = None
         return sum(file.restore() for file in self._objects.values()) > 0
 
     def read(self) -> list[TupleBatch]:
         """All tuples that count, in order of ids. Raises `Damage`."""
+        if self._seen is None:
+            self._seen = tuple(self._read())
+        return list(self._seen)
+
+    def _read(self) -> list[TupleBatch]:
         batches: list[TupleBatch] = []
         reading, owners = PartReading(), self._owners()
         next_id = owners[0].first_id if owners else 0

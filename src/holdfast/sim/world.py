@@ -27,7 +27,7 @@ from holdfast.core.wire.journal_volumes import (
     TakeoverStep,
     takeover,
 )
-from holdfast.sim.checkers.base import Violation
+from holdfast.sim.checkers.base import Checker, Violation
 from holdfast.sim.disk import Damage, SimulatedJournal, SimulatedLog, Superseded
 from holdfast.sim.driver import Life
 from holdfast.sim.network import Network, NetworkProfile
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from holdfast.core.coordinator.journal_entries import JournalEntry
     from holdfast.core.haunit.plan import Assignment, NodePlan
     from holdfast.core.machine import Effect, Stimulus
-    from holdfast.sim.checkers.base import Checker
     from holdfast.sim.faults import Fault
     from holdfast.sim.workload.source import SimulatedSource
 
@@ -159,6 +158,9 @@ class World:
         self.strikes = Strikes(self)
         self.faults = faults or {}
         self._checkers = checkers
+        self._stepping = _asked(checkers, "stepping")
+        self._stepped = _asked(checkers, "stepped")
+        self._performing = _asked(checkers, "performing")
         self.life: Life | None = None
         self.is_over = False
         self._steps = 0
@@ -303,25 +305,26 @@ class World:
         if isinstance(stimulus, PromotionReceived):
             self._promoted(process, stimulus)
         if standby is None:
-            for checker in self._checkers:
-                checker.stepping(process, stimulus)
+            for stepping in self._stepping:
+                stepping(process, stimulus)
         effects = core.step(stimulus, now_ms)
         self._steps += 1
         if standby is not None or self._steps % max(_INVARIANTS_EVERY, process.degree) == 0:
             core.check_invariants()
         if core.began_at is not began_at:
             self._restored(process)
-        for checker in self._checkers:
-            if standby is None:
-                checker.stepped(process, stimulus, effects)
-            else:
+        if standby is None:
+            for stepped in self._stepped:
+                stepped(process, stimulus, effects)
+        else:
+            for checker in self._checkers:
                 checker.followed(process, stimulus, effects)
         return effects
 
     def performing(self, process: Process, effect: Effect) -> None:
         """A process is about to perform an effect."""
-        for checker in self._checkers:
-            checker.performing(process, effect)
+        for performing in self._performing:
+            performing(process, effect)
 
     def assigned(self, process: Process, assignment: Assignment) -> None:
         """A process begins an incarnation."""
@@ -377,6 +380,12 @@ class World:
         self.count("query restarted by its user")
         self.strikes.ailments.empty_disks()
         self.crash_driver(1_000_000)
+
+
+def _asked(checkers: tuple[Checker, ...], hook: str) -> list[Callable[..., None]]:
+    """This method of those that do something there; most steps concern few of them."""
+    idle = getattr(Checker, hook)
+    return [getattr(one, hook) for one in checkers if getattr(type(one), hook) is not idle]
 
 
 def _flatten(log: SimulatedLog | SimulatedPartLog) -> list[tuple[int, int, tuple[Any, ...]]]:

@@ -28,7 +28,6 @@ _LOST_FRAMES = ("break", "cut", "isolate", "kill", "pause")
 _TORN_LOGS = ("machine-crash", "slow-node")
 _LAGS = ("kill", "break", "cut", "isolate", "slow-link")
 _LATE = ("kill", "slow-link", "pause")
-_BOTH = ("handover", "kill", "kill-replicas")
 _KILLS = ("kill", "machine-crash", "slow-node", "break")
 _ACTIVE, _PASSIVE = "active standby", "passive standby"
 
@@ -253,16 +252,6 @@ def _do_not_log(original: Any) -> Any:
     return begin
 
 
-def _forget_former_passes(original: Any) -> Any:
-    """Who goes on from an image does not say which passes have made it: upstream forgets them."""
-
-    def begin(self: Passes, first: Any, recorded: Any, *, replayed_from: Any) -> None:
-        original(self, first, recorded, replayed_from=replayed_from)
-        self._run.clear()
-
-    return begin
-
-
 def _decide_anew(original: Any) -> Any:
     def init(self: Passes, first: PassStart, recorded: Any, **named: Any) -> None:
         before = tuple(r for r in recorded if r.number < first.number)
@@ -351,9 +340,6 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     ),
     "does not log passes": Mutant(PassGate, "begin", _do_not_log),
     "decides anew": Mutant(Passes, "__init__", _decide_anew),
-    "forgets the passes that an image is of": Mutant(
-        Passes, "__init__", _forget_former_passes, _BOTH, _PASSIVE, "arbitrary"
-    ),
     "decides as a secondary": Mutant(
         ArrivalOrder, "has_pass", _decide_as_a_secondary, _KILLS, _ACTIVE
     ),

@@ -1,6 +1,6 @@
 """The benchmark of eventual checkpoints, in small."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from holdfast_bench import cec
@@ -23,3 +23,19 @@ def test_the_page_says_what_footprints_cost_and_how_soon_a_node_is_back(tmp_path
     assert "## Beside others" not in page
     assert (tmp_path / "cec-share.png").stat().st_size > 1000
     assert cec.former(tmp_path)["sizes"]["keys"] == 500
+
+
+def test_what_was_measured_beside_others_and_with_kills_is_on_the_page() -> None:
+    times = dict.fromkeys(
+        ("detected_ms", "restarted_ms", "replayed_ms", "recovered_ms", "p99_ms"), 7.5
+    )
+    beside = {"protection": "Checkpointed", "stored_bytes": 9, "longest_standstill_ms": 3.25}
+    kills = {"windows": 10, "objective_ms": 100, "kills": 5, "met": 4, "said_before": 1}
+    results = {
+        "sizes": asdict(cec.QUICK),
+        "beside": [beside | times],
+        "kills": [kills | times | {"predicted_ms": 88.5}],
+    }
+    page = cec.render(results)
+    assert "3.25" in page.partition("## Beside others")[2]
+    assert "88.5" in page.partition("## Kills")[2]

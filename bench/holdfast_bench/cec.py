@@ -419,7 +419,10 @@ def _kill(query: Query, sizes: Sizes, number: int) -> dict[str, Any]:
 
     def is_ready() -> bool:
         is_running = query.status["nodes"][_VICTIM]["state"] == "running"
-        has_state = node_statistic(query, _VICTIM, "state_bytes") > 16 * sizes.spark_keys
+        has_state = (
+            node_statistic(query, _VICTIM, "state_bytes") > 16 * sizes.spark_keys
+            and node_statistic(query, _VICTIM, "input_tuples") > sizes.spark_keys
+        )
         return time.monotonic() > settled_s and is_running and has_state
 
     wait_until(query, is_ready, f"cec: state before kill {number + 1}", _TIMEOUT_S)

@@ -4,6 +4,10 @@ I-LINE  where they go on after a recovery, and where the line stands, nobody has
         sender has not sent there, or acted on a boundary that it has not promised there, or lacks
         what its sender does not hold there. [CheckMate §III-B]
 I-HALT  whoever has said where it halted stands there until it is told to go on.
+I-GATE  what a recovery could still change is in no sink: a log holds nothing from where the line
+        has not come yet.
+I-ALIGN in an aligned round what a node had processed at its cut is what its sender had sent at its
+        own, feedback streams left out: nothing is in flight. [CheckMate §III-A]
 
 Lives of the driver overlap: a node of an earlier one says again where it halted, also when its
 successor works. Only the incarnation that the journal gave last says where a survivor stands.
@@ -14,7 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator.journal_entries import LineMoved, PointNoted, RecoveryDecision
-from holdfast.core.haunit.events import ReportHalted
+from holdfast.core.haunit.events import ReportHalted, WriteSink
+from holdfast.core.haunit.plan import Cuts
 from holdfast.core.haunit.told import GoOnTold
 from holdfast.core.model.ids import BEGINNING_US, NodeId, PointId
 from holdfast.core.recovery.restart_point import RestartPoint
@@ -43,9 +48,15 @@ class Lines(Checker):
         self._line: dict[NodeId, RestartPoint] = {}
         self._incarnations: dict[NodeId, int] = {}  # of members, the newest in the journal
         self._halted: dict[NodeId, tuple[int, RestartPoint]] = {}  # of these: attempt, place
+        self._aligned: frozenset[NodeId] = frozenset()
+        self._of_round: dict[tuple[NodeId, int], RestartPoint] = {}
+        self._world: World | None = None
 
     def begin(self, world: World) -> None:
         """Remember who recovers together, and which streams are between them."""
+        self._world = world
+        aligned = (p.node for p in world.plans.values() if p.cuts is Cuts.ALIGNED)
+        self._aligned = frozenset(aligned)
         for plan in world.plans.values():
             if plan.region:
                 self._regions[plan.node] = plan.region
@@ -81,10 +92,27 @@ class Lines(Checker):
             if isinstance(effect, ReportHalted) and effect.attempt != attempt:
                 self._halted[process.node] = (effect.attempt, effect.place)
 
+    def performing(self, process: Process, effect: Effect) -> None:
+        """I-GATE."""
+        if not isinstance(effect, WriteSink) or process.node not in self._regions:
+            return
+        line = self._line.get(process.node, _BEGINNING)
+        open_before = line.next_ids.get(effect.stream, 0)
+        if effect.batch.next_id > open_before:
+            raise Violation(
+                "I-GATE",
+                f"{process.endpoint.name} writes {effect.stream} up to {effect.batch.next_id}, "
+                f"and the line has come to {open_before}",
+            )
+        if self._world is not None:
+            self._world.count("let out by the line")
+
     def journalled(self, entries: Entries) -> None:
-        """I-LINE."""
+        """I-LINE and I-ALIGN."""
         for entry in entries:
             self._learn(entry)
+            if isinstance(entry, PointNoted) and entry.node in self._aligned and entry.point.round:
+                self._check_round(entry.node, entry.point)
             if isinstance(entry, LineMoved):
                 self._require_together(self._line)
             elif isinstance(entry, RecoveryDecision):
@@ -106,6 +134,22 @@ class Lines(Checker):
                     if node in self._regions and incarnation > self._incarnations.get(node, 0):
                         self._incarnations[node] = incarnation
                         self._halted.pop(node, None)
+
+    def _check_round(self, node: NodeId, point: RestartPoint) -> None:
+        """I-ALIGN, between a point of a round and those of its neighbours that there are."""
+        self._of_round[node, point.round] = point
+        for stream, sender, receiver in self._channels:
+            sent = self._of_round.get((sender, point.round))
+            taken = self._of_round.get((receiver, point.round))
+            if node not in (sender, receiver) or sent is None or taken is None:
+                continue
+            processed, next_id = taken.processed_before.get(stream, 0), sent.next_ids[stream]
+            if processed != next_id and stream not in self._feedback:
+                raise Violation(
+                    "I-ALIGN",
+                    f"round {point.round}: {receiver} had processed {processed} of {stream} at its "
+                    f"cut, and {sender} had sent {next_id} at its own",
+                )
 
     def _point(self, node: NodeId, at: PointId) -> RestartPoint:
         return self._points.get((node, at), _BEGINNING)

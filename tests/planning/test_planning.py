@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -671,10 +672,10 @@ def test_what_cannot_be_corrected_is_refused_for_a_replicated_unit() -> None:
     ("settings", "error", "text"),
     [
         ({"replicas": 0}, OptionError, "there are 1 to 3"),
-        ({"replicas": 2}, UnsupportedError, "more than one replica is not there yet"),
+        ({"replicas": 4}, OptionError, "there are 1 to 3"),
         ({"alpha": 0.0}, OptionError, "it lies above 0 and up to 1"),
         ({"delay": "1 microsecond"}, OptionError, "at least 1 millisecond"),
-        ({"during_failure": "suspend"}, OptionError, "one of process, delay"),
+        ({"during_failure": "wait"}, OptionError, "one of process, delay, suspend"),
         ({"during_stabilization": "process"}, UnsupportedError, "cannot process new input while"),
         ({"reconcile": "undo/redo"}, UnsupportedError, "'checkpoint/redo' works"),
         ({"buffer": "drop"}, UnsupportedError, "'block' works"),
@@ -690,3 +691,31 @@ def test_what_replicated_cannot_give_is_refused(
 
 def test_the_bound_is_alpha_times_the_delay() -> None:
     assert Replicated().of_unit() == DELAYED
+
+
+def test_replicas_are_nodes_that_read_all_replicas_of_their_producers() -> None:
+    """Sources keep their one node, and the sink gets one of its own."""
+    flow = Dataflow("replicas")
+    merged = bids(flow, "a").unit("all").union(bids(flow, "b"))
+    merged.unit("behind").filter("price > 0").sink("out")
+    delays = replace(DELAYED.delays, replicas=2) if DELAYED.delays else None
+    plans = {plan.node: plan for plan in protected(flow, replace(DELAYED, delays=delays)).nodes}
+    assert sorted(plans) == [
+        "a[0]", "all[0]", "all[0]+1", "b[0]", "behind[0]", "behind[0]+1", "out~sink[0]",
+    ]  # fmt: skip
+    (read,) = plans["behind[0]+1"].inputs
+    assert [node for _, node in read.senders] == ["all[0]", "all[0]+1"]
+    assert plans["all[0]+1"].replicas == ("all[0]", "all[0]+1")
+    assert [o.receivers for o in plans["a[0]"].outputs] == [("all[0]",), ("all[0]+1",)]
+    sink = plans["out~sink[0]"]
+    assert [output.is_sink for output in sink.outputs] == [True, True]
+    assert not sink.replicas
+    assert plans["a[0]"].delays is None
+
+
+def test_replicas_are_refused_where_they_could_not_agree() -> None:
+    flow = Dataflow("own")
+    bids(flow, "a").unit("a").union(bids(flow, "b")).sink("out")
+    delays = replace(DELAYED.delays, replicas=2) if DELAYED.delays else None
+    with pytest.raises(DataflowError, match="a source has one reader"):
+        protected(flow, replace(DELAYED, delays=delays))

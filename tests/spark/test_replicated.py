@@ -125,6 +125,54 @@ def test_a_silent_source_delays_nothing_beyond_the_bound_and_all_is_corrected(
     assert [row["n"] for row in read(spark, query, "current")] == [20] * 10 + [1]
 
 
+def test_a_killed_replica_costs_nothing_and_replicas_correct_in_turn(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Two nodes each of a unit that merges and of one behind it; killed without and in failure."""
+    a, b = Log(tmp_path / "a"), Log(tmp_path / "b")
+    a.put(0, 50)
+    b.put(0, 50)
+    flow = hf.Dataflow("replicas")
+    sources = [flow.source_log(log.path, name=name) for log, name in ((a, "a"), (b, "b"))]
+    merged = sources[0].unit("all").union(sources[1])
+    windows = merged.unit("behind").window(tumbling("1 second"))
+    windows.aggregate("count(*) AS n", name="counts").sink("counts")
+    query = flow.start(
+        spark,
+        checkpointLocation=str(tmp_path / "q"),
+        protection=hf.Replicated(replicas=2, delay="2 seconds", alpha=1.0),
+    )
+    try:
+        wait(query, lambda: written(query) == 4)
+        kill(query, "all[0]", 1)
+        kill(query, "behind[0]+1", 2)
+        a.put(50, 60)
+        b.put(50, 60)
+        wait(query, lambda: written(query) == 5)
+        assert "tentative" not in kinds(spark, query)
+        a.put(60, 100)  # And nothing of b.
+        wait(query, lambda: "tentative" in kinds(spark, query))
+        kill(query, "all[0]+1", 3)
+        b.put(60, 100, ends=True)
+        a.put(100, 101, ends=True)
+        assert query.awaitTermination(60)
+    finally:
+        query.stop()
+    compared = query.verify(types="all")
+    assert compared.is_identical
+    assert compared.corrections is not None
+    assert compared.corrections.tentative == compared.corrections.undone > 0
+    assert [row["n"] for row in read(spark, query, "current")] == [20] * 10 + [1]
+
+
+def kill(query: Query, node: str, recoveries: int) -> None:
+    """End a node's process, and wait for its replacement."""
+    pid = query.nodes[node]
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait(query, lambda: len(query.recoveries) == recoveries)
+
+
 def states(query: Query) -> set[str]:
     return {unit["consistency"]["state"] for unit in query.lastProgress["units"].values()}
 

@@ -104,9 +104,15 @@ def simulate(
 def _check_names(dataflow: str, approach: str | None, guarantee: str | None) -> None:
     """Raise `BadParameter` when one of them is unknown."""
     from holdfast.sim.seeds import DATAFLOWS
-    from holdfast.sim.workload.protections import APPROACHES, CUTS, GUARANTEES, REPLICATED
+    from holdfast.sim.workload.protections import (
+        APPROACHES,
+        CUTS,
+        GUARANTEES,
+        REPLICAS,
+        REPLICATED,
+    )
 
-    approaches = (*APPROACHES, REPLICATED, *CUTS)
+    approaches = (*APPROACHES, REPLICATED, REPLICAS, *CUTS)
     for kind, given, known in (
         ("dataflow", dataflow, DATAFLOWS),
         ("approach", approach, approaches),

@@ -22,6 +22,7 @@ from holdfast.api.steps import (
     WindowJoin,
 )
 from holdfast.core.haunit.plan import (
+    Alternate,
     DelayPlan,
     InputSpec,
     NodeLimits,
@@ -44,6 +45,7 @@ from holdfast.planning.refusals import (
     require_own_stream,
     require_places,
 )
+from holdfast.planning.replicas import one_reader, replicas_of
 from holdfast.planning.sources import columns_used, source_spec
 from holdfast.planning.tentative import delayed_units
 from holdfast.planning.units import keys_read, lineage, needed, ports_read, producers_of
@@ -95,6 +97,7 @@ class Planner:
         sink_paths: The log folder of each sink stream that is written to a log.
         outside_sinks: The sink streams that are written to Kafka.
         raised: By unit, guarantees that are stronger than was asked for.
+        replicas: By unit that has several of each instance, how many; `delayed` finds it.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class Planner:
         self.sink_paths: dict[StreamId, str] = {}
         self.outside_sinks: list[OutsideSpec] = []
         self.raised: dict[str, RaisedGuarantee] = {}
+        self.replicas: dict[str, int] = {}
 
     def _unit_edges(self, unit: str) -> list[_Edge]:
         """What the unit reads from other units."""
@@ -163,14 +167,18 @@ class Planner:
         asked = {unit: delays for unit, delays in plans.items() if delays is not None}
         for unit in asked:
             require_corrected(unit, self._units[unit])
-        return delayed_units(
+        reads = {unit: self._streams_read(unit) for unit in self._units}
+        asked = {u: one_reader(self._units[u], reads[u], delays) for u, delays in asked.items()}
+        delayed = delayed_units(
             {
                 unit: [e.producer.unit for e in edges if not e.is_feedback]
                 for unit, edges in self._edges.items()
             },
-            {unit: self._streams_read(unit) for unit in self._units},
+            reads,
             asked,
         )
+        self.replicas = replicas_of(self._units, delayed)
+        return delayed
 
     def _streams_read(self, unit: str) -> int:
         """How many streams each instance of a unit reads."""
@@ -184,8 +192,9 @@ class Planner:
         limits: NodeLimits,
         protection: UnitProtection,
         delays: DelayPlan | None,
+        replica: int = 0,
     ) -> NodePlan:
-        """One instance of a unit; without state there is nothing to checkpoint.
+        """One replica of an instance of a unit; without state there is nothing to checkpoint.
 
         Raises:
             DataflowError: Its operators cannot share a node, or have this protection.
@@ -193,7 +202,7 @@ class Planner:
         members = self._units[unit]
         sources = [step for step in members if isinstance(step.operation, Source)]
         operators = [step for step in members if step not in sources]
-        inputs = self._inputs(unit, index, sources)
+        inputs = self._inputs(unit, index, sources, replica)
         footprints = footprints_of(unit, members, protection.footprints)
         specs = tuple(self._operator(s, sources, operators, len(inputs)) for s in operators)
         if footprints is not None:
@@ -206,12 +215,12 @@ class Planner:
             require_none_beside(unit, members, {*self._flow.sinks.values(), *readers})
         decides = merges_by_arrival or not all(isinstance(s.operation, Union) for s in arbitrary)
         guarantee = self._guarantee(unit, protection, decides=decides)
-        outputs = self._outputs(unit, index, sources, operators)
+        outputs = self._outputs(node_id(unit, index, replica), unit, index, sources, operators)
         if delays is not None:
             outputs += self._feeds(unit, outputs)
         has_state = any(isinstance(step.operation, Stateful) for step in operators)
         return NodePlan(
-            node=node_id(unit, index),
+            node=node_id(unit, index, replica),
             unit=unit,
             index=index,
             inputs=tuple(inputs),
@@ -229,14 +238,20 @@ class Planner:
             keeps_passes=decides and protection.is_protected and guarantee is Guarantee.PRECISE,
             delays=delays,
             footprints=footprints,
+            replica=replica,
+            replicas=self._nodes(unit, index) if unit in self.replicas else (),
         )
 
-    def _inputs(self, unit: str, index: int, sources: list[Step]) -> list[InputSpec]:
+    def _nodes(self, unit: str, index: int) -> tuple[NodeId, ...]:
+        """All nodes that run an instance of a unit."""
+        return tuple(node_id(unit, index, r) for r in range(self.replicas.get(unit, 1)))
+
+    def _inputs(self, unit: str, index: int, sources: list[Step], replica: int) -> list[InputSpec]:
         """The streams of an instance: its sources, then those of other units, port by port."""
         inputs = [self._source_input(s, port, index) for port, s in enumerate(sources)]
         origins = list(sources)
         for edge in self._edges[unit]:
-            streams = self._edge_inputs(edge, unit, index)
+            streams = self._edge_inputs(edge, unit, index, replica)
             inputs += streams
             origins += [edge.producer] * len(streams)
         return _with_waiting(inputs, origins)
@@ -312,21 +327,27 @@ class Planner:
         self.sources[stream] = (in_records(spec) if has_parts else None) or spec
         return InputSpec(stream, port, step.schema, None)
 
-    def _edge_inputs(self, edge: _Edge, unit: str, index: int) -> list[InputSpec]:
+    def _edge_inputs(self, edge: _Edge, unit: str, index: int, replica: int = 0) -> list[InputSpec]:
         senders = range(self._counts[edge.producer.unit])
         if self._is_forward(edge, unit):
             senders = range(index, index + 1)
-        return [
-            InputSpec(
-                _stream(edge, i, unit, index),
+        receiver = node_id(unit, index, replica)
+        inputs: list[InputSpec] = []
+        for i in senders:
+            first, *others = (
+                Alternate(_stream(edge, sender, receiver), sender)
+                for sender in self._nodes(edge.producer.unit, i)
+            )
+            spec = InputSpec(
+                first.stream,
                 edge.port,
                 edge.schema,
-                node_id(edge.producer.unit, i),
+                first.producer,
                 is_looped=self._is_within_loop(edge.producer.unit, unit),
                 is_feedback=edge.is_feedback,
             )
-            for i in senders
-        ]
+            inputs.append(replace(spec, alternates=tuple(others)))
+        return inputs
 
     def _is_within_loop(self, sender: str, receiver: str) -> bool:
         """Whether two units are in the same loop."""
@@ -345,25 +366,31 @@ class Planner:
         )
 
     def _outputs(
-        self, unit: str, index: int, sources: list[Step], operators: list[Step]
+        self,
+        node: NodeId,
+        unit: str,
+        index: int,
+        sources: list[Step],
+        operators: list[Step],
     ) -> list[OutputSpec]:
         outputs: list[OutputSpec] = []
         for receiver, edge in self._readers[unit]:
             receivers = range(self._counts[receiver])
             if self._is_forward(edge, receiver):
                 receivers = range(index, index + 1)
-            outputs.append(
-                OutputSpec(
-                    _within(edge.producer, sources, operators),
-                    edge.schema,
-                    tuple(_stream(edge, index, receiver, j) for j in receivers),
-                    tuple(node_id(receiver, j) for j in receivers),
-                    edge.keys,
-                    edge.columns,
-                    is_looped=self._is_within_loop(unit, receiver),
-                    is_feedback=edge.is_feedback,
+            for names in zip(*(self._nodes(receiver, j) for j in receivers), strict=True):
+                outputs.append(
+                    OutputSpec(
+                        _within(edge.producer, sources, operators),
+                        edge.schema,
+                        tuple(_stream(edge, node, name) for name in names),
+                        names,
+                        edge.keys,
+                        edge.columns,
+                        is_looped=self._is_within_loop(unit, receiver),
+                        is_feedback=edge.is_feedback,
+                    )
                 )
-            )
         for sink, step in self._flow.sinks.items():
             if step.unit == unit:
                 stream = StreamId(f"{sink}[{index}]")
@@ -431,11 +458,10 @@ def _within(step: Step, sources: list[Step], operators: list[Step]) -> tuple[str
     return "operator", next(i for i, operator in enumerate(operators) if operator is step)
 
 
-def node_id(unit: str, index: int) -> NodeId:
-    """The name of an instance of a unit."""
-    return NodeId(f"{unit}[{index}]")
+def node_id(unit: str, index: int, replica: int = 0) -> NodeId:
+    """The name of an instance of a unit, or of one of its further replicas."""
+    return NodeId(f"{unit}[{index}]" + (f"+{replica}" if replica else ""))
 
 
-def _stream(edge: _Edge, sender: int, unit: str, receiver: int) -> StreamId:
-    producer = node_id(edge.producer.unit, sender)
-    return StreamId(f"{edge.producer.name}:{producer}>{node_id(unit, receiver)}.{edge.port}")
+def _stream(edge: _Edge, sender: NodeId, receiver: NodeId) -> StreamId:
+    return StreamId(f"{edge.producer.name}:{sender}>{receiver}.{edge.port}")

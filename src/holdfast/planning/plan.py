@@ -16,6 +16,11 @@ from holdfast.planning.nodes import Planner
 from holdfast.planning.partial_aggregates import with_partial_aggregates
 from holdfast.planning.refusals import refuse_held_back, require_replayable
 from holdfast.planning.regions import with_regions
+from holdfast.planning.replicas import (
+    require_replicable,
+    with_sink_units,
+    with_sinks_protected,
+)
 from holdfast.planning.sources import is_recorded
 from holdfast.planning.tentative import with_tentative_streams
 from holdfast.planning.units import instances_of, needed, refuse_cycles, units_of
@@ -88,6 +93,8 @@ def plan_dataflow(
         raise DataflowError(f"{flow.name} has no sink; end it with stream.sink(name)")
     if has_parts and not any(isinstance(step.operation, steps.Loop) for step in flow.steps):
         flow = with_partial_aggregates(flow, is_recorded)
+    flow = with_sink_units(flow, protection)
+    protection = with_sinks_protected(flow, protection)
     units = units_of(flow)
     counts = {unit: instances_of(unit, members, parallelism) for unit, members in units.items()}
     if isinstance(parallelism, dict) and (unknown := set(parallelism) - set(units)):
@@ -100,12 +107,14 @@ def plan_dataflow(
     planner = Planner(flow, location, units, counts)
     delays = planner.delayed(protection)
     alone = tuple(
-        planner.node(unit, index, limits, protection(unit), delays.get(unit))
+        planner.node(unit, index, limits, protection(unit), delays.get(unit), replica)
         for unit in units
         for index in range(counts[unit])
+        for replica in range(planner.replicas.get(unit, 1))
     )
     nodes = with_tentative_streams(with_losses(with_regions(alone, protection)))
     require_looped_together(nodes)
+    require_replicable(nodes)
     for node in nodes:
         require_replayable(units[node.unit], node)
     keeping = (step for step in needed(flow) if _needs_all_input(step))

@@ -2,7 +2,7 @@
 
 A unit that is Replicated waits for missing input if an instance of it merges streams. One with a
 single stream waits for nothing; it matters if the stream comes from a unit that may put out
-tentative results: then it passes them on.
+tentative results: then it passes them on. And it matters if it has replicas.
 
 Of units in a chain each waits a part of the reserve longer than those before it, so that a chain
 waits once: their tentative results are there before it goes on without them.
@@ -40,7 +40,7 @@ def delayed_units(
     for unit in TopologicalSorter(reads).static_order():
         if unit in asked:
             before = [waits_before[p] + (streams[p] > 1) for p in reads[unit] if p in waits_before]
-            if before or streams[unit] > 1:
+            if before or streams[unit] > 1 or asked[unit].replicas > 1:
                 waits_before[unit] = max(before, default=0)
     parts = max(waits_before.values(), default=0) + 1
     return {unit: _longer(asked[unit], n, parts) for unit, n in waits_before.items()}

@@ -17,6 +17,7 @@ from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.checkpoint_rounds import ReportRound
 from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.instance import Hearing
+from holdfast.core.coordinator.turns import GrantTurn
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
@@ -316,6 +317,12 @@ class Life:
             self._world.count("checkpoint admitted")
             self._say(admitted, effect)
 
+    def _grant_turn(self, effect: GrantTurn) -> None:
+        granted = self._process_of(effect.node, effect.incarnation)
+        if granted is not None:
+            self._world.count("turn granted")
+            self._say(granted, effect)
+
     def _process_of(self, node: NodeId, incarnation: Incarnation) -> Process | None:
         """The process that runs an incarnation."""
         for process in self.processes.values():
@@ -380,6 +387,7 @@ _PERFORMERS: dict[type[Effect], Callable[[Life, Any], None]] = {
     c.TellRound: Life._tell_member,
     ReportRound: Life._note_round,
     AdmitWrite: Life._admit,
+    GrantTurn: Life._grant_turn,
     c.ReportFailure: Life._report_failure,
     c.ReportRecovery: lambda life, effect: None,  # For people.
     c.FinishQuery: Life._finish,

@@ -37,10 +37,10 @@ class ProcessChannels:
         self.peers: dict[NodeId, Endpoint] = {}
         self._subscriber: dict[tuple[StreamId, Incarnation], Endpoint] = {}
         plan = process.plan
-        self._producer_of = {s.stream: s.producer for s in plan.inputs if s.producer}
+        self._producer_of = plan.producer_of()
         self._producer_of[plan.replica_stream] = process.node
         self._schemas: dict[StreamId, pa.Schema] = {
-            s.stream: with_time(s.schema) for s in plan.inputs
+            stream: with_time(schema) for stream, schema in plan.input_schemas().items()
         }
         self._output_schemas: dict[StreamId, pa.Schema] = {
             stream: with_time(o.schema) for o in plan.outputs for stream in o.streams

@@ -30,6 +30,8 @@ WORDS: Final[dict[type[Effect], Callable[[NodeId, Incarnation, Any], Coordinator
     events.ReportPromoted: lambda node, own, _: c.NodePromoted(node, own),
     events.ReportFirstOutput: lambda node, own, _: c.FirstOutput(node, own),
     events.ReportFinished: lambda node, own, _: c.NodeFinished(node, own),
+    events.AskForTurn: lambda node, own, _: c.TurnWanted(node, own),
+    events.LeaveTurn: lambda node, own, _: c.TurnLeft(node, own),
     events.AskToWrite: lambda node, own, _: c.WriteWanted(node, own),
     events.LeaveWriters: lambda node, own, _: c.WriteEnded(node, own),
 }

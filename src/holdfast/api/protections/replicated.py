@@ -26,13 +26,21 @@ class Replicated(Protection):
     unit goes back to where it was and puts out the right results. Sinks, `verify` and units that
     are not `Replicated` see these alone. Beneath it lies upstream backup.
 
+    With `replicas` of 2 or 3 each instance runs that often side by side, on different machines if
+    there are as many. Readers choose one of them; when that one is lost, or lacks input, they read
+    another one, and nothing tentative is put out as long as one has all input. While one corrects,
+    another one goes on. Units that read sources have one node: their log is the copy.
+
     Attributes:
-        replicas: How many of each instance there are: 1.
+        replicas: How many of each instance there are: 1 to 3.
         delay: The bound X, as `tumbling` takes it, from 1 millisecond on.
         alpha: Which part of it input waits, above 0 and up to 1; the rest is for processing.
         during_failure: `process`: new input is processed as it comes; `delay`: it waits for the
-            bound, too, so that less has to be corrected.
-        during_stabilization: `suspend`: new input waits while the unit corrects.
+            bound, too, so that less has to be corrected; `suspend`: it waits for what is missing,
+            and nothing is tentative.
+        during_stabilization: The same while a unit corrects. With replicas these correct one after
+            the other, and those whose turn has not come go on so; None: as during the failure.
+            With `suspend` all correct at once, and new input waits. One replica can do that alone.
         reconcile: `checkpoint/redo`: back to a copy of the state, and from there again.
         buffer: `block`: when what must be kept for the correction has reached the bound of the
             input queue, no more is read of the streams that are there.
@@ -54,28 +62,31 @@ class Replicated(Protection):
         if not 0 < self.alpha <= 1:
             raise OptionError(f"Replicated(alpha={self.alpha}); it lies above 0 and up to 1")
         modes = [mode.value for mode in DuringFailure]
-        if self.during_failure not in modes:
-            raise OptionError(
-                f"Replicated(during_failure={self.during_failure!r}); one of {', '.join(modes)}"
+        for name, mode in (
+            ("during_failure", self.during_failure),
+            ("during_stabilization", self.during_stabilization or DuringFailure.PROCESS.value),
+        ):
+            if mode not in modes:
+                raise OptionError(f"Replicated({name}={mode!r}); one of {', '.join(modes)}")
+        is_alone = self.replicas == 1
+        if is_alone and self.during_stabilization not in (None, DuringFailure.SUSPEND.value):
+            raise UnsupportedError(
+                f"Replicated(during_stabilization={self.during_stabilization!r}) with one replica, "
+                "which cannot process new input while it corrects; 'suspend', or replicas=2"
             )
-        for name, value, possible, cure in (
-            ("replicas", self.replicas, 1, "more than one replica is not there yet"),
-            (
-                "during_stabilization",
-                self.during_stabilization or "suspend",
-                "suspend",
-                "a single replica cannot process new input while it corrects",
-            ),
-            ("reconcile", self.reconcile, "checkpoint/redo", "there is no other way yet"),
-            ("buffer", self.buffer, "block", "there is no other way yet"),
+        for name, value, possible in (
+            ("reconcile", self.reconcile, "checkpoint/redo"),
+            ("buffer", self.buffer, "block"),
         ):
             if value != possible:
-                raise UnsupportedError(f"Replicated({name}={value!r}); {possible!r} works: {cure}")
+                raise UnsupportedError(
+                    f"Replicated({name}={value!r}); {possible!r} works: there is no other way yet"
+                )
         self.of_unit()
 
     def describe(self) -> str:
-        """What is on disk is upstream backup's, and feeds."""
-        return type(self).__name__
+        """What is on disk is upstream backup's, of so many nodes, and feeds."""
+        return type(self).__name__ + ("" if self.replicas == 1 else f" x {self.replicas}")
 
     def of_unit(self) -> UnitProtection:
         """Replayed; and it does not wait for longer than that."""
@@ -87,4 +98,7 @@ class Replicated(Protection):
                 "least 1 millisecond"
             )
         during = DuringFailure(self.during_failure)
-        return UnitProtection(delays=DelayPlan(bound_ms, during, delay_ms - bound_ms))
+        waits = bound_ms, during, delay_ms - bound_ms
+        mode = self.during_stabilization
+        then = None if mode is None else DuringFailure(mode)
+        return UnitProtection(delays=DelayPlan(*waits, self.replicas, then))

@@ -72,6 +72,8 @@ from holdfast.core.coordinator.events import (
     TaskEnded,
     TasksLeaving,
     TellPointStored,
+    TurnLeft,
+    TurnWanted,
     WriteEnded,
     WriteWanted,
     ZombieHeard,
@@ -85,6 +87,7 @@ from holdfast.core.coordinator.machines import Machines, Place
 from holdfast.core.coordinator.recovery_times import Recovery
 from holdfast.core.coordinator.regions import Regions
 from holdfast.core.coordinator.replica import NodeState, Replica
+from holdfast.core.coordinator.turns import Turns
 from holdfast.core.haunit.plan import Assignment, NodePlan
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import Incarnation, NodeId
@@ -137,6 +140,10 @@ class Coordinator:
             self._go_elsewhere,
             lambda one, r, ms: [*self._fence(one, r, ms), *self._regions.lost(one.plan.node)],
         )
+        self._turns = Turns(plans, lambda node: self._instances[node].serves)
+        for plan in plans:
+            others = (self._instances[other] for other in plan.replicas if other != plan.node)
+            self._instances[plan.node].beside = tuple(others)
         self._admission: Admission | None = None
         if limits.writers_max:
             self._admission = Admission(limits.writers_max, self._instances)
@@ -246,7 +253,7 @@ class Coordinator:
         for instance in self._instances.values():
             for replica in list(instance.replicas):
                 effects += self._check(instance, replica, now_ms)
-        return [*effects, *self._regions.begin_rounds(now_ms)]
+        return [*effects, *self._regions.begin_rounds(now_ms), *self._turns.check(now_ms)]
 
     def _check(self, instance: Instance, replica: Replica, now_ms: int) -> list[Effect]:
         limit_ms = self._limits.silence_ms * instance.patience_factor
@@ -358,7 +365,7 @@ class Coordinator:
         replica.lose(now_ms)
         if self._admission is not None:
             effects += self._admission.gone(instance.plan.node, now_ms)
-        return effects
+        return effects + self._turns.gone(instance.plan.node)
 
     def _succeed(self, instance: Instance, now_ms: int) -> list[Effect]:
         """There is no primary: a secondary becomes it, now or when one comes up."""
@@ -515,6 +522,13 @@ class Coordinator:
             return self._admission.wanted(node, incarnation, now_ms)
         return self._admission.ended(node, incarnation, now_ms)
 
+    def _on_turn_said(self, word: TurnWanted | TurnLeft, now_ms: int) -> list[Effect]:
+        if self._primary(word.node, word.incarnation, now_ms) is None:
+            return []
+        if isinstance(word, TurnWanted):
+            return self._turns.wanted(word.node, word.incarnation, now_ms)
+        return self._turns.left(word.node, word.incarnation)
+
     def _on_node_caught_up(self, caught_up: NodeCaughtUp, now_ms: int) -> list[Effect]:
         found = self._heard(caught_up.node, caught_up.incarnation, now_ms)
         if found is None:
@@ -590,6 +604,8 @@ _HANDLERS: dict[type[Stimulus], Callable[[Coordinator, Any, int], list[Effect]]]
     RestartPointReceived: Coordinator._on_restart_point_received,
     WriteWanted: Coordinator._on_writing,
     WriteEnded: Coordinator._on_writing,
+    TurnWanted: Coordinator._on_turn_said,
+    TurnLeft: Coordinator._on_turn_said,
     NodeFinished: Coordinator._on_node_finished,
     NodeCaughtUp: Coordinator._on_node_caught_up,
     FirstOutput: Coordinator._on_first_output,

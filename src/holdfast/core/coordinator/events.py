@@ -139,6 +139,22 @@ class RestartPointReceived(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class TurnWanted(Stimulus):
+    """A node has to correct, and wants to know when its other replicas go on meanwhile."""
+
+    node: NodeId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLeft(Stimulus):
+    """A node has corrected, or wants no turn any more."""
+
+    node: NodeId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
 class WriteWanted(Stimulus):
     """A node has a checkpoint to write, and waits to be admitted."""
 

@@ -52,6 +52,7 @@ class Instance:
         was_up: Whether any replica has been at work.
         moved_at_ms: When a secondary was last moved away from a machine that it shared.
         outgoing: The task of a primary that has handed over, until it is ended.
+        beside: The nodes that run the same instance beside this one.
     """
 
     plan: NodePlan
@@ -69,6 +70,7 @@ class Instance:
     was_up: bool = False
     moved_at_ms: int | None = None
     outgoing: str | None = None
+    beside: tuple[Instance, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Have as many replicas as the plan asks for."""
@@ -81,6 +83,11 @@ class Instance:
     def primary(self) -> Replica:
         """The replica that counts."""
         return self.replicas[0]
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is at work, and has processed again what it had processed before."""
+        return self.primary.state is NodeState.RUNNING and self.primary.has_caught_up
 
     @property
     def secondaries(self) -> list[Replica]:

@@ -60,6 +60,7 @@ class Machines:
             host: Where; empty: it does not matter.
         """
         others = [other for other in instance.replicas if other is not replica]
+        others += [other.primary for other in instance.beside]
         if not host or all(other.host != host for other in others):
             return Place.HERE
         if replica.moves < _MOVES_MAX and self._has_room_beside(host):

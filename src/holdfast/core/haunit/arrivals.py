@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.notes import PlacedNote
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.queues.input_queue import InputQueue
-
-_NEVER_MS = -(10**9)
+    from holdfast.core.replication.switching import Sender
 
 
 @dataclass(slots=True)
@@ -37,10 +36,8 @@ class InputStream:
         number: Its position among the node's input streams.
         queue: What has come and is not taken.
         needed_from: Level-1 position that may be told upstream; never moves back.
-        producer: The newest incarnation of the node that sends it, as far as it is known.
-        is_served: Whether the producer has been heard of since this incarnation began.
-        heard_ms: When the producer was last heard of.
-        subscribed_ms: When it was last asked for the stream.
+        senders: Who sends it: its producer, or each replica of that.
+        main: The one of them that sends tentative tuples, too.
         reading: Of a source: when it is read.
         rebased_by: The producer that has rebased it, and been followed.
         decided_before: What comes before this id recorded passes will take, and needs no room.
@@ -52,10 +49,8 @@ class InputStream:
     number: int
     queue: InputQueue
     needed_from: int
-    producer: Incarnation | None = None
-    is_served: bool = False
-    heard_ms: int = 0
-    subscribed_ms: int = _NEVER_MS
+    senders: tuple[Sender, ...]
+    main: Sender
     reading: SourceReading | None = None
     rebased_by: Incarnation = NOBODY
     decided_before: int = 0
@@ -66,6 +61,11 @@ class InputStream:
     def processed_before(self) -> int:
         """The first id that no pass has taken."""
         return self.queue.taken_before
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether its producer has several replicas."""
+        return len(self.senders) > 1
 
     @property
     def has_tentative(self) -> bool:
@@ -85,10 +85,6 @@ class InputStream:
         if suffix.missing and suffix.boundary_us >= boundary_us:
             return suffix.missing
         return self.spec.sources or (self.spec.stream,)
-
-    def ask_at_once(self) -> None:
-        """However short a time ago it was asked, the next asking counts."""
-        self.subscribed_ms = _NEVER_MS
 
 
 class Arrivals:

@@ -21,6 +21,7 @@ from holdfast.core.haunit.input_order import (
 from holdfast.core.replication.consistency_manager import ConsistencyManager
 from holdfast.core.replication.following import Follower
 from holdfast.core.replication.input_delay import InputDelay
+from holdfast.core.replication.turns import Turn
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.arrivals import Arrivals, InputStream
@@ -34,6 +35,11 @@ class CorrectedOrder(InputOrder):
 
     manager: ConsistencyManager | Follower
     """Says what to do next."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something has come that a step may take."""
+        return self._arrivals.has_fresh or self._arrivals.has_tentative
 
     @abc.abstractmethod
     def begin(self, boundary_us: int, now_ms: int) -> None:
@@ -69,7 +75,9 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
         """Merge the streams; args as of `TimeOrder`, and how long to wait."""
         super().__init__(plan, arrivals, at)
         delay = InputDelay(len(plan.inputs), delays.bound_ms, delays.during_failure)
-        self.manager = ConsistencyManager(len(plan.inputs), delay)
+        turn = Turn(is_needed=delays.has_turns)
+        during = delays.during_stabilization if delays.has_turns else None
+        self.manager = ConsistencyManager(len(plan.inputs), delay, turn, during)
         arrivals.tentative_tuples = self._sunion.tentative_tuples
 
     def begin(self, boundary_us: int, now_ms: int) -> None:
@@ -130,10 +138,18 @@ class FollowingOrder(CorrectedOrder, IdOrder):
 
     manager: Follower
 
-    def __init__(self, plan: NodePlan, arrivals: Arrivals) -> None:
+    def __init__(self, plan: NodePlan, arrivals: Arrivals, delays: DelayPlan) -> None:
         """Take what comes."""
         super().__init__(plan, arrivals)
-        self.manager = Follower()
+        self.manager = Follower(Turn(is_needed=delays.has_turns))
+
+    @property
+    def has_news(self) -> bool:
+        """What is stable waits as long as the node has to wait for its turn."""
+        if self.manager.turn.is_waiting:
+            suffix = self._arrivals.streams[0].tentative
+            return suffix.has_news or suffix.is_undone
+        return super().has_news
 
     def begin(self, boundary_us: int, now_ms: int) -> None:
         """Everything before this has been processed."""
@@ -145,7 +161,10 @@ class FollowingOrder(CorrectedOrder, IdOrder):
         (stream,) = self._arrivals.streams
         if stream.tentative.take_undone():
             self.manager.undone()
-        self.manager.waits(stable=self._arrivals.has_fresh, tentative=stream.has_tentative)
+        has_tentative = stream.has_tentative
+        if self.manager.turn.is_waiting:  # For what is stable: what is tentative goes before it.
+            has_tentative = stream.tentative.has_news
+        self.manager.waits(stable=self._arrivals.has_fresh, tentative=has_tentative)
 
     def up_to(self, boundary_us: int) -> Taken:
         """Some of what has come as stable."""
@@ -171,5 +190,5 @@ def corrected_order(
 ) -> CorrectedOrder:
     """The order of a unit that goes on without missing input; args as of `input_order`."""
     if len(plan.inputs) == 1:
-        return FollowingOrder(plan, arrivals)
+        return FollowingOrder(plan, arrivals, delays)
     return DelayedOrder(plan, arrivals, begins.point if begins.is_at_cut else None, delays)

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.delayed_order import corrected_order
+from holdfast.core.haunit.events import AskForTurn, LeaveTurn
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.machine import SetTimer
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.ids import StreamId
     from holdfast.core.model.notes import StreamNote
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics, Step
+    from holdfast.core.replication.turns import Turn
     from holdfast.core.state.page_manager import Snapshot
 
 
@@ -73,6 +75,7 @@ class DelayedUnit(HAUnit):
         self._has_begun = False  # to delay: not before the silent replay is over
         self._missing: dict[StreamId, None] = {}  # source streams that the last failure is about
         self._is_due = False  # there is a step to do though nothing has come
+        self._has_asked = False  # for a turn, which is not over
 
     def _order_of(self, begins: Beginning) -> CorrectedOrder:
         return corrected_order(self.plan, self.inputs.arrivals, begins, self._delays)
@@ -84,9 +87,7 @@ class DelayedUnit(HAUnit):
         """Whether there may be a step to do now."""
         if self.replay.is_silent or not self._has_begun:
             return super().has_work or (not self.replay.is_silent and self.outputs.has_room())
-        arrivals = self.inputs.arrivals
-        has_step = self._is_due or arrivals.has_fresh or arrivals.has_tentative
-        return has_step and self.outputs.has_room()
+        return (self._is_due or self.order.has_news) and self.outputs.has_room()
 
     def run_pass(self, proceed: Proceed, now_ms: int, effects: list[Effect]) -> bool:
         """Do the next step; whether there was one."""
@@ -96,11 +97,13 @@ class DelayedUnit(HAUnit):
             self._has_begun = True
             self.outputs.tentative.begin(effects)
             self.order.begin(self.network.boundary_us, now_ms)
+            self._stand(effects)
         self.order.merge(now_ms)
         step = self._manager.next_step(now_ms)
         if step is not None:
             self._perform(step, now_ms, effects)
         self.delay_over(now_ms)
+        self._mind_turn(effects)
         return step is not None
 
     def _perform(self, step: Step, now_ms: int, effects: list[Effect]) -> None:
@@ -119,6 +122,13 @@ class DelayedUnit(HAUnit):
             boundary_us = taken.boundary_us
             self._process(taken, effects)
         self._manager.did(step, boundary_us, now_ms)
+        if step.event is not None:
+            self._stand(effects)
+
+    def _stand(self, effects: list[Effect]) -> None:
+        """Say where this node stands, if it is one of several replicas."""
+        if self.plan.replicas:
+            self.outputs.tentative.stands(self._manager.state, effects)
 
     def _hold_cut(self) -> None:
         self._cut = HeldCut(self.network.pages.hold(), self.network.boundary_us)
@@ -183,6 +193,36 @@ class DelayedUnit(HAUnit):
             stream.tentative.undo(note.run)
             self.inputs.arrivals.expect_tentative(stream)
         return isinstance(note, Undo | RecDone)
+
+    # -- turns --------------------------------------------------------------------------------
+
+    @property
+    def _turn(self) -> Turn:
+        return self._manager.turn
+
+    def _mind_turn(self, effects: list[Effect]) -> None:
+        """Ask for a turn that is wanted; leave one that is not, so that others have theirs."""
+        state = self._manager.state
+        is_given_up = self._turn.is_held and state is Consistency.UP_FAILURE and not self._is_due
+        if state is Consistency.STABLE or is_given_up:
+            if self._turn.over():
+                self._has_asked = False
+                effects.append(LeaveTurn())
+        elif self._turn.is_waiting and not self._has_asked:
+            self._has_asked = True
+            effects.append(AskForTurn())
+
+    def turn_granted(self, now_ms: int, effects: list[Effect]) -> None:
+        """It may correct now; what it wanted to correct may be done by now."""
+        if not self._turn.granted():
+            effects.append(LeaveTurn())
+        self.delay_over(now_ms)
+        self._mind_turn(effects)
+
+    def ask_again(self, effects: list[Effect]) -> None:
+        """Words can be lost, and who is not heard of has no turn any more."""
+        if self._has_asked:
+            effects.append(AskForTurn())
 
     # -- waiting ----------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.notes import PlacedNote
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
+    from holdfast.core.replication.switching import Standing
 
 # -- stimuli --------------------------------------------------------------------------------
 
@@ -125,6 +126,7 @@ class BoundaryReceived(Stimulus):
         notes_before: All notes of the stream with lower numbers must have come before.
         run: The suffix whose tuples the boundary is about; None: the stable ones.
         missing: The source streams that tuples of the suffix were made without.
+        standing: Where the sender stands, if it is one of several replicas.
     """
 
     stream: StreamId
@@ -136,6 +138,7 @@ class BoundaryReceived(Stimulus):
     notes_before: int = 0
     run: Run | None = None
     missing: tuple[StreamId, ...] = ()
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,7 @@ class SubscribeReceived(Stimulus):
         is_secondary: Whether it is a secondary that asks.
         boundary_us: The receiver has everything older than this.
         from_note: It has had all notes with lower numbers that stand before `from_id`.
+        is_aside: Whether it reads what is tentative at another replica of the producer.
     """
 
     stream: StreamId
@@ -163,6 +167,7 @@ class SubscribeReceived(Stimulus):
     is_secondary: bool = False
     boundary_us: int = BEGINNING_US
     from_note: int = 0
+    is_aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +354,11 @@ class WriteAdmitted(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class TurnGranted(Stimulus):
+    """The answer to `AskForTurn`: the node may correct now; its other replicas go on."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointFailed(Stimulus):
     """A checkpoint could not be written; nothing of it counts."""
 
@@ -395,6 +405,7 @@ class SendBoundary(Effect):
     notes_before: int = 0
     run: Run | None = None
     missing: tuple[StreamId, ...] = ()
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +458,7 @@ class SendSubscribe(Effect):
     is_secondary: bool = False
     boundary_us: int = BEGINNING_US
     from_note: int = 0
+    is_aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -600,6 +612,16 @@ class AskToWrite(Effect):
 @dataclass(frozen=True, slots=True)
 class LeaveWriters(Effect):
     """Give the place back."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskForTurn(Effect):
+    """Ask the coordinator to be one of the replicas that correct; answered by `TurnGranted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveTurn(Effect):
+    """The correction is over, or not due any more."""
 
 
 @dataclass(frozen=True, slots=True)

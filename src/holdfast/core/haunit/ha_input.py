@@ -37,6 +37,7 @@ from holdfast.core.model.ids import (
 )
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.recovery.guarantee import Guarantee, StreamRebased
+from holdfast.core.replication.switching import Reading, Sender, choose
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.events import (
@@ -51,8 +52,11 @@ if TYPE_CHECKING:
     from holdfast.core.model.ids import Run
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
+    from holdfast.core.replication.switching import Choice, Standing
 
 _FIRST = Incarnation(1)
+_KEEP_ALIVES_MISSED = 3
+"""So many and a replica of a producer counts as gone: another one is read."""
 
 
 class HAInput:
@@ -90,6 +94,7 @@ class HAInput:
         kept = point.oldest()
         self._incarnation = incarnation
         self._streams: dict[StreamId, InputStream] = {}
+        self._senders: dict[StreamId, tuple[InputStream, Sender]] = {}  # each by its own stream
         for number, spec in enumerate(plan.inputs):
             first_id = point.needed_from.get(spec.stream, 0)
             limit = plan.limits.input_queue_tuples
@@ -102,7 +107,11 @@ class HAInput:
                 next_note=point.next_notes.get(spec.stream, 0),
             )
             needed_from = kept.needed_from.get(spec.stream, 0)
-            stream = InputStream(spec, number, queue, needed_from, heard_ms=now_ms)
+            senders = tuple(Sender(name, node, now_ms) for name, node in spec.senders)
+            main = senders[plan.replica % len(senders)]
+            main.reading = Reading.MAIN
+            stream = InputStream(spec, number, queue, needed_from, senders, main)
+            self._senders |= {sender.stream: (stream, sender) for sender in senders}
             if spec.producer is None:
                 stream.reading = SourceReading(now_ms)
             stream.rebased_by = Incarnation(point.rebased.get(spec.stream, NOBODY))
@@ -112,44 +121,57 @@ class HAInput:
         self._has_before_us = point.boundary_us if is_at_cut else BEGINNING_US  # in the state
         self._has_rebased = False  # a stream is another one, and the node has not been told
         self.refused_frames = 0
+        self.switches = 0  # from one replica of a producer to another
 
     # -- what comes -------------------------------------------------------------------------
 
     def receive(self, got: BatchReceived, now_ms: int, effects: list[Effect]) -> None:
         """Tuples of another node."""
-        stream = self._accepted(got.stream, got.sender, got.receiver, now_ms)
-        if stream is None:
+        accepted = self._accepted(got.stream, got.sender, got.receiver, now_ms)
+        if accepted is None:
             return
+        stream, sender = accepted
         if got.run is not None:
-            self._receive_tentative(stream, got.run, got.batch)
+            if sender is stream.main:  # Else it has been read before, or will be.
+                self._receive_tentative(stream, got.run, got.batch)
             return
         if not stream.queue.receive(got.batch, got.notes_before, got.notes):
-            self._subscribe(stream, now_ms, effects)  # Tuples or notes were lost on the way.
+            self._subscribe(stream, sender, now_ms, effects)  # Some were lost on the way.
         if got.notes:
             self.arrivals.expect_notes(stream)
         self.arrivals.note(stream)
 
     def _receive_tentative(self, stream: InputStream, run: Run, batch: TupleBatch) -> None:
-        """Tuples of a suffix; those that stand for stable ones which have come are left out."""
-        has_come = min(stream.queue.next_id, batch.next_id)
-        stream.tentative.receive(run, batch.starting_at(has_come))
+        """Tuples of a suffix; those that stand for stable ones which have come are left out.
+
+        By their ids, or by their time, if those may be of another replica: its ids are of its own.
+        """
+        if stream.has_replicas:
+            batch = batch.not_older_than(stream.queue.boundary_us)
+        else:
+            batch = batch.starting_at(min(stream.queue.next_id, batch.next_id))
+        stream.tentative.receive(run, batch)
         self.arrivals.expect_tentative(stream)
 
     def receive_notes(self, got: NotesReceived, now_ms: int, effects: list[Effect]) -> None:
         """Notes of another node that no tuple has followed yet."""
-        stream = self._accepted(got.stream, got.sender, got.receiver, now_ms)
-        if stream is None:
+        accepted = self._accepted(got.stream, got.sender, got.receiver, now_ms)
+        if accepted is None:
             return
+        stream, sender = accepted
         if not stream.queue.receive_notes(got.sent_before, got.notes_before, got.notes):
-            self._subscribe(stream, now_ms, effects)  # Something was lost on the way.
+            self._subscribe(stream, sender, now_ms, effects)  # Something was lost on the way.
         self.arrivals.expect_notes(stream)
         self.arrivals.note(stream)
 
     def promise(self, got: BoundaryReceived, now_ms: int, effects: list[Effect]) -> None:
         """A keep-alive of another node."""
-        stream = self._accepted(got.stream, got.sender, got.receiver, now_ms)
-        if stream is None:
+        accepted = self._accepted(got.stream, got.sender, got.receiver, now_ms)
+        if accepted is None:
             return
+        stream, sender = accepted
+        if got.standing is not None:
+            self._stands(stream, sender, got.standing, now_ms, effects)
         if stream.queue.adopts:
             self._adopt(stream, got.sent_before, effects, got.notes_before)
             self._acknowledge(stream, effects)
@@ -157,8 +179,8 @@ class HAInput:
             self._note_rebased(stream, got)
         boundary_us = BEGINNING_US if got.run is not None else got.boundary_us
         if not stream.queue.promise(got.sent_before, boundary_us, got.notes_before):
-            self._subscribe(stream, now_ms, effects)  # The last tuples were lost on the way.
-        elif got.run is not None:
+            self._subscribe(stream, sender, now_ms, effects)  # The last tuples were lost.
+        elif got.run is not None and sender is stream.main:
             stream.tentative.promise(got.run, got.boundary_us, got.missing)
             self.arrivals.expect_tentative(stream)
         self.arrivals.note(stream)
@@ -196,15 +218,15 @@ class HAInput:
 
     def _accepted(
         self, name: StreamId, sender: Incarnation, receiver: Incarnation, now_ms: int
-    ) -> InputStream | None:
-        """The stream, or None if the frame is of, or for, another incarnation."""
-        stream = self._streams.get(name)
-        if stream is None or receiver != self._incarnation or sender != stream.producer:
+    ) -> tuple[InputStream, Sender] | None:
+        """The stream, and who sends it; None: the frame is of, or for, another incarnation."""
+        found = self._senders.get(name)
+        if found is None or receiver != self._incarnation or sender != found[1].incarnation:
             self.refused_frames += 1
             return None
-        stream.heard_ms = now_ms
-        stream.is_served = True
-        return stream
+        found[1].heard_ms = now_ms
+        found[1].is_served = True
+        return found
 
     def source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
         """The answer of a source. Raises `RemoteProtocolError` when it leaves tuples out."""
@@ -239,14 +261,16 @@ class HAInput:
         self, node: NodeId, incarnation: Incarnation, now_ms: int, effects: list[Effect]
     ) -> None:
         """A producer has this incarnation: subscribe to it, if it is a later one."""
-        for stream in self._streams.values():
-            known = max(stream.producer or NOBODY, stream.not_before - 1)
-            if stream.spec.producer == node and incarnation > known:
-                stream.producer = incarnation
-                stream.tentative.void()
-                stream.ask_at_once()
-                stream.heard_ms = now_ms
-                self._subscribe(stream, now_ms, effects)
+        for stream, sender in self._senders.values():
+            known = max(sender.incarnation or NOBODY, stream.not_before - 1)
+            if sender.node == node and incarnation > known:
+                sender.learn(incarnation, now_ms)
+                if stream.has_replicas:
+                    self._choose(stream, now_ms, effects)
+                if sender is stream.main:
+                    stream.tentative.void()
+                    self.arrivals.expect_tentative(stream)
+                self._subscribe(stream, sender, now_ms, effects)
 
     def drop_from(
         self, name: StreamId, tuple_id: int, incarnation: Incarnation, acted_us: int
@@ -261,37 +285,91 @@ class HAInput:
         """
         stream = self._streams[name]
         stream.queue.drop_from(tuple_id, acted_us)
-        stream.producer = None
+        stream.main.incarnation = None
         stream.not_before = incarnation
         self.arrivals.went_back(stream)
 
     def subscribe_to_silent(self, now_ms: int, effects: list[Effect]) -> None:
         """Subscribe again to producers that have not been heard of for long."""
+        for stream, sender in self._senders.values():
+            if now_ms - sender.heard_ms > self._plan.limits.resubscribe_ms:
+                self._subscribe(stream, sender, now_ms, effects)
         for stream in self._streams.values():
-            if now_ms - stream.heard_ms > self._plan.limits.resubscribe_ms:
-                self._subscribe(stream, now_ms, effects)
+            if stream.has_replicas:
+                self._choose(stream, now_ms, effects)
 
-    def _subscribe(self, stream: InputStream, now_ms: int, effects: list[Effect]) -> None:
+    def _subscribe(
+        self, stream: InputStream, sender: Sender, now_ms: int, effects: list[Effect]
+    ) -> None:
         """Ask for everything from the next expected id; not twice within a moment."""
-        if stream.producer is None:
+        if sender.incarnation is None:
             return
-        if now_ms - stream.subscribed_ms < self._plan.limits.resubscribe_ms:
+        if now_ms - sender.subscribed_ms < self._plan.limits.resubscribe_ms:
             return
-        stream.subscribed_ms = now_ms
+        sender.subscribed_ms = now_ms
         self._refresh_credit(stream)
         stream.queue.credit_told()
         effects.append(
             SendSubscribe(
-                stream.spec.stream,
-                stream.producer,
+                sender.stream,
+                sender.incarnation,
                 NO_ID if stream.queue.adopts else stream.queue.next_id,
                 self._needed_from(stream),
-                stream.queue.credit_until,
+                self._credit_of(stream, sender),
                 self._is_secondary,
                 max(stream.queue.boundary_us, self._has_before_us),
                 stream.queue.notes.next_number,
+                sender.reading is not Reading.MAIN,
             )
         )
+
+    def _credit_of(self, stream: InputStream, sender: Sender) -> int:
+        return 0 if sender.reading is Reading.WATCHED else stream.queue.credit_until
+
+    # -- replicas of producers ----------------------------------------------------------------
+
+    def _stands(
+        self,
+        stream: InputStream,
+        sender: Sender,
+        standing: Standing,
+        now_ms: int,
+        effects: list[Effect],
+    ) -> None:
+        """A replica says where it stands: its run may be void, and another one the better one."""
+        sender.standing = standing
+        run = stream.tentative.run
+        is_void = standing.run is None or (run is not None and run != standing.run)
+        if sender is stream.main and is_void:
+            stream.tentative.void()
+            self.arrivals.expect_tentative(stream)
+        if stream.has_replicas:
+            self._choose(stream, now_ms, effects)
+
+    def _choose(self, stream: InputStream, now_ms: int, effects: list[Effect]) -> None:
+        """Read from whom it is best now."""
+        choice = choose(
+            stream.senders,
+            stream.main,
+            tentative_us=stream.tentative.boundary_us,
+            now_ms=now_ms,
+            silence_ms=self._plan.limits.keep_alive_ms * _KEEP_ALIVES_MISSED,
+        )
+        if choice.main is not stream.main:
+            stream.main = choice.main
+            self.switches += 1
+            standing = choice.main.standing
+            if standing is not None and standing.run is not None:
+                stream.tentative.go_over()
+            else:
+                stream.tentative.change_producer()
+            self.arrivals.expect_tentative(stream)
+        for sender in stream.senders:
+            reading = _reading(sender, choice)
+            if sender.reading is not reading:
+                sender.reading = reading
+                sender.ask_at_once()
+                self._subscribe(stream, sender, now_ms, effects)
 
     def _needed_from(self, stream: InputStream) -> int:
         """The level-1 position to tell a producer; before one is known, what is lost.
@@ -316,26 +394,38 @@ class HAInput:
         for stream in sources:
             self._refresh_credit(stream)
             is_due = stream.queue.credit_is_due() or self._tentative_credit_is_due(stream)
-            if stream.producer is not None and is_due:
+            if is_due:
                 self._acknowledge(stream, effects)
 
     def _acknowledge(self, stream: InputStream, effects: list[Effect]) -> None:
-        if stream.producer is None:
-            return
+        for sender in stream.senders:
+            if sender.incarnation is not None:
+                self._tell(stream, sender, sender.incarnation, effects)
+
+    def _tell(
+        self,
+        stream: InputStream,
+        sender: Sender,
+        incarnation: Incarnation,
+        effects: list[Effect],
+    ) -> None:
+        """Tell one replica of the producer both positions and its credit."""
         self._refresh_credit(stream)
         stream.queue.credit_told()
+        is_main = sender is stream.main
         run_until = self._tentative_credit(stream)
-        stream.tentative.credit_told(run_until)
+        if is_main:
+            stream.tentative.credit_told(run_until)
         effects.append(
             SendAck(
-                stream.spec.stream,
-                stream.producer,
+                sender.stream,
+                incarnation,
                 stream.queue.next_id,
                 self._needed_from(stream),
-                stream.queue.credit_until,
+                self._credit_of(stream, sender),
                 self._is_secondary,
-                stream.tentative.run,
-                run_until,
+                stream.tentative.run if is_main else None,
+                run_until if is_main else 0,
             )
         )
 
@@ -409,15 +499,15 @@ class HAInput:
     @property
     def are_served(self) -> bool:
         """Whether every producer has been heard of since this incarnation began."""
-        return all(s.is_served or s.spec.producer is None for s in self._streams.values())
+        return all(s.is_served or s.node is None for _, s in self._senders.values())
 
     def promote(self, incarnation: Incarnation, now_ms: int, effects: list[Effect]) -> None:
         """From now on this is the primary: subscribe as such, from where the secondary is."""
         self._incarnation = incarnation
         self._is_secondary = False
-        for stream in self._streams.values():
-            stream.ask_at_once()
-            self._subscribe(stream, now_ms, effects)
+        for stream, sender in self._senders.values():
+            sender.ask_at_once()
+            self._subscribe(stream, sender, now_ms, effects)
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -427,20 +517,26 @@ class HAInput:
 
     def has(self, stream: StreamId) -> bool:
         """Whether it is an input stream."""
-        return stream in self._streams
+        return stream in self._senders
 
     def producers(self) -> dict[NodeId, Incarnation]:
         """The incarnation of every producer, as far as it is known."""
         return {
-            stream.spec.producer: stream.producer
-            for stream in self._streams.values()
-            if stream.spec.producer is not None and stream.producer is not None
+            sender.node: sender.incarnation
+            for _, sender in self._senders.values()
+            if sender.node is not None and sender.incarnation is not None
         }
 
     def producer(self, stream: StreamId) -> Incarnation | None:
         """The incarnation of a stream's producer, as far as it is known."""
-        return self._streams[stream].producer
+        return self._senders[stream][1].incarnation
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when a queue makes no sense."""
         self.arrivals.check_invariants()
+
+
+def _reading(sender: Sender, choice: Choice) -> Reading:
+    if sender is choice.main:
+        return Reading.MAIN
+    return Reading.ASIDE if sender is choice.aside else Reading.WATCHED

@@ -181,6 +181,13 @@ class HAUnit:
         del stream, note
         return False
 
+    def turn_granted(self, now_ms: int, effects: list[Effect]) -> None:
+        """It may correct now; whoever waits for all input has nothing to correct."""
+        del now_ms, effects
+
+    def ask_again(self, effects: list[Effect]) -> None:
+        """What was asked of the coordinator may have been lost."""
+
     def delay_over(self, now_ms: int) -> None:
         """Input may have waited for as long as it is to; there is no such time here."""
 

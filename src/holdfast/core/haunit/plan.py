@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId
 from holdfast.core.recovery.guarantee import Guarantee
+from holdfast.core.replication.input_delay import DuringFailure
 from holdfast.core.state.page_manager import PAGE_BYTES_DEFAULT, STATE_BYTES_MAX_DEFAULT
 
 if TYPE_CHECKING:
@@ -17,8 +18,20 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.passes import Pass
     from holdfast.core.operators.base import Operator
     from holdfast.core.recovery.restart_point import RestartPoint
-    from holdfast.core.replication.input_delay import DuringFailure
     from holdfast.core.state.page_manager import PageManager
+
+
+@dataclass(frozen=True, slots=True)
+class Alternate:
+    """Where else an input stream can be read: at another replica of its producer. [DPC §3.2]
+
+    Attributes:
+        stream: As that replica names it.
+        producer: The replica.
+    """
+
+    stream: StreamId
+    producer: NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +50,7 @@ class InputSpec:
             on without missing input.
         is_looped: Whether it comes from another node of the same loop.
         is_feedback: Whether it brings back what has gone round there once.
+        alternates: The same stream at other replicas of its producer.
     """
 
     stream: StreamId
@@ -48,6 +62,13 @@ class InputSpec:
     sources: tuple[StreamId, ...] = ()
     is_looped: bool = False
     is_feedback: bool = False
+    alternates: tuple[Alternate, ...] = ()
+
+    @property
+    def senders(self) -> tuple[tuple[StreamId, NodeId | None], ...]:
+        """The stream and its producer, for each replica of that."""
+        others = ((other.stream, other.producer) for other in self.alternates)
+        return ((self.stream, self.producer), *others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +202,21 @@ class DelayPlan:
         bound_ms: What has waited for so long is processed without it: the paper's αX.
         during_failure: What is done with new tuples then.
         reserve_ms: The rest of X, of which units wait a part longer than those before them.
+        replicas: How many nodes run each instance side by side.
+        during_stabilization: What is done with new tuples while one of them corrects; with
+            `SUSPEND` all of them correct at once.
     """
 
     bound_ms: int
     during_failure: DuringFailure
     reserve_ms: int = 0
+    replicas: int = 1
+    during_stabilization: DuringFailure | None = None
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether its nodes correct one after the other."""
+        return self.replicas > 1 and self.during_stabilization is not DuringFailure.SUSPEND
 
 
 class Standby(enum.Enum):
@@ -278,6 +309,8 @@ class NodePlan:
             alone. [CheckMate §III]
         cuts: How the nodes of its region cut; None: it is in none.
         scope: Who can force it to cut, in the same order everywhere, itself included.
+        replica: Which of the nodes that run the instance side by side it is, from 0 on.
+        replicas: All of these nodes, itself included; empty: it is alone.
     """
 
     node: NodeId
@@ -302,6 +335,8 @@ class NodePlan:
     region: str = ""
     cuts: Cuts | None = None
     scope: tuple[NodeId, ...] = ()
+    replica: int = 0
+    replicas: tuple[NodeId, ...] = ()
 
     @property
     def is_replayed(self) -> bool:
@@ -380,7 +415,17 @@ class NodePlan:
 
     def producers(self) -> tuple[NodeId, ...]:
         """The nodes this one receives from, each once."""
-        return _unique(spec.producer for spec in self.inputs if spec.producer is not None)
+        senders = (node for spec in self.inputs for _, node in spec.senders)
+        return _unique(node for node in senders if node is not None)
+
+    def producer_of(self) -> dict[StreamId, NodeId]:
+        """Per stream from another node, those of replicas included, the node."""
+        senders = (sender for spec in self.inputs for sender in spec.senders)
+        return {stream: node for stream, node in senders if node is not None}
+
+    def input_schemas(self) -> dict[StreamId, pa.Schema]:
+        """Per input stream, those of replicas included, its schema without the time column."""
+        return {stream: spec.schema for spec in self.inputs for stream, _ in spec.senders}
 
     def receivers(self) -> tuple[NodeId, ...]:
         """The nodes this one sends to, each once."""

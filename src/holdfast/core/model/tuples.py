@@ -100,6 +100,13 @@ class TupleBatch:
             return self
         return replace(self, first_id=tuple_id, batch=self.batch.slice(tuple_id - self.first_id))
 
+    def not_older_than(self, time_us: int) -> TupleBatch:
+        """The same batch without rows that are older; so ids may be other rows'."""
+        is_kept = self.time_us >= time_us
+        if is_kept.all():
+            return self
+        return replace(self, batch=self.batch.filter(pa.array(is_kept)))
+
     def before(self, tuple_id: int) -> TupleBatch:
         """The same batch without the rows from `tuple_id` on (which must lie within it).
 

@@ -20,6 +20,8 @@ at a time; its owner does it and says so (`did`). It never waits for anything to
 STABILIZATION: what is to be processed again has all come. So a failure within a correction begins
 when that is over: the end of the correction is always said before it.
 
+A node with other replicas goes back when it has a turn (turns.py), and goes on as it is until then.
+
 Invariants: a cut is held exactly in UP_FAILURE; what was acted on as stable never moves back but to
 the cut; a correction ends where all that was put out as tentative has been corrected.
 """
@@ -32,9 +34,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
+from holdfast.core.replication.turns import Turn
 
 if TYPE_CHECKING:
-    from holdfast.core.replication.input_delay import InputDelay
+    from holdfast.core.replication.input_delay import DuringFailure, InputDelay
 
 
 PATIENCE: Final = 4
@@ -164,14 +167,26 @@ class ConsistencyManager:
     Volatile: all fields; a new incarnation begins as stable.
     """
 
-    def __init__(self, streams: int, delay: InputDelay) -> None:
+    def __init__(
+        self,
+        streams: int,
+        delay: InputDelay,
+        turn: Turn | None = None,
+        during_stabilization: DuringFailure | None = None,
+    ) -> None:
         """Begin as stable, where nothing has come.
 
         Args:
             streams: Input streams.
             delay: Their waiting.
+            turn: When it may correct; None: when it wants to.
+            during_stabilization: What is done with new tuples while it waits for its turn; None:
+                the same as before.
         """
         self.delay = delay
+        self.turn = turn or Turn(is_needed=False)
+        self._during_failure = delay.during
+        self._during_stabilization = during_stabilization or delay.during
         self._state = StateOfNode()
         self._stable_us = [BEGINNING_US] * streams  # promised as stable, and all before it is there
         self._tentative_us = [BEGINNING_US] * streams  # the same, tentative tuples included
@@ -229,10 +244,11 @@ class ConsistencyManager:
     def next_step(self, now_ms: int) -> Step | None:
         """What to do now; None: wait, at the longest until `due_ms`."""
         if self.state is Consistency.UP_FAILURE:
-            if self.slowest_us >= self._target_us:
-                return self._state.step(Event.HEALED)
-            if self._overdue_ms() <= now_ms:
-                return self._state.step(Event.OVERDUE)
+            healed = self._healed(now_ms)
+            if healed is not None and self.turn.is_mine():
+                return self._state.step(healed)
+            is_waiting = healed is not None
+            self.delay.during = self._during_stabilization if is_waiting else self._during_failure
             return self._tentative_step(None, self._target_us, now_ms)
         if self.state is Consistency.STABILIZATION and self._acted_us >= self._corrected_us:
             is_all = self._acted_us >= self._target_us
@@ -241,10 +257,16 @@ class ConsistencyManager:
             return Step(None, None, self.slowest_us)
         return self._tentative_step(Event.MISSING, self._acted_us, now_ms)
 
+    def _healed(self, now_ms: int) -> Event | None:
+        """What makes a node in up_failure go back; None: nothing yet."""
+        if self.slowest_us >= self._target_us:
+            return Event.HEALED
+        return Event.OVERDUE if self._overdue_ms() <= now_ms else None
+
     def due_ms(self) -> int | None:
         """When there will be a step to do though nothing comes; None: never."""
         due_ms = self.delay.due_ms()
-        overdue_ms = self._overdue_ms()
+        overdue_ms = NO_ID if self.turn.is_waiting else self._overdue_ms()
         return (
             min(overdue_ms, NO_ID if due_ms is None else due_ms) if overdue_ms < NO_ID else due_ms
         )
@@ -286,6 +308,7 @@ class ConsistencyManager:
     def _change(self, event: Event, now_ms: int) -> None:
         action = self._state.change(event, now_ms)
         if action is Action.GO_BACK:
+            self.delay.during = self._during_failure
             self._overdue_from_ms = None
             self._corrected_us = min(self._target_us, self.slowest_us)
 

@@ -4,7 +4,8 @@ Theory of operation. Who reads one stream waits for no other. It takes stable tu
 in the order of their ids. When tentative ones come it holds the cut and goes on with them at once.
 When they are void it goes back at once, as there is nothing else to go on with: what the producer
 corrects, it corrects with it. Its correction is over when the stream has promised, as stable, what
-was processed as tentative. New tentative tuples before that are of a correction in part.
+was processed as tentative. New tentative tuples before that are of a correction in part. A node
+with other replicas goes back when it has a turn, and takes what comes as tentative until then.
 
 Stable tuples that come while tentative ones stand say the same as an undo: frames can be lost, and
 the undo stands behind tuples that are to be taken first.
@@ -25,6 +26,7 @@ from holdfast.core.replication.consistency_manager import (
     StateOfNode,
     Step,
 )
+from holdfast.core.replication.turns import Turn
 
 if TYPE_CHECKING:
     from holdfast.core.replication.consistency_manager import ConsistencyStatistics
@@ -33,8 +35,9 @@ if TYPE_CHECKING:
 class Follower:
     """The state of one node. Volatile: all fields; a new incarnation begins as stable."""
 
-    def __init__(self) -> None:
-        """Begin as stable, where nothing has come."""
+    def __init__(self, turn: Turn | None = None) -> None:
+        """Begin as stable, where nothing has come; `turn` says when it may correct."""
+        self.turn = turn or Turn(is_needed=False)
         self._state = StateOfNode()
         self._has_stable = False  # waiting
         self._has_tentative = False  # waiting
@@ -77,7 +80,7 @@ class Follower:
         """What to do now; None: wait for what comes."""
         del now_ms
         if self.state is Consistency.UP_FAILURE:
-            if self._is_undone or self._has_stable:
+            if (self._is_undone or self._has_stable) and self.turn.is_mine():
                 return self._state.step(Event.HEALED)
             return Step(None, None, BEGINNING_US, True) if self._has_tentative else None
         if self.state is Consistency.STABILIZATION and self._acted_us >= self._target_us:

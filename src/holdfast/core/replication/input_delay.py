@@ -9,7 +9,7 @@ bound has *expired*: the node goes at least as far, without whoever is behind.
 How far it goes beyond that while streams are missing is the user's choice. `PROCESS`: as far as
 those streams have promised that are not silent, so that new tuples wait for nobody who is not
 there. `DELAY`: no further, so that each waits for the bound and there are fewer to correct.
-[DPC "Up_failure"]
+`SUSPEND`: nowhere, so that everything waits and nothing is to correct. [DPC "Up_failure"]
 
 A *silent stream* is one that others went on without, until it promises more. Then it is waited
 for again, up to the bound: else streams that are a little ahead of it would go on without it for
@@ -35,6 +35,7 @@ class DuringFailure(enum.Enum):
 
     PROCESS = "process"
     DELAY = "delay"
+    SUSPEND = "suspend"
 
 
 class _Claim(NamedTuple):
@@ -56,7 +57,8 @@ class InputDelay:
             during_failure: How far to go while streams are missing.
         """
         self.bound_ms = bound_ms
-        self._is_processing = during_failure is DuringFailure.PROCESS
+        self.during = during_failure
+        """What is done with new tuples now."""
         self._boundaries_us = [BEGINNING_US] * streams  # tentative ones too
         self._is_silent = [False] * streams
         self._claims: deque[_Claim] = deque()  # both fields ascending
@@ -106,7 +108,9 @@ class InputDelay:
 
     def due_ms(self) -> int | None:
         """When something will have waited for the bound; None: nothing waits."""
-        return self._claims[0].since_ms + self.bound_ms if self._claims else None
+        if not self._claims or self.during is DuringFailure.SUSPEND:
+            return None
+        return self._claims[0].since_ms + self.bound_ms
 
     def expired_us(self, now_ms: int) -> int:
         """The boundary that has been waited for as long as the bound; `BEGINNING_US`: none."""
@@ -119,8 +123,10 @@ class InputDelay:
 
     def tentative_us(self, now_ms: int) -> int:
         """How far to go without the streams that are missing; never behind what was reached."""
+        if self.during is DuringFailure.SUSPEND:
+            return self._reached_us
         expired_us = max(self._reached_us, self.expired_us(now_ms))
-        if not self._is_processing:
+        if self.during is DuringFailure.DELAY:
             return expired_us
         is_over = self.expired_us(now_ms) != BEGINNING_US  # for who is behind what has expired
         waited_for = [

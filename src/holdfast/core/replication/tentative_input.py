@@ -10,6 +10,10 @@ the run that counts may be old, too: they arrive once more, or after the boundar
 behind them. So tuples are dropped if the run has come further, by its ids or by its boundary. Ids
 also say how much of the run has come, for its credit; those of two runs cannot be compared.
 
+A producer may have replicas, whose runs have nothing to do with each other. Going from one of them
+to another (`go_over`), the reader keeps what it has taken and takes of the other's run what is
+younger: the newest time taken is the paper's t_max. What is as old may be lost; none comes twice.
+
 Invariant: what waits here is of the one run that counts.
 """
 
@@ -32,7 +36,10 @@ class TentativeInput:
     __slots__ = (
         "_credit_told",
         "_had",
+        "_is_gone_over",
         "_is_undone",
+        "_newest_us",
+        "_not_before_us",
         "_pending",
         "_taken_us",
         "boundary_us",
@@ -56,21 +63,32 @@ class TentativeInput:
         self._taken_us = BEGINNING_US  # which boundary has been taken
         self._is_undone = False
         self._credit_told = 0
+        self._is_gone_over = False  # what has been taken is of a run of another replica
+        self._newest_us = BEGINNING_US  # the time of the newest tuple that has been taken
+        self._not_before_us = BEGINNING_US  # older tuples of the run count no more
 
     # -- what comes -------------------------------------------------------------------------
 
     def receive(self, run: Run, batch: TupleBatch) -> None:
         """Tuples of a run; its boundary may have moved on. Those that are late are dropped."""
-        if not self._counts(run) or self._is_late(batch):
+        if not self._counts(run):
             return
-        self.next_id = max(self.next_id, batch.next_id)
+        next_id = batch.next_id
+        if self._not_before_us > BEGINNING_US:
+            batch = batch.not_older_than(self._not_before_us)
+        if self._is_late(batch):
+            return
+        self.next_id = max(self.next_id, next_id)
         self.boundary_us = max(self.boundary_us, batch.boundary_us)
         if batch.count:
             self._pending.append(batch)
             self.pending_tuples += batch.count
 
     def _is_late(self, batch: TupleBatch) -> bool:
-        """Whether tuples of the run that counts stand before what has come of it."""
+        """Whether tuples of the run that counts stand before what has come of it.
+
+        Those of a run that is gone over to have been cut at what had been taken before.
+        """
         is_passed = batch.count > 0 and int(batch.time_us.min()) < self.boundary_us
         return is_passed or batch.first_id < self.next_id
 
@@ -97,14 +115,30 @@ class TentativeInput:
 
     def void(self) -> None:
         """The run that counts is void."""
-        if self.run is None:
+        if self.run is None and not self._is_gone_over:
             return
-        self._had, self.run = self.run, None
+        self._had, self.run = self.run or self._had, None
         self.next_id = self.pending_tuples = self._credit_told = 0
         self._pending.clear()
         self.missing = ()
         self.boundary_us = self._taken_us = BEGINNING_US
-        self._is_undone = True
+        self._newest_us = self._not_before_us = BEGINNING_US
+        self._is_undone, self._is_gone_over = True, False
+
+    def go_over(self) -> None:
+        """Another replica goes on with a run of its own: what was taken stays, and counts."""
+        self._is_gone_over = self._is_gone_over or self.run is not None
+        self.run = self._had = None
+        self.next_id = self.pending_tuples = self._credit_told = 0
+        self._pending.clear()
+        self.missing = ()
+        self._not_before_us = max(self._taken_us, self._newest_us + 1, self._not_before_us)
+        self.boundary_us = self._taken_us
+
+    def change_producer(self) -> None:
+        """Another replica goes on that has none: what came is void, and runs count anew."""
+        self.void()
+        self._had = None
 
     # -- what is taken ------------------------------------------------------------------------
 
@@ -126,6 +160,8 @@ class TentativeInput:
     def take(self) -> list[TupleBatch]:
         """All that waits; its boundary goes with it."""
         taken = list(self._pending)
+        for batch in taken:
+            self._newest_us = max(self._newest_us, int(batch.time_us.max()))
         self._pending.clear()
         self.pending_tuples = 0
         self._taken_us = self.boundary_us

@@ -51,9 +51,7 @@ class ConnectionRights:
             for stream, receiver in zip(spec.streams, spec.receivers, strict=True)
         }
         self.receiver_of[plan.replica_stream] = plan.node
-        self.producer_of: dict[StreamId, NodeId] = {
-            spec.stream: spec.producer for spec in plan.inputs if spec.producer
-        }
+        self.producer_of: dict[StreamId, NodeId] = plan.producer_of()
         self.producer_of[plan.replica_stream] = plan.node
 
     def from_receiver(self, identity: bytes, message: NodeMessage) -> CorruptFrame | None:

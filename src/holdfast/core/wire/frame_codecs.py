@@ -19,6 +19,8 @@ from holdfast.core.haunit import events
 from holdfast.core.model.ids import NO_ID, Incarnation, Run, StreamId
 from holdfast.core.model.notes import PlacedNote
 from holdfast.core.model.tuples import TupleBatch, TupleType
+from holdfast.core.replication.consistency_manager import Consistency
+from holdfast.core.replication.switching import Standing
 from holdfast.core.wire import delta_frames as bodies
 from holdfast.core.wire.arrow_batches import BatchRefused, read_batch
 from holdfast.core.wire.messages import NodeMessage
@@ -29,7 +31,12 @@ _HAS_NOTES: Final = 2
 """The last part is notes."""
 _HAS_MISSING: Final = 4
 """The last part is names of source streams."""
+_HAS_STANDING: Final = 8
+"""The part behind that is where the sender stands."""
+_IS_ASIDE: Final = 2
 _POSITIONS: Final = struct.Struct("<2q")
+_STANDING: Final = struct.Struct("<B2q2I")
+_STATES: Final = tuple(Consistency)
 _NO_RUN: Final = (0, 0)
 
 Part: TypeAlias = "bytes | pa.Buffer"
@@ -161,19 +168,42 @@ def _notes(part: object, from_number: int, from_id: int, to_id: int) -> tuple[Pl
 def _encode_boundary(message: events.BoundaryReceived, _: Sequence[StreamId]) -> Encoded:
     said = (message.sent_before, message.boundary_us, message.rebased_at, message.notes_before)
     fields = (*said, *_run_fields(message.run))
-    if not message.missing:
-        return fields, 0, 0, ()
-    return fields, 0, _HAS_MISSING, ["\n".join(message.missing).encode()]
+    flags, parts = 0, []
+    if message.missing:
+        flags |= _HAS_MISSING
+        parts.append("\n".join(message.missing).encode())
+    if message.standing is not None:
+        flags |= _HAS_STANDING
+        parts.append(_encode_standing(message.standing))
+    return fields, 0, flags, parts
 
 
 def _decode_boundary(content: Content) -> NodeMessage:
     has_missing = bool(content.flags & _HAS_MISSING)
-    content.require(parts=1 if has_missing else 0, flags=_HAS_MISSING)
+    has_standing = bool(content.flags & _HAS_STANDING)
+    content.require(parts=has_missing + has_standing, flags=_HAS_MISSING | _HAS_STANDING)
     sent_before, boundary_us, rebased_at, notes_before, *run = content.fields
     _require_positions(sent_before, notes_before)
     said = (sent_before, boundary_us, rebased_at, notes_before)
     missing = _names(content.parts[0]) if has_missing else ()
-    return events.BoundaryReceived(*content.address, *said, _run(run), missing)
+    standing = _decode_standing(content.parts[-1]) if has_standing else None
+    return events.BoundaryReceived(*content.address, *said, _run(run), missing, standing)
+
+
+def _encode_standing(standing: Standing) -> bytes:
+    place = (standing.stable_before, standing.stable_us)
+    return _STANDING.pack(_STATES.index(standing.state), *place, *_run_fields(standing.run))
+
+
+def _decode_standing(part: object) -> Standing:
+    body = bytes(memoryview(part))  # type: ignore[arg-type]
+    if len(body) != _STANDING.size:
+        raise ValueError(f"{len(body)} bytes are no standing")
+    state, stable_before, stable_us, *run = _STANDING.unpack(body)
+    if state >= len(_STATES):
+        raise ValueError(f"state {state}")
+    _require_positions(stable_before)
+    return Standing(_STATES[state], stable_before, stable_us, _run(run))
 
 
 def _names(part: object) -> tuple[StreamId, ...]:
@@ -201,11 +231,11 @@ def _run(fields: Sequence[int]) -> Run | None:
 def _encode_subscribe(message: events.SubscribeReceived, _: Sequence[StreamId]) -> Encoded:
     positions = (message.from_id, message.needed_from, message.credit_until)
     fields = (*positions, message.boundary_us, message.from_note)
-    return fields, 0, int(message.is_secondary), ()
+    return fields, 0, message.is_secondary * _IS_SECONDARY | message.is_aside * _IS_ASIDE, ()
 
 
 def _decode_subscribe(content: Content) -> NodeMessage:
-    content.require(parts=0, flags=_IS_SECONDARY)
+    content.require(parts=0, flags=_IS_SECONDARY | _IS_ASIDE)
     from_id, needed_from, credit_until, boundary_us, from_note = content.fields
     _require_positions(from_id, needed_from, credit_until, from_note)
     return events.SubscribeReceived(
@@ -213,9 +243,10 @@ def _decode_subscribe(content: Content) -> NodeMessage:
         from_id=from_id,
         needed_from=needed_from,
         credit_until=credit_until,
-        is_secondary=bool(content.flags),
+        is_secondary=bool(content.flags & _IS_SECONDARY),
         boundary_us=boundary_us,
         from_note=from_note,
+        is_aside=bool(content.flags & _IS_ASIDE),
     )
 
 

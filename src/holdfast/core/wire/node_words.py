@@ -16,8 +16,9 @@ from typing import Any, Final, cast
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator import reports
 from holdfast.core.coordinator.admission import AdmitWrite
+from holdfast.core.coordinator.turns import GrantTurn
 from holdfast.core.haunit import told
-from holdfast.core.haunit.events import RestartPointStored, WriteAdmitted
+from holdfast.core.haunit.events import RestartPointStored, TurnGranted, WriteAdmitted
 from holdfast.core.machine import Effect
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId, TimeUs
 from holdfast.core.recovery.restart_point import RestartPoint
@@ -35,6 +36,8 @@ CoordinatorStimulus = (
     | c.RestartPointReceived
     | c.WriteWanted
     | c.WriteEnded
+    | c.TurnWanted
+    | c.TurnLeft
     | c.NodePromoted
     | c.NodeCaughtUp
     | c.FirstOutput
@@ -67,6 +70,7 @@ ToNode = (
     | told.KillReceived
     | RestartPointStored
     | WriteAdmitted
+    | TurnGranted
 )
 Word = FromNode | ToNode
 
@@ -187,6 +191,7 @@ Telling = (
     | c.TellLineMoved
     | c.TellRound
     | AdmitWrite
+    | GrantTurn
 )
 """Effects that tell a node's process something."""
 
@@ -221,4 +226,5 @@ _WORD_OF: Final[dict[type[Effect], Callable[[Any], ToNode]]] = {
     c.TellLineMoved: lambda effect: told.LineTold(effect.sequence),
     c.TellRound: lambda effect: told.RoundTold(effect.begun, effect.over),
     AdmitWrite: lambda _: WriteAdmitted(),
+    GrantTurn: lambda _: TurnGranted(),
 }

@@ -27,6 +27,7 @@ from holdfast.core.coordinator.replica import NodeState, Replica
 from holdfast.core.coordinator.reports import (
     StatisticsReported,
 )
+from holdfast.core.coordinator.turns import GrantTurn
 from holdfast.core.haunit import told
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 from holdfast.core.model.ids import NodeId
@@ -395,7 +396,7 @@ class Cluster:
         self._say(effect.task.encode(), word_of(effect))
         self.history.show(effect.node, self._machine.instance(effect.node).primary.task)
 
-    def _admit(self, effect: AdmitWrite) -> None:
+    def _admit(self, effect: AdmitWrite | GrantTurn) -> None:
         task = self._machine.instance(effect.node).primary.task
         if task is not None:
             self._say(task.encode(), word_of(effect))
@@ -460,6 +461,7 @@ _PERFORMERS: dict[type[Effect], Callable[[Cluster, Any], None]] = {
     c.TellRound: Cluster._tell_task,
     c.SendPromotion: Cluster._promote,
     AdmitWrite: Cluster._admit,
+    GrantTurn: Cluster._admit,
     c.ReportFailure: Cluster._note_failure,
     c.ReportRecovery: lambda cluster, effect: cluster.history.recovered(effect),
     ReportRound: lambda cluster, effect: cluster.history.completed(effect),

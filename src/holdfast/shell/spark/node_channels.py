@@ -71,7 +71,7 @@ class NodeChannels:
         self._identity_of: dict[tuple[StreamId, Incarnation], bytes] = {}
         self._edge_streams = spec.plan.edge_streams()
         self._schemas: dict[StreamId, pa.Schema] = {
-            **{s.stream: with_time(s.schema) for s in spec.plan.inputs},
+            **{stream: with_time(of) for stream, of in spec.plan.input_schemas().items()},
             **output_schemas(spec),
         }
         self.coordinator_heard_s = time.monotonic()

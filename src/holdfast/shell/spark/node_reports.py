@@ -233,6 +233,14 @@ class NodeReports:
         """A restart point is to be stored."""
         self._traffic.point_bytes += self.tell(c.RestartPointReceived, effect.point)
 
+    def ask_for_turn(self, _: events.AskForTurn) -> None:
+        """To correct; asked again until it is given."""
+        self.tell(c.TurnWanted)
+
+    def leave_turn(self, _: events.LeaveTurn) -> None:
+        """The correction is over."""
+        self.tell(c.TurnLeft)
+
     def ask_to_write(self, _: events.AskToWrite) -> None:
         """It wants a turn among those that write checkpoints."""
         self.tell(c.WriteWanted)

@@ -303,6 +303,8 @@ class NodeTask:
             events.WantRound: reports.want_round,
             events.ReportRoundFailed: reports.round_failed,
             events.AskToWrite: reports.ask_to_write,
+            events.AskForTurn: reports.ask_for_turn,
+            events.LeaveTurn: reports.leave_turn,
             events.LeaveWriters: reports.leave_writers,
             events.WriteCheckpoint: self._checkpoints.write,
             events.CancelCheckpoint: self._checkpoints.cancel,

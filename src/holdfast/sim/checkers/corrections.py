@@ -77,6 +77,11 @@ class Corrections(Checker):
         """I-REC: between nodes, and the end of a correction is not said too early."""
         if isinstance(effect, events.SendBatch | events.SendNotes):
             self._sending(process, effect)
+        if isinstance(effect, events.SendBoundary) and effect.standing is not None:
+            said_by = (effect.stream, process.incarnation)
+            if said_by in self._open and self._open[said_by][0] != effect.standing.run:
+                self._count("tentative tuples of a replica undone")
+                del self._open[said_by]
         if not isinstance(effect, events.WriteSink) or effect.stream not in self._feeds:
             return
         for row, time_us in zip(

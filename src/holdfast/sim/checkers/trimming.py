@@ -38,7 +38,7 @@ from holdfast.core.state.page_manager import PageManager
 from holdfast.sim.checkers.base import Checker, DurablePoints, Entries, Violation
 from holdfast.sim.process_sinks import extent_of
 from holdfast.sim.store import Unreadable, load_checkpoint
-from holdfast.sim.workload.promises import skipping_streams, touched_nodes
+from holdfast.sim.workload.promises import shared_streams, skipping_streams, touched_nodes
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
@@ -69,12 +69,14 @@ class Trimming(Checker):
         self._sinks: dict[StreamId, SimulatedLog | SimulatedPartLog] = {}
         self._touched: frozenset[NodeId] = frozenset()
         self._kept_for_nobody: frozenset[StreamId] = frozenset()
+        self._shared: dict[StreamId, StreamId] = {}  # by the stream of a further replica
 
     def begin(self, world: World) -> None:
         """Remember the sinks' logs, and look where a gap is promised: nothing is kept for it."""
         self._sinks = world.sinks
         self._touched = touched_nodes(world.plans.values())
         self._kept_for_nobody = skipping_streams(world.plans.values())
+        self._shared = shared_streams(world.plans.values())
 
     def journalled(self, entries: Entries) -> None:
         """A restart point is durable: what its node needs from now on."""
@@ -132,11 +134,12 @@ class Trimming(Checker):
         if isinstance(effect, events.TrimSpill):
             if process.plan.diverges and not process.is_primary:
                 return  # Its numbers are its own.
-            if effect.before > self._durable.get(effect.stream, 0):
+            durable = self._durable_of(effect.stream)
+            if effect.before > durable:
                 raise Violation(
                     "I-TRIM",
                     f"{process.endpoint.name} trims {effect.stream} before {effect.before}; "
-                    f"needed from {self._durable.get(effect.stream, 0)}",
+                    f"needed from {durable}",
                 )
         elif isinstance(effect, events.TrimFootprints):
             if effect.before > self._durable.get(effect.stream, 0):
@@ -148,16 +151,21 @@ class Trimming(Checker):
         elif isinstance(effect, events.SendAck | events.SendSubscribe):
             if effect.is_secondary:
                 return  # It says what it has received; what is needed, the primary says.
-            if effect.needed_from > self._durable.get(effect.stream, 0):
+            durable = self._durable_of(effect.stream)
+            if effect.needed_from > durable:
                 raise Violation(
                     "I-ACK",
                     f"{process.endpoint.name} no longer needs {effect.stream} before "
-                    f"{effect.needed_from}; durable is {self._durable.get(effect.stream, 0)}",
+                    f"{effect.needed_from}; durable is {durable}",
                 )
             key = (effect.stream, process.incarnation)
             if effect.needed_from < self._needed_from_said.get(key, 0):
                 raise Violation("I-LOW", f"{effect.stream}: needed again {effect.needed_from}")
             self._needed_from_said[key] = effect.needed_from
+
+    def _durable_of(self, stream: StreamId) -> int:
+        """From where on the durable point of its receiver needs it."""
+        return self._durable.get(self._shared.get(stream, stream), 0)
 
 
 class RestartPoints(Checker):

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.api.operators import is_arbitrary
-from holdfast.api.steps import FromGenerator
+from holdfast.api.steps import FromGenerator, Source
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import with_time
 from holdfast.core.queues.lateness import CommitTimes, FileTimes, FileTimesMaker
 from holdfast.planning.footprints import why_no_footprints
 from holdfast.planning.plan import plan_dataflow
+from holdfast.planning.replicas import with_sink_units
 from holdfast.planning.units import ports_read, units_of
 from holdfast.sim.workload.oracle import Conserved, Expected, Oracle, TimedRow
 from holdfast.sim.workload.promises import promises_of
@@ -275,6 +276,9 @@ def _possible(flow: Dataflow, unit: str, protection: UnitProtection) -> UnitProt
         protection = replace(protection, footprints=None)
     if any(is_arbitrary(step.operation) for step in steps):
         return replace(protection, delays=None)
+    delays = protection.delays
+    if delays is not None and any(isinstance(step.operation, Source) for step in steps):
+        return replace(protection, delays=replace(delays, replicas=1))
     return protection
 
 
@@ -296,22 +300,21 @@ def placed(
         protection: Of a unit, by its name.
         conserved: Of sinks that chance decides what it cannot change.
     """
-    plan = plan_dataflow(
-        flow,
-        "",
-        parallelism=parallelism,
-        limits=limits,
-        protection=lambda unit: _possible(flow, unit, protection(unit)),
-    )
+
+    def of_unit(unit: str) -> UnitProtection:
+        return _possible(flow, unit, protection(unit))
+
+    plan = plan_dataflow(flow, "", parallelism=parallelism, limits=limits, protection=of_unit)
+    with_sinks = with_sink_units(flow, of_unit)
     inputs = {
         step.name: step.operation.generator.on_time()
         for step in flow.steps
         if isinstance(step.operation, FromGenerator)
     }
-    ports = {unit: ports_read(members) for unit, members in units_of(flow).items()}
-    instances = Counter(node.unit for node in plan.nodes)
+    ports = {unit: ports_read(members) for unit, members in units_of(with_sinks).items()}
+    instances = Counter(unit for unit, _ in dict.fromkeys((n.unit, n.index) for n in plan.nodes))
     oracle = Oracle(inputs, meanings, ports, instances)
-    expected = oracle.expected(flow, conserved or {})
+    expected = oracle.expected(with_sinks, conserved or {})
     sources: dict[StreamId, Any] = dict(plan.sources)
     stood_for = {sink: one.step for sink, one in (conserved or {}).items()}
     promises = promises_of(flow, plan.nodes, stood_for)

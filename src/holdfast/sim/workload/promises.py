@@ -91,6 +91,12 @@ def touched_nodes(plans: Iterable[NodePlan]) -> frozenset[NodeId]:
     return frozenset(node for node in by_node if weaker & _before(node, by_node))
 
 
+def shared_streams(plans: Iterable[NodePlan]) -> dict[StreamId, StreamId]:
+    """Per stream of a further replica of a producer that of the first one, which has the same."""
+    inputs = (spec for plan in plans for spec in plan.inputs)
+    return {other.stream: spec.stream for spec in inputs for other in spec.alternates}
+
+
 def skipping_streams(plans: Iterable[NodePlan]) -> frozenset[StreamId]:
     """The streams whose receivers begin with the newest after a failure: nothing is kept for it."""
     gaps = (plan for plan in plans if plan.guarantee is Guarantee.GAP)

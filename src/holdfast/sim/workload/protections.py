@@ -32,6 +32,7 @@ APPROACHES: Final = (
     "passive standby",
 )
 REPLICATED: Final = "replicated"
+REPLICAS: Final = "replicated, side by side"
 UNCOORDINATED: Final = "uncoordinated"
 ALIGNED: Final = "coordinated, aligned"
 UNALIGNED: Final = "coordinated, unaligned"
@@ -194,13 +195,21 @@ def _weaker_guarantees(name: str, weakest: str | None) -> tuple[Guarantee, ...]:
 
 
 def _random_delays(name: str, unit: str, approach: str) -> DelayPlan | None:
-    """How long a unit waits for missing input; drawn for what is replayed alone."""
+    """How long a unit waits for missing input; drawn for what is replayed alone.
+
+    Replicas are drawn for all units of a run or for none: a secondary could not choose among them.
+    """
     draw = Draw(f"{name}/{unit}/delays")
     is_drawn = (
         approach == "upstream backup"
         and Draw(f"{name}/delays").percent(_DELAYED_PERCENT)
         and draw.percent(_DELAYED_UNITS_PERCENT)
     )
-    if not is_drawn and approach != REPLICATED:
+    if not is_drawn and approach not in (REPLICATED, REPLICAS):
         return None
-    return DelayPlan(draw.steep(5, 300), draw.one_of(tuple(DuringFailure)), draw.number(0, 60))
+    modes = DuringFailure.PROCESS, DuringFailure.DELAY
+    waits = draw.steep(5, 300), draw.one_of(modes), draw.number(0, 60)
+    if approach != REPLICAS:
+        return DelayPlan(*waits)
+    beside = Draw(f"{name}/{unit}/replicas")
+    return DelayPlan(*waits, beside.one_of((1, 2, 2, 3)), beside.one_of((None, *DuringFailure)))

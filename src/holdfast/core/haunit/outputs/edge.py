@@ -29,6 +29,7 @@ from holdfast.core.haunit.outputs.rebasing import Move, Numbering, Rebasing
 from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.model.tuples import TupleBatch, in_parts
 from holdfast.core.queues.output_queue import Cursor
+from holdfast.core.replication.switching import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.ids import Incarnation, NodeId, Run, StreamId
     from holdfast.core.model.notes import PlacedNote
     from holdfast.core.queues.output_queue import OutputQueue
+    from holdfast.core.replication.consistency_manager import Consistency
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class Link:
 
     cursor: Cursor
     receiver: Incarnation | None = None  # None: not known yet
+    is_aside: bool = False  # it reads what is tentative at another replica of this node
     spill_request: int | None = None  # request id of the ReadSpill under way
 
 
@@ -86,6 +89,8 @@ class OutputEdge:
         self.numbering = Rebasing(queue.stream)
         self.times_renumbered = 0
         self.suffix = suffix
+        self.state: Consistency | None = None
+        """Of the node, if it has other replicas: said with every keep-alive."""
         self._trimmed_told = queue.next_id
         self._first_output = first_output
         self._has_own_time = has_own_time
@@ -216,8 +221,11 @@ class OutputEdge:
         boundary_us = cursor.take_boundary()
         if boundary_us is not None:
             effects.append(self._boundary(receiver, cursor, boundary_us))
-        if link is self.primary and self.suffix.run is not None and cursor.has_sent_all:
-            self._flush_suffix(receiver, cursor, effects)
+        if link is self.primary and self.suffix.run is not None:
+            if link.is_aside:
+                self.suffix.forget_oldest()
+            elif cursor.has_sent_all:
+                self._flush_suffix(receiver, cursor, effects)
 
     def _flush_suffix(self, receiver: Incarnation, cursor: Cursor, effects: list[Effect]) -> None:
         """Send what is tentative, behind all that is stable."""
@@ -274,7 +282,21 @@ class OutputEdge:
                 continue
             has_sent_all = link.cursor.has_sent_all
             boundary_us = queue.boundary_us if has_sent_all else BEGINNING_US
-            effects.append(self._boundary(link.receiver, link.cursor, boundary_us))
+            said = self._boundary(link.receiver, link.cursor, boundary_us)
+            if self.state is not None:
+                said = replace(said, standing=self._standing(self.state))
+            effects.append(said)
+
+    def stands(self, state: Consistency, effects: list[Effect]) -> None:
+        """The node is in this state now; said at once, before what it puts out in it."""
+        self.state = state
+        for link in self.links:
+            if link.receiver is not None and link.cursor.is_subscribed:
+                said = self._boundary(link.receiver, link.cursor, BEGINNING_US)
+                effects.append(replace(said, standing=self._standing(state)))
+
+    def _standing(self, state: Consistency) -> Standing:
+        return Standing(state, self.queue.next_id, self.queue.boundary_us, self.suffix.run)
 
     def _read_spill(self, link: Link, effects: list[Effect]) -> None:
         """Read back all that credit allows: a read takes its time, however little it brings."""
@@ -363,9 +385,13 @@ class OutputEdge:
         if got.from_id == NO_ID:
             link.cursor.skip_notes()
         link.cursor.reset_credit(got.credit_until)
+        link.is_aside = got.is_aside
         if link is self.primary:
             self.suffix.subscribed()
         self._trim(link, from_id, got.needed_from, effects)
+        if self.state is not None:
+            said = self._boundary(got.sender, link.cursor, BEGINNING_US)
+            effects.append(replace(said, standing=self._standing(self.state)))
         return True
 
     def _from_here(self, got: SubscribeReceived, from_id: int) -> SendBoundary:
@@ -376,8 +402,13 @@ class OutputEdge:
         return SendBoundary(*told, notes_before)
 
     def acknowledge(self, link: Link, got: AckReceived, effects: list[Effect]) -> None:
-        """Take over a replica's positions and credit."""
+        """Take over a replica's positions and credit.
+
+        What it has, from another replica of this node perhaps, need not be sent.
+        """
         link.cursor.grant(got.credit_until)
+        if self.state is not None:
+            link.cursor.resent(min(got.received_before, self.queue.next_id))
         if link is self.primary:
             self.suffix.grant(got.run, got.run_until)
         self._trim(link, got.received_before, got.needed_from, effects)

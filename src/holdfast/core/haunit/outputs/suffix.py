@@ -12,7 +12,7 @@ Undo and rec_done are notes between the stable tuples, so that they come in thei
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleBatch, TupleType, in_parts
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.core.model.ids import Incarnation, Run, StreamId
+
+_KEPT_UNREAD: Final = 1 << 14
 
 
 class Suffix:
@@ -130,6 +132,13 @@ class Suffix:
             self._next_unsent = batch.next_id
             taken.append(batch)
         return taken
+
+    def forget_oldest(self) -> None:
+        """Nobody reads it here: keep a few, for whoever goes over to this node."""
+        unsent = self.unsent_tuples
+        while self._unsent and unsent - self._unsent[0].count >= _KEPT_UNREAD:
+            unsent -= self._unsent[0].count
+            self._next_unsent = self._unsent.popleft().next_id
 
     def take_boundary(self) -> int | None:
         """The boundary of the run to tell now; None: it is known, or something stands before it."""

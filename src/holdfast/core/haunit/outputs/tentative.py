@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.core.machine import Effect
     from holdfast.core.model.ids import StreamId
     from holdfast.core.operators.base import Rows
+    from holdfast.core.replication.consistency_manager import Consistency
 
 
 class TentativeOutputs:
@@ -81,7 +82,8 @@ class TentativeOutputs:
         for feed in self._feeds.values():
             feed.undo(effects)
         for edge in self._edges.values():
-            if (run := edge.suffix.undo()) is not None:
+            run = edge.suffix.undo()
+            if run is not None and edge.state is None:
                 edge.queue.put_note(Undo(run))
 
     def rec_done(self, effects: list[Effect]) -> None:
@@ -89,8 +91,17 @@ class TentativeOutputs:
         for feed in self._feeds.values():
             feed.rec_done(effects)
         for edge in self._edges.values():
-            if (run := edge.suffix.rec_done()) is not None:
+            run = edge.suffix.rec_done()
+            if run is not None and edge.state is None:
                 edge.queue.put_note(RecDone(run))
+
+    def stands(self, state: Consistency, effects: list[Effect]) -> None:
+        """This node, one of several replicas, is in this state now.
+
+        That says which run counts, too: notes are numbered by each replica otherwise.
+        """
+        for edge in self._edges.values():
+            edge.stands(state, effects)
 
     @property
     def rows(self) -> tuple[int, int]:

@@ -538,24 +538,24 @@ class Coordinator:
         if instance.recovery is not None and replica is instance.primary:
             instance.recovery.caught_up_at_ms = now_ms
             instance.recovery.replayed_tuples = caught_up.replayed_tuples
+            if instance.beside:  # Perhaps nobody reads from it: it may put out nothing.
+                return self._has_recovered(instance, now_ms)
         return []
 
     def _on_first_output(self, first: FirstOutput, now_ms: int) -> list[Effect]:
         instance = self._primary(first.node, first.incarnation, now_ms)
-        if instance is None or instance.recovery is None:
-            return []
+        return [] if instance is None else self._has_recovered(instance, now_ms)
+
+    def _has_recovered(self, instance: Instance, now_ms: int) -> list[Effect]:
         recovery, instance.recovery = instance.recovery, None
-        return [recovery.report(first.node, now_ms)]
+        return [] if recovery is None else [recovery.report(instance.plan.node, now_ms)]
 
     def _on_node_finished(self, finished: NodeFinished, now_ms: int) -> list[Effect]:
         instance = self._primary(finished.node, finished.incarnation, now_ms)
         if instance is None:
             return []
         self._unfinished.pop(finished.node, None)
-        effects: list[Effect] = []
-        if instance.recovery is not None:
-            effects.append(instance.recovery.report(finished.node, now_ms))
-            instance.recovery = None
+        effects = self._has_recovered(instance, now_ms)
         if not self._unfinished:
             self._is_over = True
             effects.append(FinishQuery())

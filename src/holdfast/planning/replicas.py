@@ -124,7 +124,7 @@ def require_replicable(nodes: Sequence[NodePlan]) -> None:
     for plan in nodes:
         if plan.replicas:
             _require_precise_before(plan, plans)
-            if any(spec.is_looped for spec in (*plan.inputs, *plan.outputs)):
+            if any(s.is_looped for s in plan.inputs) or any(s.is_looped for s in plan.outputs):
                 raise DataflowError(
                     f"unit {plan.unit!r} has replicas, and is in a loop, where they would not "
                     "agree; give it Replicated() without replicas, or UpstreamBackup()"

@@ -53,7 +53,7 @@ from holdfast.shell.sources.base import in_records
 from holdfast.shell.storage.paths import feed_path, stream_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from holdfast.api.graph import Graph
     from holdfast.api.steps import Step
@@ -241,6 +241,13 @@ class Planner:
             replica=replica,
             replicas=self._nodes(unit, index) if unit in self.replicas else (),
         )
+
+    def places(self) -> Iterator[tuple[str, int, int]]:
+        """Unit, instance and replica of every node, in order; `delayed` has found replicas."""
+        for unit in self._units:
+            for index in range(self._counts[unit]):
+                for replica in range(self.replicas.get(unit, 1)):
+                    yield unit, index, replica
 
     def _nodes(self, unit: str, index: int) -> tuple[NodeId, ...]:
         """All nodes that run an instance of a unit."""

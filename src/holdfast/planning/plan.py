@@ -18,8 +18,7 @@ from holdfast.planning.refusals import refuse_held_back, require_replayable
 from holdfast.planning.regions import with_regions
 from holdfast.planning.replicas import (
     require_replicable,
-    with_sink_units,
-    with_sinks_protected,
+    with_sinks_apart,
 )
 from holdfast.planning.sources import is_recorded
 from holdfast.planning.tentative import with_tentative_streams
@@ -93,8 +92,7 @@ def plan_dataflow(
         raise DataflowError(f"{flow.name} has no sink; end it with stream.sink(name)")
     if has_parts and not any(isinstance(step.operation, steps.Loop) for step in flow.steps):
         flow = with_partial_aggregates(flow, is_recorded)
-    flow = with_sink_units(flow, protection)
-    protection = with_sinks_protected(flow, protection)
+    flow, protection = with_sinks_apart(flow, protection)
     units = units_of(flow)
     counts = {unit: instances_of(unit, members, parallelism) for unit, members in units.items()}
     if isinstance(parallelism, dict) and (unknown := set(parallelism) - set(units)):
@@ -108,9 +106,7 @@ def plan_dataflow(
     delays = planner.delayed(protection)
     alone = tuple(
         planner.node(unit, index, limits, protection(unit), delays.get(unit), replica)
-        for unit in units
-        for index in range(counts[unit])
-        for replica in range(planner.replicas.get(unit, 1))
+        for unit, index, replica in planner.places()
     )
     nodes = with_tentative_streams(with_losses(with_regions(alone, protection)))
     require_looped_together(nodes)

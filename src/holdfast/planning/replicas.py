@@ -54,6 +54,14 @@ def with_sink_units(flow: Graph, protection: Callable[[str], UnitProtection]) ->
     return made
 
 
+def with_sinks_apart(
+    flow: Graph, protection: Callable[[str], UnitProtection]
+) -> tuple[Graph, Callable[[str], UnitProtection]]:
+    """The dataflow of `with_sink_units`, and how its units are protected."""
+    made = with_sink_units(flow, protection)
+    return made, with_sinks_protected(made, protection)
+
+
 def _reads_sources(flow: Graph, unit: str) -> bool:
     return any(isinstance(s.operation, Source) for s in flow.steps if s.unit == unit)
 

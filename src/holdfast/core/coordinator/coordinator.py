@@ -522,13 +522,6 @@ class Coordinator:
             return self._admission.wanted(node, incarnation, now_ms)
         return self._admission.ended(node, incarnation, now_ms)
 
-    def _on_turn_said(self, word: TurnWanted | TurnLeft, now_ms: int) -> list[Effect]:
-        if self._primary(word.node, word.incarnation, now_ms) is None:
-            return []
-        if isinstance(word, TurnWanted):
-            return self._turns.wanted(word.node, word.incarnation, now_ms)
-        return self._turns.left(word.node, word.incarnation)
-
     def _on_node_caught_up(self, caught_up: NodeCaughtUp, now_ms: int) -> list[Effect]:
         found = self._heard(caught_up.node, caught_up.incarnation, now_ms)
         if found is None:
@@ -539,23 +532,19 @@ class Coordinator:
             instance.recovery.caught_up_at_ms = now_ms
             instance.recovery.replayed_tuples = caught_up.replayed_tuples
             if instance.beside:  # Perhaps nobody reads from it: it may put out nothing.
-                return self._has_recovered(instance, now_ms)
+                return instance.recovered(now_ms)
         return []
 
     def _on_first_output(self, first: FirstOutput, now_ms: int) -> list[Effect]:
         instance = self._primary(first.node, first.incarnation, now_ms)
-        return [] if instance is None else self._has_recovered(instance, now_ms)
-
-    def _has_recovered(self, instance: Instance, now_ms: int) -> list[Effect]:
-        recovery, instance.recovery = instance.recovery, None
-        return [] if recovery is None else [recovery.report(instance.plan.node, now_ms)]
+        return [] if instance is None else instance.recovered(now_ms)
 
     def _on_node_finished(self, finished: NodeFinished, now_ms: int) -> list[Effect]:
         instance = self._primary(finished.node, finished.incarnation, now_ms)
         if instance is None:
             return []
         self._unfinished.pop(finished.node, None)
-        effects = self._has_recovered(instance, now_ms)
+        effects = instance.recovered(now_ms)
         if not self._unfinished:
             self._is_over = True
             effects.append(FinishQuery())
@@ -604,8 +593,8 @@ _HANDLERS: dict[type[Stimulus], Callable[[Coordinator, Any, int], list[Effect]]]
     RestartPointReceived: Coordinator._on_restart_point_received,
     WriteWanted: Coordinator._on_writing,
     WriteEnded: Coordinator._on_writing,
-    TurnWanted: Coordinator._on_turn_said,
-    TurnLeft: Coordinator._on_turn_said,
+    TurnWanted: lambda self, word, ms: self._turns.said(word, ms, self._primary),
+    TurnLeft: lambda self, word, ms: self._turns.said(word, ms, self._primary),
     NodeFinished: Coordinator._on_node_finished,
     NodeCaughtUp: Coordinator._on_node_caught_up,
     FirstOutput: Coordinator._on_first_output,

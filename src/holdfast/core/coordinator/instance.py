@@ -89,6 +89,11 @@ class Instance:
         """Whether it is at work, and has processed again what it had processed before."""
         return self.primary.state is NodeState.RUNNING and self.primary.has_caught_up
 
+    def recovered(self, now_ms: int) -> list[Effect]:
+        """The primary does again what it did; what there is to report of that."""
+        recovery, self.recovery = self.recovery, None
+        return [] if recovery is None else [recovery.report(self.plan.node, now_ms)]
+
     @property
     def secondaries(self) -> list[Replica]:
         """Those that follow it."""

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.coordinator.events import TurnLeft, TurnWanted
 from holdfast.core.machine import Effect
 
 if TYPE_CHECKING:
@@ -61,6 +62,19 @@ class Turns:
         self._replicas = {plan.node: plan.replicas for plan in plans if plan.replicas}
         self._serves = serves
         self._asking: dict[NodeId, _Asking] = {}  # in the order in which they asked
+
+    def said(
+        self,
+        word: TurnWanted | TurnLeft,
+        now_ms: int,
+        primary: Callable[[NodeId, Incarnation, int], object | None],
+    ) -> list[Effect]:
+        """What a replica says; nothing, if `primary` does not know it as one that counts."""
+        if primary(word.node, word.incarnation, now_ms) is None:
+            return []
+        if isinstance(word, TurnWanted):
+            return self.wanted(word.node, word.incarnation, now_ms)
+        return self.left(word.node, word.incarnation)
 
     def wanted(self, node: NodeId, incarnation: Incarnation, now_ms: int) -> list[Effect]:
         """A replica wants a turn, or wants to keep it; said again, it is answered again."""

@@ -287,9 +287,6 @@ class Node(NodeLooks):
         if self.is_secondary:
             self._replica.subscribe_if_silent(now_ms, effects)
 
-    def _on_turn_granted(self, _: e.TurnGranted, now_ms: int, effects: list[Effect]) -> None:
-        self._unit.turn_granted(now_ms, effects)
-
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when a room, or what it knows of another, makes no sense."""
         self._unit.check_invariants()
@@ -313,7 +310,7 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
     e.SourceStirred: Node._on_source_stirred,
     e.SinkSynced: Node._on_sink_synced,
     e.SpillRead: Node._on_spill_read,
-    e.TurnGranted: Node._on_turn_granted,
+    e.TurnGranted: lambda node, _, ms, effects: node._unit.turn_granted(ms, effects),
     TimerFired: Node._on_timer_fired,
     e.Proceed: Node._on_proceed,
 }

@@ -14,7 +14,7 @@ from holdfast.core.haunit.loop_unit import EntranceOrder
 from holdfast.core.model.ids import NO_ID
 from holdfast.core.model.notes import LoopMark
 from holdfast.sim.seeds import LOOP, Run, simulate
-from holdfast.sim.workload.protections import ALIGNED, CUTS, UNCOORDINATED
+from holdfast.sim.workload.protections import ALIGNED, CUTS, HMNR, UNCOORDINATED
 
 
 @pytest.mark.parametrize("approach", CUTS)
@@ -23,6 +23,12 @@ def test_each_result_of_a_loop_comes_out_once_whoever_is_killed(approach: str):
         outcome = simulate(Run(seed, ("kill", "machine-crash"), LOOP, approach=approach))
         assert outcome.violation == ""
         assert outcome.rows
+
+
+def test_who_has_only_borne_marks_takes_a_checkpoint_too():
+    """Else a full gate further on, behind such a mark, would never open."""
+    outcome = simulate(Run(21, ("kill",), LOOP, approach=HMNR))
+    assert outcome.violation == ""
 
 
 def _promise_at_one_lap(self: Entrance, said: LoopMark) -> None:

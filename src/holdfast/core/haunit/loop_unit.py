@@ -8,6 +8,10 @@ feedback streams. Three things keep a loop from standing still, or growing witho
 - a node without feedback streams takes no input from outside of its loop (planning/loops.py).
 
 So whoever waits in a loop waits for a node further on, which waits for nobody in the end.
+
+A mark counts like a pass, so that its bearer takes another checkpoint: 1. A node has taken a mark
+and fills its gate. 2. Its cut is on the line once its sender has a checkpoint behind that mark. 3.
+The sender has nothing else to do, and would take none.
 """
 
 from __future__ import annotations
@@ -93,6 +97,7 @@ class LoopUnit(HAUnit):
         if not isinstance(note, LoopMark):
             return False
         self.laps.take(stream.spec.stream, note)
+        self.passes += 1
         if self._entrance is None:
             while self.laps.has_all(self.laps.put + 1):
                 self._put(self.laps.least(self.laps.put + 1))
@@ -121,6 +126,7 @@ class LoopUnit(HAUnit):
 
     def _put(self, mark: LoopMark) -> None:
         self.laps.put = mark.lap
+        self.passes += 1
         for stream in self._looped:
             if self.outputs.before_tuples is not None:
                 self.outputs.before_tuples(stream)

@@ -29,6 +29,7 @@ from holdfast.core.model.notes import (
     CheckpointClocks,
     CheckpointIndex,
     CheckpointMarker,
+    LoopMark,
     PlacedNote,
     RecDone,
     StreamNote,
@@ -148,6 +149,7 @@ ROOM = StreamNote.__module__
 SAID = st.one_of(
     st.builds(CheckpointMarker, INT64),
     st.builds(CheckpointIndex, INT64),
+    st.builds(LoopMark, INT64, INT64, INT64),
     st.builds(
         CheckpointClocks,
         INT64,

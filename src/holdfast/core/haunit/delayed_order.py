@@ -18,6 +18,7 @@ from holdfast.core.haunit.input_order import (
     rows_of,
     rows_of_batches,
 )
+from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.replication.consistency_manager import ConsistencyManager
 from holdfast.core.replication.following import Follower
 from holdfast.core.replication.input_delay import InputDelay
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.arrivals import Arrivals, InputStream
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.plan import DelayPlan, NodePlan
+    from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
 
 
@@ -142,6 +144,7 @@ class FollowingOrder(CorrectedOrder, IdOrder):
         """Take what comes."""
         super().__init__(plan, arrivals)
         self.manager = Follower(Turn(is_needed=delays.has_turns))
+        self._gone_to_us = BEGINNING_US  # with what is tentative, since the cut
 
     @property
     def has_news(self) -> bool:
@@ -174,15 +177,34 @@ class FollowingOrder(CorrectedOrder, IdOrder):
     def without_missing(self, boundary_us: int) -> Taken:
         """What has come as tentative, whatever its time."""
         suffix = self._arrivals.streams[0].tentative
-        boundary_us = max(boundary_us, suffix.boundary_us)
+        boundary_us = max(boundary_us, suffix.boundary_us, self._gone_to_us)
         taken = Taken([None] * self._plan.port_count, self._no_ids(), boundary_us)
-        batches = suffix.take()
+        batches = self._fresh(suffix.take())
         if batches:
             taken.low[0] = batches[0].first_id
             taken.ports[0] = rows = rows_of_batches(batches)
             taken.tuples = len(rows.time_us)
             self.manager.went_on_to(int(rows.time_us.max()) + 1)
         return taken
+
+    def _fresh(self, batches: list[TupleBatch]) -> list[TupleBatch]:
+        """What is not older than what has been acted on; else operators would close twice.
+
+        Of one producer nothing is. 1. One replica sends tentative tuples. 2. Another one, read
+        aside, sends what is stable, further than these. 3. Or a run is void, and the node waits for
+        its turn to go back, while another run begins further back.
+        """
+        (stream,) = self._arrivals.streams
+        self._gone_to_us = max(self._gone_to_us, stream.queue.taken_boundary_us)
+        if stream.has_replicas:
+            cut = [batch.not_older_than(self._gone_to_us) for batch in batches]
+            batches = [batch for batch in cut if batch.count]
+        self._gone_to_us = max(self._gone_to_us, stream.tentative.boundary_us)
+        return batches
+
+    def go_back(self) -> None:
+        """What has been taken since the cut is to be taken again."""
+        self._gone_to_us = BEGINNING_US
 
 
 def corrected_order(

@@ -242,8 +242,12 @@ class OutputEdge:
 
     @property
     def unsent_tuples(self) -> int:
-        """How many tuples, tentative ones too, wait for credit or for a subscriber."""
-        return self.queue.unsent_tuples + self.suffix.unsent_tuples
+        """How many tuples, tentative ones too, wait for credit or for a subscriber.
+
+        Not those that nobody reads here: only a few of them are kept.
+        """
+        unread = 0 if self.primary.is_aside else self.suffix.unsent_tuples
+        return self.queue.unsent_tuples + unread
 
     def _batch(self, receiver: Incarnation, cursor: Cursor, batch: TupleBatch) -> SendBatch:
         before, notes = cursor.notes_before, cursor.take_notes_in(batch)

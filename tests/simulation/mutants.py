@@ -188,10 +188,10 @@ def _need_only_what_comes(original: Any) -> Any:
 
 def _accept_an_old_sender(_: Any) -> Any:
     def accepted(self: HAInput, stream: Any, sender: Any, receiver: Any, now_ms: int) -> Any:
-        source = self._streams.get(stream)
-        if source is not None:
-            source.heard_ms = now_ms
-        return source
+        found = self._senders.get(stream)
+        if found is not None:
+            found[1].heard_ms = now_ms
+        return found
 
     return accepted
 
@@ -376,9 +376,9 @@ def _pass_over_an_open_window(original: Any) -> Any:
 
 
 def _never_subscribe_again(original: Any) -> Any:
-    def subscribe(self: HAInput, source: Any, now_ms: int, effects: list[Any]) -> None:
-        if source.subscribed_ms < 0:
-            original(self, source, now_ms, effects)
+    def subscribe(self: HAInput, stream: Any, sender: Any, now_ms: int, effects: list[Any]) -> None:
+        if sender.subscribed_ms < 0:
+            original(self, stream, sender, now_ms, effects)
 
     return subscribe
 

@@ -31,7 +31,7 @@ def _pass_over_lost_frames(original: Any) -> Any:
     def receive(self: HAInput, got: Any, *arguments: Any) -> None:
         stream = self._streams.get(got.stream)
         is_gap = self._plan.guarantee is Guarantee.GAP
-        if is_gap and stream is not None and got.sender == stream.producer:
+        if is_gap and stream is not None and got.sender == stream.main.incarnation:
             stream.queue.next_id = max(stream.queue.next_id, got.batch.first_id)
         original(self, got, *arguments)
 

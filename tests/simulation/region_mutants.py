@@ -34,7 +34,7 @@ def _keep_pending_input(original: Any) -> Any:
 
     def drop_from(self: HAInput, name: Any, tuple_id: int, incarnation: Any, acted_us: int) -> None:
         del tuple_id, acted_us
-        self._streams[name].producer = None
+        self._streams[name].main.incarnation = None
         self._streams[name].not_before = incarnation
 
     del original

@@ -11,6 +11,7 @@ from holdfast.api.dataflow import Dataflow
 from holdfast.api.streams import Stream
 from holdfast.api.windows import CountWindow, Window
 from holdfast.core.haunit.plan import FootprintPlan, NodeLimits
+from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
 from holdfast.core.operators.footprinted_join import FootprintedJoin
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.state.page_manager import PageManager
@@ -58,7 +59,9 @@ def test_windows_of_a_key_leave_footprints_and_let_go_of_their_input(
     assert source.footprints is None, "there is no state"
     assert counts.footprints == FootprintPlan()
     assert counts.own_logs == ("counts[0]~footprints",)
-    assert isinstance(counts.operators[0].build(PageManager()), FootprintedWindows)
+    is_by_segments = isinstance(windows, Window) and windows.alignment == "epoch"
+    kind = FootprintedAggregate if is_by_segments else FootprintedWindows
+    assert type(counts.operators[0].build(PageManager())) is kind
     assert plan.never_trims == ()
 
 

@@ -70,7 +70,12 @@ PROMISE_MUTANTS: dict[str, Mutant] = {
         HAInput, "receive", _pass_over_lost_frames, ("lost-frames", "kill"), guarantee="gap"
     ),
     "sends again what is kept": Mutant(
-        Rebasing, "first_to_send", _send_again_what_is_kept, ("kill",), guarantee="gap"
+        Rebasing,
+        "first_to_send",
+        _send_again_what_is_kept,
+        ("kill",),
+        dataflow="branches",
+        guarantee="gap",
     ),
     "forgets the clock of the last pass": Mutant(
         Passes, "begun", _forget_the_clock_of_the_last_pass, ("clock-back",), None, "arbitrary"

@@ -48,7 +48,7 @@ def lineage(last: Iterable[Step]) -> list[Step]:
     open_ = list(last)
     while open_:
         before = len(found)
-        visit(open_.pop())
+        visit(open_.pop(0))
         open_ += [back for step in list(found)[before:] for back in step.feedback]
     return list(found)
 

@@ -18,6 +18,7 @@ from holdfast.core.model.ids import BEGINNING_US, END_US, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.queues.input_queue import InputQueue
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.replication.switching import Sender
 from holdfast.core.state.page_manager import PageManager
 
 SCHEMA = pa.schema([("v", pa.int64())])
@@ -48,7 +49,12 @@ class Rig:
         )  # fmt: skip
         self.streams = {
             spec.stream: InputStream(
-                spec, number, InputQueue(spec.stream, next_id=0, max_tuples=100), 0
+                spec,
+                number,
+                InputQueue(spec.stream, next_id=0, max_tuples=100),
+                0,
+                (sender := Sender(spec.stream, spec.producer, 0),),
+                sender,
             )
             for number, spec in enumerate(specs)
         }

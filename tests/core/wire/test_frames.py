@@ -113,7 +113,7 @@ def test_a_note_that_does_not_stand_among_the_tuples_of_its_frame_is_refused(
 def test_a_frame_of_another_version_is_refused_by_name() -> None:
     (frame,) = parts([*encode(AckReceived(*ENDS, 9, 3, 10), EPOCH)])
     other = frame[:2] + b"\x03" + frame[3:]
-    assert decode([other], {}, EPOCH) == CorruptFrame("frame of version 3; this is version 5")
+    assert decode([other], {}, EPOCH) == CorruptFrame("frame of version 3; this is version 6")
 
 
 def test_pages_come_back_as_they_were() -> None:

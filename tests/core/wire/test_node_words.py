@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from holdfast.core.coordinator import coordinator, reports
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
-from holdfast.core.haunit import life, told
+from holdfast.core.haunit import life, node, told
 from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.durability.checkpointed import Checkpointed
 from holdfast.core.haunit.durability.coordinated import Coordinated
-from holdfast.core.haunit.events import RestartPointStored, WriteAdmitted
+from holdfast.core.haunit.events import RestartPointStored, TurnGranted, WriteAdmitted
 from holdfast.core.haunit.plan import Assignment
 from holdfast.core.machine import Stimulus
 from holdfast.core.model.ids import BEGINNING_US, CheckpointId, Incarnation, NodeId, StreamId
@@ -45,6 +45,8 @@ FROM_NODE: list[words.FromNode] = [
     ),
     c.RestartPointReceived(COUNTS, I7, replace(POINT, older=(POINT,))),
     c.WriteWanted(COUNTS, I7),
+    c.TurnWanted(COUNTS, I7),
+    c.TurnLeft(COUNTS, I7),
     c.WriteEnded(COUNTS, I7),
     c.NodePromoted(COUNTS, I7),
     c.NodeCaughtUp(COUNTS, I7, 1),
@@ -92,6 +94,7 @@ TO_NODE: list[words.ToNode] = [
     told.KillReceived(),
     RestartPointStored(4),
     WriteAdmitted(),
+    TurnGranted(),
 ]
 ALL: list[words.Word] = [*FROM_NODE, *TO_NODE]
 JSON = st.recursive(
@@ -129,7 +132,12 @@ def test_every_word_for_a_node_is_for_its_process_its_life_or_its_machine() -> N
     task = SimpleNamespace(_sources=sources, _end_fenced=None, _stop=None)
     of_process = set(NodeTask._all_listeners(cast("NodeTask", task)))
     of_life = set(life._HANDLERS) & set(words.TO_NODE)
-    handlers = set(Durability.HANDLERS) | set(Checkpointed.HANDLERS) | set(Coordinated.HANDLERS)
+    handlers = (
+        set(node._HANDLERS)
+        | set(Durability.HANDLERS)
+        | set(Checkpointed.HANDLERS)
+        | set(Coordinated.HANDLERS)
+    )
     of_machine = handlers & set(words.TO_NODE)
     assert of_process | of_life | of_machine == set(words.TO_NODE)
     assert len(of_process) + len(of_life) + len(of_machine) == len(words.TO_NODE)

@@ -17,8 +17,8 @@ _RESTARTS = ("kill", "machine-crash")
 def _judge_within_a_commit(original: Any) -> Any:
     """The second file is late against the first."""
 
-    def split(self: Lateness, batch: Any) -> Any:
-        found = original(self, batch)
+    def split(self: Lateness, batch: Any, *behind_us: Any) -> Any:
+        found = original(self, batch, *behind_us)
         newest_us = int(batch.column(batch.num_columns - 1).to_numpy().max())
         self._floor_us = max(self._floor_us, newest_us - self._delay_us)
         return found

@@ -190,15 +190,14 @@ class FollowingOrder(CorrectedOrder, IdOrder):
     def _fresh(self, batches: list[TupleBatch]) -> list[TupleBatch]:
         """What is not older than what has been acted on; else operators would close twice.
 
-        Of one producer nothing is. 1. One replica sends tentative tuples. 2. Another one, read
-        aside, sends what is stable, further than these. 3. Or a run is void, and the node waits for
-        its turn to go back, while another run begins further back.
+        Of one run of one producer nothing is. But: 1. A replica sends tentative tuples. 2. Another
+        one, read aside, sends what is stable, further than these. Or 1. A run is void. 2. The node
+        waits for its turn to go back. 3. Meanwhile another run begins further back.
         """
         (stream,) = self._arrivals.streams
         self._gone_to_us = max(self._gone_to_us, stream.queue.taken_boundary_us)
-        if stream.has_replicas:
-            cut = [batch.not_older_than(self._gone_to_us) for batch in batches]
-            batches = [batch for batch in cut if batch.count]
+        cut = [batch.not_older_than(self._gone_to_us) for batch in batches]
+        batches = [batch for batch in cut if batch.count]
         self._gone_to_us = max(self._gone_to_us, stream.tentative.boundary_us)
         return batches
 

@@ -71,7 +71,9 @@ class StreamWindowAggregate(WindowAggregate):
         output = super().process([replace(rows, time_us=ids)], low, first + len(ids))
         pieces: list[Rows] = []
         for piece in output.pieces:
-            last = piece.time_us - first
+            # A tentative run may begin behind the end of one that is void: what lies between them
+            # is left out, and windows that end there take the time of the first row.
+            last = np.maximum(piece.time_us - first, 0)
             placed = replace(piece, time_us=rows.time_us[last], order=rows.order[last])
             pieces.append(placed)
         return Output(tuple(pieces), output.low)

@@ -16,6 +16,7 @@ from holdfast.core.coordinator.journal_entries import (
     RecoveryDecision,
 )
 from holdfast.core.haunit import events
+from holdfast.core.haunit.plan import Cuts
 from holdfast.core.haunit.told import GoOnTold, HaltTold
 from holdfast.core.model.ids import NOBODY, Incarnation, NodeId, PointId, StreamId
 from holdfast.core.recovery.guarantee import Guarantee
@@ -197,10 +198,10 @@ AT_25 = RestartPoint(processed_before={STREAM: 25})
 
 def lines_of_two() -> Lines:
     """A sender, and a receiver that recovers together with it; both are at work."""
-    spec = SimpleNamespace(stream=STREAM, producer=SENDER, is_from_region=True)
+    spec = SimpleNamespace(stream=STREAM, producer=SENDER, is_from_region=True, is_feedback=False)
     plans = [
-        SimpleNamespace(node=SENDER, region="r", inputs=()),
-        SimpleNamespace(node=RECEIVER, region="r", inputs=(spec,)),
+        SimpleNamespace(node=SENDER, region="r", inputs=(), cuts=Cuts.UNCOORDINATED),
+        SimpleNamespace(node=RECEIVER, region="r", inputs=(spec,), cuts=Cuts.UNCOORDINATED),
     ]
     lines = Lines()
     world: Any = SimpleNamespace(plans={plan.node: plan for plan in plans})
@@ -283,7 +284,7 @@ def test_the_line_may_have_moved_in_a_journal_whose_driver_never_heard_so() -> N
 def drivers_that_find(guarantee: Guarantee, *needed_from: int) -> None:
     """Each driver finds one more point of a node, which needs its input from there on."""
     node, stream = NodeId("op[0]"), StreamId("s[0]>op[0].0")
-    inputs = (SimpleNamespace(stream=stream),)
+    inputs = (SimpleNamespace(stream=stream, alternates=()),)
     plan = SimpleNamespace(node=node, guarantee=guarantee, inputs=inputs, producers=lambda: ())
     world: Any = SimpleNamespace(plans={node: plan}, sinks={})
     checker = Trimming()

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -25,6 +26,26 @@ def test_every_page_stands_in_the_navigation() -> None:
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     pages = {str(page.relative_to(PAGES)) for page in PAGES.rglob("*.md")}
     assert named(settings["nav"]) == pages
+
+
+def drawings() -> list[Path]:
+    """The figures that are drawn by hand."""
+    return sorted((PAGES / "figures").glob("*.svg"))
+
+
+@pytest.mark.parametrize("drawing", drawings(), ids=lambda drawing: drawing.stem)
+def test_a_figure_is_described_readable_in_the_dark_and_shown_on_a_page(drawing: Path) -> None:
+    text = drawing.read_text()
+    root = ElementTree.fromstring(text)
+    inner = {child.get("id"): child.text for child in root}
+    described_by = root.get("aria-labelledby", "").split()
+    assert root.get("role") == "img"
+    assert all(inner[name] for name in described_by), described_by
+    assert {"title", "desc"} <= set(described_by)
+    assert "@media (prefers-color-scheme: dark)" in text
+    assert not re.search(r"(?:href|src)=\"(?!#)|url\((?!#)", text), "loads something"
+    shown = re.compile(rf"!\[[^\]]{{20,}}\]\((?:\.\./)*figures/{drawing.name}\)")
+    assert any(shown.search(page.read_text()) for page in PAGES.rglob("*.md"))
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.sim.faults import KINDS
 from holdfast.sim.seeds import Run, simulate
+from holdfast.sim.workload.oracle import TimedRow, _united
 from holdfast.sim.workload.protections import REPLICAS
 
 
@@ -17,3 +18,9 @@ def test_replicas_agree_correct_and_end(seed: int) -> None:
     outcome = simulate(run)
     assert outcome.invariant is None, outcome.violation
     assert outcome.reached["turn granted"]
+
+
+def test_the_oracle_knows_no_time_behind_a_union_that_it_did_not_know_before() -> None:
+    """The sink of a unit with replicas is a union of one stream, perhaps of running results."""
+    rows = [TimedRow(5, {"n": 1}, has_time=False)]
+    assert not any(row.has_time for row in _united([rows], is_by_arrival=False))

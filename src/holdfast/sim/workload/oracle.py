@@ -470,7 +470,7 @@ def _as_they_come(name: str, rows: list[TimedRow]) -> list[TimedRow]:
 
 
 def _out_of_place(row: TimedRow) -> TimedRow:
-    return TimedRow(row.time_us, row.values, since_us=row.since_us)
+    return TimedRow(row.time_us, row.values, has_time=row.has_time, since_us=row.since_us)
 
 
 def _since(rows: Iterable[TimedRow]) -> int:

@@ -637,13 +637,19 @@ def write_frame(df: DataFrame, path: str, **options: str) -> None:
     """
     given = _checked({"path": path, **options})
     writer = _BatchWriter(given, to_arrow_schema(df.schema, timezone="UTC"))
-    found = df.mapInArrow(partial(_written_part, writer), "partition int, file string").collect()
+    # Spark parses the names of columns here, and odd ones are no names to it.
+    numbered = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
+    write = partial(_written_part, writer, tuple(df.columns))
+    found = numbered.mapInArrow(write, "partition int, file string").collect()
     writer.commit([_Written(part, None if file is None else _told(file)) for part, file in found])
 
 
-def _written_part(writer: _BatchWriter, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What one task wrote, as a row."""
-    written = writer.write(rows)
+def _written_part(
+    writer: _BatchWriter, names: tuple[str, ...], rows: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What one task wrote of columns so named, as a row."""
+    named = (pa.RecordBatch.from_arrays(batch.columns, names=list(names)) for batch in rows)
+    written = writer.write(named)
     assert isinstance(written, _Written)
     file = None if written.file is None else json.dumps(written.file)
     columns = {"partition": pa.array([written.partition], pa.int32())}

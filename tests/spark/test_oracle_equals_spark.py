@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.api.steps import Resample
+from holdfast.api.windows import SessionWindow
 from holdfast.driver.batch_twin import to_dataframe
 from holdfast.sim.seeds import Run
 from holdfast.sim.workload.base import Workload
@@ -44,7 +45,8 @@ def kinds(workload: Workload) -> set[str]:
     found: set[str] = set()
     for step in workload.flow.steps:
         windows, word = getattr(step.operation, "windows", None), step.operation.WORD
-        found.add(word if windows is None else f"{word} {windows.alignment}")
+        of = "sessions" if isinstance(windows, SessionWindow) else getattr(windows, "alignment", "")
+        found.add(f"{word} {of}".strip())
         if isinstance(step.operation, Resample):
             found.add("resample every" if len(step.inputs) == 1 else "resample at")
     return found
@@ -54,8 +56,8 @@ def kinds(workload: Workload) -> set[str]:
 @pytest.mark.parametrize(
     "kind",
     [
-        *("aggregate first", "aggregate key", "aggregate stream"),
-        *("sort", "resample every", "resample at", "running_join epoch"),
+        *("aggregate first", "aggregate key", "aggregate stream", "aggregate sessions"),
+        *("sort", "distinct", "resample every", "resample at", "running_join epoch"),
     ],
 )
 def test_random_dataflows_with_every_kind_of_operator(spark: SparkSession, kind: str) -> None:

@@ -637,7 +637,7 @@ def write_frame(df: DataFrame, path: str, **options: str) -> None:
     """
     given = _checked({"path": path, **options})
     writer = _BatchWriter(given, to_arrow_schema(df.schema, timezone="UTC"))
-    # Spark parses the names of columns here, and odd ones are no names to it.
+    # Spark parses names of columns here; odd ones are none to it.
     numbered = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
     write = partial(_written_part, writer, tuple(df.columns))
     found = numbered.mapInArrow(write, "partition int, file string").collect()

@@ -417,7 +417,7 @@ class Cluster:
         """End a fenced process on this host; elsewhere it ends itself when told or by its lease."""
         pid = int(effect.task.split("|")[2])
         present = [report.pid for _, report in self.replicas(effect.node)]
-        if self._is_local and pid not in present:
+        if self._is_local and pid not in (os.getpid(), *present):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

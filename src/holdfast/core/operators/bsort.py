@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
-from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
+from holdfast.core.model.ids import END_US, NO_ID
 from holdfast.core.model.schema import RecordPacking
 from holdfast.core.model.stable_hash import (
     fixed_words,
@@ -41,7 +41,7 @@ from holdfast.core.operators.base import (
 )
 from holdfast.core.operators.causes import Causes
 from holdfast.core.state.kernels import kernel
-from holdfast.core.state.ordered_map import OrderedMap
+from holdfast.core.state.ordered_map import OrderedMap, time_bound
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
@@ -200,15 +200,10 @@ class BSort(Operator):
 
     def _let_go(self, boundary_us: int) -> np.ndarray:
         """What nothing can come before any more."""
-        count = 0
-        if boundary_us == END_US:
-            count = len(self._held)
-        elif self._times is None:
-            bound = np.array([boundary_us, BEGINNING_US], dtype=np.int64)
-            count = len(self._held.range(None, bound))
-        freed = self._held.pop_first(count)
-        if self._times is not None:
-            self._times.remove(self._time_keys(freed))
+        if self._times is None:
+            return self._held.pop_below(time_bound(boundary_us, self._held.key_words))
+        freed = self._held.pop_first(len(self._held) if boundary_us == END_US else 0)
+        self._times.remove(self._time_keys(freed))
         return freed
 
     def _forget(self) -> None:

@@ -6,6 +6,7 @@ is forgotten once nothing as old as its newest row is held.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,7 @@ class Causes:
         """
         self._groups = PagedDeque(manager, 4)
         self._rows_max = ROWS if is_forgetful else NO_ID
+        self._look_at = 1  # groups at which `forget_seldom` looks what may be forgotten
 
     def __len__(self) -> int:
         """How many groups, times the input streams."""
@@ -66,6 +68,19 @@ class Causes:
         records = self._groups.scan()
         kept = np.flatnonzero(records[:, _NEWEST] >= before_us)
         self._groups.pop_front(int(kept[0]) if len(kept) else len(records))
+
+    def forget_seldom(self, held: int, oldest_us: Callable[[], int]) -> None:
+        """Nothing older than the oldest held row is held any more; looked for now and then.
+
+        Args:
+            held: How many things are held, each of which `oldest_us` looks at.
+            oldest_us: The time of the oldest row that they go back to.
+        """
+        if held == 0:
+            self.forget(None)
+        elif len(self) >= self._look_at:
+            self.forget(oldest_us())
+            self._look_at = len(self) + max(8, held // ROWS)  # As many rows as it looks at.
 
     def oldest(self) -> np.ndarray | None:
         """Per input stream the oldest tuple that a held row goes back to; None: nothing is held."""

@@ -20,7 +20,6 @@ State, all in pages: a T-tree of the keys, each with the time before which tuple
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -39,14 +38,12 @@ from holdfast.core.operators.base import (
     has_rows,
 )
 from holdfast.core.operators.causes import Causes
-from holdfast.core.state.ordered_map import OrderedMap
+from holdfast.core.state.ordered_map import OrderedMap, time_bound
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.session_kernels import keep_first
 from holdfast.core.state.string_pages import StringPages, moved
 from holdfast.core.state.unordered_map import distinct_keys
-
-_LEAST: Final = np.iinfo(np.int64).min
 
 
 class Distinct(Operator):
@@ -171,10 +168,10 @@ class Distinct(Operator):
     def _forget(self, boundary_us: int) -> None:
         """Let go of keys of which no copy can come any more."""
         if self._is_of_one_time:
-            self._kept.pop_first(_before(self._kept, boundary_us))
+            self._kept.pop_below(time_bound(boundary_us, self._words))
             self._causes.forget(boundary_us if len(self._kept) else None)
         elif self._by_end is not None:
-            ended = self._by_end.pop_first(_before(self._by_end, boundary_us + 1))
+            ended = self._by_end.pop_below(time_bound(boundary_us + 1, 1 + self._words))
             self._kept.remove(np.ascontiguousarray(ended[:, 1:]))
         if self._strings is not None and self._strings.is_due:
             entries = self._kept.entries()
@@ -214,12 +211,3 @@ class Distinct(Operator):
         fields = [self.output_schema.field(column) for column in self._columns]
         columns = self._packing.unpack(words, self._pages)
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _before(tree: OrderedMap, time_us: int) -> int:
-    """How many entries begin with a word less than this; at the end of time all do."""
-    if time_us >= END_US:
-        return len(tree)
-    bound = np.full(tree.key_words, _LEAST, dtype=np.int64)
-    bound[0] = time_us
-    return len(tree.range(None, bound))

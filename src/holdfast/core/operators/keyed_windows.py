@@ -45,9 +45,9 @@ from holdfast.core.operators.base import (
     Rows,
     has_rows,
 )
-from holdfast.core.operators.causes import ROWS, Causes
+from holdfast.core.operators.causes import Causes
 from holdfast.core.operators.window_kinds import Entered, WindowKind
-from holdfast.core.state.ordered_map import OrderedMap
+from holdfast.core.state.ordered_map import OrderedMap, time_bound
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
@@ -104,7 +104,6 @@ class KeyedWindows(Operator):
         self._strings = RecycledStrings(self._manager) if self._groups.value_has_text else None
         self._causes = Causes(self._manager, is_forgetful=windows.is_absolute)
         self._taken = self._newest_begun() + 1  # rows; orders windows by when they began
-        self._forget_at = 1  # groups of causes at which to see what may be forgotten
         self._created_us = 0
         if windows.is_absolute:
             self.operator_class = OperatorClass.CONVERGENT_CAPABLE
@@ -294,11 +293,9 @@ class KeyedWindows(Operator):
 
     def _close(self, boundary_us: int, parts: Parts) -> None:
         """Put out what the boundary closes."""
-        bound = self._kind.closed_before(boundary_us)
-        due = len(self._windows) if bound is None else len(self._windows.range(None, bound))
-        if due == 0:
+        entries = self._windows.pop_below(self._kind.closed_before(boundary_us))
+        if not len(entries):
             return
-        entries = self._windows.pop_first(due)
         windows, records = entries[:, :2], entries[:, 2:]
         self._let_go(windows, records)
         self._put_out(windows, records, boundary_us, parts)
@@ -328,15 +325,12 @@ class KeyedWindows(Operator):
         return np.stack([np.full(len(windows), AT_CLOSE, dtype=np.int64), ends - 1], axis=1)
 
     def _forget(self) -> None:
-        """Let go of causes, now and then: it takes a look at every open window."""
+        """Let go of causes."""
         if not self._kind.is_absolute:
             return  # The first tuple is needed for ever.
-        if len(self._windows) == 0:
-            self._causes.forget(None)
-        elif len(self._causes) >= self._forget_at:
-            self._causes.forget(int(self._windows.entries()[:, 2 + EARLIEST].min()))
-            groups = max(8, len(self._windows) // ROWS)  # At least as many rows as it looks at.
-            self._forget_at = len(self._causes) + groups
+        self._causes.forget_seldom(
+            len(self._windows), lambda: int(self._windows.entries()[:, 2 + EARLIEST].min())
+        )
 
     def _renew(self) -> None:
         """Forget the strings of windows that have gone, when it is worth it."""
@@ -444,14 +438,13 @@ class KeyedWindowsWithTimeout(KeyedWindows, ArbitraryOperator):
         if boundary_us != END_US and boundary_us > before_us:
             self._now.write(np.array([clock_us, boundary_us], dtype=np.int64))
         super()._close(boundary_us, parts)
-        bound = None
+        until_us = END_US
         if boundary_us != END_US:
-            latest = max(clock_us, BEGINNING_US + self._timeout_us) - self._timeout_us
-            bound = np.array([latest + 1, BEGINNING_US, BEGINNING_US], dtype=np.int64)
-        due = len(self._idle) if bound is None else len(self._idle.range(None, bound))
-        if due == 0:
+            until_us = max(clock_us, BEGINNING_US + self._timeout_us) - self._timeout_us + 1
+        idle = self._idle.pop_below(time_bound(until_us, self._idle.key_words))
+        if not len(idle):
             return
-        windows = np.ascontiguousarray(self._idle.pop_first(due)[:, 1:])
+        windows = np.ascontiguousarray(idle[:, 1:])
         _, records = self._windows.get(windows)
         self._windows.remove(windows)
         if self._kind.closes_by_count:

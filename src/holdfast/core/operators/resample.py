@@ -37,7 +37,7 @@ from holdfast.core.operators.base import (
     has_rows,
 )
 from holdfast.core.operators.causes import Causes
-from holdfast.core.state.ordered_map import OrderedMap
+from holdfast.core.state.ordered_map import OrderedMap, time_bound
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.raw_page import RawPage
 from holdfast.core.state.recycled_strings import RecycledStrings
@@ -238,7 +238,7 @@ class Resample(Operator):
         values = self._values.entries()
         if self._asked is None:
             return self._at_multiples(values, from_us, until_us)
-        asked = self._asked.pop_first(len(self._asked.range(None, _before(until_us))))
+        asked = self._asked.pop_below(time_bound(until_us, 2))
         if not len(asked):
             return None
         keys, numbers = self._numbered(values, asked)
@@ -315,7 +315,7 @@ class Resample(Operator):
     def _forget(self, until_us: int) -> None:
         """Values too old for any time that is still to come; strings too, now and then."""
         needed_us = until_us if until_us == END_US else until_us - self._within_us
-        self._values.pop_first(len(self._values.range(None, _before(needed_us))))
+        self._values.pop_below(time_bound(needed_us, 2))
         self._causes.forget(None if until_us == END_US else needed_us)
         if self._strings is None or not self._strings.is_due:
             return
@@ -420,11 +420,6 @@ def _key_numbers(keys: np.ndarray) -> np.ndarray:
     numbers = np.empty(len(keys), dtype=np.int64)
     numbers[order] = np.cumsum(is_new)
     return numbers
-
-
-def _before(time_us: int) -> np.ndarray | None:
-    """The bound of what is older; None: all."""
-    return None if time_us == END_US else np.array([time_us, BEGINNING_US], dtype=np.int64)
 
 
 def _check(

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
-from holdfast.core.model.ids import BEGINNING_US, END_US, NO_ID
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.model.schema import column_of
 from holdfast.core.operators.accumulators import (
     WINDOW_FIELDS,
@@ -45,8 +45,8 @@ from holdfast.core.operators.base import (
     Rows,
     has_rows,
 )
-from holdfast.core.operators.causes import ROWS, Causes
-from holdfast.core.state.ordered_map import OrderedMap
+from holdfast.core.operators.causes import Causes
+from holdfast.core.state.ordered_map import OrderedMap, time_bound
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.recycled_strings import RecycledStrings
 from holdfast.core.state.session_kernels import assign_sessions
@@ -111,7 +111,6 @@ class SessionWindows(Operator):
         self._causes = Causes(self._manager)
         begun = self._sessions.entries()[:, 1 + groups.key_words + _BEGUN]
         self._taken = int(begun.max()) + 1 if len(begun) else 0  # rows; orders sessions
-        self._forget_at = 1  # groups of causes at which to see what may be forgotten
         self._created_us = 0
         self.output_schema = pa.schema([*WINDOW_FIELDS, *groups.fields])
 
@@ -278,12 +277,7 @@ class SessionWindows(Operator):
 
     def _close(self, boundary_us: int) -> np.ndarray:
         """Take out the sessions that end before the boundary, as stored."""
-        due = len(self._sessions)
-        if boundary_us != END_US:
-            bound = np.full(1 + self._groups.key_words, np.iinfo(np.int64).min, dtype=np.int64)
-            bound[0] = boundary_us
-            due = len(self._sessions.range(None, bound))
-        ended = self._sessions.pop_first(due)
+        ended = self._sessions.pop_below(time_bound(boundary_us, self._sessions.key_words))
         if len(ended):
             keys = np.ascontiguousarray(ended[:, 1 : self._at(0)])
             _, last = self._last.get(keys)
@@ -291,13 +285,11 @@ class SessionWindows(Operator):
         return ended
 
     def _forget(self) -> None:
-        """Let go of causes, now and then: it takes a look at every open session."""
-        if len(self._sessions) == 0:
-            self._causes.forget(None)
-        elif len(self._causes) >= self._forget_at:
-            self._causes.forget(int(self._sessions.entries()[:, self._at(_EARLIEST)].min()))
-            groups = max(8, len(self._sessions) // ROWS)  # At least as many rows as it looks at.
-            self._forget_at = len(self._causes) + groups
+        """Let go of causes."""
+        self._causes.forget_seldom(
+            len(self._sessions),
+            lambda: int(self._sessions.entries()[:, self._at(_EARLIEST)].min()),
+        )
 
     def _renew(self) -> None:
         """Forget the strings of sessions that have gone, when it is worth it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
+from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.state import tree_kernels
 from holdfast.core.state.page_layout import FRESH, LinkedPages
 from holdfast.core.state.page_manager import PageManager, PageSetId
@@ -26,6 +27,15 @@ from holdfast.core.state.tree_search_kernels import (
 )
 
 _NO_WORDS = np.zeros(0, dtype=np.int64)
+
+
+def time_bound(time_us: int, words: int) -> np.ndarray | None:
+    """The least key of so many words that begins with a time; None: at the end of time."""
+    if time_us >= END_US:
+        return None
+    bound = np.full(words, BEGINNING_US, dtype=np.int64)
+    bound[0] = time_us
+    return bound
 
 
 class OrderedMap:
@@ -131,6 +141,17 @@ class OrderedMap:
             done = tree_kernels.tree_pop_first(self._pages.to_write(), done, out)
         self._give_back_if_empty()
         return out
+
+    def pop_below(self, bound: np.ndarray | None) -> np.ndarray:
+        """Remove the entries with smaller keys, and return them. int64 (n, k + v).
+
+        Args:
+            bound: A key, int64 (k,); None: all entries.
+        """
+        if bound is None:
+            return self.pop_first(len(self))
+        none = np.empty((0, self.width), dtype=np.int64)
+        return self.pop_first(self._read(None, bound, len(self), none))
 
     def range(self, low: np.ndarray | None, high: np.ndarray | None) -> np.ndarray:
         """Entries with keys in [low, high), in key order. int64 (n, k + v).

@@ -134,9 +134,7 @@ class Coordinator:
         self._machines = Machines()
         self._departures = Departures(
             self._instances,
-            lambda one, r, ms: self._on_handover_wanted(
-                HandoverWanted(one.plan.node, r.task or ""), ms
-            ),
+            lambda one, r, ms: self._hand_over(one, r.task, ms),
             self._go_elsewhere,
             lambda one, r, ms: [*self._fence(one, r, ms), *self._regions.lost(one.plan.node)],
         )
@@ -407,17 +405,16 @@ class Coordinator:
         found = self._primary(promoted.node, promoted.incarnation, now_ms)
         return [] if found is None else self._promoted(found, found.primary)
 
-    def _on_handover_wanted(self, wanted: HandoverWanted, now_ms: int) -> list[Effect]:
+    def _hand_over(self, instance: Instance, task: str | None, now_ms: int) -> list[Effect]:
         """Planned: the secondary takes over while the primary is well.
 
         The primary does not count any more, but goes on until it is launched again: what it still
         puts out need not be put out again, and to end it takes time that the other one needs.
         """
-        instance = self._instances[wanted.node]
         replica, former = instance.successor(), instance.primary
         if replica is None or not replica.is_ready(instance.plan):
             return []
-        if former.state is not NodeState.RUNNING or former.task != wanted.task:
+        if former.state is not NodeState.RUNNING or former.task != task:
             return []
         instance.recovery = Recovery(now_ms, now_ms)
         outgoing, former.task = former.task, None  # It is fenced, and not ended yet.
@@ -589,7 +586,9 @@ _HANDLERS: dict[type[Stimulus], Callable[[Coordinator, Any, int], list[Effect]]]
     NodeHalted: Coordinator._on_member_said,
     RoundWanted: Coordinator._on_member_said,
     RoundFailed: Coordinator._on_member_said,
-    HandoverWanted: Coordinator._on_handover_wanted,
+    HandoverWanted: lambda self, wanted, ms: self._hand_over(
+        self._instances[wanted.node], wanted.task, ms
+    ),
     RestartPointReceived: Coordinator._on_restart_point_received,
     WriteWanted: Coordinator._on_writing,
     WriteEnded: Coordinator._on_writing,

@@ -398,9 +398,12 @@ class HAInput:
                 self._acknowledge(stream, effects)
 
     def _acknowledge(self, stream: InputStream, effects: list[Effect]) -> None:
-        for sender in stream.senders:
-            if sender.incarnation is not None:
-                self._tell(stream, sender, sender.incarnation, effects)
+        known = [(s, s.incarnation) for s in stream.senders if s.incarnation is not None]
+        if known:
+            self._refresh_credit(stream)
+            stream.queue.credit_told()
+        for sender, incarnation in known:
+            self._tell(stream, sender, incarnation, effects)
 
     def _tell(
         self,
@@ -410,10 +413,8 @@ class HAInput:
         effects: list[Effect],
     ) -> None:
         """Tell one replica of the producer both positions and its credit."""
-        self._refresh_credit(stream)
-        stream.queue.credit_told()
         is_main = sender is stream.main
-        run_until = self._tentative_credit(stream)
+        run_until = self._tentative_credit(stream) if is_main else 0
         if is_main:
             stream.tentative.credit_told(run_until)
         effects.append(
@@ -425,7 +426,7 @@ class HAInput:
                 self._credit_of(stream, sender),
                 self._is_secondary,
                 stream.tentative.run if is_main else None,
-                run_until if is_main else 0,
+                run_until,
             )
         )
 

@@ -8,6 +8,7 @@ members go back, notes that will come otherwise are forgotten.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.core.recovery.restart_point import RestartPoint
 
 
-class Ruled(Lines):
+class Ruled(Lines, abc.ABC):
     """See the module. Volatile: all fields."""
 
     def __init__(
@@ -38,9 +39,9 @@ class Ruled(Lines):
         self._incarnation = begins.incarnation
         self._rule = rule
 
+    @abc.abstractmethod
     def _heed(self, now_ms: int, effects: list[Effect]) -> None:
         """Cut if that is due; a checkpoint may have been written or given up."""
-        raise NotImplementedError
 
     def _resumed(self, now_ms: int, effects: list[Effect]) -> None:
         """The node goes on after a halt."""

@@ -89,7 +89,7 @@ def run(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
             found["painted_ms"] = round(page.evaluate(paint))
             for place in PLACES:
                 page.evaluate("id => document.getElementById(id).scrollIntoView()", place)
-                time.sleep(_SETTLE_S)
+                time.sleep(_SETTLE_S)  # What scrolling costs does not count.
                 found["places"].append({"place": place, **_watched(feed, sizes.seconds)})
                 say(f"{place}: {found['places'][-1]}")
             browser.close()
@@ -101,7 +101,7 @@ def run(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
 def _watched(feed: _Feed, seconds: float) -> dict[str, float]:
     """What the browser's processes compute meanwhile, and how many updates they got."""
     began_s, cpu_s, sent = time.monotonic(), _browser_cpu_s(), feed.sent
-    time.sleep(seconds)
+    time.sleep(seconds)  # The time that is measured.
     took_s = time.monotonic() - began_s
     return {
         "updates_per_s": round((feed.sent - sent) / took_s, 1),

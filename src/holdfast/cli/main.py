@@ -85,7 +85,7 @@ def demo(
             with interrupts.asking(), _watching(run, as_json=as_json) as show:
                 while run.query.isActive and not interrupts.is_asked:
                     show(run.watch())
-                    time.sleep(0.1)
+                    time.sleep(0.1)  # Progress is asked for; nothing tells of it.
             result = run.finish()
         except KeyboardInterrupt:
             _console.print("interrupted; stopping the nodes")

@@ -160,7 +160,7 @@ def _watch(query: Query, interrupts: Interrupts, console: Console, *, is_quiet: 
     while query.isActive and not interrupts.is_asked:
         if not is_quiet:
             lines(query.lastProgress)
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # Progress is asked for; nothing tells of it.
 
 
 def _summary(query: Query, location: str) -> dict[str, Any]:

@@ -153,18 +153,8 @@ def _plan_departures(seed: int, span_us: int) -> tuple[Fault, ...]:
     draw = Draw(f"{seed}/departures")
     if not draw.percent(_LEAVING_PERCENT):
         return ()
-    return tuple(
-        Fault(
-            "leave",
-            draw.number(0, span_us - 1),
-            step="",
-            nth=0,
-            pick=draw.number(0, 1 << 30),
-            length_us=draw.steep(50_000, 3_000_000),
-            size=1,
-        )
-        for _ in range(draw.number(1, 3))
-    )
+    count = draw.number(1, 3)
+    return tuple(_lasting(draw, "leave", span_us, 50_000, 3_000_000) for _ in range(count))
 
 
 def _plan_silences(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault, ...]:
@@ -172,17 +162,22 @@ def _plan_silences(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fau
     draw = Draw(f"{seed}/silences")
     if not kinds or not draw.percent(_SILENT_PERCENT):
         return ()
+    count = draw.number(1, 4)
     return tuple(
-        Fault(
-            draw.one_of(kinds),
-            draw.number(0, span_us - 1),
-            step="",
-            nth=0,
-            pick=draw.number(0, 1 << 30),
-            length_us=draw.steep(10_000, 2_000_000),
-            size=1,
-        )
-        for _ in range(draw.number(1, 4))
+        _lasting(draw, draw.one_of(kinds), span_us, 10_000, 2_000_000) for _ in range(count)
+    )
+
+
+def _lasting(draw: Draw, kind: str, span_us: int, least_us: int, most_us: int) -> Fault:
+    """A fault at a time, for a while."""
+    return Fault(
+        kind,
+        draw.number(0, span_us - 1),
+        step="",
+        nth=0,
+        pick=draw.number(0, 1 << 30),
+        length_us=draw.steep(least_us, most_us),
+        size=1,
     )
 
 

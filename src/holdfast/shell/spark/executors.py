@@ -201,15 +201,14 @@ class Executors:
         summaries = jsc.sc().statusStore().executorList(True)
         for number in range(summaries.size()):
             summary = summaries.apply(number)
-            if summary.id() == _DRIVER:
+            name = summary.id()
+            if name == _DRIVER:
                 continue
             host = summary.hostPort().rpartition(":")[0]
             running, slots = summary.activeTasks(), summary.maxTasks()
-            is_warm = summary.id() in self._is_warm
-            is_leaving = scheduler.getExecutorDecommissionState(summary.id()).isDefined()
-            yield Executor(
-                summary.id(), host, self._machine(host), slots, running, is_warm, is_leaving
-            )
+            is_leaving = scheduler.getExecutorDecommissionState(name).isDefined()
+            is_warm = name in self._is_warm
+            yield Executor(name, host, self._machine(host), slots, running, is_warm, is_leaving)
 
     def _machine(self, host: str) -> str:
         address = self._address_of.get(host)

@@ -42,7 +42,6 @@ def simulation(
     """A campaign of faults, simulated and real, and the simulator's cost by size."""
     from holdfast_bench import simulation as campaign
 
-    console = Console(stderr=True)
     sizes = campaign.QUICK if quick else campaign.FULL
     sizes = replace(
         sizes,
@@ -51,7 +50,7 @@ def simulation(
         file=resume,
         has_scale=resume is None or report is not None,
     )
-    results = campaign.run(sizes, lambda text: console.print(text, markup=False))
+    results = campaign.run(sizes, _say)
     _show(results, campaign, report, as_json=as_json)
     raise typer.Exit(1 if campaign.has_violations(results) else 0)
 
@@ -83,8 +82,7 @@ def spine(
     for name in wanted:
         if name not in EXPERIMENTS:
             raise typer.BadParameter(f"{name!r}; there are {', '.join(EXPERIMENTS)}")
-    console = Console(stderr=True)
-    results = run(wanted, QUICK if quick else FULL, lambda text: console.print(text, markup=False))
+    results = run(wanted, QUICK if quick else FULL, _say)
     former = {} if report is None else PAGE.former(report)
     results = merged(former, results)
     _show(results, PAGE, report, as_json=as_json)
@@ -111,9 +109,7 @@ def sguard(
     for name in wanted:
         if name not in page.EXPERIMENTS:
             raise typer.BadParameter(f"{name!r}; there are {', '.join(page.EXPERIMENTS)}")
-    console = Console(stderr=True)
-    say = lambda text: console.print(text, markup=False)  # noqa: E731
-    results = page.run(page.QUICK if quick else page.FULL, say, only=wanted)
+    results = page.run(page.QUICK if quick else page.FULL, _say, only=wanted)
     _show(results, page.PAGE, report, as_json=as_json)
 
 
@@ -142,11 +138,9 @@ def ha(
 
     wanted = _known(only, page.EXPERIMENTS)
     approaches = _known(approach, page.APPROACHES)
-    console = Console(stderr=True)
-    say = lambda text: console.print(text, markup=False)  # noqa: E731
     size = page.QUICK if quick else page.FULL
     size = size if runs is None else replace(size, name=f"{runs} runs", runs=runs)
-    results = page.run(size, say, only=wanted, approaches=approaches)
+    results = page.run(size, _say, only=wanted, approaches=approaches)
     before = page.PAGE.former(report) if report is not None and (only or approach) else {}
     _show(page.combined(before, results), page.PAGE, report, as_json=as_json)
 
@@ -172,8 +166,6 @@ def cluster(
     from holdfast_bench import cluster as page
 
     wanted = _known(only, page.EXPERIMENTS)
-    console = Console(stderr=True)
-    say = lambda text: console.print(text, markup=False)  # noqa: E731
     size = page.QUICK if quick else page.FULL
     size = size if runs is None else replace(size, runs=runs)
     others = {} if report is None else page.former(report)
@@ -182,7 +174,7 @@ def cluster(
         if report is not None:
             page.write(others | results, report)
 
-    results = page.run(size, say, only=wanted, keep=keep)
+    results = page.run(size, _say, only=wanted, keep=keep)
     _show(others | results, page, report, as_json=as_json)
     raise typer.Exit(1 if page.has_violations(results) else 0)
 
@@ -199,9 +191,7 @@ def view(
     """The view of 1,000 units in Chromium, at ten updates a second."""
     from holdfast_bench import view as page
 
-    console = Console(stderr=True)
-    say = lambda text: console.print(text, markup=False)  # noqa: E731
-    results = page.run(page.QUICK if quick else page.FULL, say)
+    results = page.run(page.QUICK if quick else page.FULL, _say)
     _show(results, page, report, as_json=as_json)
     raise typer.Exit(0 if page.is_met(results) else 1)
 
@@ -218,9 +208,7 @@ def security(
     """Strangers and bad frames against a running query: refused, counted, no effect."""
     from holdfast_bench import security as page
 
-    console = Console(stderr=True)
-    say = lambda text: console.print(text, markup=False)  # noqa: E731
-    results = page.run(page.QUICK if quick else page.FULL, say)
+    results = page.run(page.QUICK if quick else page.FULL, _say)
     _show(results, page, report, as_json=as_json)
     raise typer.Exit(1 if page.has_effects(results) else 0)
 
@@ -238,9 +226,7 @@ def hdfs(
     """A data node of HDFS killed during a checkpoint; see scripts/hdfs.sh."""
     from holdfast_bench import hdfs as page
 
-    console = Console(stderr=True)
-    say = lambda text: console.print(text, markup=False)  # noqa: E731
-    results = page.run(runs or (page.QUICK if quick else page.FULL), say)
+    results = page.run(runs or (page.QUICK if quick else page.FULL), _say)
     _show(results, page, report, as_json=as_json)
     raise typer.Exit(1 if page.is_wrong(results) else 0)
 
@@ -261,8 +247,7 @@ def files(
     wanted = _known(query, tuple(page.FULL.tuples))
     sizes = page.QUICK if quick else page.FULL
     sizes = replace(sizes, tuples={q: n for q, n in sizes.tuples.items() if q in wanted})
-    console = Console(stderr=True)
-    results = page.run(sizes, lambda text: console.print(text, markup=False))
+    results = page.run(sizes, _say)
     _show(results, page, report, as_json=as_json)
     raise typer.Exit(1 if page.is_wrong(results) else 0)
 
@@ -284,13 +269,12 @@ def kafka(
     from holdfast_bench import kafka as page
     from holdfast_chaos.kafka_broker import NoBroker
 
-    console = Console(stderr=True)
     size = page.QUICK if quick else page.FULL
     size = size if runs is None else replace(size, runs=runs)
     try:
-        results = page.run(size, lambda text: console.print(text, markup=False), cache=cache)
+        results = page.run(size, _say, cache=cache)
     except NoBroker as missing:
-        console.print(str(missing), markup=False)
+        _say(str(missing))
         raise typer.Exit(2) from None
     _show(results, page, report, as_json=as_json)
     raise typer.Exit(1 if page.has_wrong_output(results) else 0)
@@ -332,15 +316,13 @@ def peers(
     size = bench.QUICK if quick else bench.FULL
     size = size if query is None else size.of(_known(query, bench.QUERIES))
     size = size if rounds is None else size.with_rounds(rounds)
-    console = Console(stderr=True)
     others = {} if report is None else page.PAGE.former(report)
 
     def keep(results: dict[str, Any]) -> None:
         if report is not None:
             page.PAGE.write(page.merged(others, results), report)
 
-    say = lambda text: console.print(text, markup=False)  # noqa: E731
-    results = bench.run(size, say, only=wanted, names=names, cache=cache, keep=keep, others=others)
+    results = bench.run(size, _say, only=wanted, names=names, cache=cache, keep=keep, others=others)
     _show(page.merged(others, results), page.PAGE, report, as_json=as_json)
     raise typer.Exit(1 if page.has_wrong_output(results) else 0)
 
@@ -365,15 +347,13 @@ def growth(
     from holdfast_bench import growth as page
 
     wanted = _known(only, page.EXPERIMENTS)
-    console = Console(stderr=True)
     others = {} if report is None else page.former(report)
 
     def keep(results: dict[str, Any]) -> None:
         if report is not None:
             page.write(others | results, report)
 
-    say = lambda text: console.print(text, markup=False)  # noqa: E731
-    results = page.run(page.QUICK if quick else page.FULL, say, only=wanted, keep=keep)
+    results = page.run(page.QUICK if quick else page.FULL, _say, only=wanted, keep=keep)
     _show(others | results, page, report, as_json=as_json)
 
 
@@ -397,10 +377,8 @@ def cec(
     from holdfast_bench import cec as page
 
     wanted = _known(only, page.EXPERIMENTS)
-    console = Console(stderr=True)
     others = {} if report is None else page.former(report)
-    say = lambda text: console.print(text, markup=False)  # noqa: E731
-    results = page.run(page.QUICK if quick else page.FULL, say, only=wanted)
+    results = page.run(page.QUICK if quick else page.FULL, _say, only=wanted)
     _show(others | results, page, report, as_json=as_json)
 
 
@@ -416,9 +394,7 @@ def steps(
     """What a tuple costs in each step from log to log, beside what memory allows."""
     from holdfast_bench import steps as page
 
-    console = Console(stderr=True)
-    say = lambda text: console.print(text, markup=False)  # noqa: E731
-    _show(page.run(page.QUICK if quick else page.FULL, say), page, report, as_json=as_json)
+    _show(page.run(page.QUICK if quick else page.FULL, _say), page, report, as_json=as_json)
 
 
 def _known(given: list[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -441,10 +417,15 @@ class _Page(Protocol):
         ...
 
 
+def _say(text: str) -> None:
+    """Tell how it goes, beside the results."""
+    Console(stderr=True).print(text, markup=False)
+
+
 def _show(results: dict[str, Any], page: _Page, report: Path | None, *, as_json: bool) -> None:
     """Write the report if one is wanted, and print the results as JSON or as its page."""
     if report is not None:
-        Console(stderr=True).print(f"wrote {page.write(results, report)}", markup=False)
+        _say(f"wrote {page.write(results, report)}")
     if as_json:
         sys.stdout.write(json.dumps(results, indent=2) + "\n")
     else:

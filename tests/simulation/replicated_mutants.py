@@ -148,7 +148,7 @@ def _wait_for_what_is_stable(original: Any) -> Any:
     """Who follows a stream goes back only when that has promised all as stable."""
 
     def next_step(self: Follower, now_ms: int) -> Step | None:
-        if self.state is Consistency.UP_FAILURE and self._acted_us < self._target_us:
+        if self.state is Consistency.UP_FAILURE and self.acted_us < self._target_us:
             return None
         return original(self, now_ms)  # type: ignore[no-any-return]  # the method itself
 

@@ -20,6 +20,15 @@ def test_replicas_agree_correct_and_end(seed: int) -> None:
     assert outcome.reached["turn granted"]
 
 
+@pytest.mark.parametrize("seed", [1004, 1019, 1045])
+def test_replicas_end_in_time(seed: int) -> None:
+    """A boundary came with the last of a silent replay; a turn was asked for when something came;
+    tentative tuples stood behind the end of a stream that another replica had sent.
+    """
+    outcome = simulate(Run(seed, approach=REPLICAS))
+    assert outcome.invariant is None, outcome.violation
+
+
 def test_the_oracle_knows_no_time_behind_a_union_that_it_did_not_know_before() -> None:
     """The sink of a unit with replicas is a union of one stream, perhaps of running results."""
     rows = [TimedRow(5, {"n": 1}, has_time=False)]

@@ -20,10 +20,11 @@ from holdfast.core.haunit.plan import (
 )
 from holdfast.core.machine import Effect, SetTimer, TimerFired
 from holdfast.core.model.feed_rows import FEED_COLUMNS, feed_schema
-from holdfast.core.model.ids import BEGINNING_US, END_US, Incarnation, NodeId, StreamId
+from holdfast.core.model.ids import END_US, Incarnation, NodeId, StreamId
 from holdfast.core.model.tuples import TupleBatch, with_time
 from holdfast.core.operators.aggregate import WindowAggregate
-from holdfast.core.replication.consistency_manager import Consistency
+from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.replication.consistency_manager import PATIENCE, Consistency
 from holdfast.core.replication.input_delay import DuringFailure
 from holdfast.core.state.page_manager import PageManager, StateLimitExceeded
 
@@ -44,6 +45,8 @@ def counting(pages: PageManager) -> WindowAggregate:
 def node(
     assignment: Assignment | None = None,
     during: DuringFailure = DuringFailure.PROCESS,
+    reads: tuple[StreamId, ...] = (A, B),
+    replicas: int = 1,
     **limits: int,
 ) -> Node:
     counted = counting(PageManager()).output_schema
@@ -54,12 +57,13 @@ def node(
         NodeId("n"),
         "n",
         0,
-        tuple(InputSpec(stream, 0, SCHEMA, None) for stream in (A, B)),
+        tuple(InputSpec(stream, 0, SCHEMA, None) for stream in reads),
         1,
         (OperatorSpec("n", counting, (("port", 0),)),),
         (sink, feed),
         limits=NodeLimits(**limits),
-        delays=DelayPlan(BOUND_MS, during),
+        delays=DelayPlan(BOUND_MS, during, replicas=replicas),
+        replicas=tuple(NodeId(f"n+{i}") for i in range(replicas)) if replicas > 1 else (),
     )
     made = Node(plan, assignment or Assignment(1, ONE, None, {}), 0)
     made.start(0)
@@ -69,11 +73,11 @@ def node(
 def give(
     machine: Node, stream: StreamId, first_id: int, times: list[int], boundary_us: int, now_ms: int
 ) -> list[Effect]:
-    """A source gives rows of distinct keys, and promises."""
+    """A source gives rows of distinct keys, and promises with the last of them."""
     first_key = first_id + (0 if stream == A else 1_000)
     keys = pa.array(range(first_key, first_key + len(times)), pa.int64())
     rows = pa.RecordBatch.from_arrays([keys, pa.array(times, pa.int64())], schema=with_time(SCHEMA))
-    batches = (TupleBatch(first_id, rows, BEGINNING_US),) if times else ()
+    batches = (TupleBatch(first_id, rows, boundary_us),) if times else ()
     effects = machine.step(events.SourceRead(stream, batches, boundary_us), now_ms)
     return effects + proceed(machine, now_ms)
 
@@ -202,3 +206,24 @@ def test_a_stream_that_has_promised_the_time_of_its_newest_tuple_is_not_missing(
     effects = wait_until(machine, BOUND_MS)
     assert said(effects) == [("tentative", 4)]
     assert machine.missing == (B,)
+
+
+def test_a_turn_that_comes_due_is_asked_for_though_nothing_comes() -> None:
+    machine = node(replicas=2)
+    failed(machine)
+    wait_until(machine, BOUND_MS)
+    give(machine, B, 2, [22], 31, 60)
+    effects = wait_until(machine, 60 + PATIENCE * BOUND_MS)
+    assert [e for e in effects if isinstance(e, events.AskForTurn)]
+    effects = machine.step(events.TurnGranted(), 60 + PATIENCE * BOUND_MS + 1)
+    effects += proceed(machine, 60 + PATIENCE * BOUND_MS + 1)
+    assert ("undo", 4) in said(effects), "a part of what is missing has come, long ago"
+
+
+def test_a_boundary_that_comes_with_the_last_of_a_silent_replay_is_acted_on() -> None:
+    """The replay goes no further than its cut, and nothing may follow."""
+    point = RestartPoint(1, {A: 0}, {A: 2}, 12)
+    machine = node(Assignment(1, TWO, point, {SINK: 0, FEED: 0}), reads=(A,))
+    proceed(machine, 0)
+    effects = give(machine, A, 0, [1, 11], END_US, 0)
+    assert stable(effects) == 1

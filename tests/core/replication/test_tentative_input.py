@@ -59,6 +59,18 @@ def test_tuples_that_a_boundary_has_overtaken_are_dropped() -> None:
     assert ids(suffix) == [10, 11], "the boundary was that of the run"
 
 
+def test_tuples_that_have_been_taken_as_stable_of_another_replica_are_void() -> None:
+    """The stream may have ended by that."""
+    suffix = TentativeInput()
+    suffix.receive(ONE, tuples(10, 4))
+    suffix.promise(ONE, 2)
+    suffix.overtaken(3)
+    assert suffix.pending_tuples == 1
+    suffix.overtaken(END_US)
+    assert not suffix.has_news
+    assert ids(suffix) == []
+
+
 def test_a_later_run_makes_the_one_before_void_though_no_undo_has_come() -> None:
     suffix = TentativeInput()
     suffix.receive(ONE, tuples(10, 2, boundary_us=99))

@@ -164,10 +164,19 @@ class FollowingOrder(CorrectedOrder, IdOrder):
         (stream,) = self._arrivals.streams
         if stream.tentative.take_undone():
             self.manager.undone()
+        stream.tentative.overtaken(stream.queue.taken_boundary_us)
         has_tentative = stream.has_tentative
         if self.manager.turn.is_waiting:  # For what is stable: what is tentative goes before it.
             has_tentative = stream.tentative.has_news
-        self.manager.waits(stable=self._arrivals.has_fresh, tentative=has_tentative)
+        self.manager.waits(stable=self._has_stable, tentative=has_tentative)
+
+    @property
+    def _has_stable(self) -> bool:
+        """Whether something has come as stable: a boundary may have come with the last of a replay
+        in silence, which acts on nothing beyond its cut.
+        """
+        arrivals = self._arrivals
+        return arrivals.has_fresh or arrivals.slowest_us > self.manager.acted_us
 
     def up_to(self, boundary_us: int) -> Taken:
         """Some of what has come as stable."""

@@ -231,7 +231,11 @@ class DelayedUnit(HAUnit):
         self._is_due = self._has_begun and self._manager.next_step(now_ms) is not None
 
     def ask_when_due(self, now_ms: int, effects: list[Effect]) -> None:
-        """Set the timer for when something will have waited for the bound."""
+        """Set the timer for when something will have waited for the bound; ask for a turn.
+
+        The turn may be wanted because the timer has fired, and no pass follows.
+        """
+        self._mind_turn(effects)
         due_ms = self._manager.due_ms()
         if due_ms is not None and not self._is_due:
             effects.append(SetTimer("delay", max(due_ms, now_ms + 1)))

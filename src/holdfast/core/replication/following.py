@@ -42,7 +42,8 @@ class Follower:
         self._has_stable = False  # waiting
         self._has_tentative = False  # waiting
         self._is_undone = False  # what was processed as tentative
-        self._acted_us = BEGINNING_US  # by stable passes
+        self.acted_us = BEGINNING_US
+        """Stable passes have acted on this."""
         self._target_us = BEGINNING_US  # beyond all that was processed as tentative
 
     @property
@@ -53,7 +54,7 @@ class Follower:
     def resume(self, boundary_us: int, now_ms: int) -> None:
         """Everything before this boundary has been processed by another incarnation."""
         del now_ms
-        self._acted_us = boundary_us
+        self.acted_us = boundary_us
 
     # -- what comes -------------------------------------------------------------------------
 
@@ -83,7 +84,7 @@ class Follower:
             if (self._is_undone or self._has_stable) and self.turn.is_mine():
                 return self._state.step(Event.HEALED)
             return Step(None, None, BEGINNING_US, True) if self._has_tentative else None
-        if self.state is Consistency.STABILIZATION and self._acted_us >= self._target_us:
+        if self.state is Consistency.STABILIZATION and self.acted_us >= self._target_us:
             return self._state.step(Event.CORRECTED)
         if self._has_stable:
             return Step(None, None, END_US)
@@ -108,14 +109,14 @@ class Follower:
         if step.is_tentative:
             self.went_on_to(boundary_us)
         else:
-            self._acted_us = max(self._acted_us, boundary_us)
+            self.acted_us = max(self.acted_us, boundary_us)
 
     # -- looking ----------------------------------------------------------------------------
 
     @property
     def is_finished(self) -> bool:
         """Whether the stream has ended and everything has been acted on as stable."""
-        return self.state is Consistency.STABLE and self._acted_us == END_US
+        return self.state is Consistency.STABLE and self.acted_us == END_US
 
     def statistics(self) -> ConsistencyStatistics:
         """Counts now."""
@@ -123,5 +124,5 @@ class Follower:
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when what was tentative has been acted on as stable."""
-        if self.state is Consistency.UP_FAILURE and self._acted_us == END_US:
+        if self.state is Consistency.UP_FAILURE and self.acted_us == END_US:
             raise InvariantViolation("tentative tuples stand behind the end of a stream")

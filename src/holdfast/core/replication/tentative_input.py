@@ -140,6 +140,20 @@ class TentativeInput:
         self.void()
         self._had = None
 
+    def overtaken(self, stable_us: int) -> None:
+        """All that is older than this has been taken as stable: what is tentative of it is void.
+
+        Only where another replica has sent what is stable: 1. The main one is in up_failure. 2. One
+        that has corrected is read aside, up to the end of the stream. 3. What is left of the run
+        stands for tuples that have been taken.
+        """
+        if self._pending and stable_us > BEGINNING_US:
+            rest = [batch.not_older_than(stable_us) for batch in self._pending]
+            self._pending = deque(batch for batch in rest if batch.count)
+            self.pending_tuples = sum(batch.count for batch in self._pending)
+        if self.boundary_us <= stable_us:
+            self._taken_us = self.boundary_us
+
     # -- what is taken ------------------------------------------------------------------------
 
     @property

@@ -10,6 +10,7 @@ from holdfast.core.coordinator import events as coordinator_events
 from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.checkpoint_rounds import ReportRound
 from holdfast.core.coordinator.journal_entries import NewLife, RecoveryDecision
+from holdfast.core.coordinator.line_account import ReportLine
 from holdfast.core.coordinator.turns import GrantTurn
 from holdfast.core.machine import Effect, SetTimer
 from holdfast.core.model.ids import BEGINNING_US, Incarnation, NodeId
@@ -291,7 +292,7 @@ def test_both_drivers_perform_every_effect_of_the_coordinator() -> None:
         for each in vars(coordinator_events).values()
         if isinstance(each, type) and issubclass(each, Effect) and each is not Effect
     }
-    wanted = {*effects, SetTimer, AdmitWrite, GrantTurn, ReportRound}
+    wanted = {*effects, SetTimer, AdmitWrite, GrantTurn, ReportLine, ReportRound}
     assert wanted == set(simulated_driver._PERFORMERS)
     assert wanted == set(launch._PERFORMERS)
 

@@ -18,6 +18,7 @@ from holdfast.core.model.ids import BEGINNING_US, END_US
 from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.core.replication.consistency_manager import Consistency
 from holdfast.driver.edges import Edges
+from holdfast.driver.line_progress import line_block, round_block
 from holdfast.shell.telemetry import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Heard:
         committed: Per source stream the rows that its log holds; None: nobody knows.
         begun: Where each node was when this query started it first.
         held_up: The sources that hold up event time.
+        rounds: Of checkpoints, those that became complete last.
+        lines: Per node that recovers with others what its line has come to.
         durable_rows: Rows that no failure would have processed again: those before restart points.
     """
 
@@ -105,6 +108,8 @@ class Heard:
     begun: Mapping[NodeId, RestartPoint]
     held_up: Sequence[HeldUp] = ()
     durable_rows: int = 0
+    rounds: Sequence[Mapping[str, Any]] = ()
+    lines: Mapping[NodeId, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class _Rows:
@@ -335,6 +340,8 @@ def _unit(
         "stateBytes": _sum(heard, nodes, "state_bytes"),
         "sentBytes": {said: _sum(heard, nodes, name) for said, name in _SENT_BYTES.items()},
         "checkpoint": _checkpoint_block(written),
+        "round": round_block(names, heard.rounds, written),
+        "line": line_block(names, heard.lines, reports),
         "consistency": consistency_block([report.statistics for report in reports]),
         "extent": extent_block([report.statistics for report in reports]),
         "recovery": recovery_block([r for r in heard.recoveries if r["node"] in names]),

@@ -411,6 +411,8 @@ class Query:
                 dict(cluster.begun),
                 cluster.held_up(),
                 durable_rows(cluster.registry, self._plan),
+                list(cluster.history.rounds),
+                dict(cluster.history.lines),
             )
         )
 

@@ -17,6 +17,7 @@ from holdfast.core.coordinator.admission import AdmitWrite
 from holdfast.core.coordinator.checkpoint_rounds import ReportRound
 from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.instance import Hearing
+from holdfast.core.coordinator.line_account import ReportLine
 from holdfast.core.coordinator.turns import GrantTurn
 from holdfast.core.errors import InvariantViolation
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
@@ -311,6 +312,9 @@ class Life:
     def _note_round(self, _: ReportRound) -> None:
         self._world.count("round complete")
 
+    def _note_line(self, _: ReportLine) -> None:
+        self._world.count("line reported")
+
     def _admit(self, effect: AdmitWrite) -> None:
         admitted = self._process_of(effect.node, effect.incarnation)
         if admitted is not None:
@@ -386,6 +390,7 @@ _PERFORMERS: dict[type[Effect], Callable[[Life, Any], None]] = {
     c.TellLineMoved: Life._tell_member,
     c.TellRound: Life._tell_member,
     ReportRound: Life._note_round,
+    ReportLine: Life._note_line,
     AdmitWrite: Life._admit,
     GrantTurn: Life._grant_turn,
     c.ReportFailure: Life._report_failure,

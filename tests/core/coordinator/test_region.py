@@ -61,7 +61,7 @@ class _Coordinator:
         if moved is None:
             return None, []
         self.take(moved)
-        return moved, self.region.line_noted()
+        return moved, self.region.line_noted(60)
 
 
 def _at_work(**settings):
@@ -92,7 +92,7 @@ def test_one_move_is_written_at_a_time():
     assert coordinator.region.move_line() is not None
     coordinator.point_of_a(2, 20)
     assert coordinator.region.move_line() is None
-    coordinator.region.line_noted()
+    coordinator.region.line_noted(60)
     assert coordinator.region.move_line() is not None
 
 

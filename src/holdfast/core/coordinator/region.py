@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator.checkpoint_rounds import CheckpointRounds, first_round
 from holdfast.core.coordinator.journal_entries import LineMoved, NewLife, RecoveryDecision
+from holdfast.core.coordinator.line_account import LineAccount
 from holdfast.core.coordinator.rollback import Rollback
 from holdfast.core.machine import Effect
 from holdfast.core.model.ids import NOBODY, Incarnation, PointId
@@ -91,6 +92,7 @@ class Region:
         rounds: Of coordinated checkpoints.
         rollback: Its recoveries.
         plan: The newest decision's, for people and tests.
+        account: Of its checkpoints.
     """
 
     def __init__(self, region: RegionPlan, registry: CheckpointRegistry, epoch: int) -> None:
@@ -103,6 +105,8 @@ class Region:
         self.rounds.pause()
         self.rollback = Rollback(region.members, region.channels, is_whole=region.is_whole)
         self.plan: RecoveryPlan | None = None
+        self.account = LineAccount.of(region.members)
+        self._planned_over: dict[NodeId, tuple[Place, ...]] = {}
         self._damaged: dict[tuple[NodeId, PointId], None] = {}
         self.oldest: Mapping[NodeId, Place] = {n: self._begins_at(n) for n in region.members}
         self._moves_to: Mapping[NodeId, Place] | None = None  # the line that is being written
@@ -149,7 +153,8 @@ class Region:
         if not self.rollback.is_ready:
             return None
         given = given or {}
-        self.plan = plan = self.rollback.decide(self.places())
+        self._planned_over = self.places()
+        self.plan = plan = self.rollback.decide(self._planned_over)
         return RecoveryDecision(
             tuple(
                 NewLife(
@@ -170,6 +175,8 @@ class Region:
     def decided(self) -> list[Effect]:
         """The decision is durable, and the registry has taken it: everybody may know."""
         effects = self.rollback.journalled()
+        if self.plan is not None:
+            self.account.went_back(self.plan, self._planned_over)
         self._resume()
         return effects
 
@@ -181,7 +188,9 @@ class Region:
 
     def noted(self, noted: PointNoted, now_ms: int) -> list[Effect]:
         """A member's point is durable, and the registry has taken it, unless it is void."""
-        if noted not in self._registry.points(noted.node):
+        is_void = noted not in self._registry.points(noted.node)
+        self.account.noted(noted, now_ms, is_void=is_void)
+        if is_void:
             return []
         return self.rounds.stored(noted.node, noted.point.round, now_ms)
 
@@ -203,12 +212,14 @@ class Region:
         if not moved:
             return None
         self._moves_to = line
+        self.account.moving(self.places(), self._region.channels, line)
         return LineMoved({node: self._point_id(node, p.sequence) for node, p in moved.items()})
 
-    def line_noted(self) -> list[Effect]:
+    def line_noted(self, now_ms: int) -> list[Effect]:
         """A move is durable, and the registry has taken it: members may know."""
         if self._moves_to is not None:
             self.oldest, self._moves_to = self._moves_to, None
+            self.account.moved(self.oldest, now_ms)
         return self.tell_line()
 
     def tell_line(self) -> list[Effect]:

@@ -258,7 +258,8 @@ class Regions:
         for word in told:
             if isinstance(word, StartFrom):
                 effects += self._start(region, word.node, now_ms)
-        return [*effects, *self._words(told), *self._move_line(region), *self._advance(region)]
+        effects += [*self._words(told), region.account.report(now_ms)]
+        return [*effects, *self._move_line(region), *self._advance(region)]
 
     def _note_resumed(
         self,
@@ -333,12 +334,12 @@ class Regions:
         moved = region.move_line()
         if moved is None:
             return []
-        return [self._decisions.note(moved, lambda _: self._line_moved(region))]
+        return [self._decisions.note(moved, lambda ms: self._line_moved(region, ms))]
 
-    def _line_moved(self, region: Region) -> list[Effect]:
-        region.line_noted()
+    def _line_moved(self, region: Region, now_ms: int) -> list[Effect]:
+        region.line_noted(now_ms)
         told = [word for node in region.oldest for word in self._line_of(node)]
-        return [*told, *self._move_line(region)]
+        return [*told, region.account.report(now_ms), *self._move_line(region)]
 
     def _line_of(self, node: NodeId) -> list[Effect]:
         task, oldest = self._task_of(node), self._members[node].region.oldest[node]

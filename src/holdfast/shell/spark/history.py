@@ -25,6 +25,7 @@ from holdfast.shell.spark.catch_up import CatchUpWatch, CaughtUp
 
 if TYPE_CHECKING:
     from holdfast.core.coordinator.checkpoint_rounds import ReportRound
+    from holdfast.core.coordinator.line_account import ReportLine
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.wire.node_words import FromNode, Task
 
@@ -80,6 +81,8 @@ class History:
         self.recoveries: list[dict[str, Any]] = []
         self.checkpoints: deque[dict[str, Any]] = deque(maxlen=_CHECKPOINTS_SHOWN)
         self.rounds: deque[dict[str, Any]] = deque(maxlen=_ROUNDS_SHOWN)
+        self.lines: dict[NodeId, dict[str, Any]] = {}
+        """Per member of a region what its line has come to."""
         self.gaps: list[dict[str, Any]] = []
         self.damages: list[dict[str, Any]] = []
         self.started_s = time.time()
@@ -174,6 +177,22 @@ class History:
                 "roundMs": round_.round_ms,
             }
         )
+
+    def line_moved(self, report: ReportLine) -> None:
+        """The line of a region has moved, or a recovery has gone back to it."""
+        now_s = time.time()
+        for node, count in report.members.items():
+            noted_s = None
+            if count.noted_ms is not None:
+                noted_s = now_s - (report.now_ms - count.noted_ms) / 1e3
+            self.lines[node] = {
+                "checkpoints": count.noted,
+                "forced": count.forced,
+                "useless": count.useless,
+                "rolledPast": count.rolled_past,
+                "lineMs": count.line_ms,
+                "noted_unix_s": noted_s,
+            }
 
     def failed(self, failure: c.ReportFailure) -> None:
         """One line for whoever watches the driver, and what progress reports say of it."""

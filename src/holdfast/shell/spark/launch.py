@@ -23,6 +23,7 @@ from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.held_up import HeldUp, held_up, meetings
 from holdfast.core.coordinator.instance import Hearing, Instance
 from holdfast.core.coordinator.journal_entries import Ending, JournalEntry
+from holdfast.core.coordinator.line_account import ReportLine
 from holdfast.core.coordinator.replica import NodeState, Replica
 from holdfast.core.coordinator.reports import (
     StatisticsReported,
@@ -465,6 +466,7 @@ _PERFORMERS: dict[type[Effect], Callable[[Cluster, Any], None]] = {
     c.ReportFailure: Cluster._note_failure,
     c.ReportRecovery: lambda cluster, effect: cluster.history.recovered(effect),
     ReportRound: lambda cluster, effect: cluster.history.completed(effect),
+    ReportLine: lambda cluster, effect: cluster.history.line_moved(effect),
     c.FinishQuery: Cluster._finish,
     c.FailQuery: Cluster._fail,
 }

@@ -27,6 +27,8 @@ class Traffic:
         standby_bytes: All that secondaries are sent and answer.
         difference_bytes: Of that, pages and tuples in differences: what passive standby is about.
         point_bytes: Restart points for the coordinator.
+        note_bytes: Of `tuple_bytes`, what nodes that recover together say to each other:
+            markers, clocks, marks of loops. [CheckMate §VI]
     """
 
     tuple_bytes: int = 0
@@ -34,6 +36,7 @@ class Traffic:
     standby_bytes: int = 0
     difference_bytes: int = 0
     point_bytes: int = 0
+    note_bytes: int = 0
 
     def sent(self, effect: Down, parts: Sequence[Any], *, to_secondary: bool) -> None:
         """A frame has been handed on, down a stream."""
@@ -43,6 +46,10 @@ class Traffic:
                 not to_secondary
             ):
                 self.tuple_bytes += size
+                if isinstance(effect, events.SendNotes):
+                    self.note_bytes += size
+                elif isinstance(effect, events.SendBatch) and effect.notes:
+                    self.note_bytes += len(parts[-1])
                 return
             case events.SendPageRun(run=run):
                 self.difference_bytes += run.words.nbytes

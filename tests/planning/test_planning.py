@@ -677,7 +677,7 @@ def test_what_cannot_be_corrected_is_refused_for_a_replicated_unit() -> None:
         ({"delay": "1 microsecond"}, OptionError, "at least 1 millisecond"),
         ({"during_failure": "wait"}, OptionError, "one of process, delay, suspend"),
         ({"during_stabilization": "process"}, UnsupportedError, "cannot process new input while"),
-        ({"reconcile": "undo/redo"}, UnsupportedError, "'checkpoint/redo' works"),
+        ({"reconcile": "undo"}, OptionError, "checkpoint/redo, undo/redo"),
         ({"buffer": "drop"}, UnsupportedError, "'block' works"),
         ({"guarantee": "gap"}, UnsupportedError, "it gives 'precise'"),
     ],

@@ -7,14 +7,17 @@ from typing import Any
 
 from mutants import Mutant
 
+from holdfast.core.coordinator.turns import Turns
+from holdfast.core.haunit.delayed_order import FollowingOrder
 from holdfast.core.haunit.delayed_unit import DelayedUnit
-from holdfast.core.haunit.events import BatchReceived
+from holdfast.core.haunit.events import AskForTurn, BatchReceived
 from holdfast.core.haunit.ha_input import HAInput
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.haunit.outputs.feed import Feed
 from holdfast.core.haunit.outputs.suffix import Suffix
 from holdfast.core.haunit.outputs.tentative import TentativeOutputs
+from holdfast.core.model.notes import Undo
 from holdfast.core.model.tuples import TupleType
 from holdfast.core.replication.consistency_manager import (
     Action,
@@ -26,9 +29,13 @@ from holdfast.core.replication.consistency_manager import (
 from holdfast.core.replication.following import Follower
 from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import SUnion
-from holdfast.sim.workload.protections import REPLICATED
+from holdfast.core.replication.tentative_input import TentativeInput
+from holdfast.core.replication.undo_redo import UndoHistory
+from holdfast.sim.faults import SILENCES
+from holdfast.sim.workload.protections import REPLICAS, REPLICATED
 
 _SILENCED = ("silence", "kill")
+_SIDE_BY_SIDE = ("silence", "no-boundaries", "kill", "driver-crash", "lost-frames", "leave")
 
 
 def _note_points_in_up_failure(original: Any) -> Any:
@@ -155,6 +162,87 @@ def _wait_for_what_is_stable(original: Any) -> Any:
     return next_step
 
 
+def _let_all_correct(original: Any) -> Any:
+    del original
+    return lambda self, node, replicas: True
+
+
+def _never_leave_a_turn(original: Any) -> Any:
+    """Who has asked once asks for ever."""
+    del original
+
+    def mind_turn(self: DelayedUnit, effects: Any) -> None:
+        if self._manager.state is Consistency.STABLE:
+            self._turn.over()
+        elif self._turn.is_waiting and not self._has_asked:
+            self._has_asked = True
+            effects.append(AskForTurn())
+
+    return mind_turn
+
+
+def _ask_once(original: Any) -> Any:
+    del original
+    return lambda self, effects: None
+
+
+def _ask_when_something_comes(original: Any) -> Any:
+    def ask_when_due(self: DelayedUnit, now_ms: int, effects: Any) -> None:
+        asked: list[Any] = []
+        has_asked = self._has_asked
+        original(self, now_ms, asked)
+        if any(isinstance(effect, AskForTurn) for effect in asked):
+            self._has_asked = has_asked
+        effects += [effect for effect in asked if not isinstance(effect, AskForTurn)]
+
+    return ask_when_due
+
+
+def _say_undo_by_replica(original: Any) -> Any:
+    """As notes, which each replica would number otherwise."""
+
+    def undo(self: TentativeOutputs, effects: Any) -> None:
+        for feed in self._feeds.values():
+            feed.undo(effects)
+        for edge in self._edges.values():
+            run = edge.suffix.undo()
+            if run is not None:
+                edge.queue.put_note(Undo(run))
+
+    del original
+    return undo
+
+
+def _wait_for_more(original: Any) -> Any:
+    """A boundary that came with the last of a silent replay is not acted on."""
+    del original
+    return property(lambda self: self._arrivals.has_fresh)
+
+
+def _take_what_was_overtaken(original: Any) -> Any:
+    del original
+    return lambda self, stable_us: None
+
+
+def _forget_a_pass_too_many(original: Any) -> Any:
+    def trim(self: UndoHistory, markers: Any) -> None:
+        original(self, markers)
+        if len(self._passes) > 1:
+            self.tuples -= self._passes.popleft().tuples
+
+    return trim
+
+
+def _replay_what_is_left(original: Any) -> Any:
+    """Though some has been given up."""
+    del original
+    return lambda self, markers: True
+
+
+def _beside(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _SIDE_BY_SIDE) -> Mutant:
+    return Mutant(owner, method, bug, kinds=kinds, approach=REPLICAS)
+
+
 def _mutant(owner: Any, method: str, bug: Any) -> Mutant:
     return Mutant(owner, method, bug, kinds=_SILENCED, approach=REPLICATED)
 
@@ -175,4 +263,15 @@ REPLICATED_MUTANTS = {
     "grants no credit for a run": _mutant(Suffix, "grant", _grant_no_credit_for_a_run),
     "waits for what is stable": _mutant(Follower, "next_step", _wait_for_what_is_stable),
     "undoes one too many": _mutant(Feed, "_say", _undo_one_too_many),
+    "lets all replicas correct": _beside(Turns, "_may_correct", _let_all_correct, SILENCES),
+    "never leaves a turn": _beside(DelayedUnit, "_mind_turn", _never_leave_a_turn),
+    "asks for a turn once": _beside(DelayedUnit, "ask_again", _ask_once),
+    "asks for a turn when something comes": _beside(
+        DelayedUnit, "ask_when_due", _ask_when_something_comes, ("silence",)
+    ),
+    "says undo by replica": _beside(TentativeOutputs, "undo", _say_undo_by_replica),
+    "waits for more behind a replay": _beside(FollowingOrder, "_has_stable", _wait_for_more),
+    "forgets a pass too many": _mutant(UndoHistory, "trim", _forget_a_pass_too_many),
+    "replays what is left": _mutant(UndoHistory, "reaches", _replay_what_is_left),
+    "takes what was overtaken": _beside(TentativeInput, "overtaken", _take_what_was_overtaken),
 }

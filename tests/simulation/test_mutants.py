@@ -47,6 +47,7 @@ BY_ITS_NAME = {
     "forgets the clock of the last pass": {"I-PASS", "LocalProtocolError"},
     "takes tentative for stable": {"I-LIVE", "I-PRECISE"},
     "undoes no stream": {"I-REC"},
+    "lets all replicas correct": {"I-TURN"},
     "trims one too far": {"I-TRIM"},
     "trims at level 0": {"I-TRIM"},
     "needs only what comes": {"I-CUT", "I-PRECISE"},

@@ -47,6 +47,7 @@ def node(
     during: DuringFailure = DuringFailure.PROCESS,
     reads: tuple[StreamId, ...] = (A, B),
     replicas: int = 1,
+    undo_tuples: int = 0,
     **limits: int,
 ) -> Node:
     counted = counting(PageManager()).output_schema
@@ -62,7 +63,7 @@ def node(
         (OperatorSpec("n", counting, (("port", 0),)),),
         (sink, feed),
         limits=NodeLimits(**limits),
-        delays=DelayPlan(BOUND_MS, during, replicas=replicas),
+        delays=DelayPlan(BOUND_MS, during, replicas=replicas, undo_tuples=undo_tuples),
         replicas=tuple(NodeId(f"n+{i}") for i in range(replicas)) if replicas > 1 else (),
     )
     made = Node(plan, assignment or Assignment(1, ONE, None, {}), 0)
@@ -120,8 +121,11 @@ def failed(machine: Node) -> None:
     give(machine, B, 0, [2, 12], 20, 0)
 
 
-def test_a_node_goes_on_without_a_silent_source_and_corrects_it_when_it_is_back() -> None:
-    machine = node()
+@pytest.mark.parametrize("undo_tuples", [0, 1_000], ids=["checkpoint/redo", "undo/redo"])
+def test_a_node_goes_on_without_a_silent_source_and_corrects_it_when_it_is_back(
+    undo_tuples: int,
+) -> None:
+    machine = node(undo_tuples=undo_tuples)
     give(machine, A, 0, [1, 11, 21], 40, 0)
     effects = give(machine, B, 0, [2, 12], 20, 0)
     assert stable(effects) == 4

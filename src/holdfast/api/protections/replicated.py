@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.api.protections.base import Protection, require_guarantee
 from holdfast.api.windows import duration_us
@@ -14,6 +14,9 @@ from holdfast.errors import OptionError, UnsupportedError
 
 if TYPE_CHECKING:
     from holdfast.api.graph import Graph
+
+_UNDO_TUPLES: Final = {"checkpoint/redo": 0, "undo/redo": 1_000_000}
+"""How many tuples a node keeps to make its state again, by the way of reconciliation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,9 @@ class Replicated(Protection):
             the other, and those whose turn has not come go on so; None: as during the failure.
             With `suspend` all correct at once, and new input waits. One replica can do that alone.
         reconcile: `checkpoint/redo`: back to a copy of the state, and from there again.
+            `undo/redo`: the state is made again from the input that it goes back to. Nothing
+            stands still when input fails, and no page is there twice; the correction takes longer.
+            Beyond a million tuples of such input in a node, it copies the state after all.
         buffer: `block`: when what must be kept for the correction has reached the bound of the
             input queue, no more is read of the streams that are there.
     """
@@ -74,14 +80,13 @@ class Replicated(Protection):
                 f"Replicated(during_stabilization={self.during_stabilization!r}) with one replica, "
                 "which cannot process new input while it corrects; 'suspend', or replicas=2"
             )
-        for name, value, possible in (
-            ("reconcile", self.reconcile, "checkpoint/redo"),
-            ("buffer", self.buffer, "block"),
-        ):
-            if value != possible:
-                raise UnsupportedError(
-                    f"Replicated({name}={value!r}); {possible!r} works: there is no other way yet"
-                )
+        if self.reconcile not in _UNDO_TUPLES:
+            ways = ", ".join(_UNDO_TUPLES)
+            raise OptionError(f"Replicated(reconcile={self.reconcile!r}); one of {ways}")
+        if self.buffer != "block":
+            raise UnsupportedError(
+                f"Replicated(buffer={self.buffer!r}); 'block' works: there is no other way yet"
+            )
         self.of_unit()
 
     def describe(self) -> str:
@@ -101,4 +106,5 @@ class Replicated(Protection):
         waits = bound_ms, during, delay_ms - bound_ms
         mode = self.during_stabilization
         then = None if mode is None else DuringFailure(mode)
-        return UnitProtection(delays=DelayPlan(*waits, self.replicas, then))
+        undo_tuples = _UNDO_TUPLES[self.reconcile]
+        return UnitProtection(delays=DelayPlan(*waits, self.replicas, then, undo_tuples))

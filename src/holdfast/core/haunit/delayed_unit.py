@@ -7,8 +7,9 @@ Theory of operation. It is an HAUnit whose passes the consistency manager decide
 - hold the cut: the pages of the network are frozen, and SUnion keeps what it releases. Then a
   tentative pass without what is missing. What the network gives is put out as tentative: to feeds,
   and to units that go on without missing input themselves. Sinks and all others hear nothing;
-- go back: the pages are those of the cut, another network is built over them, SUnion holds what it
-  held. Undo is said. What has come since as stable is processed in passes of a bearable size;
+- go back: the pages are those of the cut, or made again from the input before it
+  (replication/undo_redo.py). Another network is built over them, SUnion holds what it held. Undo is
+  said. What has come since as stable is processed in passes of a bearable size;
 - the correction is over: rec_done is said, unless it was one in part.
 
 A unit behind such a one takes its tentative tuples, too: while it merges, SUnion holds them beside
@@ -36,13 +37,15 @@ from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.machine import SetTimer
 from holdfast.core.model.notes import RecDone, Undo
 from holdfast.core.replication.consistency_manager import Action, Consistency
-from holdfast.core.state.page_manager import StateLimitExceeded
+from holdfast.core.replication.undo_redo import UndoHistory
+from holdfast.core.state.page_manager import PageManager, StateLimitExceeded
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.arrivals import InputStream
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.delayed_order import CorrectedOrder
     from holdfast.core.haunit.events import Proceed
+    from holdfast.core.haunit.input_order import Taken
     from holdfast.core.haunit.plan import DelayPlan, NodePlan
     from holdfast.core.machine import Effect
     from holdfast.core.model.ids import StreamId
@@ -55,10 +58,15 @@ if TYPE_CHECKING:
 class HeldCut:
     """Where a unit goes back to."""
 
-    def __init__(self, snapshot: Snapshot, boundary_us: int) -> None:
-        """The pages, and what the network had acted on."""
+    def __init__(self, snapshot: Snapshot | None, boundary_us: int) -> None:
+        """The pages, and what the network had acted on; no pages: they are made again."""
         self.snapshot = snapshot
         self.boundary_us = boundary_us
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its pages had to go."""
+        return self.snapshot is not None and self.snapshot.is_cancelled
 
 
 class DelayedUnit(HAUnit):
@@ -76,6 +84,10 @@ class DelayedUnit(HAUnit):
         self._missing: dict[StreamId, None] = {}  # source streams that the last failure is about
         self._is_due = False  # there is a step to do though nothing has come
         self._has_asked = False  # for a turn, which is not over
+        keeps = delays.undo_tuples
+        self._history = UndoHistory(keeps) if keeps else None  # None: checkpoint/redo
+        self.replayed_tuples = 0
+        """Run again in silence, to be back at cuts."""
 
     def _order_of(self, begins: Beginning) -> CorrectedOrder:
         return corrected_order(self.plan, self.inputs.arrivals, begins, self._delays)
@@ -131,8 +143,22 @@ class DelayedUnit(HAUnit):
             self.outputs.tentative.stands(self._manager.state, effects)
 
     def _hold_cut(self) -> None:
-        self._cut = HeldCut(self.network.pages.hold(), self.network.boundary_us)
+        history, network = self._history, self.network
+        can_replay = history is not None and history.reaches(network.oldest_needed())
+        snapshot = None if can_replay else network.pages.hold()
+        self._cut = HeldCut(snapshot, network.boundary_us)
         self.order.hold_cut()
+
+    def _process(self, taken: Taken, effects: list[Effect]) -> None:
+        """Run the operators on what is stable, and keep it for undo/redo."""
+        super()._process(taken, effects)
+        history = self._history
+        if history is None:
+            return
+        come_before = self.inputs.arrivals.processed_before
+        history.ran(taken.ports, taken.low, taken.boundary_us, taken.tuples, come_before)
+        if history.is_to_be_trimmed:
+            history.trim(self.network.oldest_needed())
 
     def _process_tentative(self, boundary_us: int, effects: list[Effect]) -> int:
         """Run the operators without what is missing; what they give is put out as tentative.
@@ -151,7 +177,7 @@ class DelayedUnit(HAUnit):
         missing = self._sources_missing(boundary_us)
         for spec, pieces, before_us in produced:
             self.outputs.tentative.put_out(spec, pieces, before_us, missing, effects)
-        if self._cut is not None and self._cut.snapshot.is_cancelled:
+        if self._cut is not None and self._cut.is_lost:
             raise StateLimitExceeded(
                 f"{self.plan.node} has gone on without missing input, and the state that it must "
                 "go back to does not fit beside the present one; set spark.holdfast.stateBytesMax "
@@ -173,13 +199,19 @@ class DelayedUnit(HAUnit):
         return tuple(missing)
 
     def _go_back(self, effects: list[Effect]) -> None:
-        """Build the operators anew over the pages of the cut."""
+        """Build the operators anew over the pages of the cut, or make these again from input."""
         cut, self._cut = self._cut, None
         if cut is None:
             raise InvariantViolation("there is no cut to go back to")
-        pages = self.network.pages
-        pages.restore(cut.snapshot)
-        self.network = OperatorNetwork(self.plan, pages)
+        if cut.snapshot is not None:
+            pages = self.network.pages
+            pages.restore(cut.snapshot)
+            self.network = OperatorNetwork(self.plan, pages)
+        elif self._history is not None:
+            limits = self.plan.limits
+            pages = PageManager(limits.page_bytes, limits.state_bytes)
+            self.network = OperatorNetwork(self.plan, pages)
+            self.replayed_tuples += self._history.replay(self.network)
         self.network.resume(cut.boundary_us)
         self.order.go_back()
         self.outputs.tentative.undo(effects)

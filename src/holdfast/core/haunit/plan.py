@@ -205,6 +205,8 @@ class DelayPlan:
         replicas: How many nodes run each instance side by side.
         during_stabilization: What is done with new tuples while one of them corrects; with
             `SUSPEND` all of them correct at once.
+        undo_tuples: The state at a cut is made again from so many tuples at most (undo/redo); 0: it
+            is always copied (checkpoint/redo).
     """
 
     bound_ms: int
@@ -212,6 +214,7 @@ class DelayPlan:
     reserve_ms: int = 0
     replicas: int = 1
     during_stabilization: DuringFailure | None = None
+    undo_tuples: int = 0
 
     @property
     def has_turns(self) -> bool:

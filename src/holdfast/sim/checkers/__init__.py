@@ -15,6 +15,7 @@ from holdfast.sim.checkers.promises import PromisedOutput
 from holdfast.sim.checkers.promptness import Promptness, timed_sinks
 from holdfast.sim.checkers.replicas import Copies, Kept, LoggedPasses
 from holdfast.sim.checkers.trimming import RestartPoints, Trimming
+from holdfast.sim.checkers.turns import Fresh
 
 if TYPE_CHECKING:
     from holdfast.sim.workload.oracle import Expected
@@ -49,6 +50,7 @@ def all_checkers(
         PromisedOutput(expected, promises or {}),
         Promptness(timed or {}),
         Corrections(),
+        Fresh(),
     )
 
 
@@ -59,6 +61,7 @@ __all__ = [
     "Corrections",
     "Fencing",
     "Footprints",
+    "Fresh",
     "Kept",
     "Lines",
     "LoggedPasses",

@@ -52,6 +52,8 @@ MIXED: Final = "mixed"
 """Each unit has an approach of its own."""
 _OTHERS_PERCENT: Final = 30
 """Of runs have units of `_OTHERS`, one for all or one for each."""
+_REPLICAS_PERCENT: Final = 8
+"""Of runs have replicas of all units that may have them."""
 _OTHERS: Final = (*CUTS, *CUTS, REPLICATED, MIXED, MIXED, MIXED)
 _ALL: Final = (*APPROACHES, REPLICATED, REPLICATED, REPLICATED, *CUTS)
 _REGION_APPROACH_PERCENT: Final = 60
@@ -64,6 +66,8 @@ _ROLLBACK: Final = ("upstream backup", "active standby", "passive standby")
 _DELAYED_PERCENT: Final = 40
 """Of dataflows have units that do not wait for missing input for long, and then most are."""
 _DELAYED_UNITS_PERCENT: Final = 75
+_UNDO_PERCENT: Final = 40
+"""Of such units make their state again from input, as long as it goes back to little."""
 _STANDBY: Final = {"active standby": Standby.ACTIVE, "passive standby": Standby.PASSIVE}
 
 
@@ -91,7 +95,14 @@ class _Approaches:
         self._cut: str | None = None  # how most units cut; None: none of `_ALL` is drawn
 
     def draw_others(self) -> None:
-        """Now and then units recover together, or are replicated."""
+        """Now and then units recover together, or are replicated.
+
+        Replicas have a draw of their own: a secondary could not choose among them, so that they are
+        for all units or for none.
+        """
+        if Draw(f"{self._name}/side by side").percent(_REPLICAS_PERCENT):
+            self._approach = REPLICAS
+            return
         others = Draw(f"{self._name}/others")
         if others.percent(_OTHERS_PERCENT):
             self._approach = others.one_of(_OTHERS)
@@ -100,7 +111,7 @@ class _Approaches:
     @property
     def are_precise(self) -> bool:
         """Whether no unit may have a weaker guarantee."""
-        return self._approach in CUTS or self._cut is not None
+        return self._approach in (*CUTS, REPLICAS) or self._cut is not None
 
     def of(self, unit: str) -> str:
         """A unit's."""
@@ -209,7 +220,10 @@ def _random_delays(name: str, unit: str, approach: str) -> DelayPlan | None:
         return None
     modes = DuringFailure.PROCESS, DuringFailure.DELAY
     waits = draw.steep(5, 300), draw.one_of(modes), draw.number(0, 60)
+    undo = Draw(f"{name}/{unit}/undo")
+    undo_tuples = undo.steep(1, 2_000) if undo.percent(_UNDO_PERCENT) else 0
     if approach != REPLICAS:
-        return DelayPlan(*waits)
+        return DelayPlan(*waits, undo_tuples=undo_tuples)
     beside = Draw(f"{name}/{unit}/replicas")
-    return DelayPlan(*waits, beside.one_of((1, 2, 2, 3)), beside.one_of((None, *DuringFailure)))
+    replicas = beside.one_of((1, 2, 2, 3)), beside.one_of((None, *DuringFailure))
+    return DelayPlan(*waits, *replicas, undo_tuples)

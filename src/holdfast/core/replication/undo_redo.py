@@ -1,0 +1,120 @@
+"""Undo/redo: the state at a cut is made again from input, instead of being copied. [DPC §4.2]
+
+Theory of operation. Operators know, per input stream, the oldest tuple that their state goes back
+to (`oldest_needed`): the paper's stream markers. The history keeps the passes that a node has
+run as stable, from the markers on. To go back to a cut it begins with empty operators and runs them
+in silence: what these passes put out has been put out. That is upstream backup's replay, within
+the node.
+
+Entering up_failure costs nothing then, and no page is there twice; a correction costs as much more
+as the markers lie back. Who keeps more passes than the bound allows, copies its state instead
+(checkpoint/redo), until the markers have moved on: state that never closes has none that move.
+
+A pass may be forgotten when all that had come by its end is older than the markers: what is held
+in SUnion counts as if it had been run, so a little more is kept than has to be.
+
+Departure from [DPC]: all operators of a node are made again, and not only those on paths that the
+failure touched. Units are the paths here: one that no missing input reaches never goes back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+    from holdfast.core.operators.base import Rows
+
+
+class _Pass(NamedTuple):
+    """What a pass has taken; `come_before`: per stream, all before this id had come by then."""
+
+    ports: Sequence[Rows | None]
+    low: np.ndarray
+    boundary_us: int
+    tuples: int
+    come_before: tuple[int, ...]
+
+
+class Replayed(Protocol):
+    """Operators that are run again: an `OperatorNetwork`."""
+
+    def process(
+        self, ports: Sequence[Rows | None], low: np.ndarray, boundary_us: int, *, is_silent: bool
+    ) -> object:
+        """Run one pass."""
+        ...
+
+
+class UndoHistory:
+    """The stable passes of one node since its stream markers. Volatile: all fields."""
+
+    def __init__(self, tuples_max: int) -> None:
+        """Nothing has been run.
+
+        Args:
+            tuples_max: How many tuples to keep; what goes beyond is given up.
+        """
+        self._tuples_max = tuples_max
+        self._passes: deque[_Pass] = deque()
+        self.tuples = 0
+        """How many tuples it keeps."""
+        self._lost_before: tuple[int, ...] | None = None  # of passes that were given up
+        self._look_at = tuples_max // 2  # look for what may be forgotten at so many tuples
+
+    def ran(
+        self,
+        ports: Sequence[Rows | None],
+        low: np.ndarray,
+        boundary_us: int,
+        tuples: int,
+        come_before: tuple[int, ...],
+    ) -> None:
+        """A pass has been run as stable; args as of `OperatorNetwork.process`.
+
+        Args:
+            tuples: How many rows it has taken.
+            come_before: Per stream, all before this id had come.
+        """
+        self._passes.append(_Pass(ports, low, boundary_us, tuples, come_before))
+        self.tuples += tuples
+
+    @property
+    def is_to_be_trimmed(self) -> bool:
+        """Whether so much has come that it is worth while to look for the markers."""
+        return self.tuples > self._look_at
+
+    def trim(self, markers: np.ndarray) -> None:
+        """Forget what no state goes back to; give up the oldest beyond the bound.
+
+        Args:
+            markers: int64 per stream, the oldest id that the state goes back to, or `NO_ID`.
+        """
+        needed = markers.tolist()
+        while self._passes and _is_before(self._passes[0].come_before, needed):
+            self.tuples -= self._passes.popleft().tuples
+        while self._passes and self.tuples > self._tuples_max:
+            lost = self._passes.popleft()
+            self.tuples -= lost.tuples
+            self._lost_before = lost.come_before
+        self._look_at = (self.tuples + self._tuples_max) // 2
+
+    def reaches(self, markers: np.ndarray) -> bool:
+        """Whether the state at the present cut can be made again; args as of `trim`."""
+        if self._lost_before is None:
+            return True
+        return _is_before(self._lost_before, markers.tolist())
+
+    def replay(self, network: Replayed) -> int:
+        """Run all of it in silence over empty operators; how many tuples that was."""
+        for kept in self._passes:
+            network.process(kept.ports, kept.low, kept.boundary_us, is_silent=True)
+        return self.tuples
+
+
+def _is_before(come_before: tuple[int, ...], needed: list[int]) -> bool:
+    return all(before <= first for before, first in zip(come_before, needed, strict=True))

@@ -1,0 +1,58 @@
+"""The state at a cut is made again from input. [DPC §4.2]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from holdfast.core.model.ids import NO_ID
+from holdfast.core.replication.undo_redo import UndoHistory
+
+
+class Operators:
+    """Note which passes are run."""
+
+    def __init__(self) -> None:
+        self.ran: list[int] = []
+
+    def process(self, ports: Any, low: Any, boundary_us: int, *, is_silent: bool) -> None:
+        del ports, low
+        assert is_silent
+        self.ran.append(boundary_us)
+
+
+def history(tuples_max: int, passes: int) -> UndoHistory:
+    """Passes of ten tuples of one stream, each up to ten times its number."""
+    made = UndoHistory(tuples_max)
+    for number in range(1, passes + 1):
+        low = np.array([10 * number - 10])
+        made.ran([None], low, 10 * number, 10, (10 * number,))
+    return made
+
+
+def replayed(made: UndoHistory) -> list[int]:
+    operators = Operators()
+    made.replay(operators)
+    return operators.ran
+
+
+def test_what_no_state_goes_back_to_is_forgotten() -> None:
+    made = history(100, 6)
+    assert made.is_to_be_trimmed
+    made.trim(np.array([25]))
+    assert replayed(made) == [30, 40, 50, 60]
+    assert made.tuples == 40
+    assert made.reaches(np.array([0])), "nothing has been given up"
+    made.trim(np.array([30]))
+    assert replayed(made) == [40, 50, 60], "the first one that is needed is of the next pass"
+    made.trim(np.array([NO_ID]))
+    assert replayed(made) == []
+
+
+def test_beyond_its_bound_it_reaches_no_further_back_until_the_markers_move_on() -> None:
+    made = history(30, 5)
+    made.trim(np.array([0]))
+    assert replayed(made) == [30, 40, 50]
+    assert not made.reaches(np.array([19]))
+    assert made.reaches(np.array([20]))

@@ -28,7 +28,12 @@ def put(root: str, first: int, last: int) -> None:
     ingest_log.append_batch(root, [file])
 
 
-def started(session: Any, tmp_path: Path, parallelism: int) -> Query:
+SELDOM = hf.Checkpointed(interval="1 hour")
+
+
+def started(
+    session: Any, tmp_path: Path, parallelism: int, protection: hf.Protection = SELDOM
+) -> Query:
     flow = Dataflow("elastic")
     windows = flow.source_log(str(tmp_path / "log"), name="rows").key_by("key")
     windows = windows.window(hf.tumbling("300 milliseconds"))
@@ -36,7 +41,7 @@ def started(session: Any, tmp_path: Path, parallelism: int) -> Query:
     return flow.start(
         session,
         checkpointLocation=str(tmp_path / "location"),
-        protection=hf.Checkpointed(interval="1 hour"),
+        protection=protection,
         parallelism=parallelism,
         options={"spark.holdfast.drainTimeoutMs": "60000"},
     )
@@ -59,12 +64,67 @@ def test_a_location_without_a_checkpoint_goes_on_at_another_parallelism(
         put(root, rows, 2_000)
         ingest_log.end(root)
         assert query.awaitTermination(60)
-    found: list[tuple[int, int]] = []
-    for instance in range(3):
-        reader = open_reader(str(tmp_path / "location" / "streams" / "sums" / str(instance)))
-        while batches := reader.poll():
-            for batch in batches:
-                found += [(row["n"], row["total"]) for row in batch.batch.to_pylist()]
-        reader.close()
+    found = counted(tmp_path / "location" / "streams" / "sums", ("n", "total"))
     assert sum(n for n, _ in found) == 2_000
     assert sum(total for _, total in found) == sum(range(2_000))
+
+
+def counted(location: Path, names: tuple[str, ...]) -> list[tuple[int, ...]]:
+    """The rows that the instances of a sink have put out."""
+    found: list[tuple[int, ...]] = []
+    for folder in sorted(location.iterdir()):
+        reader = open_reader(str(folder))
+        while batches := reader.poll():
+            for batch in batches:
+                found += [tuple(row[n] for n in names) for row in batch.batch.to_pylist()]
+        reader.close()
+    return found
+
+
+def divided(
+    session: Any, tmp_path: Path, parallelism: int, protection: hf.Protection, location: str
+) -> Query:
+    """Windows of every kind that leave footprints."""
+    flow = Dataflow("divided")
+    keyed = flow.source_log(str(tmp_path / "log"), name="rows").key_by("key")
+    for name, windows in (
+        ("epoch", hf.sliding("400 milliseconds", "100 milliseconds")),
+        ("first", hf.tumbling("300 milliseconds", alignment="first")),
+        ("tens", hf.counting(10, 4)),
+    ):
+        made = keyed.window(windows).aggregate(
+            "count(*) AS n", "sum(id) AS total", "max(CAST(id AS STRING)) AS text", name=name
+        )
+        made.sink(name)
+    return flow.start(
+        session,
+        checkpointLocation=str(tmp_path / location),
+        protection=protection,
+        parallelism=parallelism,
+    )
+
+
+def test_windows_with_footprints_go_on_at_another_parallelism(tmp_path: Path) -> None:
+    root, names = str(tmp_path / "log"), ("epoch", "first", "tens")
+    ingest_log.prepare(root, META)
+    with without_spark() as session:
+        for step, parallelism in enumerate((1, 3, 2)):
+            query = divided(
+                session, tmp_path, parallelism, hf.EventualCheckpoints(share=0.01), "divided"
+            )
+            put(root, step * 1_111, (step + 1) * 1_111)
+            if step < 2:
+                query.processAllAvailable()
+                query.stop()
+        ingest_log.end(root)
+        assert query.awaitTermination(60)
+        query = divided(session, tmp_path, 1, hf.UpstreamBackup(), "whole")
+        assert query.awaitTermination(60)
+    columns = ("window_start", "key", "n", "total", "text")
+    for name in names:
+        found, wanted = (
+            sorted(counted(tmp_path / location / "streams" / name, columns))
+            for location in ("divided", "whole")
+        )
+        assert found == wanted, name
+        assert len(found) > 50

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.api.graph import Graph
-    from holdfast.api.protections import StoredCheckpoints
+    from holdfast.api.protections.of_units import Protections
     from holdfast.planning.plan import Plan
     from holdfast.shell.sources.recorder import Recorder
     from holdfast.shell.spark.executors import Executors
@@ -108,12 +108,13 @@ def _says_how_much(source: Source) -> bool:
             return isinstance(source, FromFiles)
 
 
-def require_divisible(
-    flow: Graph, ingests: list[Recorder], stored: StoredCheckpoints | None
-) -> None:
+def require_divisible(flow: Graph, ingests: list[Recorder], protections: Protections) -> None:
     """Raise `RescalingError` for dataflows whose instances cannot change."""
-    if stored is None:
-        raise RescalingError("other numbers of instances need protection=Checkpointed(...)")
+    if not protections.keep_states:
+        raise RescalingError(
+            "other numbers of instances need protection=Checkpointed(...), or "
+            "EventualCheckpoints(...)"
+        )
     for step in flow.steps:
         match step.operation:
             case FromKafka():

@@ -6,7 +6,8 @@
    checkpoint of every node with state is of that cut.
 2. It is stopped. The state of every unit that changes is read from the checkpoints of all its
    instances, divided anew by the hash by which its input will be, and written as checkpoints of
-   the new instances. Edges begin anew at id 0; sinks go on where their logs end.
+   the new instances; windows that leave footprints, from and to footprint logs
+   (rescaled_footprints.py). Edges begin anew at id 0; sinks go on where their logs end.
 3. One write to the journal puts the new restart points, and how many instances there are, in the
    place of the old ones. Before it the location is what it was, after it what it is to be: a crash
    between is no third case. Files that nothing leads to any more are deleted last.
@@ -39,6 +40,7 @@ from holdfast.core.coordinator.journal_entries import (
     RecoveryDecision,
 )
 from holdfast.core.errors import LocalProtocolError
+from holdfast.core.haunit.plan import FootprintPlan
 from holdfast.core.haunit.prepared import PreparedCheckpoint
 from holdfast.core.model.ids import (
     BEGINNING_US,
@@ -52,6 +54,7 @@ from holdfast.core.model.stable_hash import partition_of
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
 from holdfast.core.state.page_manager import PageManager
 from holdfast.driver.draining import Draining
+from holdfast.driver.rescaled_footprints import DividedFootprints
 from holdfast.errors import RescalingError
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.journal import COORDINATOR, JOURNAL_FOLDER, Journal, read_entries
@@ -117,6 +120,8 @@ def draining_plan(plan: Plan) -> Plan:
 
 
 def _checkpointing_soon(node: NodePlan) -> NodePlan:
+    if node.footprints is not None:  # All windows are written, until nothing is to be replayed.
+        return replace(node, footprints=FootprintPlan(share=1.0, extent_bytes=0, recovery_us=None))
     if node.checkpoints is None:
         return node
     interval_ms = min(node.checkpoints.interval_ms, _CHECKPOINT_INTERVAL_MS)
@@ -161,7 +166,7 @@ class Rescaling:
                 self._refuse(f"unit {plan.unit!r} is Replicated, and its instances have feeds")
             if not plan.is_replayed:
                 self._refuse(f"unit {plan.unit!r} keeps no restart points")
-            if _has_state(plan) and plan.checkpoints is None:
+            if _has_state(plan) and plan.checkpoints is None and plan.footprints is None:
                 self._refuse(f"unit {plan.unit!r} has state that is not checkpointed")
             try:
                 _adopt(plan, [], lambda columns: np.ones(len(columns[0]), np.bool_))
@@ -223,13 +228,17 @@ class Rescaling:
         for place in self.wanted.sink_paths.values():
             _sync(place)
         lives = tuple(NewLife(node, incarnation) for node, incarnation in newest.items())
+        if any(plan.footprints is not None for plan in self._changed()):
+            self._announce(lives)
         told: list[JournalEntry] = [RecoveryDecision(lives)]
         sequence = 1 + max(point.sequence for point in points.values())
         for plan in self.wanted.nodes:
             point = points.get(plan.node, RestartPoint())
             if plan.node in changed:
                 point = self._point_of(plan, points, former, sequence)
-                if _has_state(plan):
+                if plan.footprints is not None:
+                    point = self._footprints(plan, point, points, newest[plan.node])
+                elif _has_state(plan):
                     ref = self._checkpoint(plan, point, points, newest[plan.node])
                     point = RestartPoint(
                         point.sequence,
@@ -287,6 +296,41 @@ class Rescaling:
         finally:
             reader.close()
 
+    def _announce(self, lives: tuple[NewLife, ...]) -> None:
+        """Have the journal know the incarnations that footprints are written by.
+
+        1. They are written, and the restart comes to nothing. 2. The nodes come up as they were. If
+        they had the same incarnations, their logs would refuse them.
+        """
+        journal = Journal(os.path.join(self.location, JOURNAL_FOLDER), COORDINATOR)
+        try:
+            journal.write([RecoveryDecision(lives)])
+        finally:
+            journal.close()
+
+    def _owns(self, plan: NodePlan) -> Callable[[Sequence[pa.Array]], np.ndarray]:
+        """Which rows of key columns are a new instance's."""
+        count = sum(one.unit == plan.unit for one in self.wanted.nodes)
+
+        def owns(columns: Sequence[pa.Array]) -> np.ndarray:
+            return np.asarray(partition_of(columns, count) == plan.index)
+
+        return owns
+
+    def _footprints(
+        self,
+        plan: NodePlan,
+        point: RestartPoint,
+        points: Mapping[NodeId, RestartPoint],
+        incarnation: Incarnation,
+    ) -> RestartPoint:
+        """Write the windows of a new instance; its point."""
+        logs = DividedFootprints(self.location)
+        former = [one for one in self.former.nodes if one.unit == plan.unit]
+        held = [logs.operators(one, points[one.node]) for one in former]
+        _, made = _adopt(plan, [one for one in held if one is not None], self._owns(plan))
+        return logs.write(plan, made, point, incarnation)
+
     def _checkpoint(
         self,
         plan: NodePlan,
@@ -298,13 +342,8 @@ class Rescaling:
         others = [
             (one, points[one.node].checkpoint) for one in self.former.nodes if one.unit == plan.unit
         ]
-        count = sum(one.unit == plan.unit for one in self.wanted.nodes)
         held = [self._loaded(one, ref) for one, ref in others if ref is not None]
-
-        def owns(columns: Sequence[pa.Array]) -> np.ndarray:
-            return np.asarray(partition_of(columns, count) == plan.index)
-
-        pages = _adopt(plan, held, owns)
+        pages, _ = _adopt(plan, held, self._owns(plan))
         checkpoint = CheckpointId(point.sequence, incarnation)
         workers = 1 if plan.checkpoints is None else plan.checkpoints.workers
         prepared = PreparedCheckpoint(
@@ -357,6 +396,8 @@ class Rescaling:
         finally:
             journal.close()
         remaining = {plan.node for plan in self.wanted.nodes}
+        if self.store is None:
+            return  # There are no checkpoints.
         store = self._opened()
         try:
             for plan in self.former.nodes:
@@ -464,7 +505,7 @@ class Cut:
 
     def _of_state(self, plan: NodePlan) -> RestartPoint | str:
         report, point = self.reports[plan.node], self.stored[plan.node]
-        if (point is None or point.checkpoint is None) and _has_begun(report):
+        if not _is_stored(plan, point) and _has_begun(report):
             return f"{plan.node} has stored no checkpoint"
         point = point or RestartPoint()  # Without input there is no state, and no checkpoint.
         if any(point.processed_before.get(s, 0) != i for s, i in report.processed.items()):
@@ -475,6 +516,9 @@ class Cut:
             return f"instances of {plan.unit} have not stored the same boundary"
         if point.boundary_us == END_US:
             return f"the input of {plan.node} has ended"
+        logs = DividedFootprints(self.rescaling.location)
+        if plan.footprints is not None and not logs.is_at_cut(plan, point):
+            return f"{plan.node} has windows that are not written as they are now"
         return replace(point, older=())
 
     def _senders_of_held(self, found: Mapping[NodeId, RestartPoint]) -> set[NodeId] | str:
@@ -515,19 +559,26 @@ def _adopt(
     plan: NodePlan,
     others: list[list[Operator]],
     owns: Callable[[Sequence[pa.Array]], np.ndarray],
-) -> PageManager:
-    """Pages with what belongs to a node of the operators of all former instances."""
+) -> tuple[PageManager, list[Operator]]:
+    """Pages and operators with what belongs to a node of those of all former instances."""
     pages = PageManager(plan.limits.page_bytes, plan.limits.state_bytes)
-    for number, spec in enumerate(plan.operators):
-        operator = spec.build(pages)
+    made = [spec.build(pages) for spec in plan.operators]
+    for number, operator in enumerate(made):
         if operator.keeps_state:
             operator.adopt([one[number] for one in others], owns, len(plan.inputs))
-    return pages
+    return pages, made
 
 
 def _has_state(plan: NodePlan) -> bool:
     pages = PageManager(plan.limits.page_bytes)
     return any(spec.build(pages).keeps_state for spec in plan.operators)
+
+
+def _is_stored(plan: NodePlan, point: RestartPoint | None) -> bool:
+    """Whether a point leads to a state."""
+    if point is None:
+        return False
+    return point.checkpoint is not None or plan.footprint_stream in point.next_ids
 
 
 def _has_begun(report: NodeReport) -> bool:

@@ -211,7 +211,6 @@ def _launched(
     store: StoreSpec | None = None
     if rescaling is not None:
         chunks, store = _store(ready, undo)
-        assert store is not None  # It is divisible.
         _rescale(request, replace(rescaling, store=store), store)
     # From here on no other driver goes on here: whoever records, or runs a chunk store, has the
     # newest epoch.
@@ -270,7 +269,7 @@ def _claimed(request: Request, recorders: list[Recorder]) -> Rescaling | None:
     if former is None:
         claim(location, text, before)
         return None
-    require_divisible(request.flow, recorders, protections.stored)
+    require_divisible(request.flow, recorders, protections)
     timeout_s = request.values["drainTimeoutMs"] / 1000
     rescaling = Rescaling(
         draining_plan(request.place(former)), request.place(), location, timeout_s
@@ -303,7 +302,7 @@ def _measuring(request: Request, plan: Plan) -> Callable[[Observed], Measurement
     return measured
 
 
-def _rescale(request: Request, rescaling: Rescaling, store: StoreSpec) -> None:
+def _rescale(request: Request, rescaling: Rescaling, store: StoreSpec | None) -> None:
     """Have the location go on with other numbers of instances."""
     former = rescaling.former
     counters = commit_counters(former)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.protections.base import Protection
 from holdfast.api.protections.checkpointed import Checkpointed, StoredCheckpoints
+from holdfast.api.protections.eventual import EventualCheckpoints
 from holdfast.api.protections.replay import UpstreamBackup
 from holdfast.api.steps import Loop
 from holdfast.errors import OptionError
@@ -55,6 +56,12 @@ class Protections:
         """Where the units that are checkpointed are checkpointed to; None: there are none."""
         all_of_them = (self._default, *self._of.values())
         return next((p for p in all_of_them if isinstance(p, StoredCheckpoints)), None)
+
+    @property
+    def keep_states(self) -> bool:
+        """Whether any unit's state can be read back, so that it can be divided anew."""
+        kept = (StoredCheckpoints, EventualCheckpoints)
+        return any(isinstance(p, kept) for p in (self._default, *self._of.values()))
 
     @property
     def checkpointed(self) -> Checkpointed | None:

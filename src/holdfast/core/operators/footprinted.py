@@ -83,6 +83,13 @@ class Footprinted(Operator):
         """
 
     @abc.abstractmethod
+    def whole(self) -> WindowsOfPass:
+        """The footprints of all windows, of an operator that has none yet.
+
+        It has adopted its windows from other instances, and is not gone on with.
+        """
+
+    @abc.abstractmethod
     def adopt_footprints(
         self, bodies: pa.RecordBatch, generations: np.ndarray, cuts: np.ndarray, streams: int
     ) -> np.ndarray:

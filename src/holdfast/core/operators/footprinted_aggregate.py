@@ -246,6 +246,14 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
         written.held = max(written.held, min(end * SEGMENT, len(window.groups)))
         return before
 
+    def whole(self) -> WindowsOfPass:
+        """As `Footprinted`."""
+        states = dict(self._directory.states())
+        self._written = {start: _Written(tail=0) for start, w in states.items() if len(w.groups)}
+        tails = _pairs([(start, TAIL) for start in self._written])
+        segments = sum(-(-len(window.groups) // SEGMENT) for window in states.values())
+        return self.footprints(tails, 0, 1, segments)
+
     # -- footprints ---------------------------------------------------------------------------
 
     def _named(self, pairs: list[tuple[int, int]], groups: pa.Array) -> pa.RecordBatch:

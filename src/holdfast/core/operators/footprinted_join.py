@@ -126,6 +126,10 @@ class FootprintedJoin(WindowedJoin, Footprinted):
             windows, self._bodies(said), self._names([]), _numbers(numbers), _numbers(let_go)
         )
 
+    def whole(self) -> WindowsOfPass:
+        """As `Footprinted`."""
+        return self.end_pass()
+
     def _part_of(self, start: int, rows: JoinRows) -> tuple[int, int, JoinRows, tuple[int, int]]:
         """All rows that no part has, as a new part: its window, number, and first rows."""
         written = self._written.setdefault(start, _Written())

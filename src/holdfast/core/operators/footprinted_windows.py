@@ -51,7 +51,7 @@ from holdfast.core.state.ordered_map import OrderedMap
 
 if TYPE_CHECKING:
     from holdfast.core.operators.accumulators import Aggregate, AggregateFunction
-    from holdfast.core.operators.base import Evaluator
+    from holdfast.core.operators.base import Evaluator, Operator, Owns
     from holdfast.core.operators.window_kinds import WindowKind
     from holdfast.core.state.page_manager import PageManager
 
@@ -146,6 +146,29 @@ class FootprintedWindows(KeyedWindows, Footprinted):
         self._keep(windows, records)
         bodies = self._bodies(windows, records)
         return WindowsOfPass(windows, bodies, bodies.slice(0, 0), numbers, numbers)
+
+    def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
+        """As `KeyedWindows`; what keys keep beyond their windows follows from the keys."""
+        super().adopt(others, owns, streams)
+        if self._origins is None:
+            return
+        entries, words = self._keys.entries(), self._groups.key_words
+        origins = np.empty((len(entries), 2), dtype=np.int64)
+        origins[:, 0], origins[:, 1] = ORIGIN, entries[:, words] - 1
+        records = np.zeros((len(entries), self._windows.value_words), dtype=np.int64)
+        records[:, EARLIEST] = records[:, LATEST] = entries[:, words + 1]
+        records[:, KEY_AT : self._values_at] = entries[:, :words]
+        self._origins.put(origins, records)
+
+    def whole(self) -> WindowsOfPass:
+        """As `Footprinted`."""
+        entries = self._windows.entries()
+        if self._origins is not None:
+            entries = np.concatenate([entries, self._origins.entries()])
+        windows = np.ascontiguousarray(entries[:, :2])
+        records = np.ascontiguousarray(entries[:, 2:])
+        bodies, none = self._bodies(windows, records), np.zeros(0, dtype=np.int64)
+        return WindowsOfPass(windows, bodies, bodies.slice(0, 0), none, none)
 
     def _records_of(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of these windows and origins are open, and what is kept of them."""

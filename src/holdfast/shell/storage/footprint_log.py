@@ -13,11 +13,13 @@ from holdfast.core.recovery.extent import ExtentSearch
 from holdfast.shell.storage.backward_reader import batches_before
 from holdfast.shell.storage.claimed_log import ClaimedLogWriter
 from holdfast.shell.storage.errors import FileDamaged
+from holdfast.shell.storage.logs import open_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.core.recovery.extent import Extent
+    from holdfast.shell.storage.logs import OpenedLog
 
 SEGMENT_BYTES: Final = 4 << 20
 
@@ -38,6 +40,18 @@ class FootprintLogWriter(ClaimedLogWriter):
         super().__init__(
             place, schema, stream, incarnation, segment_bytes=SEGMENT_BYTES, narrows=True
         )
+
+
+def open_footprints(place: str, body: pa.Schema, stream: str, incarnation: int) -> OpenedLog:
+    """Append footprints without a claim, where no node runs; args as of `FootprintLogWriter`.
+
+    Raises:
+        StorageError: It cannot be read, or a later incarnation has written there.
+    """
+    schema = footprint_schema(body)
+    return open_writer(
+        place, schema, stream, incarnation, segment_bytes=SEGMENT_BYTES, narrows=True
+    )
 
 
 def read_extent(place: str, from_id: int, ends_at: int, streams: int) -> Extent:

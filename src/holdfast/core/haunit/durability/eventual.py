@@ -118,7 +118,10 @@ class Eventual(Durability):
         place = self._place()
         if self._footprints.is_check_due(place):
             self._footprints.end_replay()
-            self._append(self._footprints.check(check.windows, place), effects)
+            record = self._footprints.check(check.windows, place)
+            self._append(record, effects)
+            if record is not None:
+                self.note_again()  # T may have moved on, without a pass.
 
     # -- restart points -----------------------------------------------------------------------
 

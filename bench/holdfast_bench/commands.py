@@ -383,6 +383,54 @@ def cec(
 
 
 @app.command()
+def checkmate(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Small and rough.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="throughput, failure, skew, cyclic or scale; repeatable. All else stays in the "
+            "report as it is."
+        ),
+    ] = None,
+    query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8, q12; repeatable.")] = None,
+    protocol: Annotated[
+        list[str] | None, typer.Option(help="Of cyclic: COOR, 'COOR unaligned', UNC, CIC.")
+    ] = None,
+    workers: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Instances of every unit, or of scale; repeatable."),
+    ] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="Runs as fast as possible.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write checkmate.md, .json and plots here.")
+    ] = None,
+) -> None:
+    """Coordinated, uncoordinated and communication-induced checkpoints, as CheckMate measures."""
+    from holdfast_bench.checkmate import bench, page
+
+    sizes = bench.with_repeats(bench.QUICK if quick else bench.FULL, repeats)
+    experiments = _known(only, bench.EXPERIMENTS)
+    wanted = bench.Wanted(
+        experiments,
+        _known(query, bench.QUERIES),
+        (1,) if workers is None else tuple(workers),
+        _known(protocol, bench.PROTOCOLS[1:]),
+    )
+    if workers is not None:
+        sizes = replace(sizes, workers=tuple(workers))
+    others = {} if report is None else page.PAGE.former(report)
+
+    def keep(results: dict[str, Any]) -> None:
+        if report is not None:
+            page.PAGE.write(bench.merged(others, results), report)
+
+    results = bench.merged(others, bench.run(wanted, sizes, _say, keep))
+    _show(results, page.PAGE, report, as_json=as_json)
+
+
+@app.command()
 def steps(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Few tuples; rough.")] = False,

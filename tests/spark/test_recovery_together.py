@@ -75,6 +75,13 @@ def test_killed_members_of_a_region_put_each_result_out_once(
     tap.open()
     assert query.awaitTermination(240)
     assert all(query.verify(sink).is_identical for sink in SINKS)
+    assert all(c["prepared_us"] > 0 for c in query.checkpoints if c["failure"] is None)
+    for unit in UNITS:
+        said = query.lastProgress["units"][unit]
+        assert said["line"]["checkpoints"] >= 2
+        assert said["line"]["useless"] == 0  # Streams do not go in a circle.
+        assert said["line"]["ageMs"] is not None
+        assert (said["round"] is not None) is (protection is ROUNDS)
 
 
 def test_all_nodes_may_fail_at_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -427,9 +427,14 @@ class Query:
 
     # -- what Holdfast adds -------------------------------------------------------------------
 
-    def latency(self) -> LatencyHistogram:
-        """Latencies from a tuple's creation to its sink, since the present nodes started."""
-        return latency_of(self._cluster.history.reports.values())
+    def latency(self, node: str | None = None) -> LatencyHistogram:
+        """Latencies from a tuple's creation to its sink, since the present nodes started.
+
+        Args:
+            node: Results of this one alone.
+        """
+        reports = self._cluster.history.reports
+        return latency_of(reports.values() if node is None else [reports[NodeId(node)]])
 
     @property
     def nodes(self) -> dict[str, int | None]:

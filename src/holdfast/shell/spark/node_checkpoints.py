@@ -9,7 +9,7 @@ from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit import events
 from holdfast.core.haunit.life_events import OpeningFailed, OpenStore, StoreOpened
 from holdfast.core.haunit.restoration import LoadCheckpoint, ReportDamage, StoreAway
-from holdfast.core.machine import Effect, Stimulus, TimerFired
+from holdfast.core.machine import Effect, Stimulus
 from holdfast.shell.io_service import IOService
 from holdfast.shell.spark.node_channels import output_schemas
 from holdfast.shell.storage.errors import StorageError
@@ -97,10 +97,12 @@ class NodeCheckpoints:
         """Delete their files."""
         self._io.forget(effect.checkpoints)
 
-    def note_standstill(self, stimulus: Stimulus, effects: list[Effect], took_us: int) -> None:
-        """How long the unit stood still for a checkpoint that was prepared in this step."""
-        if type(stimulus) is not TimerFired:
-            return
+    def note_standstill(self, effects: list[Effect], took_us: int) -> None:
+        """How long the unit stood still for a checkpoint that was prepared in this step.
+
+        Timers, the word of a round, markers, clocks, and the end of an earlier write prepare one.
+        Where the step has also processed tuples, their time is part of it.
+        """
         for effect in effects:
             if isinstance(effect, events.WriteCheckpoint):
                 self._prepared_us[effect.prepared.checkpoint] = took_us

@@ -207,7 +207,7 @@ class NodeTask:
         machine = self._life.machine
         if isinstance(machine, Node):
             self._meter.stepped(machine, stimulus, effects, took_us)
-        self._checkpoints.note_standstill(stimulus, effects, took_us)
+        self._checkpoints.note_standstill(effects, took_us)
         for effect in effects:
             self._performers[type(effect)](effect)
         return effects

@@ -1,0 +1,1 @@
+"""CheckMate's experiments, the paper's figures beside ours. [CheckMate §VII]"""

@@ -1,8 +1,13 @@
 """Which DataFrames are plain scans of files, so that nodes can read the files instead of Spark.
 
-A scan is plain if nothing but columns is chosen of Parquet files in one local folder, and if
+A scan is plain if nothing but columns and rows is chosen of Parquet files in local folders, and if
 pyarrow gives of these files exactly what Spark gives: of a file whose columns have other types or
 other names, or whose times are of Spark's old calendar, that is not so (`exact_parquet.py`).
+
+Filters become steps of the dataflow behind the files (`scan_filters.py`). Rows that they leave out
+still move time, which decides what is late. Nothing of a batch DataFrame is late. Of a stream,
+Spark itself moves a filter below the watermark, unless it reads the watermark's column; so no other
+filter is possible there.
 
 The way is chosen when the query starts. A location that was begun one way goes on that way.
 """
@@ -10,22 +15,16 @@ The way is chosen when the query starts. A location that was begun one way goes 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast.api import steps
 from holdfast.api.windows import CountWindow
+from holdfast.driver.catalyst.trees import plan_of
 from holdfast.driver.schemas import schema_from_spark
-from holdfast.shell.sources.file_recorder import FileRecorder, FilesSource
-from holdfast.shell.spark.ingest import FrameSource, Ingest
-from holdfast.shell.storage.errors import UnknownStream
 from holdfast.shell.storage.exact_parquet import why_not_exact, why_not_of_folders
-from holdfast.shell.storage.ingest_log import IngestMeta, read_meta
-from holdfast.shell.storage.paths import ingest_path
 from holdfast.shell.storage.user_files import UserFileError, list_files, partition_of
-from holdfast.shell.storage.user_rows import FilesFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.graph import Graph
-    from holdfast.api.steps import FromFrame, Step
-    from holdfast.shell.sources.recorder import Recorder
+    from holdfast.api.steps import FromFrame
+    from holdfast.core.queues.recording import UserFile
+    from holdfast.driver.catalyst.trees import Expression, Plan
 
 SETTING: Final = "readFilesInNodes"
 _PASSED: Final = ("SubqueryAlias",)
@@ -58,90 +58,61 @@ class NotPlain(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Filtering:
+    """A filter above the files.
+
+    Attributes:
+        condition: As Spark has analysed it.
+        is_marked: Whether a watermark lies below it.
+    """
+
+    condition: Expression
+    is_marked: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     """A plain scan.
 
     Attributes:
-        place: The folder, or the file.
+        places: Folders and files.
         files_max: Of one micro-batch.
+        filters: The lowest first.
+        leaf: The plan that reads the files; None: nobody needs it.
     """
 
-    place: str
+    places: tuple[str, ...]
     files_max: int
+    filters: tuple[Filtering, ...] = ()
+    leaf: Plan | None = None
+
+    @property
+    def place(self) -> str:
+        """The only folder or file. Raises `NotPlain` if there are several."""
+        if len(self.places) != 1:
+            raise NotPlain("it reads several paths")
+        return self.places[0]
 
 
-def recorder_of_frame(step: Step, flow: Graph, location: str, *, is_allowed: bool) -> Recorder:
-    """Who makes the rows of a DataFrame part of its log.
+def plain_scan(frame: FromFrame, flow: Graph, *, is_begun: bool) -> Scan:
+    """What a DataFrame scans. Raises `NotPlain` if nodes may not read it.
 
     Args:
-        step: The source.
+        frame: The DataFrame as a source.
         flow: Its dataflow.
-        location: The checkpoint location.
-        is_allowed: Whether nodes may read files; a location that was begun so goes on so.
+        is_begun: Whether its location was begun so: then its files are known to do.
     """
-    frame = step.operation
-    assert isinstance(frame, steps.FromFrame)
-    begun = _begun(ingest_path(location, step.name))
-    reason = f"{SETTING} is off" if begun is None and not is_allowed else ""
-    if begun is not None and begun.user_files is None:
-        reason = "its log was begun so"
-    if not reason:
-        try:
-            source = _files_source(frame, flow, is_begun=begun is not None)
-            return FileRecorder(step.name, source, location)
-        except NotPlain as error:
-            reason = str(error)
-    return Ingest(step.name, _frame_source(frame), location, reason)
-
-
-def _frame_source(frame: FromFrame) -> FrameSource:
-    return FrameSource(
-        frame.df,
-        frame.time,
-        frame.delay_us,
-        frame.ahead_us,
-        frame.has_watermark,
-        frame.partitions,
-        frame.speed is not None,
-        frame.trigger,
-    )
-
-
-def _begun(log: str) -> IngestMeta | None:
-    """What an ingest log says of itself; None: there is none yet."""
-    with suppress(UnknownStream):
-        return read_meta(log)
-    return None
-
-
-def _files_source(frame: FromFrame, flow: Graph, *, is_begun: bool) -> FilesSource:
-    """The DataFrame as files that nodes read. Raises `NotPlain`."""
-    df, is_streaming = frame.df, bool(frame.df.isStreaming)
+    df = frame.df
     if frame.speed is not None:
         raise NotPlain("it is replayed at a set speed")
     if frame.trigger and "availableNow" not in frame.trigger:
         raise NotPlain("its trigger is a time")
-    if not is_streaming and (word := _by_order(flow)):
+    if not df.isStreaming and (word := _by_order(flow)):
         raise NotPlain(f"{word} takes the rows of a batch DataFrame in order of time")
-    scan = _plain_scan(df)
-    schema = schema_from_spark(df.schema)
+    scan = _scan_of(df)
     if not is_begun:
-        require_exact(df, scan.place, schema)
-    meta = IngestMeta(
-        schema,
-        frame.time,
-        frame.delay_us,
-        frame.ahead_us,
-        FilesFormat("parquet", is_exact=True),
-    )
-    return FilesSource(
-        scan.place,
-        meta,
-        ends=not is_streaming,
-        is_available_now=frame.trigger is not None,
-        has_watermark=frame.has_watermark,
-        files_max=scan.files_max,
-    )
+        require_exact(df, scan.places, schema_from_spark(df.schema))
+    return scan
 
 
 def _by_order(flow: Graph) -> str:
@@ -155,29 +126,32 @@ def _by_order(flow: Graph) -> str:
     return ""
 
 
-def _plain_scan(df: DataFrame) -> Scan:
+def _scan_of(df: DataFrame) -> Scan:
     """What is scanned. Raises `NotPlain`."""
-    plan: Any = df._jdf.queryExecution().analyzed()
-    while plan.children().size() == 1:
-        kind = plan.getClass().getSimpleName()
-        if kind == "Project":
+    plan = plan_of(df)
+    filters: list[Filtering] = []
+    while len(plan.children) == 1:
+        if plan.kind == "Project":
             _require_columns(plan)
-        elif kind not in ("EventTimeWatermark", *_PASSED):
-            raise NotPlain(f"its plan has {kind}")
-        plan = plan.children().apply(0)
-    kind = plan.getClass().getSimpleName()
-    if kind == "LogicalRelation":
-        return _of_relation(df.sparkSession, plan)
-    if kind == "StreamingRelation":
-        return scan_of_stream(df.sparkSession, plan)
-    raise NotPlain(f"it reads {kind}, no files")
+        elif plan.kind == "Filter":
+            is_marked = any(each.kind == "EventTimeWatermark" for each in plan.all())
+            filters.insert(0, Filtering(plan.expression("condition"), is_marked))
+        elif plan.kind not in ("EventTimeWatermark", *_PASSED):
+            raise NotPlain(f"its plan has {plan.kind}")
+        plan = plan.child
+    if plan.kind == "LogicalRelation":
+        scan = _of_relation(df.sparkSession, plan.java)
+    elif plan.kind == "StreamingRelation":
+        scan = scan_of_stream(df.sparkSession, plan.java)
+    else:
+        raise NotPlain(f"it reads {plan.kind}, no files")
+    return replace(scan, filters=tuple(filters), leaf=plan)
 
 
-def _require_columns(project: Any) -> None:
-    for column in _each(project.projectList()):
-        kind = column.getClass().getSimpleName()
-        if kind != "AttributeReference":
-            raise NotPlain(f"a column is computed: {column.sql()}")
+def _require_columns(project: Plan) -> None:
+    for column in project.expressions("projectList"):
+        if column.kind != "AttributeReference":
+            raise NotPlain(f"a column is computed: {column.java.sql()}")
 
 
 def _of_relation(spark: SparkSession, leaf: Any) -> Scan:
@@ -206,17 +180,15 @@ def _scan(spark: SparkSession, format: str, paths: list[str], options: Mapping[s
             raise NotPlain(f"{name} is set")
     if format.lower() != "parquet":
         raise NotPlain(f"its format is {format}")
-    if len(paths) != 1:
-        raise NotPlain("it reads several paths")
     if unknown := [name for name in options if name.lower() not in _OPTIONS]:
         raise NotPlain(f"its reader has the option {unknown[0]}")
-    if set(paths[0]) & set("*?[{"):
+    if any(set(path) & set("*?[{") for path in paths):
         raise NotPlain("its path is a glob")
-    place = _local(spark, paths[0])
-    if os.path.exists(os.path.join(place, "_spark_metadata")):
+    places = tuple(_local(spark, path) for path in paths)
+    if any(os.path.exists(os.path.join(place, "_spark_metadata")) for place in places):
         raise NotPlain("Spark keeps a list of the folder's files")
     given = {name.lower(): value for name, value in options.items()}
-    return Scan(place, int(given.get("maxfilespertrigger", _FILES_MAX)))
+    return Scan(places, int(given.get("maxfilespertrigger", _FILES_MAX)))
 
 
 def _local(spark: SparkSession, path: str) -> str:
@@ -230,25 +202,34 @@ def _local(spark: SparkSession, path: str) -> str:
     return str(found.getPath())
 
 
-def require_exact(df: DataFrame, place: str, schema: pa.Schema) -> None:
+def require_exact(df: DataFrame, places: tuple[str, ...], schema: pa.Schema) -> None:
     """Raise `NotPlain` unless pyarrow gives of these files what Spark gives, as far as is known."""
-    try:
-        listed = [found.file for found in list_files(place)]
-    except UserFileError as error:
-        raise NotPlain(str(error)) from None
+    listed = [files_in(place) for place in places]
+    paths = [file.path for files in listed for file in files]
+    if len(paths) != len(set(paths)):
+        raise NotPlain("it reads a file twice")
     if not df.isStreaming:
         given = {unquote(urlsplit(url).path) for url in df.inputFiles()}
-        if given != {file.path for file in listed}:
+        if given != set(paths):
             raise NotPlain("its folder holds other files by now")
-    for name in partition_of(f"{place}/"):
-        if name in schema.names:
-            raise NotPlain(f"its path names the column {name}")
-    for file in listed[:1]:
-        named = partition_of(file.path)
-        if reason := why_not_of_folders(named, schema):
-            raise NotPlain(reason)
-        if reason := why_not_exact(file, [f for f in schema if f.name not in named]):
-            raise NotPlain(reason)
+    for place, files in zip(places, listed, strict=True):
+        for name in partition_of(f"{place}/"):
+            if name in schema.names:
+                raise NotPlain(f"its path names the column {name}")
+        for file in files[:1]:
+            named = partition_of(file.path)
+            if reason := why_not_of_folders(named, schema):
+                raise NotPlain(reason)
+            if reason := why_not_exact(file, [f for f in schema if f.name not in named]):
+                raise NotPlain(reason)
+
+
+def files_in(place: str) -> list[UserFile]:
+    """The files of a folder. Raises `NotPlain` if it cannot be listed."""
+    try:
+        return [found.file for found in list_files(place)]
+    except UserFileError as error:
+        raise NotPlain(str(error)) from None
 
 
 def _each(found: Any) -> list[Any]:

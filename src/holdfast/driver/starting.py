@@ -17,6 +17,7 @@ from holdfast.driver.advice import refusals
 from holdfast.driver.checks import check_hosts, check_session, require_divisible, require_end
 from holdfast.driver.description import claim, describe
 from holdfast.driver.draining import commit_counters
+from holdfast.driver.frame_recorders import as_read, recorder_of_frame
 from holdfast.driver.inspection import FILE_NAME as OPERATORS_FILE
 from holdfast.driver.inspection import describe_operators
 from holdfast.driver.kafka import check_topics
@@ -26,7 +27,6 @@ from holdfast.driver.query import Query, Running
 from holdfast.driver.request import Request, ports_of, session_options
 from holdfast.driver.rescaling import Rescaling, described, draining_plan, settle
 from holdfast.driver.scans import SETTING as READ_FILES_IN_NODES
-from holdfast.driver.scans import recorder_of_frame
 from holdfast.driver.slots import Slots, require_slots, slots_of
 from holdfast.driver.standby import StandbyDriver
 from holdfast.driver.user_files import recorder_of
@@ -87,7 +87,9 @@ def start(
     location = local_path(location)
 
     def request() -> Request:
-        return Request(flow, spark, location, protections, parallelism, values)
+        is_allowed = bool(values[READ_FILES_IN_NODES])
+        run = as_read(flow, location, is_allowed=is_allowed)
+        return Request(run, spark, location, protections, parallelism, values)
 
     if not is_standby:
         return _begin(_checked(request(), lacking))

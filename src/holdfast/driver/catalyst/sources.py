@@ -52,7 +52,7 @@ def files_below(spark: SparkSession, plan: Plan) -> Scan:
     try:
         scan = scan_of_stream(spark, plan.java)
         frame = frame_of(spark, plan.java)
-        require_exact(frame, scan.place, schema_from_spark(frame.schema))
+        require_exact(frame, scan.places, schema_from_spark(frame.schema))
     except NotPlain as error:
         raise untranslatable("files", f"{error}, so Spark reads them") from None
     return scan

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from holdfast.driver.catalyst.expressions import (
     text_of,
     untranslatable,
 )
+from holdfast.driver.catalyst.settings import unmet
 from holdfast.driver.catalyst.sources import Mark, files_below, is_marked, read_files, read_frame
 from holdfast.driver.catalyst.trees import Expression, Plan, frame_of, plan_of
 from holdfast.driver.catalyst.windows import windows_of
@@ -126,17 +127,6 @@ def from_dataframe(
         raise UnsupportedError(f"from_dataframe: Spark: {str(error).splitlines()[0]}") from error
 
 
-_REQUIRED: Final = {
-    "spark.sql.ansi.enabled": (("true",), "Holdfast computes as Spark does in ANSI mode"),
-    "spark.sql.session.timeZone": (("UTC", "Etc/UTC", "GMT"), "the session's time zone is UTC"),
-    "spark.sql.decimalOperations.allowPrecisionLoss": (
-        ("true",),
-        "decimals have the precision of Spark's default",
-    ),
-}
-"""Settings of the session, the values that they may have, and why."""
-
-
 def _translate(flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, Any] | None) -> None:
     spark = df.sparkSession
     if not df.isStreaming:
@@ -144,12 +134,9 @@ def _translate(flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, A
             "from_dataframe takes a streaming DataFrame, of spark.readStream; a batch one is a "
             "source: flow.source(df, name=..., time=...)"
         )
-    for setting, (possible, why) in _REQUIRED.items():
-        value = str(spark.conf.get(setting))
-        if not {value, value.lower()} & set(possible):
-            raise UnsupportedError(
-                f"from_dataframe: {why}; set {setting}={possible[0]} before the DataFrame is made"
-            )
+    if (found := unmet(spark)) is not None:
+        setting, why = found
+        raise UnsupportedError(f"from_dataframe: {why}; set {setting} before the DataFrame is made")
     plan = plan_of(df)
     made = _Translation(flow, spark, name, trigger, has_state=not plan.is_stateless)
     native = made.grounded(made.fragment(plan, None))

@@ -42,6 +42,7 @@ from holdfast.shell.storage.user_rows import DEAD, BadRow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.core.queues.file_discovery import ListedFile
     from holdfast.core.queues.recording import Commit
 
 BY: Final = "files"
@@ -65,6 +66,7 @@ class FilesSource:
         is_available_now: Whether a run reads what is there, and a later one goes on behind it.
         has_watermark: Whether what is late is told as by Spark's watermark, which has milliseconds.
         files_max: Of one commit.
+        more_places: Others like `place`, none of which holds a file of another one.
     """
 
     place: str
@@ -73,6 +75,12 @@ class FilesSource:
     is_available_now: bool = False
     has_watermark: bool = False
     files_max: int = _FILES_MAX
+    more_places: tuple[str, ...] = ()
+
+    def listed(self) -> list[ListedFile]:
+        """The files that there are now. Raises `UserFileError` if a place cannot be listed."""
+        places = (self.place, *self.more_places)
+        return [found for place in places for found in list_files(place)]
 
     def columns(self) -> tuple[str, ...]:
         """What the stream has of the log's columns, as expressions."""
@@ -91,7 +99,7 @@ class FileRecorder:
     def __init__(self, name: str, source: FilesSource, location: str) -> None:
         """Nothing happens before `start`."""
         self.name = name
-        self.way = f"nodes read the files of {source.place}"
+        self.way = f"nodes read the files of {', '.join((source.place, *source.more_places))}"
         self.is_paced = False
         self._source = source
         self._path = ingest_path(location, name)
@@ -206,7 +214,7 @@ class FileRecorder:
         if self._following.ended:
             return False
         most = sys.maxsize if self._source.ends else self._source.files_max
-        new = self._discovery.next_files(list_files(self._source.place), most)
+        new = self._discovery.next_files(self._source.listed(), most)
         with ThreadPoolExecutor(_THREADS) as pool:
             described = list(pool.map(self._described, new))
         files = self._timed([found for found in described if isinstance(found, IngestFile)])

@@ -35,6 +35,29 @@ def why_not_exact(file: UserFile, fields: Iterable[pa.Field]) -> str:
         return str(error)
 
 
+def has_null(file: UserFile, column: str) -> bool:
+    """Whether a column of a file holds a null; one that the file lacks is null.
+
+    Cost: as its statistics say; INT96 has none, and is read.
+
+    Raises:
+        UserFileError: The file cannot be read.
+    """
+    from pyarrow import parquet
+
+    with opened(file) as source:
+        found = parquet.ParquetFile(source)
+        of = found.metadata
+        paths = [of.schema.column(number).path for number in range(of.num_columns)]
+        if column not in paths:
+            return True
+        groups = (of.row_group(number) for number in range(of.num_row_groups))
+        said = [group.column(paths.index(column)).statistics for group in groups]
+        if all(each is not None and each.has_null_count for each in said):
+            return any(each.null_count for each in said)
+        return any(rows.column(0).null_count for rows in found.iter_batches(columns=[column]))
+
+
 def why_not_of_folders(named: Iterable[str], fields: Iterable[pa.Field]) -> str:
     """Why Spark may read other values of folders' names (`key=value`); empty: it does not.
 

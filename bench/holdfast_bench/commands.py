@@ -237,18 +237,25 @@ def files(
     quick: Annotated[bool, typer.Option("--quick", help="Q12 alone, about a minute.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
     query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8, q12; repeatable.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="queries, delta, reading, visible, cold_start; repeatable."),
+    ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Also write files.md and files.json here.")
+        Path | None,
+        typer.Option(help="Also write files.md and files.json here, beside what is not repeated."),
     ] = None,
 ) -> None:
     """A user's own Parquet files, beside Structured Streaming."""
     from holdfast_bench import files as page
 
-    wanted = _known(query, tuple(page.FULL.tuples))
     sizes = page.QUICK if quick else page.FULL
+    wanted = _known(query, tuple(page.FULL.tuples))
     sizes = replace(sizes, tuples={q: n for q, n in sizes.tuples.items() if q in wanted})
-    results = page.run(sizes, _say)
-    _show(results, page, report, as_json=as_json)
+    experiments = ("queries",) if quick and not only else _known(only, page.EXPERIMENTS)
+    results = page.run(sizes, _say, experiments)
+    before = page.former(report) if report is not None else {}
+    _show(page.combined(before, results), page, report, as_json=as_json)
     raise typer.Exit(1 if page.is_wrong(results) else 0)
 
 

@@ -1,8 +1,7 @@
 """A user's own Parquet files, read by Holdfast's nodes and by Structured Streaming.
 
-Both read the same files, in turn, in one run, with the start of the query included; sessions are
-warm. What is put out goes where each system keeps it: Holdfast's into its log, the other's into
-Parquet.
+Both read the same files and write Parquet files, in turn, in one run, with the start of the query
+included; sessions are warm.
 """
 
 from __future__ import annotations
@@ -17,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.dataflow import Dataflow
 from holdfast.api.streams import Stream
+from holdfast.driver.delta_sink import delta_sink
+from holdfast.driver.files_sink import files_sink
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
-from holdfast_bench import cold_start, reading
+from holdfast_bench import cold_start, reading, visible
 from holdfast_bench.inputs import FILES_PER_TRIGGER, TRIGGERS, Recording, record_parquet
-from holdfast_bench.reporter import machine_of, table, write_page
+from holdfast_bench.reporter import former_results, machine_of, table, write_page
 from holdfast_bench.running import BenchFailed, finish, median
 from holdfast_bench.spine import machine, use_cores
 from holdfast_bench.structured_streaming import Baseline, digest
@@ -34,6 +35,12 @@ FULL: Final = Sizes({"q1": 30_000_000, "q3": 3_000_000, "q8": 1_200_000, "q12": 
 QUICK: Final = Sizes({"q12": 2_000_000}, 1)
 READ: Final = {"parquet": 10_000_000, "csv": 2_000_000, "json": 1_000_000}
 """Rows of each format that the readers alone read."""
+EXPERIMENTS: Final = ("queries", "delta", "reading", "visible", "cold_start")
+DELTA_ROWS: Final = 10_000_000
+DELTA_TARGET: Final = 1e6
+"""Rows per second into a Delta table, at least."""
+_EVERY: Final = "250 milliseconds"
+"""How late rows may appear in Holdfast's files and tables."""
 TARGETS: Final = {"q1": 5, "q3": 20, "q8": 20, "q12": 20}
 _READERS: Final = ("holdfast", "pyarrow")
 _TIMEOUT_S: Final = 600.0
@@ -41,10 +48,11 @@ _INTRODUCTION: Final = f"""\
 # From a user's own files
 
 `holdfast bench files` made this page: NexMark events, {TRIGGERS * FILES_PER_TRIGGER} Parquet files
-of each kind. `flow.source_files` reads them in the nodes. Structured Streaming reads the same
-ones in {TRIGGERS} micro-batches, and in a single one, which gives no result before all input is
-read. Times are from the start of the query to its last result, in sessions that have run the query
-once before. Medians; the single micro-batch runs once.
+of each kind. `flow.source_files` reads them in the nodes, and `sink_files` writes Parquet files, a
+row within {_EVERY}. Structured Streaming reads the same files in {TRIGGERS} micro-batches,
+and in a single one, which gives no result before all input is read; it writes Parquet files too.
+Times are from the start of the query to its last result, in sessions that have
+run the query once before. Medians; the single micro-batch runs once.
 
 """
 _READING: Final = """
@@ -52,6 +60,13 @@ _READING: Final = """
 
 A node's own reader beside pyarrow alone: eight files, three of four columns, in one process,
 without a dataflow.
+
+"""
+_DELTA: Final = f"""
+## Into a Delta table
+
+Q1 from the same kind of files, by `sink_delta(every="{_EVERY}")`, from the start of the query to
+the table's last version. The table holds what Spark SQL gives: {{identical}}.
 
 """
 _START: Final = """
@@ -63,31 +78,77 @@ PySpark, which keeps nothing and checks nothing.
 """
 
 
-def run(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
-    """Every query on both systems in turn."""
+def run(
+    sizes: Sizes, say: Callable[[str], None], only: tuple[str, ...] = EXPERIMENTS
+) -> dict[str, Any]:
+    """Experiments, the queries on both systems in turn."""
     from holdfast.driver.session import session
 
     use_cores()
-    results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes), "queries": {}}
+    results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes)}
     spark = session("holdfast-files")
     try:
-        with closing(Baseline()) as baseline:
-            for query in sizes.tuples:
-                say(f"{query}: {sizes.tuples[query]:,} tuples on both systems")
-                with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-                    results["queries"][query] = _compare(
-                        spark, baseline, query, sizes, Path(folder)
-                    )
-        if sizes.repeats > 1:
+        if {"queries", "delta"} & set(only):
+            with closing(Baseline()) as baseline:
+                results |= _with_queries(spark, baseline, sizes, say, only)
+        if "reading" in only:
             say("the readers alone, beside pyarrow")
             with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
                 results["reading"] = reading.measure(READ, sizes.repeats, Path(folder), spark)
     finally:
         spark.stop()
-    if sizes.repeats > 1:
+    is_full = sizes.repeats > 1
+    if "visible" in only:
+        results["visible"] = visible.measure(visible.FULL if is_full else visible.QUICK, say)
+    if "cold_start" in only:
         say("cold start, beside plain PySpark")
         results["cold_start"] = cold_start.measure(sizes.repeats)
     return results
+
+
+def combined(before: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    """What was measured now, and what stands in a report beside it."""
+    queries = before.get("queries", {}) | results.get("queries", {})
+    return before | results | {"queries": queries}
+
+
+def _with_queries(
+    spark: SparkSession,
+    baseline: Baseline,
+    sizes: Sizes,
+    say: Callable[[str], None],
+    only: tuple[str, ...],
+) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    if "queries" in only:
+        results["queries"] = {}
+        for query in sizes.tuples:
+            say(f"{query}: {sizes.tuples[query]:,} tuples on both systems")
+            with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+                results["queries"][query] = _compare(spark, baseline, query, sizes, Path(folder))
+    if "delta" in only:
+        rows = DELTA_ROWS if sizes.repeats > 1 else DELTA_ROWS // 10
+        say(f"{rows:,} rows into a Delta table")
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            results["delta"] = _into_delta(spark, baseline, rows, sizes.repeats, Path(folder))
+    return results
+
+
+def _into_delta(
+    spark: SparkSession, baseline: Baseline, rows: int, repeats: int, folder: Path
+) -> dict[str, Any]:
+    """Q1 into a table; once unmeasured."""
+    inputs = {"bid": record_parquet("bid", rows, NexmarkConfig(), folder)}
+    runs = [_run_holdfast(spark, "q1", inputs, "delta") for _ in range(repeats + 1)]
+    places = {"bid": inputs["bid"].parquet}
+    expected = baseline.digest("q1", places, timeout_s=_TIMEOUT_S)["digest"]
+    seconds = [run["seconds"] for run in runs[1:]]
+    return {
+        "rows": rows,
+        "seconds": seconds,
+        "rows_per_s": round(rows / median(seconds)),
+        "is_identical": runs[-1]["digest"] == expected,
+    }
 
 
 def _compare(
@@ -101,12 +162,13 @@ def _compare(
     }
     places = {kind: recording.parquet for kind, recording in inputs.items()}
     peers = {"triggers": FILES_PER_TRIGGER, "at_once": None}
-    seconds: dict[str, list[float]] = {name: [] for name in ("holdfast", *peers)}
+    seconds: dict[str, list[float]] = {name: [] for name in ("holdfast", "log", *peers)}
     baseline.run(query, places, timeout_s=_TIMEOUT_S)
-    found = _run_holdfast(spark, query, inputs)
+    found = _run_holdfast(spark, query, inputs, "files")
     for repeat in range(sizes.repeats):
-        found = _run_holdfast(spark, query, inputs)
+        found = _run_holdfast(spark, query, inputs, "files")
         seconds["holdfast"].append(found["seconds"])
+        seconds["log"].append(_run_holdfast(spark, query, inputs, "log")["seconds"])
         for name, files in peers.items() if repeat == 0 else [("triggers", FILES_PER_TRIGGER)]:
             theirs = baseline.run(query, places, files_per_trigger=files, timeout_s=_TIMEOUT_S)
             seconds[name].append(theirs["seconds_with_start"])
@@ -121,22 +183,50 @@ def _compare(
     }
 
 
-def _run_holdfast(spark: SparkSession, query: str, inputs: dict[str, Recording]) -> dict[str, Any]:
-    """Seconds from `start` to the last write of the sink's log, and the sink's digest."""
+def _run_holdfast(
+    spark: SparkSession, query: str, inputs: dict[str, Recording], into: str
+) -> dict[str, Any]:
+    """Seconds from `start` to the last result, and the results' digest.
+
+    Args:
+        spark: The session.
+        query: Of NexMark.
+        inputs: Files by kind of event.
+        into: `log`, `files` or `delta`.
+    """
 
     def source(flow: Dataflow, kind: str) -> Stream:
         place, unit = inputs[kind].parquet, "ingest" if len(inputs) == 1 else f"{kind}s"
         return flow.source_files(place, time="date_time", name=f"{kind}s", unit=unit, ends=True)
 
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        location, out = f"{folder}/run", f"{folder}/out"
+        flow = build(query, source)
+        schema = flow.sinks[query].schema
+        if into == "files":
+            flow.outside_sinks[query] = files_sink(
+                out, schema=schema, format="parquet", partition_by=(), every=_EVERY
+            )
+        elif into == "delta":
+            sink = delta_sink(out, schema=schema, partition_by=(), every=_EVERY)
+            flow.outside_sinks[query] = sink
         started_s = time.time()
-        running = build(query, source).start(spark, checkpointLocation=f"{folder}/run")
+        running = flow.start(spark, checkpointLocation=location)
         finish(running, f"Holdfast, {query}", _TIMEOUT_S)
-        seconds = last_written_s(f"{folder}/run", query) - started_s
+        ended_s = last_written_s(location, query) if into == "log" else _last_shown_s(out, into)
         read, given = running.lastProgress["numInputRows"], sum(r.count for r in inputs.values())
         if read != given:
             raise BenchFailed(f"Holdfast, {query}: read {read} of {given}")
-        return {"seconds": round(seconds, 3), "digest": digest(running.to_dataframe())}
+        found = spark.read.parquet(out) if into == "files" else running.to_dataframe()
+        return {"seconds": round(ended_s - started_s, 3), "digest": digest(found)}
+
+
+def _last_shown_s(folder: str, into: str) -> float:
+    """When the last file got its name, or the last version of a table was made; since 1970."""
+    shown = Path(folder, "_delta_log").glob("*.json")
+    if into == "files":
+        shown = Path(folder).glob("[!._]*")
+    return max(path.stat().st_ctime for path in shown)  # A rename counts.
 
 
 def write(results: dict[str, Any], folder: Path) -> Path:
@@ -144,18 +234,23 @@ def write(results: dict[str, Any], folder: Path) -> Path:
     return write_page("files", results, render(results), folder)
 
 
+def former(folder: Path) -> dict[str, Any]:
+    """What an earlier run has left in a folder."""
+    return former_results("files", folder)
+
+
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown."""
     given = machine_of(results)
     rows = []
-    for query, found in results["queries"].items():
+    for query, found in results.get("queries", {}).items():
         medians, ratio = found["median_seconds"], found["ratio"]
         is_met = ratio["triggers"] >= TARGETS[query]
         rows.append(
             (
                 query.upper(),
                 f"{found['tuples']:,}",
-                *(f"{medians[name]:.2f}" for name in ("holdfast", "triggers", "at_once")),
+                *(f"{medians[name]:.2f}" for name in ("holdfast", "log", "triggers", "at_once")),
                 f"{found['tuples'] / medians['holdfast'] / 1e6:.2f} M",
                 f"{ratio['triggers']:.1f}",
                 f"{ratio['at_once']:.1f}",
@@ -164,12 +259,27 @@ def render(results: dict[str, Any]) -> str:
             )
         )
     header = (
-        *("query", "tuples", "Holdfast, s", "Structured Streaming, s", "in one batch, s"),
+        *("query", "tuples", "Holdfast, s", "into its log, s"),
+        *("Structured Streaming, s", "in one batch, s"),
         *("tuples/s", "times", "times, in one batch", "target", "identical to Spark SQL"),
     )
     size = f"{results['sizes']['repeats']} runs each"
     page = f"{_INTRODUCTION}Machine: {given}. {size}.\n\n{table(header, rows)}"
-    return page + _rendered_readers(results) + _rendered_start(results)
+    page += _rendered_delta(results) + _rendered_readers(results)
+    page += visible.render(results["visible"]) if "visible" in results else ""
+    return page + _rendered_start(results)
+
+
+def _rendered_delta(results: dict[str, Any]) -> str:
+    """Nothing if it was not measured."""
+    if "delta" not in results:
+        return ""
+    found = results["delta"]
+    is_met = found["rows_per_s"] >= DELTA_TARGET
+    target = f"{DELTA_TARGET / 1e6:.0f} M: {'met' if is_met else 'not met'}"
+    row = (f"{found['rows']:,}", f"{found['rows_per_s'] / 1e6:.2f} M", target)
+    said = _DELTA.replace("{identical}", "yes" if found["is_identical"] else "**no**")
+    return f"\n{said}{table(('rows', 'rows/s', 'target, at least'), [row])}"
 
 
 def _rendered_readers(results: dict[str, Any]) -> str:
@@ -205,4 +315,6 @@ def _rendered_start(results: dict[str, Any]) -> str:
 
 def is_wrong(results: dict[str, Any]) -> bool:
     """Whether some output was another one than Spark SQL's."""
-    return not all(found["is_identical"] for found in results["queries"].values())
+    found = [*results.get("queries", {}).values()]
+    found += [results["delta"]] if "delta" in results else []
+    return not all(each["is_identical"] for each in found)

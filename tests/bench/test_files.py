@@ -9,7 +9,7 @@ from holdfast_bench import files, reading
 
 
 def results(*, holdfast_s: float, is_identical: bool) -> dict[str, Any]:
-    seconds = {"holdfast": holdfast_s, "triggers": 60.0, "at_once": 30.0}
+    seconds = {"holdfast": holdfast_s, "log": 2.0, "triggers": 60.0, "at_once": 30.0}
     ratio = {name: round(seconds[name] / holdfast_s, 2) for name in ("triggers", "at_once")}
     found = {
         "tuples": 6_000_000,
@@ -23,7 +23,8 @@ def results(*, holdfast_s: float, is_identical: bool) -> dict[str, Any]:
 def test_the_page_says_whether_the_target_is_met() -> None:
     page = files.render(results(holdfast_s=3.0, is_identical=True))
     assert (
-        "| Q12 | 6,000,000 | 3.00 | 60.00 | 30.00 | 2.00 M | 20.0 | 10.0 | 20: met | yes |" in page
+        "| Q12 | 6,000,000 | 3.00 | 2.00 | 60.00 | 30.00 | 2.00 M | 20.0 | 10.0 | 20: met | yes |"
+        in page
     )
     assert "commit abc" in page
     assert "20: not met" in files.render(results(holdfast_s=3.1, is_identical=True))
@@ -38,6 +39,30 @@ def test_the_page_has_the_readers_and_the_cold_start_once_they_are_measured() ->
     page = files.render(found)
     assert "| csv | 1,000,000 | 2.0 M | 4.0 M | 0.50 | 0.6: not met |" in page
     assert "| 9.0 | 6.0 | 1.50 | 1.5: met |" in page
+
+
+def test_the_page_keeps_what_is_not_measured_again() -> None:
+    before = results(holdfast_s=3.0, is_identical=True) | {"reading": []}
+    again = results(holdfast_s=2.0, is_identical=True)
+    again["queries"] = {"q1": again["queries"]["q12"]}
+    found = files.combined(before, again)
+    assert found["queries"].keys() == {"q1", "q12"}
+    assert "reading" in found
+
+
+def test_the_page_has_a_table_and_times_to_results_once_they_are_measured() -> None:
+    found = results(holdfast_s=3.0, is_identical=True)
+    found["delta"] = {"rows": 10**7, "rows_per_s": 2_000_000, "is_identical": False}
+    times = {"p50_ms": 40.0, "p99_ms": 55.0, "max_ms": 60.0}
+    systems = {"files-to-log": times, "files-to-files": times, "spark": times | {"p99_ms": 500.0}}
+    found["visible"] = {"systems": systems, "failures": {"files-to-delta": "it failed"}}
+    page = files.render(found)
+    assert "| 10,000,000 | 2.00 M | 1 M: met |" in page
+    assert "Spark SQL gives: **no**" in page
+    assert files.is_wrong(found)
+    assert "| Holdfast, into its log | 40 | 55 | 60 | 60 ms: met |" in page
+    assert "| Holdfast, into Parquet files | 40 | 55 | 60 | 50 ms: not met |" in page
+    assert "| Holdfast, into a Delta table | - | - | - | it failed |" in page
 
 
 def test_the_readers_alone_read_the_same_rows(tmp_path: Path) -> None:

@@ -15,7 +15,14 @@ from holdfast_bench.peers.peer import Peer
 from holdfast_bench.peers.process import JobRun
 from holdfast_bench.running import BenchFailed
 
-LOOK_S: Final = {"log": 0.001, "lines": 0.005, "parts": 0.02, "spark": 0.02}
+LOOK_S: Final = {
+    "log": 0.001,
+    "lines": 0.005,
+    "parts": 0.02,
+    "spark": 0.02,
+    "parquet": 0.005,
+    "delta": 0.005,
+}
 """How often an output is looked at while nothing comes; a look at folders costs more the more files
 they hold."""
 

@@ -87,7 +87,7 @@ def _measure(
             if peer.name not in maxima:
                 raise BenchFailed("its maximum was not measured")
             rate = maxima[peer.name] * share
-            return counted(partial(_run, peer, installed.python(peer), query, rate, sizes))
+            return counted(partial(run_at, peer, installed.python(peer), query, rate, sizes))
 
         rounds = sizes.rounds if share == AIMED_AT else 1
         runs, failed = alternate(f"{query} at {share:.0%}", rounds, peers, once, say)
@@ -97,7 +97,14 @@ def _measure(
     return {"systems": systems, "failures": failures}
 
 
-def _run(peer: Peer, python: Path, query: str, rate: float, sizes: LatencySizes) -> dict[str, Any]:
+def run_at(
+    peer: Peer, python: Path, query: str, rate: float, sizes: LatencySizes
+) -> dict[str, Any]:
+    """One run at so many tuples per second: percentiles in milliseconds.
+
+    Raises:
+        BenchFailed: The script has failed, or nothing came.
+    """
     with tempfile.TemporaryDirectory(prefix="holdfast-peers-") as name:
         folder = Path(name)
         seconds = sizes.seconds + sizes.skipped_s

@@ -100,6 +100,24 @@ class SparkFiles(Parts):
         return canonical(pq.ParquetFile(path).read(), self._query)
 
 
+class ParquetParts(Parts):
+    """Parquet files that appear whole, as `Parts`."""
+
+    def _read(self, path: Path) -> pa.Table | None:
+        return canonical(pq.ParquetFile(path).read(), self._query)
+
+
+class DeltaParts(ParquetParts):
+    """Files of a Delta table; they count once a commit of the table names them."""
+
+    def _new(self) -> Iterator[Path]:
+        for commit in sorted((self._folder / "_delta_log").glob("[0-9]*.json")):
+            if commit.name not in self._seen:
+                self._seen.add(commit.name)
+                actions = map(json.loads, commit.read_text().splitlines())
+                yield from (self._folder / a["add"]["path"] for a in actions if "add" in a)
+
+
 class Lines:
     """Files that grow by lines; what ends with a line break is visible."""
 
@@ -180,6 +198,8 @@ class Log:
 
 OUTPUTS: Final[dict[str, Callable[[str, str], Output]]] = {
     "parts": Parts,
+    "parquet": ParquetParts,
+    "delta": DeltaParts,
     "spark": SparkFiles,
     "lines": Lines,
     "log": Log,

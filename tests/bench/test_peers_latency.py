@@ -33,7 +33,7 @@ class Runs:
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> dict[str, Any]:
-    monkeypatch.setattr(latency, "_run", runs)
+    monkeypatch.setattr(latency, "run_at", runs)
     return latency.measure((HOLDFAST, SPARK), INSTALLED, SIZES, MAXIMA, lambda text: None)  # type: ignore[arg-type]
 
 

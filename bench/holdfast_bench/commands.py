@@ -438,6 +438,33 @@ def checkmate(
 
 
 @app.command()
+def dpc(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Some minutes; rough.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="bound, waits, modes, chain, crash, interval, cost, redo or standstill; "
+            "repeatable. The others stay in the report as they are."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write dpc.md, dpc.json and plots here.")
+    ] = None,
+) -> None:
+    """Missing input: delays, tentative tuples and corrections, beside the paper's statements."""
+    from holdfast_bench import dpc as experiments
+    from holdfast_bench.dpc_page import PAGE
+
+    wanted = _known(only, experiments.EXPERIMENTS)
+    former = {} if report is None else PAGE.former(report)
+    results = experiments.run(experiments.QUICK if quick else experiments.FULL, _say, only=wanted)
+    results["measured"] = former.get("measured", {}) | results["measured"]
+    _show(former | results, PAGE, report, as_json=as_json)
+
+
+@app.command()
 def steps(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Few tuples; rough.")] = False,

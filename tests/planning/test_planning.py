@@ -707,6 +707,11 @@ def test_replicas_are_nodes_that_read_all_replicas_of_their_producers() -> None:
     assert [node for _, node in read.senders] == ["all[0]", "all[0]+1"]
     assert plans["all[0]+1"].replicas == ("all[0]", "all[0]+1")
     assert [o.receivers for o in plans["a[0]"].outputs] == [("all[0]",), ("all[0]+1",)]
+    assert plans["a[0]"].streams_beside() == {
+        "a:a[0]>all[0].0": ("a:a[0]>all[0]+1.0",),
+        "a:a[0]>all[0]+1.0": ("a:a[0]>all[0].0",),
+    }
+    assert plans["out~sink[0]"].streams_beside() == {}
     sink = plans["out~sink[0]"]
     assert [output.is_sink for output in sink.outputs] == [True, True]
     assert not sink.replicas

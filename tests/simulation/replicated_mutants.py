@@ -12,6 +12,7 @@ from holdfast.core.haunit.delayed_order import FollowingOrder
 from holdfast.core.haunit.delayed_unit import DelayedUnit
 from holdfast.core.haunit.events import AskForTurn, BatchReceived
 from holdfast.core.haunit.ha_input import HAInput
+from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.haunit.outputs.feed import Feed
@@ -31,7 +32,7 @@ from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import SUnion
 from holdfast.core.replication.tentative_input import TentativeInput
 from holdfast.core.replication.undo_redo import UndoHistory
-from holdfast.sim.faults import SILENCES
+from holdfast.sim.faults import KINDS, SILENCES
 from holdfast.sim.workload.protections import REPLICAS, REPLICATED
 
 _SILENCED = ("silence", "kill")
@@ -69,17 +70,18 @@ def _stay_where_it_is(original: Any) -> Any:
 
     def go_back(self: DelayedUnit, effects: Any) -> None:
         cut, pages = self._cut, self.network.pages
+        if cut is None or cut.snapshot is None:
+            original(self, effects)
+            return
         self._cut = None
-        if cut is not None:
-            later = pages.hold()
-            pages.cancel(cut.snapshot)
-            pages.restore(later)
-            self.network = OperatorNetwork(self.plan, pages)
-            self.network.resume(cut.boundary_us)
+        later = pages.hold()
+        pages.cancel(cut.snapshot)
+        pages.restore(later)
+        self.network = OperatorNetwork(self.plan, pages)
+        self.network.resume(cut.boundary_us)
         self.order.go_back()
         self.outputs.tentative.undo(effects)
 
-    del original
     return go_back
 
 
@@ -239,6 +241,12 @@ def _replay_what_is_left(original: Any) -> Any:
     return lambda self, markers: True
 
 
+def _stop_with_one(original: Any) -> Any:
+    """A replica that takes no more stops those who write to all of them."""
+    del original
+    return lambda self, edge: False
+
+
 def _beside(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _SIDE_BY_SIDE) -> Mutant:
     return Mutant(owner, method, bug, kinds=kinds, approach=REPLICAS)
 
@@ -271,6 +279,9 @@ REPLICATED_MUTANTS = {
     ),
     "says undo by replica": _beside(TentativeOutputs, "undo", _say_undo_by_replica),
     "waits for more behind a replay": _beside(FollowingOrder, "_has_stable", _wait_for_more),
+    "stops with one replica": Mutant(
+        HAOutput, "_is_read_beside", _stop_with_one, tuple(KINDS), REPLICAS
+    ),
     "forgets a pass too many": _mutant(UndoHistory, "trim", _forget_a_pass_too_many),
     "replays what is left": _mutant(UndoHistory, "reaches", _replay_what_is_left),
     "takes what was overtaken": _beside(TentativeInput, "overtaken", _take_what_was_overtaken),

@@ -385,7 +385,8 @@ class Planner:
             receivers = range(self._counts[receiver])
             if self._is_forward(edge, receiver):
                 receivers = range(index, index + 1)
-            for names in zip(*(self._nodes(receiver, j) for j in receivers), strict=True):
+            replicas = zip(*(self._nodes(receiver, j) for j in receivers), strict=True)
+            for replica, names in enumerate(replicas):
                 outputs.append(
                     OutputSpec(
                         _within(edge.producer, sources, operators),
@@ -396,6 +397,7 @@ class Planner:
                         edge.columns,
                         is_looped=self._is_within_loop(unit, receiver),
                         is_feedback=edge.is_feedback,
+                        replica=replica,
                     )
                 )
         for sink, step in self._flow.sinks.items():

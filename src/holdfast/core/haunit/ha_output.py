@@ -100,6 +100,7 @@ class HAOutput:
         self._edges: dict[StreamId, OutputEdge] = {}
         self._sinks: dict[StreamId, Sink] = {}
         self._feeds: dict[StreamId, Feed] = {}
+        self._beside = plan.streams_beside()
         for spec in plan.outputs:
             self._open(spec, point, sink_next_ids)
         self._places = OutputPlaces(self._edges, self._sinks)
@@ -162,6 +163,7 @@ class HAOutput:
                     has_own_time=self._has_own_time,
                     may_lose=self._plan.guarantee is Guarantee.GAP,
                     is_feedback=spec.is_feedback,
+                    may_lag=spec.is_feedback or bool(self._beside.get(stream)),
                 )
 
     def _open_feed(
@@ -217,9 +219,21 @@ class HAOutput:
         if self._line_gate is not None and self._line_gate.stops_node(limit):
             return False
         return all(
-            edge.numbering.is_placed and (edge.is_feedback or edge.unsent_tuples < limit)
+            edge.numbering.is_placed
+            and (edge.is_feedback or edge.unsent_tuples < limit or self._is_read_beside(edge))
             for edge in self._edges.values()
         )
+
+    def _is_read_beside(self, edge: OutputEdge) -> bool:
+        """Whether another replica of a receiver that takes no more still does.
+
+        1. Of three replicas one has to wait for its turn to correct, and takes nothing meanwhile.
+        2. It would stop this node. 3. The others, whose turn it is, would wait for the rest of what
+        they correct, and nobody would ever have another turn. Or one of them is lost.
+        """
+        limit = self._plan.limits.output_queue_tuples
+        beside = self._beside.get(edge.stream, ())
+        return any(self._edges[stream].unsent_tuples < limit for stream in beside)
 
     def put_out(
         self, spec: OutputSpec, pieces: Sequence[Rows], boundary_us: int, effects: list[Effect]

@@ -117,6 +117,11 @@ class NodeLooks:
         return self._unit.missing
 
     @property
+    def has_room(self) -> bool:
+        """Whether its outputs take more: those who read them may be waiting themselves."""
+        return self._unit.outputs.has_room()
+
+    @property
     def extent(self) -> ExtentStatistics | None:
         """Of one whose windows leave footprints what a replacement would read and replay."""
         return self._durability.extent

@@ -108,6 +108,7 @@ class OutputSpec:
             the region of nodes that recover together.
         is_looped: Whether it goes to other nodes of the same loop.
         is_feedback: Whether it goes back to where the loop begins; it never stops the node then.
+        replica: To which replica of each receiver it goes; those to the others follow.
     """
 
     source: tuple[str, int]
@@ -123,6 +124,7 @@ class OutputSpec:
     is_gated: bool = False
     is_looped: bool = False
     is_feedback: bool = False
+    replica: int = 0
 
 
 ACK_INTERVALS_MAX: Final = 4
@@ -397,6 +399,22 @@ class NodePlan:
     def looped_streams(self) -> tuple[StreamId, ...]:
         """The output streams to other nodes of the same loop."""
         return tuple(s for spec in self.outputs if spec.is_looped for s in spec.streams)
+
+    def streams_beside(self) -> dict[StreamId, tuple[StreamId, ...]]:
+        """Per output stream to one of several replicas, those to the others."""
+        together: list[list[OutputSpec]] = []
+        for spec in self.outputs:
+            if spec.replica:
+                together[-1].append(spec)
+            else:
+                together.append([spec])
+        return {
+            stream: tuple(s for s in streams if s != stream)
+            for specs in together
+            if len(specs) > 1
+            for streams in zip(*(spec.streams for spec in specs), strict=True)
+            for stream in streams
+        }
 
     def output_streams(self) -> tuple[StreamId, ...]:
         """All output streams, those of sinks included."""

@@ -69,6 +69,7 @@ class OutputEdge:
         has_own_time: bool,
         may_lose: bool,
         is_feedback: bool = False,
+        may_lag: bool = False,
     ) -> None:
         """Nobody has subscribed yet.
 
@@ -81,6 +82,8 @@ class OutputEdge:
             may_lose: Whether a receiver that has failed as well may be sent less than it needs.
             is_feedback: Whether it goes back to where a loop begins. It never stops the node:
                 whoever has to take it in waits for it.
+            may_lag: Whether the node may go on though the receiver takes no more, so that there is
+                no bound to what is not sent.
         """
         self.node = node
         self.queue = queue
@@ -96,6 +99,7 @@ class OutputEdge:
         self._has_own_time = has_own_time
         self._may_lose = may_lose
         self.is_feedback = is_feedback
+        self._may_lag = may_lag
         self._requests = 0
 
     @property
@@ -204,7 +208,7 @@ class OutputEdge:
         """Send what credit allows, then boundaries; spill what memory does not hold."""
         for link in self.links:
             self._flush_link(link, effects)
-        spilled = self.queue.take_spill(has_to_be_sent=not self.is_feedback)
+        spilled = self.queue.take_spill(has_to_be_sent=not self._may_lag)
         if spilled:
             effects.append(SpillBatches(self.stream, tuple(spilled)))
 

@@ -1,0 +1,147 @@
+"""The page of `holdfast bench dpc`: what was measured, beside what the paper says. [DPC §5]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast_bench.reporter import Page, machine_of, new_figure, save_figure, table
+from holdfast_bench.running import median
+
+Points = list[dict[str, Any]]
+_HEAD: Final = """\
+# Results while input is missing, measured
+
+`holdfast bench dpc` made this page. Three sources, one unit that merges them; one source is silent,
+and comes back with all its tuples. `delay_new_ms`: how late, seen from outside, the latest tuple
+was that is newer than all before it. `tentative`: rows in the feed. `waited_ms`: the longest wait
+that the query reports. `is_identical`: the stable output is that of Spark SQL.
+
+"""
+
+
+def _head(results: dict[str, Any]) -> str:
+    how = "".join(
+        f"- {name}: {said['size']}, commit {said['commit']}, load {said['load']}\n"
+        for name, said in results.get("measured", {}).items()
+    )
+    return f"{_HEAD}Machine: {machine_of(results)}.\n\n{how}"
+
+
+def _section(title: str, note: str, columns: tuple[str, ...], points: Points) -> str:
+    rows = [tuple(_cell(point[name]) for name in columns) for point in points]
+    return f"\n## {title}\n\n{note}\n\n{table(columns, rows)}"
+
+
+def _cell(value: Any) -> Any:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_SEEN: Final = ("delay_new_ms", "waited_ms", "tentative", "stabilization_ms", "is_identical")
+_SECTIONS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "bound": (
+        "The bound",
+        "X with alpha 0.9. Failures last three times X, or half of αX: the latter are to give no "
+        "tentative tuple. The paper: no tuple waits for longer than X.",
+        ("x_ms", "silent_s", *_SEEN),
+    ),
+    "waits": (
+        "Process and delay by the wait",
+        "The paper: Delay_new is the wait, in both modes; `delay` makes fewer tuples tentative, "
+        "the fewer the longer the wait.\n\n![Tentative tuples by the wait](dpc-waits.png)",
+        ("mode", "wait_ms", *_SEEN),
+    ),
+    "modes": (
+        "During the failure, and while it is corrected",
+        "Two replicas. The paper: who suspends while it corrects keeps the bound only as long as "
+        "the correction is short; `process & process` always does, and delaying saves tentative "
+        "tuples in short failures.\n\n![Delay by how long the failure lasts](dpc-modes.png)",
+        ("during", "then", "silent_s", *_SEEN),
+    ),
+    "chain": (
+        "A chain",
+        "Each unit waits 2.7 s. In the paper each node waits. Here those behind follow the first.",
+        ("nodes", *_SEEN),
+    ),
+    "interval": (
+        "What order costs",
+        "No failure. The paper: latency grows with the interval between boundaries.\n\n"
+        "![Latency by the interval](dpc-interval.png)",
+        ("interval_ms", "p50_ms", "delay_new_ms", "is_identical"),
+    ),
+    "cost": (
+        "Cost without failure",
+        "10,000 tuples/s, boundaries every 10 ms.",
+        ("protection", "p50_ms", "delay_new_ms", "tentative", "is_identical"),
+    ),
+    "redo": (
+        "Checkpoint/redo and undo/redo",
+        "In one process. `state`: tuples that the state goes back to; `tuples`: processed again, "
+        "half of them new. `back_ms`: until the node is back at the cut. `share_of_usual`: that "
+        "rate as a part of the unit's usual one. The paper: checkpoint/redo is the faster one, "
+        "and undo/redo grows with the state.\n\n![Correction by tuples](dpc-redo.png)",
+        ("reconcile", "state", "tuples", "redo_ms", "back_ms", "tuples_per_s", "share_of_usual"),
+    ),
+    "standstill": (
+        "On entering up_failure",
+        "Holding all pages of a state, five times; the median.",
+        ("state_bytes", "first_ms", "hold_ms", "back_ms"),
+    ),
+}
+
+
+def _crash(points: Points) -> str:
+    pauses = sorted(point["pause_ms"] for point in points)
+    tentative, is_identical = points[-1]["tentative"], points[-1]["is_identical"]
+    return (
+        f"\n## A crashed replica\n\nOne of two is killed, {len(pauses)} times, in turns. The "
+        f"longest delay meanwhile: median {median(pauses)} ms, {pauses[0]} to {pauses[-1]} ms. "
+        f"Tentative tuples: {tentative}. Stable output identical: {is_identical}.\n"
+    )
+
+
+def _plot(
+    name: str, label: Callable[[dict[str, Any]], str], x: str, y: str, texts: tuple[str, str]
+) -> Callable[[Points, Path], None]:
+    """A line per label."""
+
+    def draw(points: Points, folder: Path) -> None:
+        figure, axes = new_figure()
+        for line in dict.fromkeys(map(label, points)):
+            of_line = [point for point in points if label(point) == line]
+            axes.plot([p[x] for p in of_line], [p[y] for p in of_line], marker="o", label=line)
+        axes.set_xlabel(texts[0])
+        axes.set_ylabel(texts[1])
+        if name == "redo":
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+        axes.legend(frameon=False)
+        save_figure(figure, folder / f"dpc-{name}.png")
+
+    return draw
+
+
+PAGE: Final = Page(
+    "dpc",
+    _head,
+    {name: partial(_section, *texts) for name, texts in _SECTIONS.items()} | {"crash": _crash},
+    {
+        "waits": _plot(
+            *("waits", lambda p: p["mode"], "wait_ms", "tentative"), ("αX, ms", "tentative tuples")
+        ),
+        "modes": _plot(
+            *("modes", lambda p: f"{p['during']} & {p['then']}", "silent_s", "delay_new_ms"),
+            ("failure, s", "Delay_new, ms"),
+        ),
+        "interval": _plot(
+            *("interval", lambda p: "median", "interval_ms", "p50_ms"),
+            ("interval of boundaries, ms", "latency, ms"),
+        ),
+        "redo": _plot(
+            *("redo", lambda p: f"{p['reconcile']}, state {p['state']:,}", "tuples", "redo_ms"),
+            ("tuples processed again", "correction, ms"),
+        ),
+    },
+)

@@ -1,0 +1,63 @@
+"""The benchmark of missing input, in small."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from holdfast.core.model.ids import END_US
+from holdfast_bench import dpc
+from holdfast_bench.dpc_page import PAGE
+from holdfast_bench.silenced import Silenced
+
+
+def test_both_ways_of_reconciliation_are_timed_and_drawn(tmp_path: Path) -> None:
+    sizes = replace(dpc.QUICK, state=(100, 1_000), redo=(20_000,), state_bytes=1 << 20)
+    results = dpc.run(sizes, lambda text: None, only=("redo", "standstill"))
+    ways = [(point["reconcile"], point["state"]) for point in results["redo"]]
+    both = ["checkpoint/redo", "undo/redo"]
+    assert ways == [(way, state) for state in (100, 1_000) for way in both]
+    assert all(0 < point["back_ms"] < point["redo_ms"] for point in results["redo"])
+    page = PAGE.write(results, tmp_path).read_text()
+    assert "## Checkpoint/redo and undo/redo" in page
+    assert "## A chain" not in page
+    assert (tmp_path / "dpc-redo.png").stat().st_size > 1000
+    assert PAGE.former(tmp_path)["measured"]["redo"]["size"] == "quick"
+
+
+def test_all_that_was_seen_from_outside_is_on_the_page(tmp_path: Path) -> None:
+    seen = {
+        "delay_new_ms": 91.5,
+        "p50_ms": 3.25,
+        "tentative": 1_234,
+        "stable": 9,
+        "waited_ms": 90,
+        "stabilization_ms": 4,
+        "is_identical": True,
+    }
+    results = {
+        "machine": {"cores": 2},
+        "sizes": asdict(dpc.QUICK),
+        "bound": [{"x_ms": 100, "silent_s": 0.3, **seen}],
+        "waits": [{"mode": "delay", "wait_ms": 500, **seen}],
+        "modes": [{"during": "process", "then": "delay", "silent_s": 2.0, **seen}],
+        "chain": [{"nodes": 4, **seen}],
+        "interval": [{"interval_ms": 10, **seen}],
+        "cost": [{"protection": "Replicated", **seen}],
+        "crash": [{"pause_ms": float(n), "tentative": 0, "is_identical": True} for n in (3, 1, 2)],
+    }
+    page = PAGE.write(results, tmp_path).read_text()
+    assert "| 100 | 0.3 | 91.5 | 90 | 1,234 | 4 | True |" in page
+    assert "median 2.0 ms, 1.0 to 3.0 ms" in page
+    assert (tmp_path / "dpc-modes.png").stat().st_size > 1000
+
+
+def test_a_silenced_source_stands_still_and_gives_all_when_it_is_back(tmp_path: Path) -> None:
+    source = Silenced("a", 1_000, 10, 5_000_000, str(tmp_path))
+    assert source.due(4_000_000) == (0, 4_000_000)
+    assert source.due(6_000_500) == (1_001, 6_000_000)
+    source.silence(5_500_000, 6_500_000)
+    assert source.due(6_000_500) == (500, 5_500_000)
+    assert source.due(6_500_000) == (1_500, 6_500_000)
+    source.end(7_000_000)
+    assert source.due(9_000_000) == (2_000, END_US)

@@ -153,7 +153,7 @@ def _session() -> Iterator[SparkSession]:
     from holdfast_bench.spine import use_cores
 
     use_cores()
-    spark = session("holdfast-bench-dpc", 4)
+    spark = session("holdfast-bench-dpc", 8)
     spark.sparkContext.setLogLevel("OFF")
     try:
         yield spark

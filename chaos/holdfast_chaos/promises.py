@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from holdfast.driver.query import Query
 
+SIDE_BY_SIDE: Final = "replicated, side by side"
 PROTECTIONS: Final[dict[str, Protection]] = {
     "upstream backup": UpstreamBackup(),
     "checkpoints": Checkpointed(interval="200 milliseconds"),
@@ -37,9 +38,12 @@ PROTECTIONS: Final[dict[str, Protection]] = {
     "eventual checkpoints": EventualCheckpoints(share=0.2, extent="64 KiB"),
     "uncoordinated": Uncoordinated(interval="200 milliseconds", jitter="50 milliseconds"),
     "replicated": Replicated(delay="300 milliseconds"),
+    SIDE_BY_SIDE: Replicated(replicas=2, delay="300 milliseconds", reconcile="undo/redo"),
 }
 STANDBYS: Final = ("active standby", "passive standby")
 """They take two slots for each node."""
+CORRECTED: Final = ("replicated", SIDE_BY_SIDE)
+"""They go on without sources that fall silent."""
 _WEAKER: Final = ("rollback", "amnesia")
 ARRIVAL: Final = "arrival"
 """A union in the order of arrival, an arbitrary unit: its rows are known, their order is not."""
@@ -47,14 +51,20 @@ _ROW_BY_ROW: Final = ("q1", "q3", ARRIVAL)
 _ONLY: Final = {
     **dict.fromkeys(_WEAKER, _ROW_BY_ROW),
     "eventual checkpoints": ("q1", "q12"),  # Windows, and what keeps nothing.
-    "replicated": ("q1", "q3", "q8", "q12"),  # Replicas of the others would not agree.
+    # Replicas of the others would not agree.
+    **dict.fromkeys(("replicated", SIDE_BY_SIDE), ("q1", "q3", "q8", "q12")),
 }
 """For which queries a protection is drawn, where not for all."""
+_PERCENT: Final = 10
+"""Of the queries that may have them have replicas of their units."""
 
 
 def draw_protection(seed: int, query: str) -> str:
     """One of `PROTECTIONS` that the query can have and `violations_of` can check."""
-    names = [name for name in PROTECTIONS if query in _ONLY.get(name, (query,))]
+    if query in _ONLY[SIDE_BY_SIDE] and Draw(f"{seed}/real/side by side").percent(_PERCENT):
+        return SIDE_BY_SIDE
+    others = [name for name in PROTECTIONS if name != SIDE_BY_SIDE]
+    names = [name for name in others if query in _ONLY.get(name, (query,))]
     return Draw(f"{seed}/real/protection").one_of(names)
 
 

@@ -28,7 +28,9 @@ from holdfast.shell.spark.launch import Cluster
 from holdfast.sim.draw import Draw
 from holdfast_chaos.promises import (
     ARRIVAL,
+    CORRECTED,
     PROTECTIONS,
+    SIDE_BY_SIDE,
     STANDBYS,
     draw_protection,
     violations_of,
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
     from holdfast.driver.query import Query
 
+SILENCE: Final = "silence"
+"""A source gives nothing for a while; of units that go on without it."""
 KINDS: Final = {
     "kill": "SIGKILL to a node",
     "kill-all": "SIGKILL to all nodes",
@@ -127,8 +131,19 @@ def draw_run(seed: int) -> RealRun:
         )
     emit = draw.one_of(("final", "changes")) if query == "q12" else "final"
     protection = draw_protection(seed, query)
-    parallelism = draw.number(1, 1 if protection in STANDBYS else 2)
+    if protection in CORRECTED:
+        faults += _draw_silences(seed)
+    parallelism = draw.number(1, 1 if protection in (*STANDBYS, SIDE_BY_SIDE) else 2)
     return RealRun(seed, query, emit, parallelism, tuple(faults), protection)
+
+
+def _draw_silences(seed: int) -> list[RealFault]:
+    """One or two sources fall silent, for less than the bound or for more."""
+    draw = Draw(f"{seed}/real/silences")
+    return [
+        RealFault(SILENCE, at_ms / 1e3, draw.number(0, 1 << 30), draw.number(100, 1_500) / 1e3)
+        for at_ms in (draw.number(50, 1_500) for _ in range(draw.number(1, 2)))
+    ]
 
 
 def warm_up(spark: SparkSession) -> None:
@@ -219,7 +234,13 @@ def _strike_all(query: Query, proxy: Proxy, outcome: RealOutcome, tap: Tap) -> N
     try:
         for fault in sorted(outcome.run.faults, key=lambda f: f.at_s):
             _wait_until(began_s + fault.at_s, stopped)
-            if query.isActive and _strike(query, proxy, fault, stopped, outcome):
+            if not query.isActive:
+                continue
+            if fault.kind == SILENCE:
+                has_struck = tap.silence(fault.pick, time.time() + fault.length_s)
+            else:
+                has_struck = _strike(query, proxy, fault, stopped, outcome)
+            if has_struck:
                 outcome.struck.append(fault.kind)
         tap.open()
         deadline_s = time.monotonic() + _TIMEOUT_S

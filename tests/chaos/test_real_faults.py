@@ -1,13 +1,18 @@
 """Real kills, stops and cuts on Spark tasks, by seed; the output must equal Spark SQL's."""
 
+import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.nexmark.generator import NexmarkConfig
+from holdfast.nexmark.source import NexmarkSource
 from holdfast.shell.spark.launch import Cluster
 from holdfast_chaos.proxy import Proxy
-from holdfast_chaos.runs import KINDS, draw_run, execute, routed, warm_up
+from holdfast_chaos.runs import KINDS, SILENCE, draw_run, execute, routed, warm_up
+from holdfast_chaos.tap import Tap
 
 KILLS = 15
 
@@ -40,7 +45,20 @@ def test_a_seed_draws_the_same_plan_every_time() -> None:
     assert draw_run(5) == draw_run(5)
     assert draw_run(5) != draw_run(6)
     kinds = {fault.kind for seed in range(60) for fault in draw_run(seed).faults}
-    assert kinds == set(KINDS)
+    assert kinds == {*KINDS, SILENCE}
+
+
+def test_a_silenced_source_gives_nothing_for_a_while(tmp_path: Path) -> None:
+    """Its first partition; the others go on."""
+    tap = Tap(tmp_path / "tap", 1 << 20)
+    tapped = tap.on(NexmarkSource("bid", 10_000, NexmarkConfig(), 1e6, 0))
+    first, second = (tapped.spec(number, 2).open() for number in (0, 1))
+    assert first.read(0, 10).batches
+    assert tap.silence(7, time.time() + 60)
+    assert not first.read(10, 10).batches
+    assert second.read(0, 10).batches
+    tap.silence(7, time.time())
+    assert first.read(10, 10).batches
 
 
 def test_the_proxy_is_gone_afterwards() -> None:

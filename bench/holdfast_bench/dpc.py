@@ -58,6 +58,7 @@ class Sizes:
         waits_ms: αX of `waits`.
         failure_s: How long a source is silent, of `waits`.
         failures_s: The same of `modes`.
+        mode_wait_ms: αX of `modes`.
         chain: Nodes, at most.
         chain_failure_s: How long a source is silent, of `chain`.
         crashes: Of a replica.
@@ -74,6 +75,7 @@ class Sizes:
     waits_ms: tuple[int, ...]
     failure_s: float
     failures_s: tuple[float, ...]
+    mode_wait_ms: int
     chain: int
     chain_failure_s: float
     crashes: int
@@ -91,6 +93,7 @@ QUICK: Final = Sizes(
     waits_ms=(500,),
     failure_s=1.0,
     failures_s=(1.0,),
+    mode_wait_ms=300,
     chain=2,
     chain_failure_s=1.5,
     crashes=2,
@@ -106,7 +109,8 @@ FULL: Final = Sizes(
     bounds_ms=(100, 300, 1_000, 6_000),
     waits_ms=(500, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000),
     failure_s=5.0,
-    failures_s=(2.0, 4.0, 8.0, 15.0),
+    failures_s=(3.0, 6.0, 12.0),
+    mode_wait_ms=2_700,
     chain=4,
     chain_failure_s=15.0,
     crashes=20,
@@ -346,7 +350,7 @@ def _modes(spark: SparkSession, sizes: Sizes, say: Say) -> Points:
         for then in MODES:
             for silent_s in sizes.failures_s:
                 settings = {"during_failure": during, "during_stabilization": then}
-                protection = _waits_ms(sizes.bounds_ms[0] * 9, replicas=2, **settings)
+                protection = _waits_ms(sizes.mode_wait_ms, replicas=2, **settings)
                 found = _fail(spark, Failure(protection, sizes.rate * 3 // 2, silent_s))
                 points.append({"during": during, "then": then, "silent_s": silent_s, **found})
                 said = f"{found['delay_new_ms']:g} ms, {found['tentative']} tentative"

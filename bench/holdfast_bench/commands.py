@@ -445,7 +445,7 @@ def dpc(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="bound, waits, modes, chain, crash, interval, cost, redo or standstill; "
+            help="bound, waits, modes, chain, crash, interval, cost, redo, standstill or overhead; "
             "repeatable. The others stay in the report as they are."
         ),
     ] = None,

@@ -2,7 +2,7 @@
 
 Experiments on Spark tasks: three sources go into one unit that merges them. One falls silent, and
 comes back. Somebody outside follows the sink's log and the feed beside it, and compares a tuple's
-time, when it was due, with when it is there. `redo` and `standstill` run a node in this process,
+time, when it was due, with when it is there. `redo`, `standstill` and `overhead` run a node in this process,
 without Spark, so that one thing at a time can be timed (dpc_redo.py).
 """
 
@@ -22,7 +22,7 @@ import holdfast as hf
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.shell.storage.paths import feed_path, stream_path
 from holdfast.shell.storage.stream_log import StreamLogReader
-from holdfast_bench.dpc_redo import redo, standstill
+from holdfast_bench.dpc_redo import overhead, redo, standstill
 from holdfast_bench.running import finish, median, node_statistic, wait_until
 from holdfast_bench.silenced import Silenced
 from holdfast_bench.spine import machine
@@ -36,7 +36,18 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 Points = list[dict[str, Any]]
 EXPERIMENTS: Final = (
-    *("bound", "waits", "modes", "chain", "crash", "interval", "cost", "redo", "standstill"),
+    *(
+        "bound",
+        "waits",
+        "modes",
+        "chain",
+        "crash",
+        "interval",
+        "cost",
+        "redo",
+        "standstill",
+        "overhead",
+    ),
 )
 ON_SPARK: Final = EXPERIMENTS[:7]
 MODES: Final = ("process", "delay", "suspend")
@@ -133,14 +144,15 @@ def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[
                 say(f"dpc: {name}")
                 results[name] = _EXPERIMENTS[name](spark, sizes, say)
                 results["measured"][name] = _how(sizes)
-    if "redo" in only:
-        say("dpc: redo")
-        results["redo"] = redo(sizes.state, sizes.redo, say)
-        results["measured"]["redo"] = _how(sizes)
-    if "standstill" in only:
-        say("dpc: standstill")
-        results["standstill"] = standstill(sizes.state_bytes, say)
-        results["measured"]["standstill"] = _how(sizes)
+    in_process: dict[str, Callable[[], Points]] = {
+        "redo": lambda: redo(sizes.state, sizes.redo, say),
+        "standstill": lambda: standstill(sizes.state_bytes, say),
+        "overhead": lambda: overhead(sizes.redo[-1] // 10, say),
+    }
+    for name in [each for each in in_process if each in only]:
+        say(f"dpc: {name}")
+        results[name] = in_process[name]()
+        results["measured"][name] = _how(sizes)
     results["seconds"] = round(time.monotonic() - began_s, 1)
     return results
 

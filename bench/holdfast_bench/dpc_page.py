@@ -84,6 +84,11 @@ _SECTIONS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
         "and undo/redo grows with the state.\n\n![Correction by tuples](dpc-redo.png)",
         ("reconcile", "state", "tuples", "redo_ms", "back_ms", "tuples_per_s", "share_of_usual"),
     ),
+    "overhead": (
+        "Throughput without failure",
+        "The passes of one node in one process. `throughput`: beside upstream backup.",
+        ("protection", "tuples_per_s", "throughput"),
+    ),
     "standstill": (
         "On entering up_failure",
         "Holding all pages of a state, five times; the median.",

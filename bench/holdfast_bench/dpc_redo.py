@@ -45,6 +45,8 @@ _WINDOW_US: Final = 3_600_000_000
 _BOUND_MS: Final = 100
 _CHUNK: Final = 8_192
 _HOLDS: Final = 5
+_REPEATS: Final = 5
+_KEYS: Final = 10_000
 _STATE_BYTES_MAX: Final = 8 << 30
 
 
@@ -57,8 +59,8 @@ def _counting(pages: PageManager) -> WindowAggregate:
 class Corrected:
     """One node, two streams. Times are virtual, but for what a step takes."""
 
-    def __init__(self, keys: int, undo_tuples: int) -> None:
-        """It counts so many keys."""
+    def __init__(self, keys: int, undo_tuples: int | None) -> None:
+        """It counts so many keys; `undo_tuples` None: it waits for all input, as long as it takes."""
         self._keys = keys
         counted = _counting(PageManager()).output_schema
         sink = OutputSpec(("operator", 0), counted, (StreamId("out[0]"),), (), is_sink=True)
@@ -68,6 +70,9 @@ class Corrected:
             streams=(StreamId("out~feed[0]"),),
             feed_of=StreamId("out[0]"),
         )
+        delays = None
+        if undo_tuples is not None:
+            delays = DelayPlan(_BOUND_MS, DuringFailure.PROCESS, undo_tuples=undo_tuples)
         limits = NodeLimits(input_queue_tuples=1 << 25, state_bytes=_STATE_BYTES_MAX)
         plan = NodePlan(
             NodeId("n[0]"),
@@ -76,9 +81,9 @@ class Corrected:
             tuple(InputSpec(stream, 0, _SCHEMA, None) for stream in _STREAMS),
             1,
             (OperatorSpec("n", _counting, (("port", 0),)),),
-            (sink, feed),
+            (sink,) if delays is None else (sink, feed),
             limits=limits,
-            delays=DelayPlan(_BOUND_MS, DuringFailure.PROCESS, undo_tuples=undo_tuples),
+            delays=delays,
         )
         self.node = Node(plan, Assignment(1, Incarnation(1), None, {}), 0)
         self.node.start(0)
@@ -110,8 +115,8 @@ class Corrected:
         return time.perf_counter() - began_s
 
     def _state(self) -> Consistency:
-        assert self.node.consistency is not None
-        return self.node.consistency.state
+        said = self.node.consistency
+        return Consistency.STABLE if said is None else said.state
 
     def both(self, tuples: int) -> float:
         """So many tuples of both streams, as they come; the seconds of their passes."""
@@ -171,6 +176,29 @@ def redo(
         )
         said = points[-1]
         say(f"{way}, state {state:,}, {count:,} again: {said['redo_ms']:g} ms, {said['back_ms']:g}")
+    return points
+
+
+def overhead(tuples: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """What a node's passes cost without failure, beside upstream backup; runs in turns."""
+    ways: dict[str, int | None] = {"UpstreamBackup": None, **WAYS}
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(_REPEATS + 1):
+        for way, undo_tuples in ways.items():
+            spent_s = Corrected(_KEYS, undo_tuples).both(tuples)
+            if number:  # In the first round kernels are compiled.
+                seconds[way].append(spent_s)
+    usual_s = median(seconds["UpstreamBackup"])
+    points = [
+        {
+            "protection": way,
+            "tuples_per_s": round(tuples / median(spent)),
+            "throughput": round(usual_s / median(spent), 3),
+        }
+        for way, spent in seconds.items()
+    ]
+    for point in points:
+        say(f"{point['protection']}: {point['throughput']:.1%} of upstream backup's throughput")
     return points
 
 

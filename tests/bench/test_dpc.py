@@ -13,11 +13,12 @@ from holdfast_bench.silenced import Silenced
 
 def test_both_ways_of_reconciliation_are_timed_and_drawn(tmp_path: Path) -> None:
     sizes = replace(dpc.QUICK, state=(100, 1_000), redo=(20_000,), state_bytes=1 << 20)
-    results = dpc.run(sizes, lambda text: None, only=("redo", "standstill"))
+    results = dpc.run(sizes, lambda text: None, only=("redo", "standstill", "overhead"))
     ways = [(point["reconcile"], point["state"]) for point in results["redo"]]
     both = ["checkpoint/redo", "undo/redo"]
     assert ways == [(way, state) for state in (100, 1_000) for way in both]
     assert all(0 < point["back_ms"] < point["redo_ms"] for point in results["redo"])
+    assert results["overhead"][0]["throughput"] == 1.0
     page = PAGE.write(results, tmp_path).read_text()
     assert "## Checkpoint/redo and undo/redo" in page
     assert "## A chain" not in page

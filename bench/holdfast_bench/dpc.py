@@ -2,8 +2,8 @@
 
 Experiments on Spark tasks: three sources go into one unit that merges them. One falls silent, and
 comes back. Somebody outside follows the sink's log and the feed beside it, and compares a tuple's
-time, when it was due, with when it is there. `redo`, `standstill` and `overhead` run a node in this process,
-without Spark, so that one thing at a time can be timed (dpc_redo.py).
+time, when it was due, with when it is there. `redo`, `standstill` and `overhead` run a node in this
+process, without Spark, so that one thing at a time can be timed (dpc_redo.py).
 """
 
 from __future__ import annotations
@@ -149,10 +149,11 @@ def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[
         "standstill": lambda: standstill(sizes.state_bytes, say),
         "overhead": lambda: overhead(sizes.redo[-1] // 10, say),
     }
-    for name in [each for each in in_process if each in only]:
-        say(f"dpc: {name}")
-        results[name] = in_process[name]()
-        results["measured"][name] = _how(sizes)
+    for here, measure in in_process.items():
+        if here in only:
+            say(f"dpc: {here}")
+            results[here] = measure()
+            results["measured"][here] = _how(sizes)
     results["seconds"] = round(time.monotonic() - began_s, 1)
     return results
 

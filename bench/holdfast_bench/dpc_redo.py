@@ -60,7 +60,7 @@ class Corrected:
     """One node, two streams. Times are virtual, but for what a step takes."""
 
     def __init__(self, keys: int, undo_tuples: int | None) -> None:
-        """It counts so many keys; `undo_tuples` None: it waits for all input, as long as it takes."""
+        """It counts so many keys; `undo_tuples` None: it waits for all input."""
         self._keys = keys
         counted = _counting(PageManager()).output_schema
         sink = OutputSpec(("operator", 0), counted, (StreamId("out[0]"),), (), is_sink=True)

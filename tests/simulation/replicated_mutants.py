@@ -8,7 +8,6 @@ from typing import Any
 from mutants import Mutant
 
 from holdfast.core.coordinator.turns import Turns
-from holdfast.core.haunit.delayed_order import FollowingOrder
 from holdfast.core.haunit.delayed_unit import DelayedUnit
 from holdfast.core.haunit.events import AskForTurn, BatchReceived
 from holdfast.core.haunit.ha_input import HAInput
@@ -30,7 +29,6 @@ from holdfast.core.replication.consistency_manager import (
 from holdfast.core.replication.following import Follower
 from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import SUnion
-from holdfast.core.replication.tentative_input import TentativeInput
 from holdfast.core.replication.undo_redo import UndoHistory
 from holdfast.sim.faults import KINDS, SILENCES
 from holdfast.sim.workload.protections import REPLICAS, REPLICATED
@@ -183,23 +181,6 @@ def _never_leave_a_turn(original: Any) -> Any:
     return mind_turn
 
 
-def _ask_once(original: Any) -> Any:
-    del original
-    return lambda self, effects: None
-
-
-def _ask_when_something_comes(original: Any) -> Any:
-    def ask_when_due(self: DelayedUnit, now_ms: int, effects: Any) -> None:
-        asked: list[Any] = []
-        has_asked = self._has_asked
-        original(self, now_ms, asked)
-        if any(isinstance(effect, AskForTurn) for effect in asked):
-            self._has_asked = has_asked
-        effects += [effect for effect in asked if not isinstance(effect, AskForTurn)]
-
-    return ask_when_due
-
-
 def _say_undo_by_replica(original: Any) -> Any:
     """As notes, which each replica would number otherwise."""
 
@@ -213,17 +194,6 @@ def _say_undo_by_replica(original: Any) -> Any:
 
     del original
     return undo
-
-
-def _wait_for_more(original: Any) -> Any:
-    """A boundary that came with the last of a silent replay is not acted on."""
-    del original
-    return property(lambda self: self._arrivals.has_fresh)
-
-
-def _take_what_was_overtaken(original: Any) -> Any:
-    del original
-    return lambda self, stable_us: None
 
 
 def _forget_a_pass_too_many(original: Any) -> Any:
@@ -273,16 +243,10 @@ REPLICATED_MUTANTS = {
     "undoes one too many": _mutant(Feed, "_say", _undo_one_too_many),
     "lets all replicas correct": _beside(Turns, "_may_correct", _let_all_correct, SILENCES),
     "never leaves a turn": _beside(DelayedUnit, "_mind_turn", _never_leave_a_turn),
-    "asks for a turn once": _beside(DelayedUnit, "ask_again", _ask_once),
-    "asks for a turn when something comes": _beside(
-        DelayedUnit, "ask_when_due", _ask_when_something_comes, ("silence",)
-    ),
     "says undo by replica": _beside(TentativeOutputs, "undo", _say_undo_by_replica),
-    "waits for more behind a replay": _beside(FollowingOrder, "_has_stable", _wait_for_more),
     "stops with one replica": Mutant(
         HAOutput, "_is_read_beside", _stop_with_one, tuple(KINDS), REPLICAS
     ),
     "forgets a pass too many": _mutant(UndoHistory, "trim", _forget_a_pass_too_many),
     "replays what is left": _mutant(UndoHistory, "reaches", _replay_what_is_left),
-    "takes what was overtaken": _beside(TentativeInput, "overtaken", _take_what_was_overtaken),
 }

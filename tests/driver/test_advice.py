@@ -23,6 +23,7 @@ from holdfast.api.protections import (
 )
 from holdfast.api.windows import counting, tumbling
 from holdfast.cli.main import app
+from holdfast.core.coordinator.reports import MeasurementsReported
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.operators.base import OperatorClass
 from holdfast.core.wire.sealed_json import encode_sealed
@@ -309,7 +310,7 @@ def measured_of(flow: Dataflow, running: Protections) -> Measurements:
     """As a query would measure it."""
     place = planner(flow)
     plan = place(running)
-    figures = {"input_tuples_per_s": 1_000.0, "input_tuple_bytes": 40.0, "tuple_cost_us": 1.0}
+    figures = MeasurementsReported(1_000.0, input_tuple_bytes=40.0, tuple_cost_us=1.0)
     observed = Observed({node.node: figures for node in plan.nodes}, {})
     refused = refusals(flow, running, place)
     return measure(flow.name, plan, running.of, observed, misses=3, refused=refused)
@@ -455,9 +456,9 @@ def place(protection: Callable[[str], UnitProtection] = lambda _: UnitProtection
 def test_a_unit_is_measured_at_its_busiest_instance() -> None:
     observed = Observed(
         {
-            "ingest[0]": {"input_tuples_per_s": 30.0},
-            "counts[0]": {"input_tuples_per_s": 10.0, "mean_state_bytes": 5.0},
-            "counts[1]": {"input_tuples_per_s": 20.0, "mean_state_bytes": 7.0},
+            "ingest[0]": MeasurementsReported(30.0),
+            "counts[0]": MeasurementsReported(10.0, mean_state_bytes=5.0),
+            "counts[1]": MeasurementsReported(20.0, mean_state_bytes=7.0),
         },
         {"ingest[0]": "a", "counts[0]": "a", "counts[1]": "b"},
     )

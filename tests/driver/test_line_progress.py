@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from holdfast.core.coordinator.reports import NodeFigures, TrafficReported
 from holdfast.core.model.ids import NodeId
 from holdfast.driver.line_progress import line_block, round_block
 from holdfast.shell.spark.history import NodeReport
@@ -38,7 +39,7 @@ def test_the_line_of_a_unit_is_as_old_as_that_of_its_worst_instance() -> None:
         counts = {"checkpoints": 5, "forced": 1, "useless": 2, "rolledPast": 1}
         return {**counts, "lineMs": line_ms, "noted_unix_s": noted_s}
 
-    said = NodeReport(statistics={"tuple_bytes": 1_020, "note_bytes": 20})
+    said = NodeReport(figures=NodeFigures(traffic=TrafficReported(1_020, note_bytes=20)))
     found = line_block({A, B}, {A: of(now_s - 4, 30), B: of(now_s - 1, 70)}, [said, NodeReport()])
     assert found is not None
     assert 4_000 <= found.pop("ageMs") < 60_000

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.core.model.ids import NodeId
+from holdfast.core.checkpoint.eventual import ExtentSize, ExtentStatistics
+from holdfast.core.coordinator.reports import ConsistencyReported, NodeFigures
+from holdfast.core.haunit.node_figures import NodeStatistics
+from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.replication.consistency_manager import Consistency
 from holdfast.driver.draining import Draining
 from holdfast.driver.listeners import Listeners, QueryManager
 from holdfast.driver.progress import (
@@ -44,7 +48,7 @@ def plan() -> Plan:
 
 
 def report(processed: dict[str, int], next_ids: dict[str, int], **more: Any) -> NodeReport:
-    made = NodeReport(statistics={"input_tuples": 10, "pending_tuples": 0} | more)
+    made = NodeReport(figures=NodeFigures(NodeStatistics(**({"input_tuples": 10} | more))))
     made.processed, made.next_ids, made.reports = processed, next_ids, 1
     return made
 
@@ -216,7 +220,7 @@ def test_draining_follows_what_a_node_had_put_out_when_it_had_read_everything() 
     assert not draining.is_over(reports)
     rows.source_rows = {"rows[0]": 100}  # Read, but perhaps not in the queue yet.
     assert not draining.is_over(reports)
-    rows.reports, rows.statistics = 2, {"pending_tuples": 10}
+    rows.reports, rows.figures = 2, NodeFigures(NodeStatistics(pending_tuples=10))
     assert not draining.is_over(reports)
     rows.reports, rows.processed, rows.next_ids = 3, {"rows[0]": 100}, {"edge": 95}
     assert not draining.is_over(reports)
@@ -295,17 +299,10 @@ def test_a_report_is_a_dict() -> None:
 
 
 def test_a_unit_is_as_consistent_as_its_worst_instance() -> None:
-    said = {
-        "state": "stable",
-        "since_ms": 900,
-        "missing": [],
-        "tentative_rows": 2,
-        "undone_rows": 2,
-        "delay_max_ms": 40,
-        "stabilization_ms": 7,
-    }
-    failed = said | {"state": "up_failure", "since_ms": 30, "missing": ["b"], "undone_rows": 0}
-    assert consistency_block([{"consistency": said}, {"consistency": failed}, {}]) == {
+    said = ConsistencyReported(Consistency.STABLE, 900, (), 2, 2, 40, 7)
+    failed = ConsistencyReported(Consistency.UP_FAILURE, 30, (StreamId("b"),), 2, 0, 40, 7)
+    figures = [NodeFigures(consistency=each) for each in (said, failed, None)]
+    assert consistency_block(figures) == {
         "state": "up_failure",
         "sinceMs": 30,
         "missing": ["b"],
@@ -314,20 +311,20 @@ def test_a_unit_is_as_consistent_as_its_worst_instance() -> None:
         "delayMaxMs": 40,
         "stabilizationMs": 7,
     }
-    waits = consistency_block([{}])
+    waits = consistency_block([NodeFigures()])
     assert waits.pop("state") == "stable"
     assert set(waits.values()) == {None}
 
 
 def test_a_units_extent_is_that_of_all_its_nodes_and_the_slowest_recovery():
-    said = {"bytes": 10, "tuples": 5, "footprints": 2, "predicted_ms": 1.5, "shortfall": ""}
-    late = said | {"predicted_ms": 9.5, "shortfall": "too much"}
-    assert extent_block([{"extent": said}, {"extent": late}, {}]) == {
+    said = ExtentStatistics(ExtentSize(10, 5, 2), 1.5)
+    late = ExtentStatistics(ExtentSize(10, 5, 2), 9.5, "too much")
+    assert extent_block([NodeFigures(extent=each) for each in (said, late, None)]) == {
         "bytes": 20,
         "tuples": 10,
         "footprints": 4,
         "predictedRecoveryMs": 9.5,
         "shortfall": "too much",
     }
-    assert extent_block([{"extent": said}]) is not None
-    assert extent_block([{"extent": None}, {}]) is None
+    assert extent_block([NodeFigures(extent=said)]) is not None
+    assert extent_block([NodeFigures()]) is None

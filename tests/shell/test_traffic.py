@@ -39,4 +39,4 @@ def test_of_a_difference_pages_and_nothing_else_are_its_size() -> None:
     run = PageRun(1, ids, np.zeros((2, 64), dtype=np.int64))
     traffic.sent(events.SendPageRun(STREAM, ONE, run), [b"x" * 1_100], to_secondary=True)
     assert (traffic.difference_bytes, traffic.standby_bytes) == (1_024, 1_100)
-    assert traffic.counted()["difference_bytes"] == 1_024
+    assert traffic.reported().difference_bytes == 1_024

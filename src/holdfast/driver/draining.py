@@ -108,7 +108,7 @@ class Draining:
             if first is None or first[0] != life:
                 self._read[stream] = (life, report.reports)
             elif report.reports != first[1]:
-                pending = int(report.statistics.get("pending_tuples", 0))
+                pending = report.figures.counted.pending_tuples
                 self._wanted[stream] = report.processed.get(stream, 0) + pending
 
 

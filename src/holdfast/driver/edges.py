@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.model.ids import BEGINNING_US
-
 if TYPE_CHECKING:
     from holdfast.core.model.ids import NodeId, StreamId
     from holdfast.planning.plan import Plan
@@ -81,8 +79,7 @@ class Edges:
                     max(0, self._sent[stream.name] - self._taken[stream.name]) for stream in streams
                 ),
                 "boundaryUs": min(
-                    reports[stream.producer].statistics.get("boundary_us", BEGINNING_US)
-                    for stream in streams
+                    reports[stream.producer].figures.counted.boundary_us for stream in streams
                 ),
             }
             for edge, streams in self._streams.items()

@@ -59,9 +59,9 @@ def line_block(
         return None
     noted_s = [each["noted_unix_s"] for each in own]
     is_begun = None not in noted_s
-    said = [report.statistics for report in reports]
-    sent = sum(each.get("tuple_bytes", 0) for each in said)
-    notes = sum(each.get("note_bytes", 0) for each in said)
+    said = [report.figures.traffic for report in reports]
+    sent = sum(each.tuple_bytes for each in said)
+    notes = sum(each.note_bytes for each in said)
     return {
         "ageMs": max(0, round(1000 * (time.time() - min(noted_s)))) if is_begun else None,
         "waitedMs": max(each["lineMs"] for each in own) if is_begun else None,

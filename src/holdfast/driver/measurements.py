@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.protections import Checkpointed
+from holdfast.core.coordinator.reports import MeasurementsReported
 from holdfast.core.operators.base import Operator
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.wire.sealed_json import encode_sealed
@@ -164,13 +165,13 @@ class Observed:
     """What the driver has heard, as the query hands it on.
 
     Attributes:
-        statistics: The last of every node.
+        figures: The last of every node.
         hosts: Of every node.
         recoveries: As in `Query.recoveries`.
         checkpoints: As in `Query.checkpoints`.
     """
 
-    statistics: Mapping[str, Mapping[str, float]]
+    figures: Mapping[str, MeasurementsReported]
     hosts: Mapping[str, str]
     recoveries: Iterable[Mapping[str, Any]] = ()
     checkpoints: Iterable[Mapping[str, Any]] = ()
@@ -219,10 +220,10 @@ def measure(
 
 
 def _unit(nodes: list[NodePlan], protection: Protection, observed: Observed) -> UnitMeasurement:
-    def figures(node: NodePlan) -> Mapping[str, float]:
-        return observed.statistics.get(node.node, {})
+    def figures(node: NodePlan) -> MeasurementsReported:
+        return observed.figures.get(node.node, MeasurementsReported())
 
-    busiest = max(nodes, key=lambda node: figures(node).get("input_tuples_per_s", 0.0))
+    busiest = max(nodes, key=lambda node: figures(node).input_tuples_per_s)
     found = figures(busiest)
     pages = PageManager()
     built = [spec.build(pages) for spec in busiest.operators]
@@ -239,16 +240,16 @@ def _unit(nodes: list[NodePlan], protection: Protection, observed: Observed) -> 
         input_streams=len(busiest.inputs),
         output_streams=len(outputs),
         receivers=tuple(dict.fromkeys(r.rpartition("[")[0] for r in busiest.receivers())),
-        input_tuples_per_s=found.get("input_tuples_per_s", 0.0),
-        output_tuples_per_s=found.get("output_tuples_per_s", 0.0),
-        input_tuple_bytes=found.get("input_tuple_bytes", 0.0),
-        output_tuple_bytes=found.get("output_tuple_bytes", 0.0),
-        tuple_cost_us=found.get("tuple_cost_us", 0.0),
-        replay_cost_us=found.get("replay_cost_us", 0.0),
-        state_bytes=found.get("mean_state_bytes", 0.0),
-        changed_bytes_per_s=found.get("changed_bytes_per_s", 0.0),
-        state_tuples=found.get("mean_state_tuples", 0.0),
-        replay_tuples=found.get("mean_replay_tuples", 0.0),
+        input_tuples_per_s=found.input_tuples_per_s,
+        output_tuples_per_s=found.output_tuples_per_s,
+        input_tuple_bytes=found.input_tuple_bytes,
+        output_tuple_bytes=found.output_tuple_bytes,
+        tuple_cost_us=found.tuple_cost_us,
+        replay_cost_us=found.replay_cost_us,
+        state_bytes=found.mean_state_bytes,
+        changed_bytes_per_s=found.changed_bytes_per_s,
+        state_tuples=found.mean_state_tuples,
+        replay_tuples=found.mean_replay_tuples,
         delta_interval_ms=busiest.delta_interval_ms,
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,7 @@ from holdfast.shell.telemetry import LatencyHistogram
 if TYPE_CHECKING:
     from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
     from holdfast.core.coordinator.held_up import HeldUp
+    from holdfast.core.coordinator.reports import NodeFigures
     from holdfast.core.haunit.plan import NodePlan
     from holdfast.core.model.ids import NodeId, StreamId
     from holdfast.planning.plan import Plan
@@ -193,8 +194,8 @@ class ProgressMaker:
         read, written = rows.new_of(rows.sources), rows.new_of(rows.sinks)
         counts = {"": read, "out": written, **self._edges.hear(heard.reports)}
         for unit, nodes in self._units.items():
-            counts[f"in {unit}"] = _sum(heard, nodes, "input_tuples")
-            counts[f"out {unit}"] = _sum(heard, nodes, "output_tuples")
+            counts[f"in {unit}"] = _sum(heard, nodes, lambda f: f.counted.input_tuples)
+            counts[f"out {unit}"] = _sum(heard, nodes, lambda f: f.counted.output_tuples)
         for source, streams in self._sources.items():
             counts[f"source {source}"] = rows.new_of(streams)
         rates = self._rates.of(counts, now_s)
@@ -302,11 +303,11 @@ def recovery_block(recoveries: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-_SENT_BYTES: Final = {
-    "tuples": "tuple_bytes",
-    "acks": "ack_bytes",
-    "standby": "standby_bytes",
-    "restartPoints": "point_bytes",
+_SENT_BYTES: Final[dict[str, Callable[[NodeFigures], int]]] = {
+    "tuples": lambda f: f.traffic.tuple_bytes,
+    "acks": lambda f: f.traffic.ack_bytes,
+    "standby": lambda f: f.traffic.standby_bytes,
+    "restartPoints": lambda f: f.traffic.point_bytes,
 }
 
 
@@ -324,75 +325,76 @@ def _unit(
     written = [c for c in heard.checkpoints if c["node"] in names]
     return {
         "instances": len(nodes),
-        "numInputRows": _sum(heard, nodes, "input_tuples"),
-        "numOutputRows": _sum(heard, nodes, "output_tuples"),
+        "numInputRows": _sum(heard, nodes, lambda f: f.counted.input_tuples),
+        "numOutputRows": _sum(heard, nodes, lambda f: f.counted.output_tuples),
         "inputRowsPerSecond": rows_in_per_s,
         "outputRowsPerSecond": rows_out_per_s,
         "latencyMs": latency_of(reports).summary(),
-        "tupleCostUs": max((r.statistics.get("tuple_cost_us", 0.0) for r in reports), default=0.0),
+        "tupleCostUs": max((r.figures.measured.tuple_cost_us for r in reports), default=0.0),
         "backlog": {
             "sourceRows": _backlog(sources, heard) if sources else 0,
-            "pendingRows": _sum(heard, nodes, "pending_tuples"),
-            "heldRows": _sum(heard, nodes, "held_tuples"),
-            "unsentRows": _sum(heard, nodes, "unsent_tuples"),
+            "pendingRows": _sum(heard, nodes, lambda f: f.counted.pending_tuples),
+            "heldRows": _sum(heard, nodes, lambda f: f.counted.held_tuples),
+            "unsentRows": _sum(heard, nodes, lambda f: f.counted.unsent_tuples),
         },
-        "keptRows": _sum(heard, nodes, "retained_tuples") + _sum(heard, nodes, "spilled_tuples"),
-        "stateBytes": _sum(heard, nodes, "state_bytes"),
-        "sentBytes": {said: _sum(heard, nodes, name) for said, name in _SENT_BYTES.items()},
+        "keptRows": _sum(heard, nodes, lambda f: f.counted.retained_tuples)
+        + _sum(heard, nodes, lambda f: f.counted.spilled_tuples),
+        "stateBytes": _sum(heard, nodes, lambda f: f.counted.state_bytes),
+        "sentBytes": {said: _sum(heard, nodes, sent) for said, sent in _SENT_BYTES.items()},
         "checkpoint": _checkpoint_block(written),
         "round": round_block(names, heard.rounds, written),
         "line": line_block(names, heard.lines, reports),
-        "consistency": consistency_block([report.statistics for report in reports]),
-        "extent": extent_block([report.statistics for report in reports]),
+        "consistency": consistency_block([report.figures for report in reports]),
+        "extent": extent_block([report.figures for report in reports]),
         "recovery": recovery_block([r for r in heard.recoveries if r["node"] in names]),
     }
 
 
-def extent_block(statistics: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+def extent_block(figures: Iterable[NodeFigures]) -> dict[str, Any] | None:
     """What replacements of a unit's nodes would read and replay; None: it leaves no footprints.
 
     Args:
-        statistics: Of its nodes, as they were heard.
+        figures: Of its nodes, as they were heard.
     """
-    said = [each["extent"] for each in statistics if each.get("extent") is not None]
+    said = [each.extent for each in figures if each.extent is not None]
     if not said:
         return None
-    slowest = max(said, key=lambda each: each["predicted_ms"])
+    slowest = max(said, key=lambda each: each.predicted_ms)
     return {
-        "bytes": sum(each["bytes"] for each in said),
-        "tuples": sum(each["tuples"] for each in said),
-        "footprints": sum(each["footprints"] for each in said),
-        "predictedRecoveryMs": slowest["predicted_ms"],
-        "shortfall": slowest["shortfall"] or None,
+        "bytes": sum(each.size.log_bytes for each in said),
+        "tuples": sum(each.size.tuples for each in said),
+        "footprints": sum(each.size.footprints for each in said),
+        "predictedRecoveryMs": round(slowest.predicted_ms, 3),
+        "shortfall": slowest.shortfall or None,
     }
 
 
-def consistency_block(statistics: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def consistency_block(figures: Iterable[NodeFigures]) -> dict[str, Any]:
     """What a unit does without missing input; of one that waits for all input, None but `state`.
 
     Args:
-        statistics: Of its nodes, as they were heard.
+        figures: Of its nodes, as they were heard.
     """
-    said = [each["consistency"] for each in statistics if each.get("consistency") is not None]
+    said = [each.consistency for each in figures if each.consistency is not None]
     names = ("sinceMs", "missing", "tentativeRows", "undoneRows", "delayMaxMs", "stabilizationMs")
     if not said:
         return {"state": Consistency.STABLE.value, **dict.fromkeys(names)}
-    worst = max(said, key=lambda each: _SEVERITY[each["state"]])
+    worst = max(said, key=lambda each: _SEVERITY[each.state])
     return {
-        "state": worst["state"],
-        "sinceMs": worst["since_ms"],
-        "missing": sorted({stream for each in said for stream in each["missing"]}),
-        "tentativeRows": sum(each["tentative_rows"] for each in said),
-        "undoneRows": sum(each["undone_rows"] for each in said),
-        "delayMaxMs": max(each["delay_max_ms"] for each in said),
-        "stabilizationMs": max(each["stabilization_ms"] for each in said),
+        "state": worst.state.value,
+        "sinceMs": worst.since_ms,
+        "missing": sorted({stream for each in said for stream in each.missing}),
+        "tentativeRows": sum(each.tentative_rows for each in said),
+        "undoneRows": sum(each.undone_rows for each in said),
+        "delayMaxMs": max(each.delay_max_ms for each in said),
+        "stabilizationMs": max(each.stabilization_ms for each in said),
     }
 
 
 _SEVERITY: Final = {
-    Consistency.STABLE.value: 0,
-    Consistency.STABILIZATION.value: 1,
-    Consistency.UP_FAILURE.value: 2,
+    Consistency.STABLE: 0,
+    Consistency.STABILIZATION: 1,
+    Consistency.UP_FAILURE: 2,
 }
 
 
@@ -428,7 +430,7 @@ def _backlog(streams: Sequence[tuple[NodeReport, str]], heard: Heard) -> int | N
 def _event_time(heard: Heard, plan: Plan) -> dict[str, str]:
     """How far event time has come at the sinks."""
     reached = [
-        heard.reports[node.node].statistics.get("boundary_us", BEGINNING_US)
+        heard.reports[node.node].figures.counted.boundary_us
         for node in plan.nodes
         if any(output.is_sink for output in node.outputs)
     ]
@@ -472,16 +474,16 @@ def _state_operators(units: dict[str, list[NodePlan]], heard: Heard) -> list[dic
     return [
         {
             "operatorName": unit,
-            "memoryUsedBytes": _sum(heard, nodes, "state_bytes"),
+            "memoryUsedBytes": _sum(heard, nodes, lambda f: f.counted.state_bytes),
             "numStateStoreInstances": len(nodes),
         }
         for unit, nodes in units.items()
-        if _sum(heard, nodes, "state_bytes")
+        if _sum(heard, nodes, lambda f: f.counted.state_bytes)
     ]
 
 
-def _sum(heard: Heard, nodes: list[NodePlan], name: str) -> int:
-    return sum(int(heard.reports[node.node].statistics.get(name, 0)) for node in nodes)
+def _sum(heard: Heard, nodes: list[NodePlan], figure: Callable[[NodeFigures], int]) -> int:
+    return sum(figure(heard.reports[node.node].figures) for node in nodes)
 
 
 def _timestamp(at_s: float | None = None) -> str:

@@ -290,7 +290,7 @@ class Query:
         return {
             "message": "stopped" if self._is_stopped else "running",
             "isDataAvailable": any(
-                report.statistics.get("pending_tuples", 0)
+                report.figures.counted.pending_tuples
                 for report in self._cluster.history.reports.values()
             ),
             "isTriggerActive": self.isActive,
@@ -299,7 +299,7 @@ class Query:
                     "state": states[node],
                     "pid": report.pid or None,
                     "host": report.host,
-                    **report.statistics,
+                    **report.figures.by_name(),
                     "replicas": self._replicas(node),
                 }
                 for node, report in self._cluster.history.reports.items()
@@ -354,7 +354,7 @@ class Query:
         long as one of them has reached none.
         """
         found = self._cluster.replicas(node)
-        reached = [report.statistics.get("boundary_us", BEGINNING_US) for _, report in found]
+        reached = [report.figures.counted.boundary_us for _, report in found]
         return [
             {
                 "role": replica.role.value,
@@ -482,7 +482,7 @@ class Query:
         reports = self._cluster.history.reports.items()
         return self._running.measured(
             Observed(
-                {node: report.statistics for node, report in reports},
+                {node: report.figures.measured for node, report in reports},
                 {node: report.host for node, report in reports},
                 list(self._cluster.history.recoveries),
                 list(self._cluster.history.checkpoints),

@@ -43,7 +43,6 @@ from holdfast.core.errors import LocalProtocolError
 from holdfast.core.haunit.plan import FootprintPlan
 from holdfast.core.haunit.prepared import PreparedCheckpoint
 from holdfast.core.model.ids import (
-    BEGINNING_US,
     END_US,
     NOBODY,
     CheckpointId,
@@ -494,10 +493,10 @@ class Cut:
 
     def _of_position(self, plan: NodePlan) -> RestartPoint | str:
         report = self.reports[plan.node]
-        if report.statistics.get("held_tuples", 0):
+        if report.figures.counted.held_tuples:
             return f"{plan.node} holds tuples until its other inputs have come as far"
         processed = dict(report.processed)
-        boundary_us = int(report.statistics.get("boundary_us", BEGINNING_US))
+        boundary_us = report.figures.counted.boundary_us
         stored = self.stored[plan.node] or RestartPoint()
         if boundary_us == END_US:
             return f"the input of {plan.node} has ended"
@@ -510,7 +509,7 @@ class Cut:
         point = point or RestartPoint()  # Without input there is no state, and no checkpoint.
         if any(point.processed_before.get(s, 0) != i for s, i in report.processed.items()):
             return f"{plan.node} has not stored its last checkpoint"
-        reached = report.statistics.get("boundary_us", point.boundary_us)
+        reached = report.figures.counted.boundary_us if report.reports else point.boundary_us
         others = [self.stored[n.node] for n in self.rescaling.former.nodes if n.unit == plan.unit]
         if any((o or RestartPoint()).boundary_us != reached for o in others):
             return f"instances of {plan.unit} have not stored the same boundary"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.checkpoint.eventual import ExtentSize, ExtentStatistics
 from holdfast.core.coordinator import coordinator, reports
 from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator.admission import AdmitWrite
@@ -17,11 +18,13 @@ from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.durability.checkpointed import Checkpointed
 from holdfast.core.haunit.durability.coordinated import Coordinated
 from holdfast.core.haunit.events import RestartPointStored, TurnGranted, WriteAdmitted
+from holdfast.core.haunit.node_figures import NodeStatistics
 from holdfast.core.haunit.plan import Assignment
 from holdfast.core.machine import Stimulus
 from holdfast.core.model.ids import BEGINNING_US, CheckpointId, Incarnation, NodeId, StreamId
 from holdfast.core.queues.idle_floor import Reached
 from holdfast.core.recovery.restart_point import CheckpointRef, RestartPoint
+from holdfast.core.replication.consistency_manager import Consistency
 from holdfast.core.wire import node_words as words
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.node_words import Task, decode_from_coordinator, decode_from_node, task_of
@@ -32,6 +35,27 @@ COUNTS, BIDS, STREAM = NodeId("counts[0]"), NodeId("bids[0]"), StreamId("bids[0]
 I7 = Incarnation(7)
 CHECKPOINT = CheckpointRef(CheckpointId(2, I7), 2**64 - 1, (CheckpointId(1, I7),))
 POINT = RestartPoint(3, {"a": 1}, {"a": 2}, BEGINNING_US, {"b": 14}, CHECKPOINT)
+STATISTICS = reports.StatisticsReported(
+    COUNTS,
+    I7,
+    reports.NodeFigures(
+        NodeStatistics(input_tuples=5, boundary_us=BEGINNING_US, is_silent=True),
+        reports.MeasurementsReported(tuple_cost_us=0.5),
+        reports.TrafficReported(ack_bytes=7),
+        reports.ConsistencyReported(Consistency.UP_FAILURE, 1, (STREAM,), 2, 3, 4, 5),
+        ExtentStatistics(ExtentSize(1, 2, 3), 0.25, "late"),
+    ),
+    latency={1000: 7},
+    latency_max_us=9,
+    late_rows={"rows[0]": 4},
+    refused={"frames": 1, "handshakes": 2},
+    processed={"bids[0]": 5},
+    next_ids={"counts": 3},
+    sources={
+        STREAM: reports.SourceReported(None, "", False, BEGINNING_US, is_idle=True),
+        StreamId("b"): reports.SourceReported(3, "partition 1", True, None, is_idle=False),
+    },
+)
 FROM_NODE: list[words.FromNode] = [
     c.HelloReceived(COUNTS, 3, TASK.name, "ipc:///x", "h", "its process was ended by SIGKILL"),
     c.KeepAliveReceived(
@@ -56,21 +80,7 @@ FROM_NODE: list[words.FromNode] = [
     c.RoundWanted(COUNTS, I7),
     c.RoundFailed(COUNTS, I7, 3),
     c.NodeFailed(COUNTS, I7, "r", is_fatal=True),
-    reports.StatisticsReported(
-        COUNTS,
-        I7,
-        {"input_tuples": 5, "tuple_cost_us": 0.5},
-        latency={1000: 7},
-        latency_max_us=9,
-        late_rows={"rows[0]": 4},
-        refused={"frames": 1, "handshakes": 2},
-        processed={"bids[0]": 5},
-        next_ids={"counts": 3},
-        sources={
-            STREAM: reports.SourceReported(None, "", False, BEGINNING_US, is_idle=True),
-            StreamId("b"): reports.SourceReported(3, "partition 1", True, None, is_idle=False),
-        },
-    ),
+    STATISTICS,
     reports.CheckpointReported(COUNTS, I7, 1, None, 5, 6, 7, 8),
     reports.CheckpointReported(COUNTS, I7, 1, "no store", 5, 6, 7, 8),
     reports.DamageReported(COUNTS, I7, 1, "r"),
@@ -164,8 +174,45 @@ def test_a_field_of_another_type_is_refused_by_name(word: words.Word, wrong: obj
             assert json.loads(words.encode(got))[place] == wrong  # It is of the declared type.
             assert repr(wrong) in ("None", "{}", "[]", "True", "-1", "{'a': 'b'}"), field
             assert wrong != -1 or field.name == "floor_us"
-            assert wrong != {"a": "b"} or field.name == "statistics"
+            assert wrong != {"a": "b"}
             assert wrong is not True or field.name.startswith(("is_", "has_"))
+
+
+@pytest.mark.parametrize(
+    ("group", "place", "wrong", "field"),
+    [
+        (0, 0, "5", "input_tuples"),
+        (0, 13, 2**63, "boundary_us"),
+        (0, 14, 1, "is_silent"),
+        (1, 4, True, "tuple_cost_us"),
+        (1, 4, "0.5", "tuple_cost_us"),
+        (1, 4, float("nan"), "tuple_cost_us"),
+        (1, 4, 10**400, "tuple_cost_us"),
+        (2, 1, 0.5, "ack_bytes"),
+        (3, 0, "steady", "state"),
+        (3, 0, ["stable"], "state"),
+        (3, 2, "bids[0]", "missing"),
+        (4, 0, [1, 2], "size"),
+        (4, 1, None, "predicted_ms"),
+        (4, 2, 0, "shortfall"),
+    ],
+)
+def test_a_figure_of_another_type_is_refused_by_name(
+    group: int, place: int, wrong: object, field: str
+) -> None:
+    values = json.loads(words.encode(STATISTICS))
+    values[3][group][place] = wrong
+    got = decoded(STATISTICS, json.dumps(values).encode())
+    assert isinstance(got, CorruptFrame)
+    assert f".{field}: " in got.reason
+
+
+def test_a_whole_number_is_a_decimal_too() -> None:
+    values = json.loads(words.encode(STATISTICS))
+    values[3][1][4] = 3
+    got = decoded(STATISTICS, json.dumps(values).encode())
+    assert isinstance(got, reports.StatisticsReported)
+    assert got.figures.measured.tuple_cost_us == 3.0
 
 
 @pytest.mark.parametrize("word", ALL, ids=lambda word: type(word).__name__)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
+from holdfast.core.checkpoint.eventual import ExtentStatistics
+from holdfast.core.haunit.node_figures import NodeStatistics
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId, TimeUs
+from holdfast.core.replication.consistency_manager import Consistency
 
 
 class Report:
@@ -33,13 +37,110 @@ class SourceReported:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasurementsReported:
+    """A node's rates, sizes and costs of the last minute, idle times left out.
+
+    Attributes:
+        input_tuples_per_s: Tuples processed.
+        output_tuples_per_s: New tuples put out.
+        input_tuple_bytes: Size of an input tuple.
+        output_tuple_bytes: Size of an output tuple.
+        tuple_cost_us: Processing time per input tuple.
+        replay_cost_us: The same in a replay, receiving included; 0: nobody knows.
+        changed_bytes_per_s: Bytes of the state that come to be others.
+        mean_state_bytes: Size of the operators' pages.
+        mean_state_tuples: Input tuples that the state goes back to. [HA Table 3: |state|]
+        mean_replay_tuples: Input tuples that a replacement would begin with. [HA Table 3: Q]
+    """
+
+    input_tuples_per_s: float = 0.0
+    output_tuples_per_s: float = 0.0
+    input_tuple_bytes: float = 0.0
+    output_tuple_bytes: float = 0.0
+    tuple_cost_us: float = 0.0
+    replay_cost_us: float = 0.0
+    changed_bytes_per_s: float = 0.0
+    mean_state_bytes: float = 0.0
+    mean_state_tuples: float = 0.0
+    mean_replay_tuples: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficReported:
+    """Bytes of frames so far that passed a node's server, by what they are for. [HA §7]
+
+    Attributes:
+        tuple_bytes: Tuples and boundaries for primaries: what flows without any protection.
+        ack_bytes: What primaries answer: acknowledgements, which also give credit.
+        standby_bytes: All that secondaries are sent and answer.
+        difference_bytes: Of that, pages and tuples in differences: what passive standby is about.
+        point_bytes: Restart points for the coordinator.
+        note_bytes: Of `tuple_bytes`, what nodes that recover together say to each other: markers,
+            clocks, marks of loops. [CheckMate §VI]
+    """
+
+    tuple_bytes: int = 0
+    ack_bytes: int = 0
+    standby_bytes: int = 0
+    difference_bytes: int = 0
+    point_bytes: int = 0
+    note_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistencyReported:
+    """How it stands with a node that may go on without missing input. [DPC]
+
+    Attributes:
+        state: Of its output.
+        since_ms: For how long.
+        missing: Source streams that it goes on without.
+        tentative_rows: Put out so far.
+        undone_rows: Of these, undone.
+        delay_max_ms: The longest that input has waited for other streams.
+        stabilization_ms: How long the last correction took; 0: there was none.
+    """
+
+    state: Consistency
+    since_ms: int
+    missing: tuple[StreamId, ...]
+    tentative_rows: int
+    undone_rows: int
+    delay_max_ms: int
+    stabilization_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFigures:
+    """All figures of a node.
+
+    Attributes:
+        counted: By its machine.
+        measured: By its shell.
+        traffic: On its channels.
+        consistency: None: it waits for all its input.
+        extent: None: its windows leave no footprints.
+    """
+
+    counted: NodeStatistics = field(default_factory=NodeStatistics)
+    measured: MeasurementsReported = field(default_factory=MeasurementsReported)
+    traffic: TrafficReported = field(default_factory=TrafficReported)
+    consistency: ConsistencyReported | None = None
+    extent: ExtentStatistics | None = None
+
+    def by_name(self) -> dict[str, Any]:
+        """The numbers, each by its name, for people."""
+        return asdict(self.counted) | asdict(self.measured) | asdict(self.traffic)
+
+
+@dataclass(frozen=True, slots=True)
 class StatisticsReported(Report):
     """What a node has done so far.
 
     Attributes:
         node: The node.
         incarnation: Its incarnation.
-        statistics: Of its machine, and what its shell has measured; numbers by name.
+        figures: Of its machine and of its shell.
         latency: Of results at its sinks: how many per bucket of microseconds.
         latency_max_us: The latest of them.
         late_rows: Per source stream, from its beginning.
@@ -51,7 +152,7 @@ class StatisticsReported(Report):
 
     node: NodeId
     incarnation: Incarnation
-    statistics: dict[str, object]
+    figures: NodeFigures
     latency: dict[int, int] = field(default_factory=dict)
     latency_max_us: int = 0
     late_rows: dict[str, int] = field(default_factory=dict)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.core.model.ids import BEGINNING_US, TimeUs
+
 if TYPE_CHECKING:
     from holdfast.core.haunit.ha_unit import HAUnit
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatistics:
-    """A node's counters since its incarnation started.
+    """A node's counters since its incarnation started; of a passive secondary those that it has.
 
     Attributes:
         input_tuples: Tuples processed, replayed ones included.
@@ -32,22 +34,22 @@ class NodeStatistics:
         is_finished: Whether all inputs have ended and all outputs are safe.
     """
 
-    input_tuples: int
-    output_tuples: int
-    replayed_tuples: int
-    duplicates_dropped: int
-    refused_frames: int
-    pending_tuples: int
-    held_tuples: int
-    unsent_tuples: int
-    retained_tuples: int
-    retained_bytes: int
-    spilled_tuples: int
-    state_bytes: int
-    held_bytes: int
-    boundary_us: int
-    is_silent: bool
-    is_finished: bool
+    input_tuples: int = 0
+    output_tuples: int = 0
+    replayed_tuples: int = 0
+    duplicates_dropped: int = 0
+    refused_frames: int = 0
+    pending_tuples: int = 0
+    held_tuples: int = 0
+    unsent_tuples: int = 0
+    retained_tuples: int = 0
+    retained_bytes: int = 0
+    spilled_tuples: int = 0
+    state_bytes: int = 0
+    held_bytes: int = 0
+    boundary_us: TimeUs = BEGINNING_US
+    is_silent: bool = False
+    is_finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,11 @@ from holdfast.core.haunit.events import (
     PeerIncarnationLearned,
     SendDeltaAck,
 )
+from holdfast.core.haunit.node_figures import NodeStatistics
 from holdfast.core.haunit.replica_link import ReplicaLink
 from holdfast.core.haunit.state_delta import BrokenDelta, StandbyImage
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
+from holdfast.core.model.ids import BEGINNING_US
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment, NodePlan
@@ -141,16 +143,16 @@ class StandbyReplica:
         """Raise `InvariantViolation` when the pages make no sense."""
         self.image.pages.check_invariants()
 
-    def statistics(self) -> dict[str, int]:
+    def statistics(self) -> NodeStatistics:
         """What it holds."""
         pages = self.image.pages.statistics()
         cut = self.image.cut
-        return {
-            "state_bytes": pages.pages_used * pages.page_bytes,
-            "held_bytes": pages.pages_held * pages.page_bytes,
-            "refused_frames": self._link.refused_frames,
-            **({} if cut is None else {"boundary_us": cut.boundary_us}),
-        }
+        return NodeStatistics(
+            state_bytes=pages.pages_used * pages.page_bytes,
+            held_bytes=pages.pages_held * pages.page_bytes,
+            refused_frames=self._link.refused_frames,
+            boundary_us=BEGINNING_US if cut is None else cut.boundary_us,
+        )
 
 
 _HANDLERS: dict[type[Stimulus], Callable[[StandbyReplica, Any, int, list[Effect]], None]] = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from sys import float_info
 from typing import Any, Final, cast
 
 from holdfast.core.coordinator import events as c
@@ -22,6 +23,7 @@ from holdfast.core.haunit.events import RestartPointStored, TurnGranted, WriteAd
 from holdfast.core.machine import Effect
 from holdfast.core.model.ids import Incarnation, NodeId, StreamId, TimeUs
 from holdfast.core.recovery.restart_point import RestartPoint
+from holdfast.core.replication.consistency_manager import Consistency
 from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.typed_records import RecordCodec, Unfit
 
@@ -96,6 +98,21 @@ def _exactly(kind: type) -> Callable[[object], object]:
     return read
 
 
+def _decimal(value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise Unfit("no number")
+    if not abs(value) <= float_info.max:  # An int can be larger; a NaN is nothing.
+        raise Unfit("no finite number")
+    return float(value)
+
+
+def _consistency(value: object) -> Consistency:
+    try:
+        return Consistency(value)
+    except ValueError:
+        raise Unfit("no state of a node's output") from None
+
+
 READERS: Final[dict[Any, Callable[[object], object]]] = {
     int: _number(0),
     Incarnation: _number(0),
@@ -104,11 +121,15 @@ READERS: Final[dict[Any, Callable[[object], object]]] = {
     NodeId: _exactly(str),
     StreamId: _exactly(str),
     bool: _exactly(bool),
-    object: lambda value: value,
+    float: _decimal,
+    Consistency: _consistency,
     RestartPoint: RestartPoint.from_json,
 }
 """Of the types that words and the journal's entries are made of."""
-PLAIN: Final[dict[type, Callable[[Any], object]]] = {RestartPoint: RestartPoint.to_json}
+PLAIN: Final[dict[type, Callable[[Any], object]]] = {
+    RestartPoint: RestartPoint.to_json,
+    Consistency: lambda state: state.value,
+}
 _FROM_NODE: Final = RecordCodec(FROM_NODE, READERS, PLAIN)
 _TO_NODE: Final = RecordCodec(TO_NODE, READERS, PLAIN)
 

@@ -18,6 +18,7 @@ from holdfast.core.coordinator.reports import (
     CheckpointReported,
     DamageReported,
     GapReported,
+    NodeFigures,
     StatisticsReported,
 )
 from holdfast.core.model.ids import NodeId, StreamId
@@ -40,7 +41,7 @@ class NodeReport:
 
     pid: int = 0
     host: str = ""
-    statistics: dict[str, Any] = field(default_factory=dict)
+    figures: NodeFigures = field(default_factory=NodeFigures)
     latency: dict[int, int] = field(default_factory=dict)
     latency_max_us: int = 0
     late_rows: dict[str, int] = field(default_factory=dict)  # from its beginning
@@ -54,7 +55,7 @@ class NodeReport:
 
     def hear(self, said: StatisticsReported, now_ms: int) -> None:
         """The node's task has said what it has done so far."""
-        self.statistics = said.statistics
+        self.figures = said.figures
         self.latency = said.latency
         self.latency_max_us = said.latency_max_us
         self.late_rows = said.late_rows

@@ -13,6 +13,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.coordinator.reports import MeasurementsReported
 from holdfast.core.haunit import events
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Meter:
         receive_us = self._receiving_us / max(1, self._received_tuples)
         return receive_us + self._costs.per_tuple_us(pass_tuples)
 
-    def measured(self, node: Node, statistics: NodeStatistics, now_ms: int) -> dict[str, float]:
+    def measured(self, node: Node, statistics: NodeStatistics, now_ms: int) -> MeasurementsReported:
         """All measurements now, for the node's statistics; may begin a sample of the state."""
         if not statistics.is_silent:
             needs = node.needs()
@@ -168,18 +169,18 @@ class Meter:
         tuples = last.input_tuples - first.input_tuples
         changed_ms = sum(ms for ms, _ in self._changes)
         changed_bytes = sum(changed for _, changed in self._changes)
-        return {
-            "input_tuples_per_s": round(tuples / seconds, 2),
-            "output_tuples_per_s": round((last.output_tuples - first.output_tuples) / seconds, 2),
-            "input_tuple_bytes": self._inputs.mean,
-            "output_tuple_bytes": self._outputs.mean,
-            "tuple_cost_us": round((last.busy_us - first.busy_us) / tuples, 3) if tuples else 0.0,
-            "replay_cost_us": round(replay_us, 4),
-            "changed_bytes_per_s": round(1000 * changed_bytes / max(1, changed_ms), 1),
-            "mean_state_bytes": round(fmean(c.state_bytes for c in span)),
-            "mean_state_tuples": round(fmean(c.state_tuples for c in span), 1),
-            "mean_replay_tuples": round(fmean(c.replay_tuples for c in span), 1),
-        }
+        return MeasurementsReported(
+            input_tuples_per_s=round(tuples / seconds, 2),
+            output_tuples_per_s=round((last.output_tuples - first.output_tuples) / seconds, 2),
+            input_tuple_bytes=self._inputs.mean,
+            output_tuple_bytes=self._outputs.mean,
+            tuple_cost_us=round((last.busy_us - first.busy_us) / tuples, 3) if tuples else 0.0,
+            replay_cost_us=round(replay_us, 4),
+            changed_bytes_per_s=round(1000 * changed_bytes / max(1, changed_ms), 1),
+            mean_state_bytes=round(fmean(c.state_bytes for c in span)),
+            mean_state_tuples=round(fmean(c.state_tuples for c in span), 1),
+            mean_replay_tuples=round(fmean(c.replay_tuples for c in span), 1),
+        )
 
     def _sample_if_due(self, node: Node, now_ms: int) -> None:
         if self._samples and now_ms - self._sampled_ms < _SAMPLE_INTERVAL_MS:

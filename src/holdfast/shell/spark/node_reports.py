@@ -16,9 +16,7 @@ from holdfast.shell.spark.timers import now_ms, together
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.core.checkpoint.eventual import ExtentStatistics
     from holdfast.core.haunit.life import NodeLife
-    from holdfast.core.replication.consistency_manager import ConsistencyStatistics
     from holdfast.shell.spark.meter import Meter
     from holdfast.shell.spark.node_channels import NodeChannels
     from holdfast.shell.spark.node_sinks import NodeSinks
@@ -31,32 +29,21 @@ _STATISTICS_INTERVAL_S = 0.5
 _REASON_MAX = 4000
 
 
-def _consistency_said(
-    node: Node, consistency: ConsistencyStatistics, at_ms: int
-) -> dict[str, object]:
+def _consistency_of(node: Node, at_ms: int) -> reports.ConsistencyReported | None:
     """What the driver's progress shows of a node that may go on without missing input."""
+    consistency = node.consistency
+    if consistency is None:
+        return None
     tentative, undone = node.tentative_rows
-    return {
-        "state": consistency.state.value,
-        "since_ms": at_ms - consistency.since_ms,
-        "missing": list(node.missing),
-        "tentative_rows": tentative,
-        "undone_rows": undone,
-        "delay_max_ms": consistency.delay_max_ms,
-        "stabilization_ms": consistency.stabilization_ms,
-    }
-
-
-def _extent_said(extent: ExtentStatistics) -> dict[str, object]:
-    """What the driver's progress shows of a node whose windows leave footprints."""
-    size = extent.size
-    return {
-        "bytes": size.log_bytes,
-        "tuples": size.tuples,
-        "footprints": size.footprints,
-        "predicted_ms": round(extent.predicted_ms, 3),
-        "shortfall": extent.shortfall,
-    }
+    return reports.ConsistencyReported(
+        consistency.state,
+        max(0, at_ms - consistency.since_ms),
+        tuple(node.missing),
+        tentative,
+        undone,
+        consistency.delay_max_ms,
+        consistency.stabilization_ms,
+    )
 
 
 class NodeReports:
@@ -201,16 +188,16 @@ class NodeReports:
         machine = self._life.machine
         if machine is None:
             return
-        statistics: Any = machine.statistics()
+        figures = reports.NodeFigures(machine.statistics())
         positions = {}
-        if not isinstance(statistics, dict) and isinstance(machine, Node):
-            counted = {name: getattr(statistics, name) for name in statistics.__slots__}
-            measured = self._meter.measured(machine, statistics, at_ms)
-            statistics = counted | measured | self._traffic.counted()
-            if machine.consistency is not None:
-                statistics["consistency"] = _consistency_said(machine, machine.consistency, at_ms)
-            if machine.extent is not None:
-                statistics["extent"] = _extent_said(machine.extent)
+        if isinstance(machine, Node):
+            figures = reports.NodeFigures(
+                figures.counted,
+                self._meter.measured(machine, figures.counted, at_ms),
+                self._traffic.reported(),
+                _consistency_of(machine, at_ms),
+                machine.extent,
+            )
             positions = machine.positions()
         refused = {
             "frames": self._channels.refused_frames,
@@ -218,7 +205,7 @@ class NodeReports:
         }
         self.tell(
             reports.StatisticsReported,
-            statistics=statistics,
+            figures=figures,
             latency=self._sinks.latency.counts,
             latency_max_us=self._sinks.latency.max_us,
             late_rows=self._sources.late_rows,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.coordinator.reports import TrafficReported
 from holdfast.core.haunit import events
 
 if TYPE_CHECKING:
@@ -19,17 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes so far.
-
-    Attributes:
-        tuple_bytes: Tuples and boundaries for primaries: what flows without any protection.
-        ack_bytes: What primaries answer: acknowledgements, which also give credit.
-        standby_bytes: All that secondaries are sent and answer.
-        difference_bytes: Of that, pages and tuples in differences: what passive standby is about.
-        point_bytes: Restart points for the coordinator.
-        note_bytes: Of `tuple_bytes`, what nodes that recover together say to each other:
-            markers, clocks, marks of loops. [CheckMate §VI]
-    """
+    """Bytes so far; the counters are those of `TrafficReported`."""
 
     tuple_bytes: int = 0
     ack_bytes: int = 0
@@ -66,6 +57,6 @@ class Traffic:
             case _:
                 self.standby_bytes += size
 
-    def counted(self) -> dict[str, int]:
+    def reported(self) -> TrafficReported:
         """All of it, for the node's statistics."""
-        return asdict(self)
+        return TrafficReported(**asdict(self))

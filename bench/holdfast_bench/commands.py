@@ -291,7 +291,7 @@ def kafka(
 def peers(
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small inputs, one round; about ten minutes.")
+        bool, typer.Option("--quick", help="Small inputs, everything once; about ten minutes.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
     only: Annotated[
@@ -300,12 +300,12 @@ def peers(
     ] = None,
     peer: Annotated[list[str] | None, typer.Option(help="A peer; repeatable.")] = None,
     query: Annotated[list[str] | None, typer.Option(help="q1, q3, q8 or q12; repeatable.")] = None,
-    rounds: Annotated[
+    repeats: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Rounds of the race, and of latencies at half of the maximum; by default three, "
-            "quick one.",
+            help="How often all run, in the race and at half of the maximum; by default three "
+            "times, quick once.",
         ),
     ] = None,
     cache: Annotated[
@@ -322,7 +322,7 @@ def peers(
     names = _known(peer, bench.NAMES)
     size = bench.QUICK if quick else bench.FULL
     size = size if query is None else size.of(_known(query, bench.QUERIES))
-    size = size if rounds is None else size.with_rounds(rounds)
+    size = size if repeats is None else size.with_repeats(repeats)
     others = {} if report is None else page.PAGE.former(report)
 
     def keep(results: dict[str, Any]) -> None:

@@ -371,7 +371,7 @@ _ABOUT: Final = {
         "by its bidder's hash to one of the counting instances, and each of those puts what comes "
         "from all the others into one order of time: that is what throughput falls by. Four "
         "instances share the same cores, eight processes in all, so that at a steady rate each "
-        "waits for its turn; every one has small rounds of its own.",
+        "waits for its turn; every one has small passes of its own.",
     ),
     "units": (
         "Units in a chain",
@@ -383,15 +383,15 @@ _ABOUT: Final = {
     "batch": (
         "Size of batches",
         "tuples a node processes at a time at most",
-        "A round takes some 0.3 ms whatever is in it, so small ones cost in proportion; from 4,096 "
+        "A pass takes some 0.3 ms whatever is in it, so small ones cost in proportion; from 4,096 "
         "on the tuples themselves cost as much, and beyond 65,536 larger ones gain nothing. "
-        "At a steady rate rounds have the tuples of a millisecond or two, whatever is allowed.",
+        "At a steady rate passes have the tuples of a millisecond or two, whatever is allowed.",
     ),
     "rate": (
         "Rate",
         "tuples per second",
-        "Rounds grow with the rate: each takes what has come during the one before. So the latency "
-        "stays that of a few rounds until they leave the caches, at a few million tuples a second. "
+        "Passes grow with the rate: each takes what has come during the one before. So the latency "
+        "stays that of a few passes until they leave the caches, at a few million tuples a second. "
         "The last point is the maximum, in batch.",
     ),
 }

@@ -1,7 +1,7 @@
 """What one tuple costs in each step on its way from log to log, beside what memory allows.
 
 Every step runs the functions that nodes run, on the batches of a real recording, one step after the
-other in this process. CPU time hardly depends on what else the machine does; of several rounds the
+other in this process. CPU time hardly depends on what else the machine does; of several runs the
 least counts. The bound of a step is the time to copy its bytes once.
 """
 
@@ -55,11 +55,11 @@ class Sizes:
 
     Attributes:
         tuples: Of the recording.
-        rounds: How often each step runs.
+        repeats: How often each step runs.
     """
 
     tuples: int
-    rounds: int
+    repeats: int
 
 
 FULL = Sizes(4_000_000, 7)
@@ -131,14 +131,14 @@ class _Steps:
         yield from self._reading(ingest.unit)
         reads = list(_reads(self._log, self._sizes.tuples, NodeLimits().pass_tuples))
         batches = [batch for rows in reads for batch in rows.batches]
-        yield self._cost(ingest.unit, "rounds", batches, lambda: _read(ingest, reads))
+        yield self._cost(ingest.unit, "passes", batches, lambda: _read(ingest, reads))
         effects = _read(ingest, reads)
         last = ingest
         if sent := _of_kind(effects, events.SendBatch):
             yield from self._sending(ingest, sent)
             last = self._plans[1]
             batches = [effect.batch for effect in sent]
-            yield self._cost(last.unit, "rounds", batches, lambda: _receive(last, batches))
+            yield self._cost(last.unit, "passes", batches, lambda: _receive(last, batches))
             effects = _receive(last, batches)
         yield self._writing(last, _of_kind(effects, events.WriteSink))
 
@@ -204,9 +204,9 @@ class _Steps:
         return self._of(process, step, size, work)
 
     def _of(self, process: str, step: str, size: int, work: Callable[[], object]) -> Cost:
-        """The least CPU time of all threads of this process over some rounds."""
+        """The least CPU time of all threads of this process over some runs."""
         least = 1 << 62
-        for _ in range(self._sizes.rounds):
+        for _ in range(self._sizes.repeats):
             began_ns = time.process_time_ns()
             work()
             least = min(least, time.process_time_ns() - began_ns)
@@ -288,7 +288,7 @@ def _begin(plan: NodePlan) -> Node:
 
 
 def _read(plan: NodePlan, reads: Sequence[SourceRows]) -> list[Effect]:
-    """A node's rounds over what a source gives; its receivers need nothing again."""
+    """A node's passes over what a source gives; its receivers need nothing again."""
     node, effects = _begin(plan), []
     streams = plan.edge_streams()
     for rows in reads:
@@ -303,7 +303,7 @@ def _read(plan: NodePlan, reads: Sequence[SourceRows]) -> list[Effect]:
 
 
 def _receive(plan: NodePlan, batches: Sequence[TupleBatch]) -> list[Effect]:
-    """A node's rounds over what another one sends."""
+    """A node's passes over what another one sends."""
     node, effects = _begin(plan), []
     for batch in batches:
         node.step(events.BatchReceived(plan.inputs[0].stream, _ONE, _ONE, batch), 1)
@@ -320,7 +320,7 @@ def _of_kind(effects: Sequence[Effect], kind: type[_E]) -> list[_E]:
 _PAGE: Final = """# What a tuple costs, step by step
 
 `holdfast bench steps` made this page. {introduction}
-Machine: {machine}. {tuples:,} bids of {bid:.0f} bytes each, {rounds} rounds,
+Machine: {machine}. {tuples:,} bids of {bid:.0f} bytes each, {repeats} runs,
 {seconds:.0f} s in all. Memory is copied at {speed:.1f} GB/s.
 """
 
@@ -334,7 +334,7 @@ def render(results: dict[str, Any]) -> str:
         machine=machine_of(results),
         tuples=results["sizes"]["tuples"],
         bid=first["bytes"],
-        rounds=results["sizes"]["rounds"],
+        repeats=results["sizes"]["repeats"],
         seconds=results["seconds"],
         speed=results["copy_bytes_per_s"] / 1e9,
     )

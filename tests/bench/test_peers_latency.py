@@ -1,4 +1,4 @@
-"""Latencies of peers: in alternating rounds, of which the one with the median p99 counts."""
+"""Latencies of peers: in turn, several times, of which the run with the median p99 counts."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> dict[str, Any]:
     return latency.measure((HOLDFAST, SPARK), INSTALLED, SIZES, MAXIMA, lambda text: None)  # type: ignore[arg-type]
 
 
-def test_systems_alternate_and_the_median_round_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_alternate_and_the_median_run_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs({"holdfast": [1.0, 9.0, 2.0, 3.0], "spark": [10.0, 20.0, 90.0, 40.0]})
     found = measured(monkeypatch, runs)["q3"]
     assert runs.order == ["holdfast", "spark"] * 4, "once at a tenth, three times at half"
@@ -48,7 +48,7 @@ def test_systems_alternate_and_the_median_round_counts(monkeypatch: pytest.Monke
     assert all(0 <= run["stolen"] <= 1 for run in theirs["50%"]["runs"])
 
 
-def test_who_fails_in_one_round_does_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_fails_once_does_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs({"holdfast": [1.0, 2.0, 3.0, 4.0], "spark": [10.0, 20.0]})
     found = measured(monkeypatch, runs)["q3"]
     assert found["failures"] == {"spark at 50%": "no result"}
@@ -56,7 +56,7 @@ def test_who_fails_in_one_round_does_not_run_again(monkeypatch: pytest.MonkeyPat
     assert [run["p99_ms"] for run in found["systems"]["spark"]["50%"]["runs"]] == [20.0]
 
 
-def test_the_page_shows_every_round_and_what_was_stolen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_shows_every_run_and_what_was_stolen(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs({"holdfast": [1.0, 9.0, 2.0, 3.0], "spark": [10.0, 20.0, 90.0, 40.0]})
     results = {
         "machine": {"cores": 2},

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.functions import Round
+from holdfast.api.functions import Pass
 from holdfast.errors import QueryFailedError, UnsupportedError
 
 ROWS = 20_000
@@ -34,8 +34,8 @@ def test_functions_are_exact_when_their_node_is_killed(spark: SparkSession, tmp_
         large = [n * factor for n in batch["n"].to_pylist()]
         return pa.RecordBatch.from_pydict({"at": batch["at"], "large": large})
 
-    def drawn(row: dict[str, Any], round: Round) -> dict[str, Any]:
-        return {"n": row["n"], "draw": round.random.random()}
+    def drawn(row: dict[str, Any], given: Pass) -> dict[str, Any]:
+        return {"n": row["n"], "draw": given.random.random()}
 
     flow = Dataflow("functions")
     read = readings(flow, spark)

@@ -17,15 +17,27 @@ LARGE_FILES: dict[str, int] = {}
 """Files above the bound, and how large they may be at most. Only ever lower a number."""
 LARGE_CLASSES: dict[str, int] = {}
 """Classes above the bound, and their methods at most. Only ever lower a number."""
-LONG_FUNCTIONS: dict[str, int] = {
-    "api/dataflow.py:source_files": 77,
-    "api/dataflow.py:source_kafka": 65,
-    "core/state/aggregate_kernels.py:aggregate": 91,
-    "core/state/aggregate_kernels.py:update_found": 87,
-    "core/state/join_kernels.py:join_pairs": 93,
-    "core/state/string_kernels.py:intern_strings": 82,
+LONG_FUNCTIONS: dict[str, tuple[int, str]] = {
+    "api/dataflow.py:source_files": (
+        77,
+        "its 14 options are named, documented and handed on, each in lines of its own: 24 lines do",
+    ),
+    "api/dataflow.py:source_kafka": (
+        65,
+        "its 15 options are named, documented and handed on, each in lines of its own: 19 lines do",
+    ),
+    "core/state/aggregate_kernels.py:aggregate": (
+        91,
+        "compiled: its 18 arguments stand in lines of their own in its head, its docstring and "
+        "three calls; numba takes no object that could hold them",
+    ),
+    "core/state/join_kernels.py:join_pairs": (
+        93,
+        "compiled: 36 lines are its head and docstring; the rest is one loop that may stop at any "
+        "row for want of pages, before that row has changed anything",
+    ),
 }
-"""Functions above the bound, and their lines at most. Only ever lower a number."""
+"""Functions above the bound, their lines at most, and why. Only ever lower a number."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -74,7 +86,9 @@ def test_no_class_has_many_methods() -> None:
 
 
 def test_no_function_is_long() -> None:
-    assert not wrong(function_sizes(SOURCE), LINES, LONG_FUNCTIONS)
+    bounds = {name: lines for name, (lines, _) in LONG_FUNCTIONS.items()}
+    assert not wrong(function_sizes(SOURCE), LINES, bounds)
+    assert all(len(reason.split()) > 5 for _, reason in LONG_FUNCTIONS.values())
 
 
 def quantile(sizes: list[int], share: float) -> int:

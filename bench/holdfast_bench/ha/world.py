@@ -296,7 +296,7 @@ class ExperimentLife(Life):
 
 
 class ExperimentProcess(Process):
-    """A process whose rounds take as long as their tuples cost."""
+    """A process whose passes take as long as their tuples cost."""
 
     def __init__(
         self, world: ExperimentWorld, life: Life, node: NodeId, launch: int, number: int
@@ -333,10 +333,10 @@ class ExperimentProcess(Process):
         super()._turn()
 
     def _step(self, stimulus: Stimulus) -> None:
-        """Rounds take time; what comes of them is there afterwards, if the process still is."""
-        is_round = isinstance(stimulus, events.Proceed) and self.node == QUERY
+        """Passes take time; what comes of them is there afterwards, if the process still is."""
+        is_pass = isinstance(stimulus, events.Proceed) and self.node == QUERY
         machine = self.machine
-        if not is_round or machine is None:
+        if not is_pass or machine is None:
             super()._step(stimulus)
             return
         before = machine.input_tuples

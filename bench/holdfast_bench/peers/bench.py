@@ -61,13 +61,13 @@ class Sizes:
         if experiment == "recovery":
             yield self
 
-    def with_rounds(self, rounds: int) -> Sizes:
-        """The same with so many rounds of the race, and of latencies at half of the maximum."""
+    def with_repeats(self, repeats: int) -> Sizes:
+        """The same with so many runs of the race, and of latencies at half of the maximum."""
         return replace(
             self,
-            throughput=replace(self.throughput, repeats=rounds),
-            latency=replace(self.latency, rounds=rounds),
-            topics=replace(self.topics, rounds=rounds),
+            throughput=replace(self.throughput, repeats=repeats),
+            latency=replace(self.latency, repeats=repeats),
+            topics=replace(self.topics, repeats=repeats),
         )
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast_bench.disturbance import counted
+from holdfast_bench.peers.alternation import alternate, median_run, summary
 from holdfast_bench.peers.events import recorded
 from holdfast_bench.peers.following import PRIMED_S, Following
 from holdfast_bench.peers.paced import TICK_S, stage
 from holdfast_bench.peers.peer import Peer
 from holdfast_bench.peers.race import Installed, maxima_of
-from holdfast_bench.peers.rounds import alternate, median_run, summary
 from holdfast_bench.running import BenchFailed
 from holdfast_bench.throughput import Say
 
@@ -33,7 +33,7 @@ class LatencySizes:
     Attributes:
         queries: Which.
         shares: Of each system's own maximum.
-        rounds: How often all run at the share `AIMED_AT`; the run with the median p99 counts.
+        repeats: How often all run at the share `AIMED_AT`; the run with the median p99 counts.
         seconds: Length of the part that counts.
         skipped_s: What goes before it.
         warm_up_tuples: Read before by engines that compile while they run.
@@ -41,7 +41,7 @@ class LatencySizes:
 
     queries: tuple[str, ...]
     shares: tuple[float, ...]
-    rounds: int
+    repeats: int
     seconds: float
     skipped_s: float
     warm_up_tuples: int
@@ -89,8 +89,8 @@ def _measure(
             rate = maxima[peer.name] * share
             return counted(partial(run_at, peer, installed.python(peer), query, rate, sizes))
 
-        rounds = sizes.rounds if share == AIMED_AT else 1
-        runs, failed = alternate(f"{query} at {share:.0%}", rounds, peers, once, say)
+        repeats = sizes.repeats if share == AIMED_AT else 1
+        runs, failed = alternate(f"{query} at {share:.0%}", repeats, peers, once, say)
         for name, found in runs.items():
             systems.setdefault(name, {})[f"{share:.0%}"] = median_run(found)
         failures |= {f"{name} at {share:.0%}": why for name, why in failed.items()}

@@ -20,7 +20,7 @@ _INTRODUCTION = """\
 # Holdfast beside other stream processors
 
 `holdfast bench peers` made this page. All systems read the same events, written before, on the same
-two cores of one machine, in alternating rounds of one run, with fault tolerance on. Each peer has
+two cores of one machine, in turn, several times, in one run, with fault tolerance on. Each peer has
 an environment of its own with pinned versions, made by the benchmark; its script, set up as its own
 documentation advises, is in `bench/holdfast_bench/peers/jobs/`. Outputs are compared row by row
 with Spark SQL in batch; windows that no event has closed are left out, as systems differ in whether
@@ -45,8 +45,8 @@ result is visible where the system puts its output. Outputs are looked at every 
 to that much too high; Holdfast's log only at its size, and it is read afterwards, as it has twenty
 times as many results or more. Of Q8 Holdfast, Structured Streaming and Pathway put out a match when
 they find it, in the race too; PyFlink and Bytewax when the window has closed, so that theirs count,
-like Q12, from the first event beyond it. At half of the maximum all run in alternating rounds, and
-the run with the median p99 counts; the last column has the p99 of each round, and what share of the
+like Q12, from the first event beyond it. At half of the maximum all run in turn, several times, and
+the run with the median p99 counts; the last column has the p99 of each time, and what share of the
 cores' time the host gave to others meanwhile.
 """
 _RECOVERY_NOTE = """
@@ -66,7 +66,7 @@ run: at one rate for all, and at half of each one's own maximum.
 Holdfast makes what it reads durable in a log of its own first, and writes each result once, by a
 transaction every 50 ms unless told otherwise; with `exactly_once=False` it writes without. So does
 Structured Streaming, in either mode: a failure may double results. Its connector is
-`{connector}`, the newest that Maven has. Rounds as above.
+`{connector}`, the newest that Maven has. In turn as above.
 """
 _RECOVERY_RATIO = 10
 _LATENCY_RATIO = 10
@@ -317,12 +317,12 @@ def _topics(results: dict[str, Any]) -> str:
 
 _LATENCY_HEADER = (
     *("system", "tuples/s", "p50 ms", "p99 ms", "max ms", "results"),
-    "rounds (stolen)",
+    "each run (stolen)",
 )
 
 
 def _latency_cells(results: dict[str, Any], name: str, run: dict[str, Any]) -> tuple[str, ...]:
-    """A run under `_LATENCY_HEADER`; a report of before there were rounds has none."""
+    """A run under `_LATENCY_HEADER`; an older report has none."""
     return (
         _title(results, name),
         f"{run['tuples_per_s']:,}",

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from holdfast_bench.inputs import FILES_PER_TRIGGER
 from holdfast_bench.peers import rows
+from holdfast_bench.peers.alternation import alternate
 from holdfast_bench.peers.environment import NoPeer, environment
 from holdfast_bench.peers.events import Events, recorded
 from holdfast_bench.peers.jobs.contract import Job
 from holdfast_bench.peers.peer import Peer
 from holdfast_bench.peers.process import JobRun
-from holdfast_bench.peers.rounds import alternate
 from holdfast_bench.running import BenchFailed, median
 from holdfast_bench.structured_streaming import Baseline
 from holdfast_bench.throughput import Say
@@ -32,7 +32,7 @@ class RaceSizes:
 
     Attributes:
         tuples: Input tuples of all kinds, per query.
-        repeats: Rounds; in each, every system runs once.
+        repeats: How often every system runs, in turn.
         timeout_s: Limit of a run.
     """
 

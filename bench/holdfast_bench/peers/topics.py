@@ -19,10 +19,10 @@ import numpy as np
 import holdfast.nexmark.generator as nexmark
 from holdfast.shell.kafka.client import library
 from holdfast_bench.disturbance import counted
+from holdfast_bench.peers.alternation import alternate, median_run, summary
 from holdfast_bench.peers.jobs.contract import Job
 from holdfast_bench.peers.peer import HOLDFAST, HOLDFAST_REPEATS, HOLDFAST_SOON, Peer, named
 from holdfast_bench.peers.process import JobRun
-from holdfast_bench.peers.rounds import alternate, median_run, summary
 from holdfast_bench.running import BenchFailed
 from holdfast_bench.throughput import Say
 from holdfast_chaos.kafka_broker import KafkaBroker, NoBroker, fetched, kafka_broker
@@ -54,7 +54,7 @@ class TopicsSizes:
         queries: `q1`, and `q12` with a running count for every bid.
         bids: At once, for the maximum.
         rate: Bids per second that all get.
-        rounds: How often all run at each rate; the run with the median p99 counts.
+        repeats: How often all run at each rate; the run with the median p99 counts.
         seconds: Length of the part that counts.
         skipped_s: What goes before it, from the first result on, at the same rate; and before the
             bursts, at a low one.
@@ -63,7 +63,7 @@ class TopicsSizes:
     queries: tuple[str, ...]
     bids: int
     rate: int
-    rounds: int
+    repeats: int
     seconds: float
     skipped_s: float
 
@@ -126,7 +126,7 @@ def _measure(course: _Course, say: Say) -> dict[str, Any]:
         (f"{sizes.rate:,}/s", at_rates(dict.fromkeys(maxima, sizes.rate), "same")),
         (HALF, at_rates(halves, "half")),
     ):
-        runs, failed = alternate(f"{where}, {label}", sizes.rounds, able, once, say)
+        runs, failed = alternate(f"{where}, {label}", sizes.repeats, able, once, say)
         failures |= {f"{name} {label}": why for name, why in failed.items()}
         for name, found in runs.items():
             systems[name][label] = median_run(found)

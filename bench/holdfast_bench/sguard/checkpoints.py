@@ -99,7 +99,7 @@ class Writer:
 
 
 def preparing(
-    sizes_mb: tuple[int, ...], rounds: int, say: Callable[[str], None]
+    sizes_mb: tuple[int, ...], repeats: int, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """How long the unit stands still: freezing pages, against serializing the same state."""
     results: list[dict[str, Any]] = []
@@ -107,7 +107,7 @@ def preparing(
         for page_bytes in (8 << 10, 64 << 10):
             state = AggregateState.of(size_mb * 10**6, page_bytes)
             times: list[float] = []
-            for _ in range(rounds):
+            for _ in range(repeats):
                 began = time.perf_counter()
                 snapshot = state.pages.checkpoint()
                 times.append(time.perf_counter() - began)
@@ -174,7 +174,7 @@ def _largest(state: AggregateState) -> int:
 
 
 def restoring(
-    sizes_mb: tuple[int, ...], rounds: int, say: Callable[[str], None]
+    sizes_mb: tuple[int, ...], repeats: int, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """How fast a checkpoint is loaded, against reading the same files into fresh memory."""
     results: list[dict[str, Any]] = []
@@ -185,7 +185,7 @@ def restoring(
             stored = writer.take()
             ref = CheckpointRef(stored.checkpoint, stored.checksum, stored.bases())
             reads, loads, tables = [], [], []
-            for _ in range(rounds):
+            for _ in range(repeats):
                 reads.append(_read_files(Path(folder)))
                 began = time.perf_counter()
                 loaded = writer.io.load_now(ref, {}, STATE_BYTES_MAX_DEFAULT)

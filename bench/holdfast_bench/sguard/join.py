@@ -23,7 +23,7 @@ _LOW: Final = np.zeros(1, dtype=np.int64)
 
 
 def join_costs(
-    windows_kb: tuple[int, ...], rounds: int, say: Callable[[str], None]
+    windows_kb: tuple[int, ...], repeats: int, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Nanoseconds per tuple of a self-join on unique ids, by what one side holds.
 
@@ -34,10 +34,10 @@ def join_costs(
     for window_kb in windows_kb:
         held = window_kb * 1024 // _ROW_BYTES
         paged = {
-            page_bytes: statistics.median(_paged(held, page_bytes) for _ in range(rounds))
+            page_bytes: statistics.median(_paged(held, page_bytes) for _ in range(repeats))
             for page_bytes in (8 << 10, 64 << 10)
         }
-        ordinary = statistics.median(_ordinary(held) for _ in range(rounds))
+        ordinary = statistics.median(_ordinary(held) for _ in range(repeats))
         results.append(
             {
                 "window_kb": window_kb,

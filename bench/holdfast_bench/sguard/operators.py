@@ -31,16 +31,16 @@ PAGE_SIZES: Final = (8 << 10, 64 << 10)
 
 
 def aggregate_costs(
-    sizes_mb: tuple[int, ...], batches: int, rounds: int, say: Callable[[str], None]
+    sizes_mb: tuple[int, ...], batches: int, repeats: int, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Nanoseconds per tuple of count, min and max per group, by size of the state.
 
-    Pages and plain arrays take turns, round by round, so that both see the same machine; the ratio
-    is the median of the rounds' ratios.
+    Pages and plain arrays take turns, time after time, so that both see the same machine; the ratio
+    is the median of their ratios.
     """
     plain = plain_aggregate()
     return [
-        _aggregate_cost(size_mb, page_bytes, batches, rounds, plain, say)
+        _aggregate_cost(size_mb, page_bytes, batches, repeats, plain, say)
         for size_mb in sizes_mb
         for page_bytes in PAGE_SIZES
     ]
@@ -50,7 +50,7 @@ def _aggregate_cost(
     size_mb: int,
     page_bytes: int,
     batches: int,
-    rounds: int,
+    repeats: int,
     plain: Any,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _aggregate_cost(
     work = _batches(groups, batches)
     on_pages: list[float] = []
     on_arrays: list[float] = []
-    for _ in range(rounds + 1):
+    for _ in range(repeats + 1):
         arrays = (flat, pages.marks, pages.free, pages.shift, buckets, records, 0, int(records[0]))
         on_arrays.append(_timed(plain, arrays, work))
         held = (pages.arena, pages.marks, pages.free, pages.shift)

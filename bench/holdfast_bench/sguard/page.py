@@ -29,7 +29,7 @@ class Sizes:
 
     name: str
     aggregate_mb: tuple[int, ...]
-    rounds: int
+    repeats: int
     batches: int
     prepare_mb: tuple[int, ...]
     state_mb: int
@@ -63,14 +63,14 @@ def run(sizes: Sizes, say: Callable[[str], None], *, only: tuple[str, ...] = ())
 def _operators(sizes: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
     return {
         "aggregate": operators.aggregate_costs(
-            sizes.aggregate_mb, sizes.batches, sizes.rounds, say
+            sizes.aggregate_mb, sizes.batches, sizes.repeats, say
         ),
-        "join": join.join_costs((256, 512, 1024), sizes.rounds, say),
+        "join": join.join_costs((256, 512, 1024), sizes.repeats, say),
     }
 
 
 def _preparing(sizes: Sizes, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    return checkpoints.preparing(sizes.prepare_mb, sizes.rounds, say)
+    return checkpoints.preparing(sizes.prepare_mb, sizes.repeats, say)
 
 
 def _incremental(sizes: Sizes, say: Callable[[str], None]) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ def _incremental(sizes: Sizes, say: Callable[[str], None]) -> list[dict[str, Any
 
 
 def _restoring(sizes: Sizes, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    return checkpoints.restoring(sizes.prepare_mb, sizes.rounds, say)
+    return checkpoints.restoring(sizes.prepare_mb, sizes.repeats, say)
 
 
 def _latency(sizes: Sizes, say: Callable[[str], None]) -> list[dict[str, Any]]:
@@ -208,7 +208,7 @@ def _operators_section(found: dict[str, Any]) -> str:
         "\n## What pages cost (Tables 5 and 6)\n\nNanoseconds per tuple. Aggregate: count, minimum "
         "and maximum per group, random groups, in batches of 32,768. `plain arrays` is the same "
         "compiled code with other meanings for its two ways to reach the state; both take turns, "
-        "and the ratio is the median of the rounds' ratios. No checkpoint is being written: while "
+        "and the ratio is the median of their ratios. No checkpoint is being written: while "
         "one is, and until the pages cloned for it have come home, pages are found by their table, "
         "which costs more. `dict` is a Python dictionary, tuple by tuple.\n\n"
         + table(

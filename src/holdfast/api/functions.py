@@ -25,7 +25,7 @@ class FunctionError(ArithmeticError):
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class Pass:
     """What a function with `deterministic=False` may depend on beside its row.
 
     Both are written down before the function sees them, so that a node that takes over gives the
@@ -72,9 +72,9 @@ class PythonFunction:
         self, batch: pa.RecordBatch, clock_us: int, seed: int
     ) -> tuple[pa.RecordBatch, np.ndarray | None]:
         """The results, and for each the row it is of; as `RowFunction.apply`."""
-        more: tuple[Round, ...] = ()
+        more: tuple[Pass, ...] = ()
         if not self.is_deterministic:
-            more = (Round(_EPOCH + dt.timedelta(microseconds=clock_us), random.Random(seed)),)
+            more = (Pass(_EPOCH + dt.timedelta(microseconds=clock_us), random.Random(seed)),)
         try:
             match self.kind:
                 case "map_batches":

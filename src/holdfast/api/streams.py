@@ -112,8 +112,8 @@ class Stream:
         Args:
             function: Takes a `pyarrow.RecordBatch` and gives one with a row for each of its rows.
             schema: Of what it gives: a Spark schema, DDL text or Arrow schema.
-            deterministic: False: it depends on the clock or on chance. It gets an `hf.Round` as a
-                second argument then, and has both from there: `round.now`, `round.random`. What
+            deterministic: False: it depends on the clock or on chance. It gets an `hf.Pass` as a
+                second argument then, and has both from there: `given.now`, `given.random`. What
                 these were is written down, so that no failure changes a result that is out.
 
         Raises:

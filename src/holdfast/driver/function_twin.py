@@ -54,7 +54,7 @@ def applied(
             if repr(found.to_pylist()) != repr(again.to_pylist()):  # NaN is equal to itself here.
                 raise DataflowError(
                     f"{name}: {function.name} gave two results for the same rows; if it depends on "
-                    "the clock or on chance, say deterministic=False and have them from its Round"
+                    "the clock or on chance, say deterministic=False and have them from its Pass"
                 )
             beside = batch.select(kept)
             beside = beside if of is None else beside.take(pa.array(of))

@@ -108,8 +108,8 @@ class Share:
 
     def count_before(self, index: int) -> int:
         """How many events of the share there are among the first `index` of their kind."""
-        rounds, rest = divmod(index, BLOCK * self.partitions)
-        return rounds * BLOCK + min(BLOCK, max(0, rest - self.partition * BLOCK))
+        whole, rest = divmod(index, BLOCK * self.partitions)
+        return whole * BLOCK + min(BLOCK, max(0, rest - self.partition * BLOCK))
 
 
 ALL: Final = Share(0, 1)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from passes import SCHEMA, Row, rows_strategy, run
 
-from holdfast.api.functions import PythonFunction, Round
+from holdfast.api.functions import Pass, PythonFunction
 from holdfast.core.operators.apply import Apply, ApplyArbitrarily
 from holdfast.core.operators.bad_rows import BadRowError
 from holdfast.core.operators.base import Rows
@@ -102,8 +102,8 @@ def test_an_error_of_no_row_alone_is_shown_as_it_is() -> None:
 
 
 def test_an_arbitrary_function_is_told_clock_and_chance() -> None:
-    def drawn(row: dict[str, Any], round: Round) -> dict[str, Any]:
-        return {"n": round.random.randrange(10**9) + round.now.microsecond}
+    def drawn(row: dict[str, Any], given: Pass) -> dict[str, Any]:
+        return {"n": given.random.randrange(10**9) + given.now.microsecond}
 
     def values(clock_us: int, seed: int, name: str = "step") -> Any:
         applied = ApplyArbitrarily(name, PythonFunction(drawn, "map", ONE, False))

@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 
 class Scrubber:
-    """Goes round the chunks of a folder. Volatile: a new life begins a new round."""
+    """Checks the chunks of a folder, one after another. Volatile: a new life begins anew."""
 
     def __init__(self, settings: ChunkSettings) -> None:
         """Nothing has been checked."""
         self._settings = settings
-        self._round: list[StoredChunk] = []  # still to be checked in this round, the next one last
+        self._unchecked: list[StoredChunk] = []  # in this tour, the next one last
         self._index = 0  # of the next piece of the next chunk
 
     def next_piece(self, chunks: Mapping[ChunkId, StoredChunk]) -> tuple[StoredChunk, int] | None:
         """A chunk of those that are held now, and the index of a piece; None: none is held."""
-        while self._round and chunks.get(self._round[-1].chunk) != self._round[-1]:
-            self._round.pop()  # Gone meanwhile.
+        while self._unchecked and chunks.get(self._unchecked[-1].chunk) != self._unchecked[-1]:
+            self._unchecked.pop()  # Gone meanwhile.
             self._index = 0
-        if not self._round:
-            self._round = list(chunks.values())[::-1]
-        if not self._round:
+        if not self._unchecked:
+            self._unchecked = list(chunks.values())[::-1]
+        if not self._unchecked:
             return None
-        stored, index = self._round[-1], self._index
+        stored, index = self._unchecked[-1], self._index
         self._index += 1
         if self._index == self._settings.pieces(stored.size):
-            self._round.pop()
+            self._unchecked.pop()
             self._index = 0
         return stored, index

@@ -106,12 +106,12 @@ class Regions:
                 if spec.producer is not None and spec.producer in names
             )
         channels = tuple(channel for name in names for channel in self._channels[name])
-        of_region = RegionPlan(names, channels, self._told(members), _interval_ms(members))
+        of_region = RegionPlan(names, channels, self._members_told(members), _interval_ms(members))
         region = Region(of_region, self._decisions.registry, epoch)
         self._members |= {name: _Member(region) for name in names}
         self._regions.append(region)
 
-    def _told(self, members: list[NodePlan]) -> tuple[NodeId, ...]:
+    def _members_told(self, members: list[NodePlan]) -> tuple[NodeId, ...]:
         """Who begins a round: all, or where markers are waited for who gets none."""
         cuts = members[0].cuts
         if cuts is None or not cuts.has_rounds:

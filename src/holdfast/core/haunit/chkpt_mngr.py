@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.events import (
     CancelCheckpoint,
     ForgetCheckpoints,
@@ -219,3 +220,23 @@ class ChkptMngr:
             effects.append(ForgetCheckpoints(garbage))
         for checkpoint in garbage:
             del self._stored[checkpoint]
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when a file was let go, or pages are frozen for nobody."""
+        node, writing = self._plan.node, self._writing
+        needed = {segment.checkpoint for segment in self._segments}
+        if self._base is not None:
+            needed |= {file.checkpoint for file in self._base.files}
+        if writing is not None:
+            needed.add(writing.prepared.checkpoint)
+        if lost := needed - self._stored.keys():
+            raise InvariantViolation(f"{node} builds on files that it has let go: {sorted(lost)}")
+        frozen = None if writing is None else writing.prepared.snapshot
+        if frozen is not None and frozen.is_cancelled:
+            frozen = None
+        if self._pages.being_stored is not frozen:
+            raise InvariantViolation(
+                f"{node} has frozen pages for another checkpoint than it writes"
+            )

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.events import SendDelta, SendPageRun
 from holdfast.core.haunit.state_delta import PageRun, StateDelta
 
@@ -129,7 +130,7 @@ class DeltaSender:
         if sending is None or sending.delta.sequence != sequence:
             return
         sending.heard_ms = now_ms
-        sending.received = max(sending.received, pages)
+        sending.received = max(sending.received, min(pages, sending.sent))
         if not is_applied:
             self._send_on(effects)
         elif sending.is_told:
@@ -141,8 +142,7 @@ class DeltaSender:
         sending, receiver = self._sending, self._receiver
         if sending is None or receiver is None or sending.snapshot.is_cancelled:
             return
-        stream = self._plan.replica_stream
-        run = max(1, self._plan.limits.page_run_bytes // self._pages.page_bytes)
+        stream, run = self._plan.replica_stream, self._run
         while sending.sent < len(sending.positions):
             if sending.sent - sending.received >= _RUNS_AHEAD * run:
                 return
@@ -154,6 +154,11 @@ class DeltaSender:
             sending.is_told = True
             effects.append(SendDelta(stream, receiver, sending.delta))
 
+    @property
+    def _run(self) -> int:
+        """How many pages leave together."""
+        return max(1, self._plan.limits.page_run_bytes // self._pages.page_bytes)
+
     def _copied(self, sending: _Sending, positions: np.ndarray) -> PageRun:
         """Copy pages out, and let the unit write to them again."""
         snapshot = sending.snapshot
@@ -164,3 +169,24 @@ class DeltaSender:
         words = self._pages.arena.reshape(-1, self._pages.page_words)[snapshot.pages[positions]]
         self._pages.thaw(snapshot, positions)
         return PageRun(sending.delta.sequence, np.stack([names, sequences], axis=1), words)
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when a delta is sent to nobody, or in another order."""
+        node, sending = self._plan.node, self._sending
+        if self._receiver is None and (self._is_base_there or sending is not None):
+            raise InvariantViolation(f"{node} sends its state to nobody")
+        frozen = None if sending is None or sending.snapshot.is_cancelled else sending.snapshot
+        if self._pages.being_stored is not frozen:
+            raise InvariantViolation(f"{node} has frozen pages for another delta than it sends")
+        if sending is None:
+            return
+        if not 0 <= sending.received <= sending.sent <= len(sending.positions):
+            raise InvariantViolation(
+                f"{node}: {sending.received} of {sending.sent} pages are there"
+            )
+        if sending.is_told and sending.sent < len(sending.positions):
+            raise InvariantViolation(f"{node} has told a delta before all its pages")
+        if sending.sent - sending.received > (_RUNS_AHEAD + 1) * self._run:
+            raise InvariantViolation(f"{node} has sent {sending.sent} pages ahead of its secondary")

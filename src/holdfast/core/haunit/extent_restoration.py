@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.life_events import Fail
 from holdfast.core.haunit.restoration import BeginFrom, LoadingFailed, RestoredState
 from holdfast.core.machine import Effect, Stimulus
@@ -65,6 +66,13 @@ class ExtentRestoration:
         if isinstance(stimulus, LoadingFailed):
             return [Fail(stimulus.error)]
         return []
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when the extent ends before it begins."""
+        stream = self._plan.footprint_stream
+        from_id, ends_at = self._point.needed_from[stream], self._point.next_ids[stream]
+        if from_id > ends_at:
+            raise InvariantViolation(f"an extent of {stream} from {from_id} to {ends_at}")
 
     def _state(self, extent: Extent) -> RestoredState:
         limits = self._plan.limits

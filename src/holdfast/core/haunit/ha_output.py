@@ -489,6 +489,7 @@ class HAOutput:
             edge.check_invariants()
         for sink in self._sinks.values():
             sink.check_invariants()
+        self._kept_passes.check_invariants()
         for gate in (self._pass_gate, self._line_gate):
             if gate is not None:
                 gate.check_invariants()

@@ -452,6 +452,8 @@ class NodeLife:
         self._require((self._openings is not None) == (self.phase in _IS_OPENING), "openings")
         self._require((self._restoration is not None) == (self.phase is Phase.RESTORING), "state")
         self._require(not (self._subscribed and self.machine), "subscriptions kept")
+        if self._restoration is not None:
+            self._restoration.check_invariants()
         if self.machine is not None:
             self._check_machine(self.machine)
 

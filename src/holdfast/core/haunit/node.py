@@ -291,6 +291,7 @@ class Node(NodeLooks):
         """Raise `InvariantViolation` when a room, or what it knows of another, makes no sense."""
         self._unit.check_invariants()
         self._durability.check_invariants()
+        self._replica.check_invariants()
 
 
 _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] = {

@@ -3,6 +3,9 @@
 The secondary subscribes to the instance's replica stream; the primary then tells it every M what
 receivers have and need no more, and repeats it with every keep-alive even if nothing has changed.
 Like all frames these name both incarnations, so that a former primary has no say.
+
+Invariants: the replicas of an instance are two; only an active secondary that is there is told by
+this link; unchanged positions are kept back once at most.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.events import SendPositions, SendSubscribe
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.model.ids import NOBODY, Incarnation, NodeId
@@ -142,3 +146,17 @@ class ReplicaLink:
     def known_secondary(self) -> dict[NodeId, Incarnation]:
         """The secondary, if there is one."""
         return {self._plan.node: self._secondary} if self._secondary else {}
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when nobody, or the wrong one, is told."""
+        plan = self._plan
+        if self._secondary == self._primary != NOBODY:
+            raise InvariantViolation(f"{plan.node} is its own secondary, {self._secondary}")
+        if self._is_subscribed and self._secondary == NOBODY:
+            raise InvariantViolation(f"nobody is subscribed to {plan.replica_stream}")
+        if self._is_subscribed and plan.standby is not Standby.ACTIVE:
+            raise InvariantViolation(f"the secondary of {plan.node} is told with its deltas")
+        if not 0 <= self._untold < _REPEATED_EVERY:
+            raise InvariantViolation(
+                f"{plan.node} has kept its positions back {self._untold} times"
+            )

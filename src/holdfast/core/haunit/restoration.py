@@ -9,13 +9,18 @@ node can start from, newest first. The newest is loaded; should any part of it b
 damaged, the fact is reported and the next older one is loaded. The last may be the very beginning,
 which needs nothing. When none is left the query fails: state that nobody can vouch for is never
 used.
+
+Invariants: the newest restart point is tried first, and none twice; all files that a candidate
+refers to are known to be in the store, so that they are deleted when nothing needs them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.haunit.life_events import Fail
 from holdfast.core.machine import Effect, Stimulus
 from holdfast.core.state.page_manager import PageManager
@@ -171,6 +176,10 @@ class Restoration(Protocol):
         """Take an answer; one that was not asked for changes nothing."""
         ...
 
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when what it asks for cannot be there."""
+        ...
+
 
 class CheckpointRestoration:
     """Loads the newest checkpoint that is whole. Volatile: all fields."""
@@ -226,6 +235,17 @@ class CheckpointRestoration:
         if isinstance(stimulus, LoadingFailed):
             return [Fail(stimulus.error)]
         return []
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when candidates are out of order, or a file may be deleted."""
+        sequences = [point.sequence for point in self._candidates]
+        if any(later >= earlier for earlier, later in pairwise(sequences)):
+            raise InvariantViolation(f"restart points {sequences} are not newest first")
+        if sequences and sequences[0] > self._newest_sequence:
+            raise InvariantViolation(f"a point {sequences[0]} beyond {self._newest_sequence}")
+        for point in self._candidates:
+            if point.checkpoint and not set(self._found).issuperset(point.checkpoint.parts()):
+                raise InvariantViolation(f"nobody keeps the files of {point.checkpoint}")
 
     def _fall_back(self, reason: str) -> list[Effect]:
         ref = self._candidates.pop(0).checkpoint

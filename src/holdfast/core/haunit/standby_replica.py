@@ -140,8 +140,9 @@ class StandbyReplica:
         return self._link.other(is_secondary=is_secondary)
 
     def check_invariants(self) -> None:
-        """Raise `InvariantViolation` when the pages make no sense."""
+        """Raise `InvariantViolation` when the pages, or the link, make no sense."""
         self.image.pages.check_invariants()
+        self._link.check_invariants()
 
     def statistics(self) -> NodeStatistics:
         """What it holds."""

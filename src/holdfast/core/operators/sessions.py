@@ -129,7 +129,7 @@ class SessionWindows(Operator):
         if rows is not None and has_rows(rows):
             self._causes.note(rows.time_us, low)
             self._created_us = max(self._created_us, rows.created_us)
-            self._take(rows)
+            self._take_rows(rows)
         ended = self._close(boundary_us)
         cause = self._causes.oldest()
         self._forget()
@@ -170,7 +170,7 @@ class SessionWindows(Operator):
 
     # -- taking rows in ---------------------------------------------------------------------
 
-    def _take(self, rows: Rows) -> None:
+    def _take_rows(self, rows: Rows) -> None:
         columns = self._groups.evaluate(rows.batch)
         all_keys = self._groups.keys_of(rows.batch, self._pages)
         number_of, keys = distinct_keys(self._manager, all_keys)

@@ -441,12 +441,12 @@ def eventual_checkpoints(
         replayed_tuples=replayed,
         redundant_tuples=max(0.0, _selectivity(unit) * beyond),
     )
-    bytes_per_s, rounds = _ACK_LEVELS * unit.input_streams * around.id_bytes, 0.0
+    bytes_per_s, written_per_s = _ACK_LEVELS * unit.input_streams * around.id_bytes, 0.0
     bytes_per_s *= 1000 / around.interval_ms
     if is_written and unit.input_tuples_per_s:
-        rounds = unit.input_tuples_per_s / max(since, 1.0)
-    bytes_per_s += rounds * unit.state_bytes + _restart_points_bytes_per_s(unit, around)
-    processing = 100 * rounds * load_ms / 1000 + _indicators_percent(unit, around, 2)
+        written_per_s = unit.input_tuples_per_s / max(since, 1.0)
+    bytes_per_s += written_per_s * unit.state_bytes + _restart_points_bytes_per_s(unit, around)
+    processing = 100 * written_per_s * load_ms / 1000 + _indicators_percent(unit, around, 2)
     percent = _percent_of_input(unit, bytes_per_s)
     return failure, RunTimeCost(0.0, bytes_per_s, percent, processing)
 

@@ -89,3 +89,10 @@ class SOutput:
         """The correction is over; the run to say so of, None if none was undone."""
         done, self.correcting = self.correcting, None
         return done
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when what is undone was never tentative."""
+        if self.run is None and self.tentative_tuples:
+            raise InvariantViolation(f"{self.tentative_tuples} tentative tuples of no run")
+        if self.tentative_tuples + self.undone_total > self.tentative_total:
+            raise InvariantViolation(f"more than {self.tentative_total} tentative tuples undone")

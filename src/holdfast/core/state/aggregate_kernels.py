@@ -250,6 +250,68 @@ def _pick(
         arena_floats[at + 2] += delta * (delta - part)
 
 
+@inlined
+def _fold(
+    arena: np.ndarray,
+    arena_floats: np.ndarray,
+    shift: int,
+    text_pages: np.ndarray,
+    arguments: np.ndarray,
+    float_arguments: np.ndarray,
+    operation: int,
+    at: int,
+    row: int,
+    i: int,
+    seen: int,
+) -> bool:
+    """Take row i's value into the accumulator at `at`, which has `seen` others; false: overflow."""
+    value = arguments[row, i]
+    if operation == SUM_INT:
+        old = arena[at + 1]
+        total = old + value
+        if ((old ^ total) & (value ^ total)) < 0:
+            return False
+        arena[at + 1] = total
+    elif operation == SUM_FLOAT:
+        arena_floats[at + 1] += float_arguments[row, i]
+    elif operation == SUM_DECIMAL:
+        low = np.uint64(arena[at + 1])
+        low_total = low + np.uint64(value)
+        carry = np.int64(1) if low_total < low else np.int64(0)
+        old = arena[at + 2]
+        high = arguments[row + 1, i]
+        total = old + high + carry
+        if ((old ^ total) & (high ^ total)) < 0:
+            return False
+        arena[at + 1] = np.int64(low_total)
+        arena[at + 2] = total
+    elif operation == MIN_WORD:
+        if seen == 0 or value < arena[at + 1]:
+            arena[at + 1] = value
+    elif operation == MAX_WORD:
+        if seen == 0 or value > arena[at + 1]:
+            arena[at + 1] = value
+    elif operation in (MIN_DECIMAL, MAX_DECIMAL):
+        high = arguments[row + 1, i]
+        old = arena[at + 2]
+        low = np.uint64(arena[at + 1])
+        if operation == MIN_DECIMAL:
+            better = high < old or (high == old and np.uint64(value) < low)
+        else:
+            better = high > old or (high == old and np.uint64(value) > low)
+        if seen == 0 or better:
+            arena[at + 1] = value
+            arena[at + 2] = high
+    elif operation in (MIN_STRING, MAX_STRING):
+        old = arena[at + 1]
+        one, other = (value, old) if operation == MIN_STRING else (old, value)
+        if seen == 0 or is_string_less(arena, shift, text_pages, one, other):
+            arena[at + 1] = value
+    else:
+        _pick(arena, arena_floats, arguments, float_arguments, operation, at, row, i, seen)
+    return True
+
+
 @kernel(
     "int64(int64[::1], float64[::1], int64, int64[::1], int64, int64, int64[:,::1],"
     " int64[:,::1], float64[:,::1], uint8[:,::1], int64, int64, int64[::1], int64[:,::1])"
@@ -292,50 +354,20 @@ def update_found(
             arena[at] = seen + 1
             if operation == COUNT:
                 continue
-            value = arguments[row, i]
-            if operation == SUM_INT:
-                old = arena[at + 1]
-                total = old + value
-                if ((old ^ total) & (value ^ total)) < 0:
-                    return -1 - p
-                arena[at + 1] = total
-            elif operation == SUM_FLOAT:
-                arena_floats[at + 1] += float_arguments[row, i]
-            elif operation == SUM_DECIMAL:
-                low = np.uint64(arena[at + 1])
-                low_total = low + np.uint64(value)
-                carry = np.int64(1) if low_total < low else np.int64(0)
-                old = arena[at + 2]
-                high = arguments[row + 1, i]
-                total = old + high + carry
-                if ((old ^ total) & (high ^ total)) < 0:
-                    return -1 - p
-                arena[at + 1] = np.int64(low_total)
-                arena[at + 2] = total
-            elif operation == MIN_WORD:
-                if seen == 0 or value < arena[at + 1]:
-                    arena[at + 1] = value
-            elif operation == MAX_WORD:
-                if seen == 0 or value > arena[at + 1]:
-                    arena[at + 1] = value
-            elif operation in (MIN_DECIMAL, MAX_DECIMAL):
-                high = arguments[row + 1, i]
-                old = arena[at + 2]
-                low = np.uint64(arena[at + 1])
-                if operation == MIN_DECIMAL:
-                    better = high < old or (high == old and np.uint64(value) < low)
-                else:
-                    better = high > old or (high == old and np.uint64(value) > low)
-                if seen == 0 or better:
-                    arena[at + 1] = value
-                    arena[at + 2] = high
-            elif operation in (MIN_STRING, MAX_STRING):
-                old = arena[at + 1]
-                one, other = (value, old) if operation == MIN_STRING else (old, value)
-                if seen == 0 or is_string_less(arena, shift, text_pages, one, other):
-                    arena[at + 1] = value
-            else:
-                _pick(arena, arena_floats, arguments, float_arguments, operation, at, row, i, seen)
+            if not _fold(
+                arena,
+                arena_floats,
+                shift,
+                text_pages,
+                arguments,
+                float_arguments,
+                operation,
+                at,
+                row,
+                i,
+                seen,
+            ):
+                return -1 - p
         if with_running:
             for j in range(v):
                 running[i, j] = arena[base + j]

@@ -229,12 +229,12 @@ class PageManager:
 
     def _give_way(self) -> None:
         """Cancel a snapshot for its pages: the checkpoint before those to go back to."""
-        checkpoint = self._checkpoint
+        checkpoint = self.being_stored
         self.cancel(self._snapshots[0] if checkpoint is None else checkpoint)
 
     @property
-    def _checkpoint(self) -> Snapshot | None:
-        """The snapshot that is to be stored."""
+    def being_stored(self) -> Snapshot | None:
+        """The checkpoint's snapshot; None: no checkpoint is being written."""
         return next((each for each in self._snapshots if not each.is_held), None)
 
     @property
@@ -283,7 +283,7 @@ class PageManager:
             old = self._tables[page_set]
             self._tables[page_set] = self._memory.extend(region, 0, len(old))
             self._memory.move(
-                old, self._tables[page_set], is_copied_out=self._checkpoint is not None
+                old, self._tables[page_set], is_copied_out=self.being_stored is not None
             )
         return region
 
@@ -301,7 +301,7 @@ class PageManager:
             pages = table[sequences]
             table[sequences] = region.start + sequences
             self._memory.occupy(region, table[sequences])
-            self._memory.move(pages, table[sequences], is_copied_out=self._checkpoint is not None)
+            self._memory.move(pages, table[sequences], is_copied_out=self.being_stored is not None)
 
     # -- checkpoint and recovery ------------------------------------------------------------
 
@@ -328,7 +328,7 @@ class PageManager:
 
         Cost: O(pages), a fraction of a nanosecond each; nothing is copied but the tables.
         """
-        if self._checkpoint is not None:
+        if self.being_stored is not None:
             raise LocalProtocolError("a checkpoint is being written already")
         snapshot = self._taken(sorted(self._tables), is_held=False)
         if also is not None:

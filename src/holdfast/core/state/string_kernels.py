@@ -20,7 +20,7 @@ from holdfast.core.state.hash_kernels import (
     bucket_of,
     split_bucket,
 )
-from holdfast.core.state.kernels import ENTRIES, kernel, resolve, touch, touch_range
+from holdfast.core.state.kernels import ENTRIES, inlined, kernel, resolve, touch, touch_range
 
 STRING_HEADER_WORDS: Final = 3
 """Length in bytes, hash, link to the next string of the bucket; the bytes follow."""
@@ -33,6 +33,61 @@ def _word_at(data: np.ndarray, start: int, stop: int) -> int:
     for j in range(min(8, stop - start)):
         word |= np.uint64(data[start + j]) << np.uint64(8 * j)
     return word
+
+
+@inlined
+def _find_text(
+    arena: np.ndarray,
+    shift: int,
+    text_pages: np.ndarray,
+    link: int,
+    h: int,
+    data: np.ndarray,
+    begin: int,
+    end: int,
+) -> int:
+    """The reference of the bytes [begin, end) in a chain that begins at `link`; 0: not there."""
+    while link != 0:
+        logical = link - 1
+        if (
+            arena[resolve(text_pages, logical, shift)] == end - begin
+            and np.uint64(arena[resolve(text_pages, logical + 1, shift)]) == h
+        ):
+            same = True
+            at = logical + STRING_HEADER_WORDS
+            for position in range(begin, end, 8):
+                word = np.int64(_word_at(data, position, end))
+                if arena[resolve(text_pages, at, shift)] != word:
+                    same = False
+                    break
+                at += 1
+            if same:
+                break
+        link = arena[resolve(text_pages, logical + 2, shift)]
+    return link
+
+
+@inlined
+def _write_text(
+    arena: np.ndarray,
+    shift: int,
+    text_pages: np.ndarray,
+    logical: int,
+    link: int,
+    h: int,
+    data: np.ndarray,
+    begin: int,
+    end: int,
+) -> None:
+    """Write the bytes [begin, end) in front of the chain that begins at `link`."""
+    arena[resolve(text_pages, logical, shift)] = end - begin
+    arena[resolve(text_pages, logical + 1, shift)] = np.int64(h)
+    arena[resolve(text_pages, logical + 2, shift)] = link
+    at = logical + STRING_HEADER_WORDS
+    for position in range(begin, end, 8):
+        word = np.int64(_word_at(data, position, end))
+        arena[resolve(text_pages, at, shift)] = word
+        at += 1
 
 
 @kernel(
@@ -68,23 +123,7 @@ def intern_strings(
         head = resolve(bucket_pages, 0, shift)
         b = bucket_of(h, arena[head + BUCKETS], arena[head + LOW_POWER])
         link = arena[resolve(bucket_pages, b + page_words, shift)]
-        while link != 0:
-            logical = link - 1
-            if (
-                arena[resolve(text_pages, logical, shift)] == end - begin
-                and np.uint64(arena[resolve(text_pages, logical + 1, shift)]) == h
-            ):
-                same = True
-                at = logical + STRING_HEADER_WORDS
-                for position in range(begin, end, 8):
-                    word = np.int64(_word_at(data, position, end))
-                    if arena[resolve(text_pages, at, shift)] != word:
-                        same = False
-                        break
-                    at += 1
-                if same:
-                    break
-            link = arena[resolve(text_pages, logical + 2, shift)]
+        link = _find_text(arena, shift, text_pages, link, h, data, begin, end)
         if link != 0:
             references[i] = link
             continue
@@ -108,15 +147,8 @@ def intern_strings(
             return i
         head = resolve(bucket_pages, 0, shift)
         bucket_at = resolve(bucket_pages, b + page_words, shift)
-        arena[resolve(text_pages, logical, shift)] = end - begin
-        arena[resolve(text_pages, logical + 1, shift)] = np.int64(h)
-        arena[resolve(text_pages, logical + 2, shift)] = arena[bucket_at]
+        _write_text(arena, shift, text_pages, logical, arena[bucket_at], h, data, begin, end)
         arena[bucket_at] = logical + 1
-        at = logical + STRING_HEADER_WORDS
-        for position in range(begin, end, 8):
-            word = np.int64(_word_at(data, position, end))
-            arena[resolve(text_pages, at, shift)] = word
-            at += 1
         arena[head + NEXT_FREE] = logical + words
         arena[head + ENTRIES] += 1
         references[i] = logical + 1

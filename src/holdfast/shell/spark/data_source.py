@@ -641,7 +641,7 @@ def write_frame(df: DataFrame, path: str, **options: str) -> None:
     numbered = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
     write = partial(_written_part, writer, tuple(df.columns))
     found = numbered.mapInArrow(write, "partition int, file string").collect()
-    writer.commit([_Written(part, None if file is None else _told(file)) for part, file in found])
+    writer.commit([_Written(part, file and _fields_of(file)) for part, file in found])
 
 
 def _written_part(
@@ -656,7 +656,7 @@ def _written_part(
     yield pa.record_batch(columns | {"file": pa.array([file], pa.string())})
 
 
-def _told(file: str) -> tuple[Any, ...]:
+def _fields_of(file: str) -> tuple[Any, ...]:
     """The fields of an `IngestFile` that Spark's rows are written to."""
     *fields, spans, user = json.loads(file)
     return *fields, tuple(tuple(span) for span in spans), user

@@ -36,10 +36,10 @@ class RecordsAhead:
         self._waiting_bytes = 0
         self._error: BaseException | None = None
         self._is_over = self._is_closing = False
-        self._thread = threading.Thread(target=self._take, name="decode", daemon=True)
+        self._thread = threading.Thread(target=self._decode_on, name="decode", daemon=True)
         self._thread.start()
 
-    def _take(self) -> None:
+    def _decode_on(self) -> None:
         try:
             for record in self._records:
                 with self._changed:

@@ -106,6 +106,11 @@ class Checkpointed(Durability):
         """Have the files deleted that no retained point needs."""
         self._chkpt_mngr.collect(self.points.retained, self.points.on_their_way(), effects)
 
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when points, or the checkpoint under way, make no sense."""
+        super().check_invariants()
+        self._chkpt_mngr.check_invariants()
+
     HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
         **Durability.HANDLERS,
         WriteAdmitted: on_write_admitted,

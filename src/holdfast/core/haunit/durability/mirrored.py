@@ -61,6 +61,11 @@ class Mirrored(Replayed):
             got.sequence, got.pages, is_applied=got.is_applied, now_ms=now_ms, effects=effects
         )
 
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when points, or the delta under way, make no sense."""
+        super().check_invariants()
+        self._deltas.check_invariants()
+
     TIMERS: ClassVar[Mapping[str, Callable[[Any, int, list[Effect]], None]]] = {
         "delta": on_delta_timer
     }

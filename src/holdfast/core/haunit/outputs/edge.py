@@ -474,6 +474,7 @@ class OutputEdge:
         queue = self.queue
         queue.check_invariants()
         self.numbering.check_invariants()
+        self.suffix.check_invariants(queue.next_id)
         if not self.numbering.is_placed and self.primary.cursor.is_subscribed:
             raise InvariantViolation(f"{self.stream} is served before it is numbered")
         if [link.cursor for link in self.links] != queue.cursors:

@@ -2,11 +2,15 @@
 
 Its ids say nothing about its primary's. But what passes have made of nothing but input that the
 primary needs no more has reached whoever needs it, by way of the primary.
+
+Invariant: passes stand in the order in which they were run, and none whose output was let go.
 """
 
 from __future__ import annotations
 
 from collections import deque
+
+from holdfast.core.errors import InvariantViolation
 
 
 class KeptPasses:
@@ -38,3 +42,23 @@ class KeptPasses:
     def forget(self) -> None:
         """It is the primary now, and goes by its receivers."""
         self._kept.clear()
+
+    def check_invariants(self) -> None:
+        """Raise `InvariantViolation` when a pass stands before an earlier one.
+
+        The two newest are compared: the others were, when they were the newest.
+        """
+        kept = self._kept
+        if not kept:
+            return
+        if _moves_back(self._let_go_before, kept[0][1]):
+            raise InvariantViolation("a pass is kept whose output was let go")
+        if len(kept) == 1:
+            return
+        (taken, put_out), (later, further) = kept[-2], kept[-1]
+        if any(b > a for b, a in zip(taken, later, strict=True)) or _moves_back(put_out, further):
+            raise InvariantViolation(f"a pass up to {later} is kept behind one up to {taken}")
+
+
+def _moves_back(before: dict[str, int], after: dict[str, int]) -> bool:
+    return any(after[stream] < next_id for stream, next_id in before.items())

@@ -7,6 +7,9 @@ as far as credit of their own allows: ids of the run, as a suffix has no bound i
 tuples.
 
 Undo and rec_done are notes between the stable tuples, so that they come in their place.
+
+Invariants: what is unsent is the end of the run, without a gap; no stable tuple is put out while
+there is a run.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from holdfast.core.errors import InvariantViolation
 from holdfast.core.model.ids import BEGINNING_US
 from holdfast.core.model.tuples import TupleBatch, TupleType, in_parts
 from holdfast.core.replication.soutput import SOutput
@@ -146,3 +150,28 @@ class Suffix:
             return None
         self._boundary_sent_us = self._boundary_us
         return self._boundary_us
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def check_invariants(self, stable_before: int) -> None:
+        """Raise `InvariantViolation` when what is unsent is not the end of the run.
+
+        Args:
+            stable_before: The id behind the last stable tuple of the edge.
+        """
+        self._output.check_invariants()
+        if self.run is None:
+            _require(not self._unsent, "tuples of no run wait to be sent")
+            return
+        output = self._output
+        _require(output.stable_before == stable_before, "stable tuples behind a run")
+        end = stable_before + output.tentative_tuples
+        _require(self._next_unsent + self.unsent_tuples == end, "a gap in a run")
+        if self._unsent:
+            _require(self._unsent[0].first_id == self._next_unsent, "a gap in what is unsent")
+        _require(self._boundary_sent_us <= self._boundary_us, "a promise that was never made")
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise InvariantViolation(otherwise)

@@ -1,4 +1,4 @@
-"""Systems in turn, round by round."""
+"""Systems in turn, time after time."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ Runs = dict[str, list[dict[str, Any]]]
 
 def alternate(
     what: str,
-    rounds: int,
+    repeats: int,
     peers: Iterable[Peer],
     run: Callable[[Peer, int], dict[str, Any]],
     say: Say,
 ) -> tuple[Runs, dict[str, str]]:
-    """Run every system once a round; one that fails does not run again.
+    """Run every system, so many times in turn; one that fails does not run again.
 
     Args:
         what: Is measured, for people.
-        rounds: How many.
+        repeats: How many.
         peers: Who.
-        run: Makes the run of a system in a round, counted from 0; `BenchFailed` says why not.
+        run: Makes the run of a system, counted from 0; `BenchFailed` says why not.
         say: Told of every run.
 
     Returns:
         The runs of each system in order, and why some failed.
     """
     peers, runs, failures = tuple(peers), Runs(), dict[str, str]()
-    for number in range(rounds):
+    for number in range(repeats):
         for peer in peers:
             if peer.name in failures:
                 continue
-            say(f"{what}, round {number + 1} of {rounds}: {peer.title}")
+            say(f"{what}, {number + 1} of {repeats}: {peer.title}")
             try:
                 found = run(peer, number)
                 runs.setdefault(peer.name, []).append(found)

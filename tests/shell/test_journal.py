@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.coordinator.journal_entries import (
+    Ending,
     JournalEntry,
     LeaseRenewed,
+    LifeEnded,
     NewLife,
+    PointNoted,
     RecoveryDecision,
 )
 from holdfast.core.model.ids import Incarnation, NodeId
+from holdfast.core.recovery.restart_point import RestartPoint
 from holdfast.shell.spark import journal as journal_module
 from holdfast.shell.spark.journal import COORDINATOR, Journal, look, read_entries
 from holdfast.shell.storage.errors import JournalCorrupt, JournalSuperseded, StorageError
@@ -203,3 +207,38 @@ def test_a_lease_is_renewed_in_a_store_by_a_line() -> None:
     before = look(place)
     journal.renew(LeaseRenewed(), 0)
     assert look(place).length == before.length + 1
+
+
+def noted(sequence: int) -> PointNoted:
+    point = RestartPoint(sequence, {"a": sequence}, {"a": sequence}, sequence, {"b": sequence})
+    return PointNoted(NodeId("a[0]"), Incarnation(1), point)
+
+
+def test_restart_points_of_a_long_life_do_not_make_a_folder_grow(tmp_path: Path) -> None:
+    place = str(tmp_path / "coordinator")
+    journal = Journal(place, COORDINATOR, grown_bytes_max=2_000)
+    journal.write([FIRST])
+    sizes = []
+    for sequence in range(1, 500):
+        journal.write([noted(sequence)])
+        sizes.append(sum(file.stat().st_size for file in Path(place).iterdir()))
+    assert max(sizes) < 6_000, "with all its points it has 100,000 bytes"
+    assert len(list(Path(place).iterdir())) == 1
+    assert look(place).volume > journal.epoch
+    journal.close()
+    later = Journal(place, COORDINATOR)
+    assert later.epoch > journal.epoch
+    assert later.entries == (FIRST, noted(499))
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+def test_how_a_life_ended_stays_at_the_end_however_long_it_was(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module._ObjectVolumes, "objects_max", 2)
+    place = f"{tmp_path}/c" if kind == "folder" else f"memory://{uuid.uuid4()}"
+    journal = Journal(place, COORDINATOR, grown_bytes_max=0)
+    journal.write([FIRST])
+    journal.write([noted(1), LifeEnded(Ending.STOPPED)])
+    assert look(place).ending is Ending.STOPPED
+    assert Journal(place, COORDINATOR).entries == (FIRST, noted(1))

@@ -4,7 +4,9 @@ Lines are those of core/wire/journal_lines.py; a torn end is ignored. Which volu
 what a replaced coordinator writes does not, stands in core/wire/journal_volumes.py.
 
 In a folder a volume is a file that is appended to. In a store that cannot append it is a folder of
-objects, each with the lines of one write; whoever writes often begins it anew now and then.
+objects, each with the lines of one write. A volume that has grown is left for another one, which
+begins with what the journal has come to: a life may be long, and most restart points are out of
+date as soon as others follow.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ from holdfast.shell.stores.patience import patiently
 _LOG = logging.getLogger(__name__)
 JOURNAL_FOLDER = "coordinator"
 _OBJECTS_MAX = 256
+GROWN_BYTES_MAX = 4 << 20
 _LOOKS = 16
 _POINTS_INTERVAL_S = 0.25
 _TAIL_BYTES = 4096
@@ -66,12 +69,14 @@ class EntryKind(Generic[E]):
         decode: All entries, or why one is none.
         compact: The shortest entries that say the same.
         may_wait: Whether an entry need not be written at once where every write is an object.
+        is_last: Whether those who look have to find an entry at the end; nothing follows it.
     """
 
     encode: Callable[[E], JsonEntry]
     decode: Callable[[Iterable[JsonEntry]], list[E] | CorruptRecord]
     compact: Callable[[Iterable[E]], list[E]]
     may_wait: Callable[[E], bool]
+    is_last: Callable[[E], bool] = lambda _: False
 
 
 COORDINATOR: EntryKind[JournalEntry] = EntryKind(
@@ -79,6 +84,7 @@ COORDINATOR: EntryKind[JournalEntry] = EntryKind(
     decode_entries,
     lambda entries: CheckpointRegistry.of(entries).entries(),
     lambda entry: isinstance(entry, PointNoted),
+    lambda entry: isinstance(entry, LifeEnded),
 )
 """Restart points may wait a little: what they allow is to trim; a recovery waits for the others."""
 
@@ -306,12 +312,16 @@ def _volumes(place: str) -> _FileVolumes | _ObjectVolumes:
 class Journal(Generic[E]):
     """An append-only journal of one epoch."""
 
-    def __init__(self, folder: str, kind: EntryKind[E]) -> None:
+    def __init__(
+        self, folder: str, kind: EntryKind[E], grown_bytes_max: int = GROWN_BYTES_MAX
+    ) -> None:
         """Read what earlier epochs left, and begin the next one.
 
         Args:
             folder: Where its volumes are; a folder or a URL.
             kind: What it is of.
+            grown_bytes_max: A file begins anew, short, when it has grown by more than that, and by
+                more than it began with.
 
         Raises:
             JournalCorrupt: A volume is damaged before its end.
@@ -320,6 +330,7 @@ class Journal(Generic[E]):
         """
         self._volumes = _volumes(folder)
         self._kind = kind
+        self._grown_bytes_max = grown_bytes_max
         self._written_s = time.monotonic()
         self._lock = threading.RLock()  # A lease is renewed by a thread of its own.
         self._is_closed = False
@@ -340,8 +351,8 @@ class Journal(Generic[E]):
     def _fill(self, entries: list[E]) -> None:
         """The first lines of a volume that was claimed: what those before it had come to."""
         lines = self._lines(entries)
-        self.written_bytes = len(lines)
-        self._said = entries  # what the volume says, if it is to be begun anew by itself
+        self._written_bytes = self._filled_bytes = len(lines)
+        self._said = list(entries)  # by this volume; it comes to less
         self._writes = 0
         self._volume.write(lines)
         self._require_newest()
@@ -392,15 +403,21 @@ class Journal(Generic[E]):
             return
         with self._lock:
             lines = self._lines(entries)
-            self.written_bytes += len(lines)
+            self._written_bytes += len(lines)
             self._volume.write(lines)
             self._require_newest()
             self._writes += 1
             self._written_s = time.monotonic()
-            if self._volumes.objects_max is not None:
-                self._said = self._kind.compact([*self._said, *entries])
-                if self._writes >= self._volumes.objects_max:
-                    self.begin_anew(self._said)
+            self._said += entries
+            if self._has_grown() and not self._kind.is_last(entries[-1]):
+                self.begin_anew(self._kind.compact(self._said))
+
+    def _has_grown(self) -> bool:
+        """Whether another volume would say the same with much less."""
+        if self._volumes.objects_max is not None:
+            return self._writes >= self._volumes.objects_max
+        grown = self._written_bytes - self._filled_bytes
+        return grown > max(self._grown_bytes_max, self._filled_bytes)
 
     def renew(self, renewal: E, interval_s: float) -> None:
         """Show that it is being written if nothing was for so long, unless the journal is closed.

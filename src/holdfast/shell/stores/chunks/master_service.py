@@ -24,7 +24,7 @@ from holdfast.core.wire.frames import CorruptFrame
 from holdfast.core.wire.journal_lines import JsonEntry
 from holdfast.core.wire.log_records import CorruptRecord
 from holdfast.core.wire.node_words import task_of
-from holdfast.shell.spark.journal import EntryKind, Journal
+from holdfast.shell.spark.journal import GROWN_BYTES_MAX, EntryKind, Journal
 from holdfast.shell.stores.chunks.client import ChunkStoreSpec
 from holdfast.shell.stores.chunks.data_node_task import DataNodeSpec
 from holdfast.shell.transport.addresses import Ports
@@ -37,7 +37,6 @@ Entry = dict[str, object]
 _LOG = logging.getLogger(__name__)
 _POLL_MS: Final = 20
 _DRAIN_MESSAGES: Final = 1_024
-_JOURNAL_BYTES_MAX: Final = 16 << 20
 _FAREWELL_S: Final = 0.5
 _FAREWELL_MS: Final = 10
 
@@ -65,7 +64,7 @@ class MasterService:
         addresses: tuple[str, str] = ("127.0.0.1", "127.0.0.1"),
         ports: Ports | None = None,
         placement: Machine | None = None,
-        journal_bytes_max: int = _JOURNAL_BYTES_MAX,
+        journal_bytes_max: int = GROWN_BYTES_MAX,
     ) -> None:
         """Open the journal and bind the socket; `start` begins to serve.
 
@@ -81,8 +80,8 @@ class MasterService:
             JournalCorrupt: The journal is damaged before its end.
         """
         self._settings = settings
-        self._journal_bytes_max = journal_bytes_max
-        self._journal = Journal(os.path.join(location, "chunks", "journal"), _ENTRIES)
+        place = os.path.join(location, "chunks", "journal")
+        self._journal = Journal(place, _ENTRIES, journal_bytes_max)
         self._machine = ChunkMaster(
             epoch=self._journal.epoch,
             settings=settings,
@@ -268,10 +267,6 @@ class MasterService:
             self._journal.write([entry for request in requests for entry in request.entries])
             for request in requests:
                 self._step(e.JournalWritten(request.request_id))
-        if self._journal.written_bytes > self._journal_bytes_max:
-            entries = self._machine.directory.entries()
-            self._journal.begin_anew(entries)
-            self._journal_bytes_max = max(self._journal_bytes_max, 2 * self._journal.written_bytes)
 
     def _dismiss_all(self) -> None:
         """Tell all data nodes to end, and give the words time to go out."""

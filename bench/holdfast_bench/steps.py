@@ -119,17 +119,13 @@ class _Steps:
         self._sizes = sizes
         self._speed = speed
 
-        def source(flow: Dataflow, kind: str) -> Stream:
-            return flow.source_generator(LogInput(log, ""), name=f"{kind}s", unit="ingest")
-
-        flow = build(query, source)
-        self._plans = plan_dataflow(flow, "", parallelism=1, limits=NodeLimits()).nodes
+        self._plans = plans_of(query, log)
 
     def run(self) -> Iterator[Cost]:
         """Each step's output is the next one's input."""
         ingest = self._plans[0]
         yield from self._reading(ingest.unit)
-        reads = list(_reads(self._log, self._sizes.tuples, NodeLimits().pass_tuples))
+        reads = list(reads_of(self._log, self._sizes.tuples, NodeLimits().pass_tuples))
         batches = [batch for rows in reads for batch in rows.batches]
         yield self._cost(ingest.unit, "passes", batches, lambda: _read(ingest, reads))
         effects = _read(ingest, reads)
@@ -150,7 +146,7 @@ class _Steps:
         yield self._of(unit, "thereof checksum, validation", size, lambda: _decode_log(whole))
 
     def _read_log(self) -> None:
-        for _ in _reads(self._log, self._sizes.tuples, NodeLimits().pass_tuples):
+        for _ in reads_of(self._log, self._sizes.tuples, NodeLimits().pass_tuples):
             pass
 
     def _sending(self, plan: NodePlan, sent: Sequence[events.SendBatch]) -> Iterator[Cost]:
@@ -261,12 +257,22 @@ def _copy_speed() -> float:
     return _COPIED_BYTES / least * 1e9
 
 
+def plans_of(query: str, log: str) -> tuple[NodePlan, ...]:
+    """The nodes of a query over a recording, with one instance of each unit."""
+
+    def source(flow: Dataflow, kind: str) -> Stream:
+        return flow.source_generator(LogInput(log, ""), name=f"{kind}s", unit="ingest")
+
+    return plan_dataflow(build(query, source), "", parallelism=1, limits=NodeLimits()).nodes
+
+
 def _decode_log(segments: Sequence[memoryview]) -> None:
     for whole in segments:
         assert [end for _, end in log_records.records_of(whole)][-1] == len(whole)
 
 
-def _reads(log: str, tuples: int, most: int) -> Iterator[SourceRows]:
+def reads_of(log: str, tuples: int, most: int) -> Iterator[SourceRows]:
+    """A recording, read by so many tuples at most."""
     reader = LogSourceSpec(log, "ingest").open()
     next_id = 0
     while next_id < tuples:
@@ -288,18 +294,28 @@ def _begin(plan: NodePlan) -> Node:
 
 
 def _read(plan: NodePlan, reads: Sequence[SourceRows]) -> list[Effect]:
-    """A node's passes over what a source gives; its receivers need nothing again."""
-    node, effects = _begin(plan), []
+    """All effects of a node's passes over what a source gives."""
+    return [effect for run in passes_over(plan, reads) for effect in run()]
+
+
+def passes_over(
+    plan: NodePlan, reads: Sequence[SourceRows]
+) -> Iterator[Callable[[], list[Effect]]]:
+    """A node's passes over what a source gives, to be run; its receivers need nothing again."""
+    node = _begin(plan)
     streams = plan.edge_streams()
-    for rows in reads:
+
+    def run(rows: SourceRows) -> list[Effect]:
         got = events.SourceRead(plan.inputs[0].stream, rows.batches, rows.boundary_us, 0)
         node.step(got, 1)
-        effects += node.step(events.Proceed(), 1)
+        effects = node.step(events.Proceed(), 1)
         next_ids = node.positions()["next_ids"]
         for stream in streams:
             known = next_ids[stream]
             node.step(events.AckReceived(stream, _ONE, _ONE, known, known, _EVER), 1)
-    return effects
+        return effects
+
+    return (partial(run, rows) for rows in reads)
 
 
 def _receive(plan: NodePlan, batches: Sequence[TupleBatch]) -> list[Effect]:

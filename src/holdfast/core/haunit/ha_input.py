@@ -1,4 +1,4 @@
-"""The input streams of a node: what came, what is missing, what may come. [HA §5, §6]
+"""HAInput, the input streams of a node: what came, what is missing, what may come. [HA §5, §6]
 
 A stream comes from another node, which must subscribe it, or from a source that the shell reads.
 Frames of an earlier incarnation, or meant for one, are refused and counted. A gap in the ids, or a

@@ -1,4 +1,4 @@
-"""The outputs of a node: streams to other nodes, and sinks. [HA §5.2]
+"""HAOutput, the outputs of a node: streams to other nodes, and sinks. [HA §5.2]
 
 Every stream to another node is an edge (outputs/edge.py) with an output queue, which numbers and
 keeps its tuples; a sink (outputs/sink.py) has a log, written exactly once by tuple id. Both say up

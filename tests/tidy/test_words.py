@@ -8,20 +8,14 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("src", "bench", "chaos", "docs", "examples")
 OF_ROUNDS = re.compile(
     r"region|cut_rule|aligned|coordinat|lines?\b|line_|checkmate|checkpoint|durability/|glossary"
-    r"|notes|guarantees|registry|restart_point"
+    r"|notes|guarantees|registry|restart_point|progress|history|reports|view/|metrics|events|told"
+    r"|haunit/plan|sim/|docs/testing|docs/formats"
 )
 """Files that speak of coordinated checkpoints, by path: only there a *round* is anything at all."""
 ROUNDS_ELSEWHERE = {
-    "docs/formats.md": "the field `round` of records, and the folder of pass logs",
-    "docs/testing.md": "invariants and draws of rounds",
     "docs/expressions.md": "SQL's function",
-    "src/holdfast/core/haunit/events.py": "stimuli and effects of rounds",
-    "src/holdfast/core/haunit/told.py": "words of rounds",
-    "src/holdfast/core/haunit/plan.py": "settings of rounds",
     "src/holdfast/api/expressions/arithmetic.py": "SQL's function",
     "src/holdfast/api/expressions/number_functions.py": "SQL's function",
-    "src/holdfast/shell/spark/history.py": "reports of rounds",
-    "src/holdfast/shell/spark/node_reports.py": "words of rounds",
 }
 UNFINDABLE = re.compile(r"\bdef (_part|_told|_gap|_take)\(")
 """Names of functions that say nothing without their class or file."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast_bench.disturbance import counted
 from holdfast_bench.peers import latency
+from holdfast_bench.peers.alternation import alternate, median_run
 from holdfast_bench.peers.latency import LatencySizes
 from holdfast_bench.peers.peer import PEERS, Peer
-from holdfast_bench.peers.rounds import alternate, median_run
 from holdfast_bench.reporter import table
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ class VisibleSizes:
     """How long.
 
     Attributes:
-        rounds: How often all run; the run with the median p99 counts.
+        repeats: How often all run; the run with the median p99 counts.
         seconds: Length of the part that counts.
         skipped_s: What goes before it.
     """
 
-    rounds: int
+    repeats: int
     seconds: float
     skipped_s: float
 
@@ -82,13 +82,13 @@ QUICK: Final = VisibleSizes(1, 3.0, 1.0)
 
 def measure(sizes: VisibleSizes, say: Say) -> dict[str, Any]:
     """By system: percentiles in milliseconds; `failures` says why some are not there."""
-    times = LatencySizes(("q1",), (), sizes.rounds, sizes.seconds, sizes.skipped_s, 20_000)
+    times = LatencySizes(("q1",), (), sizes.repeats, sizes.seconds, sizes.skipped_s, 20_000)
 
     def once(peer: Peer, _: int) -> dict[str, Any]:
         run = partial(latency.run_at, peer, Path(sys.executable), "q1", RATE, times)
         return counted(run)
 
-    runs, failures = alternate("rename to result", sizes.rounds, SYSTEMS, once, say)
+    runs, failures = alternate("rename to result", sizes.repeats, SYSTEMS, once, say)
     return {
         "systems": {name: median_run(found) for name, found in runs.items()},
         "failures": failures,

@@ -186,10 +186,10 @@ class Region:
             worker.cuts_at_ms += INTERVAL_MS + self._rng.uniform(0, JITTER_MS)
             worker.rule.asked(NO_ROUND)
             self._cut(worker, is_forced=False)
-        taken = self._take(worker)
+        taken = self._take_arrived(worker)
         self._send(worker, now_ms, taken)
 
-    def _take(self, worker: _Worker) -> int:
+    def _take_arrived(self, worker: _Worker) -> int:
         """All that has arrived, with cuts where they are due."""
         taken = 0
         while True:

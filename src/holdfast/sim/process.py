@@ -271,21 +271,24 @@ class Process:
         for _ in range(min(_MESSAGES_PER_TURN, len(self.inbox))):
             if self.inbox:
                 self._step(self.inbox.popleft())
-        if not self.is_dead and self.core.has_work:
+        has_work = not self.is_dead and self.core.has_work
+        if has_work:
             seed = self._scheduler.uniform("node/seed", 0, 1 << 62)
             clock_us = self._world.clocks[self.endpoint.machine].day_us()
             self._step(events.Proceed(clock_us, seed))
-        self._check_windows()
-        if not self.is_dead and (self.inbox or self.core.has_work):
+        has_changed = self._check_windows() or has_work
+        if not self.is_dead and (self.inbox or (has_changed and self.core.has_work)):
             self._turn_soon()
 
-    def _check_windows(self) -> None:
-        """Behind now and then a pass a node has time for windows."""
-        if self.is_dead or self.plan.footprints is None or self.machine is None:
-            return
-        if self._scheduler.uniform("node/background", 0, 2) == 0:
-            windows = self._scheduler.uniform("node/windows", 1, 4)
-            self._step(events.CheckWindows(windows, 1.0))
+    def _check_windows(self) -> bool:
+        """Behind now and then a pass a node has time for windows; whether it took a step."""
+        if self.plan.footprints is None or self.is_dead or self.machine is None:
+            return False
+        if self._scheduler.uniform("node/background", 0, 2) != 0:
+            return False
+        windows = self._scheduler.uniform("node/windows", 1, 4)
+        self._step(events.CheckWindows(windows, 1.0))
+        return True
 
     def _step(self, stimulus: Stimulus) -> None:
         if type(stimulus) in _STEPS and self._dies_at(_STEPS[type(stimulus)]):

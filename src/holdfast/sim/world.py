@@ -27,7 +27,7 @@ from holdfast.core.wire.journal_volumes import (
     TakeoverStep,
     takeover,
 )
-from holdfast.sim.checkers.base import Checker, Violation
+from holdfast.sim.checkers.base import Asked, Checker, Violation
 from holdfast.sim.disk import Damage, SimulatedJournal, SimulatedLog, Superseded
 from holdfast.sim.driver import Life
 from holdfast.sim.network import Network, NetworkProfile
@@ -158,9 +158,10 @@ class World:
         self.strikes = Strikes(self)
         self.faults = faults or {}
         self._checkers = checkers
-        self._stepping = _asked(checkers, "stepping")
-        self._stepped = _asked(checkers, "stepped")
-        self._performing = _asked(checkers, "performing")
+        self._stepping = Asked(checkers, "stepping")
+        self._stepped = Asked(checkers, "stepped")
+        self._followed = Asked(checkers, "followed")
+        self._performing = Asked(checkers, "performing")
         self.life: Life | None = None
         self.is_over = False
         self._steps = 0
@@ -305,7 +306,7 @@ class World:
         if isinstance(stimulus, PromotionReceived):
             self._promoted(process, stimulus)
         if standby is None:
-            for stepping in self._stepping:
+            for stepping in self._stepping[type(stimulus)]:
                 stepping(process, stimulus)
         effects = core.step(stimulus, now_ms)
         self._steps += 1
@@ -314,16 +315,16 @@ class World:
         if core.began_at is not began_at:
             self._restored(process)
         if standby is None:
-            for stepped in self._stepped:
+            for stepped in self._stepped[type(stimulus)]:
                 stepped(process, stimulus, effects)
         else:
-            for checker in self._checkers:
-                checker.followed(process, stimulus, effects)
+            for followed in self._followed[type(stimulus)]:
+                followed(process, stimulus, effects)
         return effects
 
     def performing(self, process: Process, effect: Effect) -> None:
         """A process is about to perform an effect."""
-        for performing in self._performing:
+        for performing in self._performing[type(effect)]:
             performing(process, effect)
 
     def assigned(self, process: Process, assignment: Assignment) -> None:
@@ -380,12 +381,6 @@ class World:
         self.count("query restarted by its user")
         self.strikes.ailments.empty_disks()
         self.crash_driver(1_000_000)
-
-
-def _asked(checkers: tuple[Checker, ...], hook: str) -> list[Callable[..., None]]:
-    """This method of those that do something there; most steps concern few of them."""
-    idle = getattr(Checker, hook)
-    return [getattr(one, hook) for one in checkers if getattr(type(one), hook) is not idle]
 
 
 def _flatten(log: SimulatedLog | SimulatedPartLog) -> list[tuple[int, int, tuple[Any, ...]]]:

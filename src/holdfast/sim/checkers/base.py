@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
 
 from holdfast.core.coordinator.journal_entries import (
     JournalEntry,
@@ -94,7 +95,14 @@ def incarnations_in(entries: Entries) -> Iterator[tuple[NodeId, int]]:
 
 
 class Checker:
-    """Watches a run; every method may raise `Violation`. Does nothing by itself."""
+    """Watches a run; every method may raise `Violation`. Does nothing by itself.
+
+    Attributes:
+        looks_at: Per hook that most steps do not concern, the classes of stimuli or effects for
+            which it does something; a hook that has no entry is called for all of them.
+    """
+
+    looks_at: ClassVar[Mapping[str, tuple[type, ...]]] = MappingProxyType({})
 
     def begin(self, world: World) -> None:
         """The run begins."""
@@ -128,3 +136,23 @@ class Checker:
 
     def end(self, result: RunResult) -> None:
         """The query has finished."""
+
+
+class Asked(dict[type, tuple[Callable[..., None], ...]]):
+    """Per class of a stimulus or effect, a hook of the checkers that look at it there.
+
+    Most steps concern few of them, and a run has some thousand steps.
+    """
+
+    def __init__(self, checkers: tuple[Checker, ...], hook: str) -> None:
+        """Of these checkers this hook, in their order."""
+        super().__init__()
+        idle = getattr(Checker, hook)
+        own = [one for one in checkers if getattr(type(one), hook) is not idle]
+        self._looking = [(getattr(one, hook), one.looks_at.get(hook, (object,))) for one in own]
+
+    def __missing__(self, kind: type) -> tuple[Callable[..., None], ...]:
+        """Find them once."""
+        found = tuple(call for call, kinds in self._looking if issubclass(kind, kinds))
+        self[kind] = found
+        return found

@@ -9,6 +9,7 @@ I-BND    a boundary holds: no tuple that is sent after it is older. [DPC §3.1]
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit import events
@@ -29,6 +30,20 @@ _EVERY = 8
 
 class Bounds(Checker):
     """See the module."""
+
+    looks_at = MappingProxyType(
+        {
+            "stepping": (events.Proceed,),
+            "stepped": (events.Proceed,),
+            "performing": (
+                events.WriteSink,
+                events.SendAck,
+                events.SendSubscribe,
+                events.SendBatch,
+                events.SendBoundary,
+            ),
+        }
+    )
 
     def __init__(self) -> None:
         """Nothing granted, nothing promised."""

@@ -12,6 +12,7 @@ I-AVAIL  where nothing but input is missing, none waits for it longer than the b
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.core.haunit import events
@@ -46,6 +47,17 @@ class _Feed(NamedTuple):
 
 class Corrections(Checker):
     """See the module."""
+
+    looks_at = MappingProxyType(
+        {
+            "performing": (
+                events.SendBatch,
+                events.SendNotes,
+                events.SendBoundary,
+                events.WriteSink,
+            ),
+        }
+    )
 
     def __init__(self) -> None:
         """Nothing has been said."""
@@ -131,8 +143,10 @@ class Corrections(Checker):
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """I-AVAIL; who reads a node that is full may be waiting, too, for the rest of the path."""
         del stimulus, effects
+        if process.plan.delays is None or not self._is_undisturbed:
+            return
         machine = process.machine
-        if machine is None or machine.plan.delays is None or not self._is_undisturbed:
+        if machine is None or machine.plan.delays is None:
             return
         if not machine.has_room:
             self._was_full[process.node] = None

@@ -7,6 +7,7 @@ I-COORD  a node begins an incarnation only after the journal holds it.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from holdfast.core.haunit import events
@@ -31,6 +32,13 @@ _FRAMES = (
 
 class Fencing(Checker):
     """See the module."""
+
+    looks_at = MappingProxyType(
+        {
+            "stepping": (*_FRAMES,),
+            "stepped": (*_FRAMES,),
+        }
+    )
 
     def __init__(self) -> None:
         """Nobody has an incarnation yet."""

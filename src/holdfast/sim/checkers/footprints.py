@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.haunit.extent_restoration import ExtentRead
@@ -42,6 +43,12 @@ _LOOKED_AT = 20
 
 class Footprints(Checker):
     """I-CEC, and of I-EXTENT what points need."""
+
+    looks_at = MappingProxyType(
+        {
+            "stepped": (ExtentRead,),
+        }
+    )
 
     def __init__(self) -> None:
         """No point is durable."""

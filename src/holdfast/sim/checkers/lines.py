@@ -15,6 +15,7 @@ successor works. Only the incarnation that the journal gave last says where a su
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator.journal_entries import LineMoved, PointNoted, RecoveryDecision
@@ -38,6 +39,13 @@ _BEGINNING = RestartPoint()
 
 class Lines(Checker):
     """See the module."""
+
+    looks_at = MappingProxyType(
+        {
+            "stepping": (GoOnTold,),
+            "performing": (WriteSink,),
+        }
+    )
 
     def __init__(self) -> None:
         """Nobody has a point, or has halted."""
@@ -81,10 +89,10 @@ class Lines(Checker):
 
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """I-HALT, and where a node says that it has halted."""
-        if process.machine is None or not self._counts(process):
+        if process.node not in self._regions or not self._counts(process):
             return
         attempt, place = self._halted.get(process.node, (0, None))
-        if place is not None:
+        if place is not None and process.machine is not None:
             before, done = place.processed_before, process.machine.positions()["processed"]
             if any(position > before[stream] for stream, position in done.items()):
                 raise Violation("I-HALT", f"{process.node} goes on from {before} to {done}")

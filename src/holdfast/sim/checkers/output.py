@@ -13,6 +13,7 @@ I-STEADY   without faults nothing is lost, replayed or sent twice.
 from __future__ import annotations
 
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -43,6 +44,12 @@ class Tape(Checker):
         touched: Nodes whose ids may stand for other tuples after a failure.
         unrecorded: Their streams, and those on which a receiver may skip what it has missed.
     """
+
+    looks_at = MappingProxyType(
+        {
+            "performing": (events.SendBatch, events.WriteSink),
+        }
+    )
 
     def __init__(self) -> None:
         """An empty tape."""

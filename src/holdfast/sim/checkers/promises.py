@@ -11,6 +11,7 @@ seen, it holds what it would with precise recovery.
 from __future__ import annotations
 
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.haunit import events
@@ -41,6 +42,13 @@ Row = tuple[Any, ...]
 
 class PromisedOutput(Checker):
     """See the module."""
+
+    looks_at = MappingProxyType(
+        {
+            "stepping": (events.SubscribeReceived,),
+            "performing": (*_RECOVERS,),
+        }
+    )
 
     def __init__(self, expected: Expected, promises: dict[str, Promise]) -> None:
         """What a run without failures puts out, and what of it is promised."""

@@ -10,6 +10,7 @@ windows of time and joins. What counts tuples, or waits for the next one, comes 
 from __future__ import annotations
 
 from bisect import bisect_right
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from holdfast.api.steps import IncrementalJoin, Passing, Source, Union, WindowAggregate
@@ -52,6 +53,13 @@ def _sources(step: Step) -> frozenset[str]:
 
 class Promptness(Checker):
     """See the module."""
+
+    looks_at = MappingProxyType(
+        {
+            "stepping": (events.SourceRead,),
+            "performing": (events.WriteSink,),
+        }
+    )
 
     def __init__(self, sources_of: dict[str, frozenset[str]]) -> None:
         """As `timed_sinks` gives it."""

@@ -11,6 +11,7 @@ I-PASS  a secondary runs no pass that has not been logged; the clock in a pass l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +39,12 @@ _DELTAS_KEPT = 4
 
 class Kept(Checker):
     """I-KEEP."""
+
+    looks_at = MappingProxyType(
+        {
+            "performing": (events.SendAck, events.SendSubscribe, events.TrimSpill),
+        }
+    )
 
     def __init__(self) -> None:
         """Nobody has received anything."""
@@ -90,6 +97,12 @@ class _Copy:
 class Copies(Checker):
     """I-COPY."""
 
+    looks_at = MappingProxyType(
+        {
+            "followed": (events.DeltaReceived,),
+        }
+    )
+
     def __init__(self) -> None:
         """Nothing has been sent."""
         self._sent: dict[tuple[NodeId, Incarnation], dict[int, _Copy | None]] = {}
@@ -97,8 +110,7 @@ class Copies(Checker):
     def stepped(self, process: Process, stimulus: Stimulus, effects: list[Effect]) -> None:
         """A delta's first words leave in the step in which its cut is made."""
         del stimulus
-        machine = process.machine
-        if machine is None or machine.plan.standby is not Standby.PASSIVE:
+        if process.plan.standby is not Standby.PASSIVE or process.machine is None:
             return
         for effect in effects:
             if isinstance(effect, events.SendPageRun):
@@ -109,7 +121,7 @@ class Copies(Checker):
                 continue
             sent = self._sent.setdefault((process.node, process.incarnation), {})
             if sequence not in sent:
-                pages, outputs = machine.replicated()
+                pages, outputs = process.machine.replicated()
                 sent[sequence] = _Copy(_pages(pages), outputs)
                 sent.pop(sequence - _DELTAS_KEPT, None)
 
@@ -162,6 +174,14 @@ def _is_end_of(tuples: list[TupleBatch], whole: list[TupleBatch]) -> bool:
 
 class LoggedPasses(Checker):
     """I-PASS."""
+
+    looks_at = MappingProxyType(
+        {
+            "performing": (events.WriteSink,),
+            "stepping": (events.SinkSynced,),
+            "stepped": (events.Proceed,),
+        }
+    )
 
     def __init__(self) -> None:
         """Nothing has been logged."""

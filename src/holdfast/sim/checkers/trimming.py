@@ -15,6 +15,7 @@ I-STORE a checkpoint that a node may be told to start from can be read, in all i
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -57,6 +58,17 @@ _PASSES_MAX = 10_000
 
 class Trimming(Checker):
     """I-TRIM, I-ACK and I-LOW."""
+
+    looks_at = MappingProxyType(
+        {
+            "performing": (
+                events.TrimSpill,
+                events.TrimFootprints,
+                events.SendAck,
+                events.SendSubscribe,
+            ),
+        }
+    )
 
     def __init__(self) -> None:
         """Nothing is durable, all is needed."""
@@ -170,6 +182,12 @@ class Trimming(Checker):
 
 class RestartPoints(Checker):
     """I-CUT: audits some of the restart points that became durable."""
+
+    looks_at = MappingProxyType(
+        {
+            "performing": (events.ForgetCheckpoints,),
+        }
+    )
 
     def __init__(self, tape: Tape) -> None:
         """`tape` holds what was really put out."""

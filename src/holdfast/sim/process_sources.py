@@ -61,7 +61,10 @@ class ProcessSources:
 
     def _reader(self, stream: StreamId) -> SimulatedReader:
         """This process's own reader of a source."""
-        return self._readers.setdefault(stream, self._world.sources[stream].open())
+        reader = self._readers.get(stream)
+        if reader is None:
+            reader = self._readers[stream] = self._world.sources[stream].open()
+        return reader
 
     def _stir(self, stream: StreamId) -> None:
         """There may be something by now, or not."""

@@ -186,6 +186,8 @@ class OutputQueue:
         So what is kept for long is few batches, each of which costs some microseconds when it is
         let go. Cost: O(batches added since the last time, and _MERGED_TUPLES).
         """
+        if len(self._batches) < _MERGED_BATCHES_MIN:
+            return
         newer: list[TupleBatch] = []
         while self._batches and self._batches[-1].next_id > self.primary.next_to_send:
             newer.append(self._batches.pop())

@@ -272,10 +272,12 @@ class PageMemory:
 
     def are_all(self, pages: np.ndarray) -> bool:
         """Whether these, int64 ascending, are just the pages of the pool and those in use."""
-        pooled, regional = np.split(pages, [np.searchsorted(pages, self._pool_pages)])
-        if not np.array_equal(pooled, np.arange(self._fresh)):
+        pooled = int(np.searchsorted(pages, self._pool_pages))
+        if pooled != self._fresh or len(pages) - pooled != self._in_regions:
             return False
-        return len(regional) == self._in_regions and bool((np.diff(regional) > 0).all())
+        if pooled and (pages[0] != 0 or pages[pooled - 1] != pooled - 1):
+            return False
+        return bool((pages[1:] > pages[:-1]).all())
 
 
 def _grown(marks: np.ndarray, pages: int) -> np.ndarray:

@@ -35,6 +35,12 @@ def simulation(
         Path | None,
         typer.Option(help="Keep the campaign in this file; go on behind its last seed."),
     ] = None,
+    first_seed: Annotated[
+        int | None, typer.Option(min=0, help="The first seed of a new campaign.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes; by default one a core.")
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Also write simulation.md, .json and a plot here.")
     ] = None,
@@ -47,7 +53,9 @@ def simulation(
         sizes,
         seeds=sizes.seeds if seeds is None else seeds,
         real_faults=sizes.real_faults if real_faults is None else real_faults,
+        first_seed=sizes.first_seed if first_seed is None else first_seed,
         file=resume,
+        processes=processes,
         has_scale=resume is None or report is not None,
     )
     results = campaign.run(sizes, _say)

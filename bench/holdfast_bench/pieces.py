@@ -3,6 +3,12 @@
 A piece is what a summary says of consecutive seeds (`to_json`), with the commit that they ran on
 and the first seed. Pieces of one commit that follow each other are one. A campaign that was stopped
 goes on behind its last seed, on whatever code is there then.
+
+Which pieces still count, the code decides. Of some seeds of each piece the digest over all events
+is kept: its *probes*. A piece counts as long as all of them, run on the present code, give the same
+digests. Documentation, faster code and moved code leave a piece as it is; a change of a protocol,
+or of draws, takes it out of the sum. Real runs have no digests: they count when simulated pieces of
+their commit do.
 """
 
 from __future__ import annotations
@@ -15,6 +21,9 @@ from typing import Any, Final
 
 Piece = dict[str, Any]
 KINDS: Final = ("simulated", "real")
+PROBES: Final = "probes"
+_PROBE_EVERY: Final = 100
+_DIGITS: Final = 12
 
 
 def load(path: Path | None) -> dict[str, Any]:
@@ -71,6 +80,30 @@ def _sum(one: Any, other: Any) -> Any:
     if isinstance(one, list) and all(isinstance(entry, str) for entry in one + other):
         return sorted({*one, *other})
     return round(one + other, 1) if isinstance(one, float) else one + other
+
+
+def probes_of(digests: dict[int, str]) -> list[str]:
+    """Some seeds of a piece with their digests: its first one, and then each hundredth."""
+    seeds = sorted(digests)
+    chosen = dict.fromkeys([*seeds[:1], *(s for s in seeds if s % _PROBE_EVERY == 0)])
+    return [f"{seed} {digests[seed][:_DIGITS]}" for seed in chosen]
+
+
+def counting(campaign: dict[str, Any], digest_of: Callable[[int], str]) -> dict[str, Any]:
+    """The pieces that count on the present code, which `digest_of` runs a seed on."""
+
+    def behaves_so(piece: Piece) -> bool:
+        probes = [probe.split() for probe in piece.get(PROBES, [])]
+        return bool(probes) and all(
+            digest_of(int(seed))[:_DIGITS] == digest for seed, digest in probes
+        )
+
+    simulated = [piece for piece in campaign["simulated"] if behaves_so(piece)]
+    commits = {piece["commit"] for piece in simulated}
+    return {
+        "simulated": simulated,
+        "real": [piece for piece in campaign["real"] if piece["commit"] in commits],
+    }
 
 
 def middle_of(counted: dict[str, int]) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.sim.campaign import run_all
 from holdfast.sim.faults import KINDS
 from holdfast.sim.scale import measure_all
-from holdfast.sim.seeds import Outcome, Run
+from holdfast.sim.seeds import Outcome, Run, simulate
 from holdfast_bench import pieces
 from holdfast_bench.reporter import machine_of, table, write_page
 from holdfast_bench.spine import commit, machine
@@ -24,7 +24,12 @@ _INTRODUCTION = """\
 and mended on the way stands in [testing.md](../testing.md).
 
 """
-_SAY_EVERY = 500
+_WHAT_COUNTS = """
+A campaign has pieces, each with its commit. A piece counts, and is in the sums below, as long as
+some of its seeds, run again on the present code, give the same digests over all events.
+
+"""
+_SAY_EVERY = 100
 """Seeds after which the campaign is saved."""
 _REAL_EVERY = 20
 """Real faults after which it is."""
@@ -39,6 +44,7 @@ class CampaignSizes:
         real_faults: Real faults, at least.
         first_seed: The first seed of both, in a new campaign.
         file: What keeps the campaign, to be gone on with; None: it is done at once.
+        processes: How many run seeds; None: one a core.
         has_scale: Whether the cost by size is measured, too.
     """
 
@@ -46,6 +52,7 @@ class CampaignSizes:
     real_faults: int
     first_seed: int
     file: Path | None = None
+    processes: int | None = None
     has_scale: bool = True
 
 
@@ -59,8 +66,10 @@ def run(sizes: CampaignSizes, say: Callable[[str], None]) -> dict[str, Any]:
     if sizes.real_faults:
         _real(campaign, sizes, say)
     pieces.in_batches(sizes.seeds, _SAY_EVERY, lambda n: _simulated(campaign, sizes, n, say))
+    counts = pieces.counting(campaign, lambda seed: simulate(Run(seed)).digest)
+    say(f"{pieces.total(counts['simulated']).get('runs', 0)} seeds count on this code")
     scale = [measured.to_json() for measured in measure_all(say)] if sizes.has_scale else []
-    return {"machine": machine(), **campaign, "scale": scale}
+    return {"machine": machine(), **campaign, "counting": counts, "scale": scale}
 
 
 def _real(campaign: dict[str, Any], sizes: CampaignSizes, say: Callable[[str], None]) -> None:
@@ -100,9 +109,14 @@ def _simulated(
 
     done = campaign["simulated"]
     first = pieces.next_seed(done, sizes.first_seed)
-    summary = run_all([Run(seed) for seed in range(first, first + wanted)], progress=tell)
-    pairs = {"pairs_of_faults_met": sorted(f"{a} and {b}" for a, b in summary.pairs)}
-    pieces.add(done, commit(), first, summary.to_json() | pairs)
+    runs = [Run(seed) for seed in range(first, first + wanted)]
+    summary = run_all(runs, processes=sizes.processes, progress=tell)
+    lists = {
+        "pairs_of_faults_met": sorted(f"{a} and {b}" for a, b in summary.pairs),
+        "kinds_of_faults": sorted(KINDS),
+        pieces.PROBES: pieces.probes_of(summary.digests),
+    }
+    pieces.add(done, commit(), first, summary.to_json() | lists)
     pieces.save(campaign, sizes.file)
     say(f"{pieces.total(done)['runs']} seeds")
     return wanted
@@ -124,13 +138,14 @@ def write(results: dict[str, Any], folder: Path) -> Path:
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown."""
     given = machine_of(results)
+    counts = results["counting"]
     return "".join(
         [
             _INTRODUCTION,
             f"Machine: {given}.\n",
             _commits_section(results),
-            _simulated_section(pieces.total(results["simulated"])) if results["simulated"] else "",
-            _real_section(pieces.total(results["real"])) if results["real"] else "",
+            _simulated_section(pieces.total(counts["simulated"])) if counts["simulated"] else "",
+            _real_section(pieces.total(counts["real"])) if counts["real"] else "",
             _scale_section(results["scale"]) if results["scale"] else "",
         ]
     )
@@ -139,16 +154,25 @@ def render(results: dict[str, Any]) -> str:
 def _commits_section(results: dict[str, Any]) -> str:
     """Which seeds ran on which code."""
     rows = [
-        (piece["commit"], kind, piece["first_seed"], piece["runs"], len(piece["violations"]))
+        (
+            piece["commit"],
+            kind,
+            piece["first_seed"],
+            piece["runs"],
+            len(piece["violations"]),
+            "yes" if piece in results["counting"][kind] else "no",
+        )
         for kind in pieces.KINDS
         for piece in results[kind]
     ]
-    return "\n" + table(("commit", "runs are", "first seed", "runs", "violations"), rows)
+    header = ("commit", "runs are", "first seed", "runs", "violations", "counts")
+    return _WHAT_COUNTS + table(header, rows)
 
 
 def _simulated_section(found: dict[str, Any]) -> str:
     last = found["first_seed"] + found["runs"]
     struck = found["faults_injected"]
+    protected = sorted(found["protections"].items(), key=lambda item: -item[1])
     kinds = [(kind, struck.get(kind, 0), meaning) for kind, meaning in KINDS.items()]
     met = sorted(found["situations_met_in_runs"].items(), key=lambda item: -item[1])
     return (
@@ -160,6 +184,8 @@ def _simulated_section(found: dict[str, Any]) -> str:
         + f"\nPairs of kinds that met in a run: {len(found['pairs_of_faults_met'])} of "
         f"{len(KINDS) * (len(KINDS) - 1) // 2}.\n\n"
         + table(("situation", "runs that met it"), met)
+        + "\n"
+        + table(("protection of some unit", "runs"), protected)
         + _violations(found["violations"])
     )
 

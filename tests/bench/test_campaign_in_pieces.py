@@ -22,8 +22,14 @@ def test_a_campaign_goes_on_behind_its_last_seed(tmp_path: Path) -> None:
     assert piece["events"] == at_once.events
     assert piece["faults_injected"] == dict(sorted(at_once.faults.items()))
     assert len(piece["pairs_of_faults_met"]) == len(at_once.pairs)
-    page = simulation.render({"machine": {}, **kept, "scale": []})
+    assert piece["protections"] == dict(sorted(at_once.protections.items()))
+    assert piece[pieces.PROBES] == [f"{seed} {at_once.digests[seed][:12]}" for seed in (40, 42)]
+    page = simulation.render({"machine": {}, **kept, "counting": kept, "scale": []})
     assert "5 seeds (40 to 44)" in page
+    nothing = {"simulated": [], "real": []}
+    assert "5 seeds" not in simulation.render(
+        {"machine": {}, **kept, "counting": nothing, "scale": []}
+    )
 
 
 def test_other_code_begins_another_piece_and_keeps_what_was_found() -> None:
@@ -48,3 +54,36 @@ def test_median_and_maximum_of_what_was_counted() -> None:
     assert pieces.middle_of({}) is None
     assert pieces.middle_of(Counter(["100", "20", "20", "3000", "20"])) == (20, 3000)
     assert pieces.middle_of({"20": 1, "100": 2}) == (100, 100)
+
+
+def test_a_piece_counts_as_long_as_its_probes_give_the_same_digests() -> None:
+    digests = {seed: f"{seed:016}" for seed in range(50, 350)}
+    probes = pieces.probes_of(digests)
+    assert [probe.split()[0] for probe in probes] == ["50", "100", "200", "300"]
+    campaign = {
+        "simulated": [
+            {"commit": "one", "runs": 300, pieces.PROBES: pieces.probes_of(digests)},
+            {"commit": "two", "runs": 1, pieces.PROBES: ["7 another"]},
+            {"commit": "three", "runs": 1},
+        ],
+        "real": [{"commit": "one", "runs": 4}, {"commit": "two", "runs": 4}],
+    }
+    counts = pieces.counting(campaign, lambda seed: digests.get(seed, "changed since"))
+    assert counts == {
+        "simulated": campaign["simulated"][:1],
+        "real": campaign["real"][:1],
+    }
+
+
+def test_a_damaged_probe_takes_its_whole_piece_out() -> None:
+    piece = {"commit": "one", "runs": 300, pieces.PROBES: ["100 same", "200 other"]}
+    campaign = {"simulated": [piece], "real": []}
+    assert pieces.counting(campaign, lambda _: "same") == {"simulated": [], "real": []}
+
+
+def test_probes_of_pieces_that_become_one_are_all_kept() -> None:
+    done: list[pieces.Piece] = []
+    for first in (100, 200):
+        found = {"runs": 100, pieces.PROBES: [f"{first} abc"]}
+        pieces.add(done, "one", first, found)
+    assert [piece[pieces.PROBES] for piece in done] == [["100 abc", "200 abc"]]

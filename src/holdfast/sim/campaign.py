@@ -46,6 +46,8 @@ class Summary:
         faults: How many of each kind struck.
         situations: In how many runs each rare situation was met.
         pairs: In how many runs two kinds of faults met.
+        protections: In how many runs some unit was protected so.
+        digests: Of each run that keeps all invariants, by its seed.
         virtual_us: Virtual time of all runs.
         events: Events of all runs.
         rows: Rows in sinks.
@@ -57,6 +59,8 @@ class Summary:
     faults: Counter[str] = field(default_factory=Counter)
     situations: Counter[str] = field(default_factory=Counter)
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    protections: Counter[str] = field(default_factory=Counter)
+    digests: dict[int, str] = field(default_factory=dict)
     virtual_us: int = 0
     events: int = 0
     rows: int = 0
@@ -70,6 +74,9 @@ class Summary:
         self.situations.update(outcome.reached.keys())
         kinds = sorted(outcome.faults)
         self.pairs.update((a, b) for i, a in enumerate(kinds) for b in kinds[i + 1 :])
+        self.protections.update(outcome.protections)
+        if outcome.invariant is None:
+            self.digests[outcome.run.seed] = outcome.digest
         self.virtual_us += outcome.virtual_us
         self.events += outcome.events
         self.rows += outcome.rows
@@ -83,6 +90,7 @@ class Summary:
             "faults_injected": dict(sorted(self.faults.items())),
             "situations_met_in_runs": {name: self.situations[name] for name in SITUATIONS},
             "pairs_of_faults_met": len(self.pairs),
+            "protections": dict(sorted(self.protections.items())),
             "virtual_seconds": round(self.virtual_us / 1e6, 1),
             "real_seconds": round(self.real_s, 1),
             "events": self.events,

@@ -11,7 +11,7 @@ from holdfast.sim.faults import KINDS, Fault, plan_faults
 from holdfast.sim.network import NetworkProfile
 from holdfast.sim.workload.known import KNOWN, known_workload
 from holdfast.sim.workload.loops import looped_workload
-from holdfast.sim.workload.protections import TINY_MAX
+from holdfast.sim.workload.protections import TINY_MAX, approach_of
 from holdfast.sim.workload.random_dataflow import ONLY, SPAN_US, random_workload
 from holdfast.sim.world import Conditions, World
 
@@ -109,6 +109,7 @@ class Outcome:
         events: Events of the scheduler.
         rows: Rows in sinks at the end.
         digest: Hash over all events.
+        protections: How its units were protected, each once.
     """
 
     run: Run
@@ -120,6 +121,7 @@ class Outcome:
     events: int = 0
     rows: int = 0
     digest: str = ""
+    protections: tuple[str, ...] = ()
 
 
 def conditions(seed: int, limits: NodeLimits) -> Conditions:
@@ -176,4 +178,5 @@ def simulate(run: Run, trace: Callable[[int, str], None] | None = None) -> Outco
         world.scheduler.events,
         rows,
         digest,
+        tuple(sorted({approach_of(plan) for plan in workload.plans})),
     )

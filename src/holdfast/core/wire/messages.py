@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.core.haunit import events
@@ -33,7 +32,7 @@ Down = (
 Up = events.SendSubscribe | events.SendAck | events.SendDeltaAck
 """To the producer of the stream."""
 
-_PAIRS: Final[dict[type[Any], type[Any]]] = {
+_RECEIVED: Final[dict[type[Any], type[Any]]] = {
     events.SendBatch: events.BatchReceived,
     events.SendNotes: events.NotesReceived,
     events.SendBoundary: events.BoundaryReceived,
@@ -44,15 +43,10 @@ _PAIRS: Final[dict[type[Any], type[Any]]] = {
     events.SendAck: events.AckReceived,
     events.SendDeltaAck: events.DeltaAckReceived,
 }
-_RECEIVED: Final = {
-    sent: (received, attrgetter(*sent.__slots__)) for sent, received in _PAIRS.items()
-}
-"""What arrives, and what of an effect it is made of."""
 
 
 def message_of(effect: Down | Up, sender: Incarnation) -> NodeMessage:
     """What the other end receives: an effect names stream and peer first, then what is said."""
-    received, fields = _RECEIVED[type(effect)]
-    stream, peer, *said = fields(effect)
-    message: NodeMessage = received(stream, sender, peer, *said)
+    stream, peer, *said = (getattr(effect, name) for name in type(effect).__slots__)
+    message: NodeMessage = _RECEIVED[type(effect)](stream, sender, peer, *said)
     return message

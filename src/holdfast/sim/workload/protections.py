@@ -12,6 +12,7 @@ from holdfast.core.haunit.plan import (
     DelayPlan,
     FootprintPlan,
     NodeLimits,
+    NodePlan,
     Standby,
     UnitProtection,
 )
@@ -227,3 +228,23 @@ def _random_delays(name: str, unit: str, approach: str) -> DelayPlan | None:
     beside = Draw(f"{name}/{unit}/replicas")
     replicas = beside.one_of((1, 2, 2, 3)), beside.one_of((None, *DuringFailure))
     return DelayPlan(*waits, *replicas, undo_tuples)
+
+
+_CUT_NAMES: Final = {cuts: name for name, cuts in CUTS.items()}
+
+
+def approach_of(plan: NodePlan) -> str:
+    """The approach that protects a node, by its name here; weaker guarantees say so."""
+    if plan.guarantee is Guarantee.GAP:
+        return "amnesia"
+    if plan.cuts is not None:
+        name = _CUT_NAMES[plan.cuts]
+    elif plan.delays is not None:
+        name = REPLICAS if plan.replicas else REPLICATED
+    elif plan.standby is not Standby.NONE:
+        name = "active standby" if plan.standby is Standby.ACTIVE else "passive standby"
+    elif plan.footprints is not None:
+        name = "eventual checkpoints"
+    else:
+        name = "upstream backup" if plan.checkpoints is None else "checkpoints"
+    return f"{name}, rollback" if plan.guarantee is Guarantee.ROLLBACK else name

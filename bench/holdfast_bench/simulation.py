@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.sim.beside import BESIDE, world_of
 from holdfast.sim.campaign import run_all
 from holdfast.sim.faults import KINDS
 from holdfast.sim.scale import measure_all
@@ -111,7 +112,14 @@ def _simulated(
     first = pieces.next_seed(done, sizes.first_seed)
     runs = [Run(seed) for seed in range(first, first + wanted)]
     summary = run_all(runs, processes=sizes.processes, progress=tell)
+    beside = run_all(
+        [Run(run.seed, dataflow=world_of(run.seed)) for run in runs],
+        processes=sizes.processes,
+        progress=tell,
+    )
+    summary.violations += beside.violations
     lists = {
+        "beside": dict(Counter(world_of(run.seed) for run in runs)),
         "pairs_of_faults_met": sorted(f"{a} and {b}" for a, b in summary.pairs),
         "kinds_of_faults": sorted(KINDS),
         pieces.PROBES: pieces.probes_of(summary.digests),
@@ -186,6 +194,8 @@ def _simulated_section(found: dict[str, Any]) -> str:
         + table(("situation", "runs that met it"), met)
         + "\n"
         + table(("protection of some unit", "runs"), protected)
+        + "\n"
+        + table(("world of its own", "runs"), [(n, found["beside"].get(n, 0)) for n in BESIDE])
         + _violations(found["violations"])
     )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.sim.beside import BESIDE
 from holdfast.sim.campaign import run_all
 from holdfast.sim.seeds import Run
 from holdfast_bench import pieces, simulation
@@ -24,6 +25,7 @@ def test_a_campaign_goes_on_behind_its_last_seed(tmp_path: Path) -> None:
     assert len(piece["pairs_of_faults_met"]) == len(at_once.pairs)
     assert piece["protections"] == dict(sorted(at_once.protections.items()))
     assert piece[pieces.PROBES] == [f"{seed} {at_once.digests[seed][:12]}" for seed in (40, 42)]
+    assert piece["beside"] == dict.fromkeys(BESIDE, 1)
     page = simulation.render({"machine": {}, **kept, "counting": kept, "scale": []})
     assert "5 seeds (40 to 44)" in page
     nothing = {"simulated": [], "real": []}

@@ -46,7 +46,9 @@ def simulate(
     faults: Annotated[str, typer.Option(help="all, none, or kinds with commas between.")] = "all",
     dataflow: Annotated[
         str,
-        typer.Option(help="mixed, random, arbitrary, branches, diamond, clock, timeout, q1 ..."),
+        typer.Option(
+            help="mixed, random, arbitrary, branches, diamond, clock, recording, topics, q1 ..."
+        ),
     ] = "mixed",
     approach: Approach = None,
     guarantee: WeakestGuarantee = None,
@@ -70,21 +72,22 @@ def simulate(
     Exit code 1 when one was violated. Only `--real` needs Java.
     """
     from holdfast.sim import campaign
+    from holdfast.sim.beside import BESIDE
     from holdfast.sim.seeds import Run
 
     _check_names(dataflow, approach, guarantee)
     of_one = {"--keep": keep is not None, "--tuples": tuples is not None, "--trace": trace}
     if real:
-        of_simulation = {
-            "--shrink": shrink,
-            "--faults": faults != "all",
-            "--dataflow": dataflow != "mixed",
-            "--approach": approach is not None,
-            "--guarantee": guarantee is not None,
-        }
+        of_simulation = {"--shrink": shrink, "--dataflow": dataflow != "mixed"}
+        of_simulation |= _drawn_otherwise(approach, guarantee, faults)
         _refuse(of_one | of_simulation, "cannot be had with --real")
         wanted = _range(seeds) if seed is None else range(seed, seed + 1)
         raise typer.Exit(_for_real(wanted, as_json=as_json))
+    if dataflow in BESIDE:
+        _refuse(
+            of_one | _drawn_otherwise(approach, guarantee, faults) | {"--shrink": shrink},
+            f"cannot be had with --dataflow {dataflow}, which has a world of its own",
+        )
     run = Run(seed or 0, _kinds(faults), dataflow, None, tuples, approach, guarantee)
     if seed is not None:
         run = replace(run, keep=_numbers(keep))
@@ -120,6 +123,15 @@ def _check_names(dataflow: str, approach: str | None, guarantee: str | None) -> 
     ):
         if given is not None and given not in known:
             raise typer.BadParameter(f"no {kind} {given!r}; there are {', '.join(known)}")
+
+
+def _drawn_otherwise(approach: str | None, guarantee: str | None, faults: str) -> dict[str, bool]:
+    """Which of these options are given."""
+    return {
+        "--faults": faults != "all",
+        "--approach": approach is not None,
+        "--guarantee": guarantee is not None,
+    }
 
 
 def _refuse(given: dict[str, bool], why: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from holdfast.sim.beside import BESIDE, figures_of
 from holdfast.sim.checkers import Violation, all_checkers, timed_sinks
 from holdfast.sim.draw import Draw
 from holdfast.sim.faults import KINDS, Fault, plan_faults
@@ -26,7 +27,7 @@ _ENDLESS_PERCENT = 10
 _LINGERS_US = 2_500_000
 _KNOWN_EVERY = 8
 MIXED, RANDOM, LOOP = "mixed", "random", "loop"
-DATAFLOWS = (MIXED, RANDOM, *ONLY, LOOP, *KNOWN)
+DATAFLOWS = (MIXED, RANDOM, *ONLY, LOOP, *KNOWN, *BESIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Run:
         keep: Which of the planned faults strike; None: all.
         tuples: Most tuples per source partition; None: all.
         dataflow: One of `DATAFLOWS`; mixed is a random one, and one of the known ones now and then;
-            those of `ONLY` are random ones of one kind.
+            those of `ONLY` are random ones of one kind; those of `BESIDE` have worlds of their own.
         approach: One of `APPROACHES`, for all units; None: it is drawn.
         guarantee: One of `GUARANTEES`, the weakest that units have; None: it is drawn.
     """
@@ -92,7 +93,9 @@ class Run:
             words.append(f"--keep {','.join(map(str, self.keep)) or 'none'}")
         if self.tuples is not None:
             words.append(f"--tuples {self.tuples}")
-        return " ".join([*words, "--trace"])
+        if self.dataflow not in BESIDE:
+            words.append("--trace")
+        return " ".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,8 @@ def conditions(seed: int, limits: NodeLimits) -> Conditions:
 
 def simulate(run: Run, trace: Callable[[int, str], None] | None = None) -> Outcome:
     """Run a seed; a violated invariant is part of the outcome."""
+    if run.dataflow in BESIDE:
+        return Outcome(run, **figures_of(BESIDE[run.dataflow](run.seed)))
     workload = run.workload()
     world = World(
         workload.plans,

@@ -6,8 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from holdfast.api import steps
+from holdfast.api.expressions import CompiledExpression, compile_expression
 from holdfast.api.windows import CountWindow, SessionWindow, Window
+from holdfast.core.errors import LocalProtocolError
 from holdfast.core.operators.aggregate import WindowAggregate
 from holdfast.core.operators.apply import Apply, ApplyArbitrarily
 from holdfast.core.operators.bsort import BSort
@@ -17,6 +21,7 @@ from holdfast.core.operators.footprinted_aggregate import FootprintedAggregate
 from holdfast.core.operators.footprinted_join import FootprintedJoin
 from holdfast.core.operators.footprinted_windows import FootprintedWindows
 from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.interval_join import IntervalJoin
 from holdfast.core.operators.join import JoinLayout
 from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
 from holdfast.core.operators.map import Map
@@ -34,8 +39,6 @@ from holdfast.core.state.page_manager import PageManager
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import pyarrow as pa
 
     from holdfast.api.steps import Operation
     from holdfast.core.operators.base import Operator
@@ -68,7 +71,7 @@ def columns_read(operation: Operation, position: int, schema: pa.Schema) -> Iter
         case steps.WindowAggregate(keys=keys, aggregates=aggregates):
             read = [a.expression.columns for a in aggregates if a.expression is not None]
             return chain(keys, *read)
-        case steps.WindowJoin() | steps.RunningJoin() | steps.IncrementalJoin():
+        case _ if isinstance(operation, steps.Join):
             side = ("left", "right")[position]
             keys = (operation.left_keys, operation.right_keys)[position]
             joined = [column for where, column, _ in operation.fields if where == side]
@@ -138,7 +141,7 @@ def build_operator(
             return PartialAggregate(name, inputs[0], keys, functions, pane_us=pane_us)
         case steps.WindowAggregate():
             return _aggregate(operation, name, inputs[0], manager)
-        case steps.WindowJoin() | steps.RunningJoin() | steps.IncrementalJoin():
+        case _ if isinstance(operation, steps.Join):
             return _join(operation, name, inputs, manager)
         case _:
             raise AssertionError(f"no operator for {operation}")
@@ -169,8 +172,25 @@ def _join(
             return kind(layout, size_us=windows.size_us, how=how, manager=manager)
         case steps.RunningJoin(windows=windows):
             return RunningJoin(layout, size_us=windows.size_us, manager=manager)
+        case steps.IntervalJoin(where=where):
+            columns = pa.schema(layout.output_fields)
+            return IntervalJoin(
+                layout,
+                lower_us=operation.lower_us,
+                upper_us=operation.upper_us,
+                how=operation.how,
+                condition=None if where is None else _condition(where, columns),
+                manager=manager,
+            )
         case steps.IncrementalJoin():
             return IncrementalJoin(layout, manager=manager)
+
+
+def _condition(sql: str, columns: pa.Schema) -> CompiledExpression:
+    compiled = compile_expression(sql, columns)
+    if not pa.types.is_boolean(compiled.type):
+        raise LocalProtocolError(f"where={sql!r} is {compiled.type}, not boolean")
+    return compiled
 
 
 def _functions(aggregates: tuple[steps.Aggregate, ...]) -> list[tuple[Any, Any, str]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.api.expressions import CompiledExpression
     from holdfast.api.functions import PythonFunction
     from holdfast.api.windows import AnyWindow, Window
+    from holdfast.core.operators.interval_join import How
     from holdfast.driver.kafka import KafkaSource
     from holdfast.shell.sources.file_recorder import FilesSource
 
@@ -283,6 +284,31 @@ class IncrementalJoin:
 
 
 @dataclass(frozen=True, slots=True)
+class IntervalJoin:
+    """Pairs of tuples whose times lie in a span of each other; keys and fields as of `WindowJoin`.
+
+    Attributes:
+        left_keys: As there.
+        right_keys: As there.
+        lower_us: A right tuple is at least so much later than a left one that it matches.
+        upper_us: At most so much.
+        fields: As there.
+        how: Which rows are put out; see core/operators/interval_join.py.
+        where: What must hold of the output columns of a pair, as Spark SQL.
+    """
+
+    WORD: ClassVar = "interval_join"
+
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    lower_us: int
+    upper_us: int
+    fields: tuple[JoinField, ...]
+    how: How
+    where: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Sort:
     """Tuples in ascending order, as far as a buffer of `slack` goes; by tuple time if None."""
 
@@ -332,7 +358,7 @@ class Distinct:
         return self.within_us == 0
 
 
-Join: TypeAlias = WindowJoin | RunningJoin | IncrementalJoin
+Join: TypeAlias = WindowJoin | RunningJoin | IncrementalJoin | IntervalJoin
 Passing: TypeAlias = Filter | Select
 """They leave rows where they are, or out."""
 Merging: TypeAlias = Union | IncrementalJoin | RunningJoin

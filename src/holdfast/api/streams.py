@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -14,7 +14,6 @@ from holdfast.api.clauses import (
     known_column,
     parse_aggregate,
     parse_column,
-    parse_join_field,
     require_name,
 )
 from holdfast.api.columns import check_columns
@@ -268,12 +267,14 @@ class Stream:
         name: str | None = None,
         how: str = "inner",
         emit: str = "final",
+        within: tuple[str, str] | None = None,
+        where: str | None = None,
     ) -> Stream:
         """Join with another stream on equal keys.
 
         With `window(...)` before it, tuples of the same tumbling window are joined, and forgotten
-        when it has closed. Without, both sides are kept for ever, and every pair is put out as soon
-        as both have arrived.
+        when it has closed. With `within`, tuples are joined whose times are so far apart at most.
+        Without both, all are kept for ever, and every pair is put out as soon as both have arrived.
 
         Args:
             other: The right side.
@@ -281,52 +282,20 @@ class Stream:
             select: The output columns, `left.column [AS name]` or `right.column [AS name]`; with
                 windows, `window_start` and `window_end` come before them.
             name: Name of the operator and, by default, of its HA unit.
-            how: `inner`, or with windows also `left`.
+            how: `inner`; with windows also `left`; with `within` also `left`, `right`, `full`, and
+                `semi` and `anti`, left tuples with and without a match.
             emit: With windows, `final` gives all pairs when the window has closed, with the tuple
                 time of its last microsecond; `changes` each as soon as both have arrived, with the
                 later one's, which `left` does not go with.
+            within: The least and the greatest time from a left tuple to a right one that it
+                matches, e.g. `("-5 minutes", "1 hour")`; both are included.
+            where: With `within`, what must hold of the output columns of a pair, as Spark SQL.
         """
-        pairs = [(on, on)] if isinstance(on, str) else list(on)
-        for left, right in pairs:
-            left_type = known_column(left, self.schema).type
-            right_type = known_column(right, other.schema).type
-            if left_type != right_type:
-                raise DataflowError(f"join on {left} ({left_type}) and {right} ({right_type})")
-        self._require_joinable(how, emit)
-        names = tuple(left for left, _ in pairs), tuple(right for _, right in pairs)
-        fields = tuple(parse_join_field(text, self.schema, other.schema) for text in select)
-        operation: steps.Join
-        if not isinstance(self.windows, Window):
-            operation = steps.IncrementalJoin(*names, None, fields, "inner")
-        elif emit == "changes":
-            operation = steps.RunningJoin(*names, self.windows, fields, "inner")
-        else:
-            kept: Literal["left", "inner"] = "left" if how == "left" else "inner"
-            operation = steps.WindowJoin(*names, self.windows, fields, kept)
-        return self._stateful(operation, name or "join", (self.step, other.step))
+        from holdfast.api.joins import joined
 
-    def _require_joinable(self, how: str, emit: str) -> None:
-        """Raise `UnsupportedError` or `DataflowError` for a join that there is not."""
-        if how not in ("inner", "left") or (how == "left" and self.windows is None):
-            raise UnsupportedError(
-                f"join how={how!r}: 'inner' always works, 'left' with window(...)"
-            )
-        if emit not in ("final", "changes"):
-            raise DataflowError(f"emit={emit!r}; it is 'final' or 'changes'")
-        if emit == "changes" and self.windows is None:
-            raise DataflowError("join(emit='changes') without window(...): such a join always does")
-        if emit == "changes" and how == "left":
-            raise UnsupportedError(
-                "join(how='left', emit='changes'): that a tuple has no match is known when the "
-                "window has closed; use emit='final'"
-            )
-        if self.windows is not None and not self.windows.is_plain:
-            raise UnsupportedError(
-                f"a join over {self.windows}; use tumbling(...) in event time, aligned to the "
-                "epoch, without timeout"
-            )
-        if isinstance(self.windows, Window) and self.windows.size_us != self.windows.slide_us:
-            raise UnsupportedError("a join over sliding windows; use tumbling(...)")
+        operation = joined(self, other, on=on, select=select, how=how, emit=emit, within=within,
+                           where=where)  # fmt: skip
+        return self._stateful(operation, name or "join", (self.step, other.step))
 
     def distinct(
         self,

@@ -33,6 +33,7 @@ from holdfast.core.model.column_names import quoted
 from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.function_twin import applied
+from holdfast.driver.join_twin import interval_join, join_of_all, window_join
 from holdfast.driver.loop_twin import looped
 from holdfast.driver.originals import InputCheck, check_input
 from holdfast.driver.readable_sinks import ReadableSink
@@ -222,9 +223,11 @@ def _twin(step: Step, recorded: _Recorded) -> DataFrame:
         case steps.WindowAggregate() as aggregate:
             return _aggregate(step.name, aggregate, inputs[0])
         case steps.WindowJoin() | steps.RunningJoin() as join:
-            return _window_join(join, inputs[0], inputs[1])
+            return window_join(join, inputs[0], inputs[1])
+        case steps.IntervalJoin() as join:
+            return interval_join(join, inputs[0], inputs[1])
         case steps.IncrementalJoin() as join:
-            return _join(join, inputs[0], inputs[1])
+            return join_of_all(join, inputs[0], inputs[1])
         case steps.PartialAggregate():
             raise AssertionError("a dataflow as it was written has no parts")
 
@@ -476,47 +479,6 @@ def _distinct(name: str, of: steps.Distinct, frame: DataFrame) -> DataFrame:
 
     kept = F.aggregate("__rows", begin, taken, lambda found: found["kept"])
     return grouped.select(F.explode(kept).alias("__kept")).select("__kept.row.*")
-
-
-def _sides(join: steps.Join, left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Any]:
-    left = left.select(*(F.col(quoted(c)).alias(f"l__{c}") for c in left.columns))
-    right = right.select(*(F.col(quoted(c)).alias(f"r__{c}") for c in right.columns))
-    pairs = zip(join.left_keys, join.right_keys, strict=True)
-    condition = None
-    for left_key, right_key in pairs:
-        equal = F.col(quoted(f"l__{left_key}")) == F.col(quoted(f"r__{right_key}"))
-        condition = equal if condition is None else condition & equal
-    return left, right, condition
-
-
-def _fields(join: steps.Join) -> list[Any]:
-    return [F.col(quoted(f"{side[0]}__{column}")).alias(name) for side, column, name in join.fields]
-
-
-def _window_join(
-    join: steps.WindowJoin | steps.RunningJoin, left: DataFrame, right: DataFrame
-) -> DataFrame:
-    size_us = join.windows.size_us
-    left, right, condition = _sides(join, left, right)
-    start = F.col(f"l__{TIME_COLUMN}") - F.pmod(F.col(f"l__{TIME_COLUMN}"), F.lit(size_us))
-    right_start = F.col(f"r__{TIME_COLUMN}") - F.pmod(F.col(f"r__{TIME_COLUMN}"), F.lit(size_us))
-    joined = left.join(right, condition & (start == right_start), join.how)
-    end = start + F.lit(size_us)
-    return joined.select(
-        F.timestamp_micros(start).alias("window_start"),
-        F.timestamp_micros(end).alias("window_end"),
-        *_fields(join),
-        (_later() if isinstance(join, steps.RunningJoin) else end - 1).alias(TIME_COLUMN),
-    )
-
-
-def _join(join: steps.IncrementalJoin, left: DataFrame, right: DataFrame) -> DataFrame:
-    left, right, condition = _sides(join, left, right)
-    return left.join(right, condition).select(*_fields(join), _later().alias(TIME_COLUMN))
-
-
-def _later() -> Any:
-    return F.greatest(f"l__{TIME_COLUMN}", f"r__{TIME_COLUMN}")
 
 
 def verify(

@@ -108,7 +108,7 @@ def _is_of_closed_windows(step: Step, unit: str) -> bool:
         is_timed = isinstance(windows, Window) and windows.time == "event"
         if is_timed or (isinstance(windows, SessionWindow) and windows.timeout_us is None):
             return True  # Others go by the order of their rows, or write down their passes.
-    if isinstance(operation, steps.WindowJoin):
+    if isinstance(operation, steps.WindowJoin | steps.IntervalJoin):
         return True
     return any(_is_of_closed_windows(source, unit) for source in step.inputs)
 

@@ -106,8 +106,8 @@ def _partition_keys(step: Step) -> tuple[tuple[str, ...], ...]:
             return (keys,)
         case steps.Resample(match=match):
             return match if match[0] else ()
-        case steps.WindowJoin() | steps.RunningJoin() | steps.IncrementalJoin():
-            return (step.operation.left_keys, step.operation.right_keys)
+        case operation if isinstance(operation, steps.Join):
+            return (operation.left_keys, operation.right_keys)
         case _:
             return ()
 

@@ -18,6 +18,7 @@ from holdfast.core.operators.base import Operator
 from holdfast.core.operators.bsort import BSort
 from holdfast.core.operators.distinct import Distinct
 from holdfast.core.operators.incremental_join import IncrementalJoin
+from holdfast.core.operators.interval_join import IntervalJoin
 from holdfast.core.operators.join import JoinLayout, OutputField
 from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
 from holdfast.core.operators.processing_time import ProcessingTimeAggregate
@@ -52,6 +53,10 @@ def running_join() -> Operator:
     return RunningJoin(ON_K, size_us=40)
 
 
+def interval_join() -> Operator:
+    return IntervalJoin(ON_K, lower_us=-20, upper_us=20, how="full")
+
+
 def join() -> Operator:
     return IncrementalJoin(JoinLayout("j", (SCHEMA, SCHEMA), (["k", "x"], ["k", "x"]), FIELDS))
 
@@ -77,6 +82,7 @@ KINDS: dict[str, tuple[Callable[[], Operator], tuple[str, ...], int]] = {
     "window join": (window_join, ("k",), 2),
     "running join": (running_join, ("k",), 2),
     "join": (join, ("k", "x"), 2),
+    "interval join": (interval_join, ("k",), 2),
     "windows of some tuples": (keyed(CountWindows(3, 2)), ("k",), 1),
     "windows of the last tuples": (keyed(CountWindows(2, 1)), ("k",), 1),
     "windows from the first tuple": (keyed(TimeWindows(15, 10, is_epoch=False)), ("k",), 1),

@@ -12,7 +12,7 @@ import numpy as np
 
 from holdfast.core.errors import InvariantViolation, LocalProtocolError
 from holdfast.core.model.ids import BEGINNING_US, END_US
-from holdfast.core.state import tree_kernels
+from holdfast.core.state import tree_kernels, tree_range_kernels
 from holdfast.core.state.page_layout import FRESH, LinkedPages
 from holdfast.core.state.page_manager import PageManager, PageSetId
 from holdfast.core.state.tree_search_kernels import (
@@ -27,6 +27,8 @@ from holdfast.core.state.tree_search_kernels import (
 )
 
 _NO_WORDS = np.zeros(0, dtype=np.int64)
+_RANGES_ROOM = 1 << 10
+"""Of records: so many are read at once of many ranges, at least."""
 
 
 def time_bound(time_us: int, words: int) -> np.ndarray | None:
@@ -164,6 +166,34 @@ class OrderedMap:
         out = np.empty((count, self.width), dtype=np.int64)
         self._read(low, high, count, out)
         return out
+
+    def ranges(self, lows: np.ndarray, highs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Entries of many ranges [low, high), each in key order.
+
+        Args:
+            lows: Keys, int64 (n, k).
+            highs: As many keys.
+
+        Returns:
+            Per entry the number of its range, int64 (m,), and the entries, int64 (m, k + v).
+        """
+        bounds = np.concatenate([_rows(lows, self.key_words), _rows(highs, self.key_words)], axis=1)
+        flat = bounds.reshape(-1)
+        counts = np.zeros(len(bounds), dtype=np.int64)
+        parts: list[np.ndarray] = []
+        done, room = 0, max(_RANGES_ROOM, 2 * len(bounds))
+        while done < len(counts):
+            out = np.empty((room, self.width), dtype=np.int64)
+            before = done
+            done, written = tree_range_kernels.tree_ranges(
+                self._pages.to_read(), self.key_words, self.value_words, flat, counts, done, out
+            )
+            parts.append(out[:written])
+            if done == before:  # One range takes more.
+                room *= 2
+        none = np.empty((0, self.width), dtype=np.int64)
+        entries = parts[0] if len(parts) == 1 else np.concatenate([none, *parts])
+        return np.repeat(np.arange(len(counts)), counts), entries
 
     def entries(self) -> np.ndarray:
         """Keys and values in key order, int64 (entries, k + v)."""

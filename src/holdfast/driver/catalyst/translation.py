@@ -11,8 +11,8 @@ lies between it and its watermark: rows that a filter drops would move time here
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +26,8 @@ from holdfast.driver.catalyst.expressions import (
     text_of,
     untranslatable,
 )
+from holdfast.driver.catalyst.joins import JoinOfStreams, united
+from holdfast.driver.catalyst.native import Columns, Native
 from holdfast.driver.catalyst.settings import unmet
 from holdfast.driver.catalyst.sources import Mark, files_below, is_marked, read_files, read_frame
 from holdfast.driver.catalyst.trees import Expression, Plan, frame_of, plan_of
@@ -50,69 +52,11 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Native:
-    """A stream of Holdfast's that has a plan's columns.
-
-    Attributes:
-        stream: The stream.
-        names: By Spark's number of a column, its name in the stream; of a window two.
-        time: The number of the column with the tuple time; None: no column has it.
-    """
-
-    stream: Stream
-    names: dict[int, str | tuple[str, str]]
-    time: int | None
-
-    def written(self, tree: Expression) -> str | None:
-        """How the stream's columns are written."""
-        if tree.kind == "AttributeReference" and tree.id in self.names:
-            name = self.names[tree.id]
-            return quoted(name) if isinstance(name, str) else None
-        if tree.kind == "GetStructField" and tree.children[0].kind == "AttributeReference":
-            bounds = self.names.get(tree.children[0].id)
-            if isinstance(bounds, tuple):
-                return quoted(bounds[tree.fields["ordinal"]])
-        return None
-
-
-@dataclass(frozen=True, slots=True)
 class Front:
     """A plan that Spark computes, before an ingest log; and why Holdfast does not."""
 
     plan: Plan
     reason: UnsupportedError | DataflowError
-
-
-@dataclass(slots=True)
-class Columns:
-    """The columns that a plan puts out, as they are found: one text each, two of a window."""
-
-    texts: list[str] = field(default_factory=list)
-    names: dict[int, str | tuple[str, str]] = field(default_factory=dict)
-
-    def add(self, number: int, name: str, text: str) -> None:
-        """A column computed by a text."""
-        given = self._unique(name, number)
-        self.texts.append(f"{text} AS {quoted(given)}")
-        self.names[number] = given
-
-    def add_window(self, number: int, name: str, bounds: tuple[str, str]) -> None:
-        """The column of a window, whose start and end are these columns."""
-        given = self._unique(f"{name}_start", number), self._unique(f"{name}_end", number)
-        texts = zip(bounds, given, strict=True)
-        self.texts += [f"{quoted(bound)} AS {quoted(name)}" for bound, name in texts]
-        self.names[number] = given
-
-    @property
-    def own(self) -> Iterator[str]:
-        """The columns' names in the stream."""
-        for each in self.names.values():
-            yield from (each,) if isinstance(each, str) else each
-
-    def _unique(self, name: str, number: int) -> str:
-        """Streams have each name once, whatever its case; Spark's plans need not."""
-        taken = {each.lower() for each in self.own}
-        return f"{name}_{number}" if name.lower() in taken else name
 
 
 def from_dataframe(
@@ -245,6 +189,10 @@ class _Translation:
                 return self._passed(plan, self._of(plan.child, self._below(plan, mark)))
             case "Aggregate":
                 return self._aggregate(plan)
+            case "Join":
+                return self._join(plan, mark)
+            case "Union":
+                return self._union(plan, mark)
             case "Deduplicate" | "DeduplicateWithinWatermark":
                 return self._distinct(plan, mark)
         clause, why = _REASONS.get(plan.kind, (plan.kind, "Holdfast has no such operator"))
@@ -304,6 +252,39 @@ class _Translation:
             require_same(self.spark, plan.child.java, inner)
             columns.add(each.id, each.name, text_of(inner, below.written))
         return Native(below.stream.select(*columns.texts), columns.names, time)
+
+    def _join(self, plan: Plan, mark: Mark | None) -> Native:
+        """A join of two streams, each behind a watermark; those with a table are Spark's."""
+        if not all(child.java.isStreaming() for child in plan.children):
+            raise untranslatable(
+                "a join with a static table", "Spark computes it, before any state"
+            )
+        if mark is not None:
+            raise untranslatable("withWatermark", "behind a join its column is another one")
+        left, right = self._marked(plan, "a join of two streams")
+        return JoinOfStreams(self.spark, plan, left, right).joined(self.flow.unique_name("join"))
+
+    def _union(self, plan: Plan, mark: Mark | None) -> Native:
+        """A union whose time goes on as its slowest stream's does, as in Spark."""
+        if mark is not None or not self.has_state:
+            raise untranslatable("union", "Spark computes it, if nothing behind it has state")
+        return united(plan, self._marked(plan, "union", may_be_front=not plan.is_stateless))
+
+    def _marked(self, plan: Plan, clause: str, *, may_be_front: bool = True) -> list[Native]:
+        """The streams below, whose event time is the column of a watermark each."""
+        found: list[Native] = []
+        for child in plan.children:
+            times = [each for each in child.output_ids if is_marked(child, each, none=-1) >= 0]
+            if len(times) != 1:
+                raise untranslatable(
+                    clause, "every side has one withWatermark, which says what is late there"
+                )
+            fragment = self.fragment(child, None) if may_be_front else self._of(child, None)
+            below = self.grounded(fragment, has_time=times[0])
+            if below.time != times[0]:
+                raise untranslatable(clause, "the column of a watermark is not the event time")
+            found.append(below)
+        return found
 
     def _distinct(self, plan: Plan, mark: Mark | None) -> Native:
         """`dropDuplicates` and `dropDuplicatesWithinWatermark`, behind a watermark."""

@@ -63,6 +63,12 @@ class Expression:
         """Of an attribute or alias."""
         return str(self.fields["name"])
 
+    def over(self, children: Sequence[Expression]) -> Expression:
+        """The same with other children; its own object of the JVM has not these."""
+        other = Expression(self.fields, (), self._find)
+        other.children = list(children)
+        return other
+
     def all(self) -> Iterator[Expression]:
         """This node and those below."""
         yield self
@@ -96,6 +102,11 @@ class Plan:
         """A field that is an expression."""
         return _expression(self.fields[field], getattr(self.java, field))
 
+    def option(self, field: str) -> Expression | None:
+        """A field that may be an expression, or nothing."""
+        option = getattr(self.java, field)()
+        return _expression(self.fields[field], option.get) if option.isDefined() else None
+
     def expressions(self, field: str) -> list[Expression]:
         """A field that is a list of expressions."""
         listed = getattr(self.java, field)
@@ -119,8 +130,10 @@ class Plan:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether each row that it puts out depends on one row of a source."""
-        return self.kind in _STATELESS and all(child.is_stateless for child in self.children)
+        """Whether each row that it puts out depends on one row of a streaming source."""
+        streams = [child for child in self.children if child.java.isStreaming()]
+        is_one = self.kind in _STATELESS or (self.kind == "Join" and len(streams) == 1)
+        return is_one and all(child.is_stateless for child in streams)
 
     def all(self) -> Iterator[Plan]:
         """This node and those below."""

@@ -239,6 +239,8 @@ class Oracle:
                 return _resampled(resample, inputs)
             case steps.WindowJoin() | steps.RunningJoin() as join:
                 return _window_join(join, step.inputs[1].schema.names, *inputs)
+            case steps.IntervalJoin() as join:
+                return self._within(join, *inputs)
             case steps.IncrementalJoin() as join:
                 return _joined(join, *inputs)
             case steps.FromGenerator():
@@ -322,6 +324,40 @@ class Oracle:
             argument = None if each.expression is None else self._meaning(each.expression.sql)
             values[each.name] = _aggregated(each.function, argument, members)
         return values
+
+    def _within(
+        self, join: steps.IntervalJoin, left: list[TimedRow], right: list[TimedRow]
+    ) -> list[TimedRow]:
+        """Rows within a span of each other, and rows without a match, as nested loops find them."""
+        holds = None if join.where is None else self._meaning(join.where)
+        results: list[TimedRow] = []
+        matched: list[set[int]] = [set(), set()]
+        for at, row in enumerate(left):
+            key = _join_key(row, join.left_keys)
+            pairs: list[TimedRow] = []
+            for other_at, other in enumerate(right):
+                is_near = join.lower_us <= other.time_us - row.time_us <= join.upper_us
+                if key is None or not is_near or key != _join_key(other, join.right_keys):
+                    continue
+                values = _picked(join.fields, row, other)
+                if holds is None or holds(values) is True:
+                    time_us = max(row.time_us, other.time_us)
+                    pairs.append(TimedRow(time_us, values, since_us=_since((row, other))))
+                    matched[0].add(at)
+                    matched[1].add(other_at)
+            if join.how == "semi":
+                pairs = sorted(pairs, key=lambda pair: pair.time_us)[:1]
+            results += pairs if join.how != "anti" else []
+        ends_us = max(0, join.upper_us), max(0, -join.lower_us)
+        shown = {"left": (0,), "anti": (0,), "right": (1,), "full": (0, 1)}.get(join.how, ())
+        for side in shown:
+            for at, row in enumerate((left, right)[side]):
+                if at not in matched[side]:
+                    none = TimedRow(0, dict.fromkeys(c for _, c, _ in join.fields), since_us=0)
+                    values = _picked(join.fields, *((row, none) if side == 0 else (none, row)))
+                    time_us = row.time_us + ends_us[side]
+                    results.append(TimedRow(time_us, values, since_us=row.since_us))
+        return results
 
     def _in_sessions(
         self, of: WindowAggregate, gap_us: int, rows: list[TimedRow]

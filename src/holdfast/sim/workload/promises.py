@@ -15,7 +15,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from holdfast.api.steps import Distinct, Loop, Resample, WindowAggregate, WindowJoin
+from holdfast.api.steps import Distinct, IntervalJoin, Loop, Resample, WindowAggregate, WindowJoin
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.recovery.guarantee import Guarantee
 
@@ -208,6 +208,8 @@ def _folds(step: Step) -> bool:
     match step.operation:
         case WindowJoin(how=how):
             return how == "left"
+        case IntervalJoin(how=how):
+            return how != "inner"
         case operation:
             return isinstance(operation, WindowAggregate | Resample | Distinct)
 

@@ -55,11 +55,18 @@ _EDGE_SPAN_US: Final = 1 << 32
 _EDGES_US: Final = (EARLIEST_US + _EDGE_SPAN_US, LATEST_US - 2 * _EDGE_SPAN_US)
 """Where times near the earliest and the latest begin, with room for windows around them."""
 _BY_CLOCK: Final = ("clock", "timeout")
-ONLY: Final = ("arbitrary", "branches", "diamond", "aggregate", "window_join", *_BY_CLOCK)
+_WITHIN: Final = "interval_join"
+ONLY: Final = (
+    *("arbitrary", "branches", "diamond", "aggregate", "window_join", _WITHIN),
+    *_BY_CLOCK,
+)
 """Dataflows of one kind: arbitrary operators alone, several branches of streams merged in order of
-time, two ways from one stream that meet again, windows alone, joins within windows, or windows of
-the clock, or those with a timeout, and what merges their results.
+time, two ways from one stream that meet again, windows alone, joins within windows, joins within a
+span of time, or windows of the clock, or those with a timeout, and what merges their results.
 """
+_WITHIN_PERCENT: Final = 25
+"""So many joins that would have no windows are of rows within a span of time."""
+_HOWS: Final = ("inner", "left", "right", "full", "semi", "anti")
 _TINY: Final = ("diamond", *_BY_CLOCK)
 """Of these, queues may hold but a few tuples: who has none left to send may hold up all others."""
 _BEHIND_US: Final = 5_000
@@ -137,6 +144,7 @@ class _Builder:
     ) -> None:
         self._draw = Draw(name)
         self._name_of_all = name
+        self._apart = Draw(f"{name}/within")
         self._only = only
         self._protected = protected
         _, self._protection = protected(NodeLimits())
@@ -577,9 +585,37 @@ class _Builder:
         pairs = self._keys(one, other)
         if pairs is None or one.rows_max * other.rows_max > _PAIRS_MAX:
             return None
+        if self._apart.percent(_WITHIN_PERCENT):
+            return self._interval_join(one, other)
         texts, columns = self._fields(one, other)
         stream = one.stream.join(other.stream, on=pairs, select=texts, name=self._name("join"))
         return _Typed(stream, columns, one.rows_max * other.rows_max)
+
+    def _interval_join(self, one: _Typed, other: _Typed) -> _Typed | None:
+        """Drawn apart, so that seeds without it draw what they did before."""
+        draw = self._apart
+        pairs = [(a, b) for a in one.of_kinds(*_KEY_KINDS) for b in other.of_kinds(one.columns[a])]
+        if not pairs or one.rows_max * other.rows_max > _PAIRS_MAX:
+            return None
+        how = draw.one_of(_HOWS)
+        columns: dict[str, str] = {}
+        texts: list[str] = []
+        for side, typed in (("left", one), ("right", other)):
+            for name, kind in typed.columns.items():
+                if side == "left" or how != "semi":  # First matches depend on the order.
+                    columns[f"{side[0]}_{name}"] = kind
+                    texts.append(f"{side}.{name} AS {side[0]}_{name}")
+        ends = sorted(draw.number(-20_000, 20_000) for _ in range(2))
+        span = f"{ends[0]} microseconds", f"{ends[1]} microseconds"
+        stream = one.stream.join(
+            other.stream,
+            on=[draw.one_of(pairs)],
+            select=texts,
+            how=how,
+            within=span,
+            name=f"near{len(self._flow.steps)}",
+        )
+        return _Typed(stream, columns, one.rows_max * (other.rows_max + 1) + other.rows_max)
 
 
 def _values_of(names: Sequence[str]) -> Callable[[TimedRow], tuple[object, ...]]:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.api.dataflow import Dataflow
-from holdfast.api.steps import IncrementalJoin, IntervalJoin, Step, Union
+from holdfast.api.steps import IncrementalJoin, IntervalJoin, RunningAggregate, Step, Union
 from holdfast.errors import UnsupportedError
 
 NOW = {"availableNow": True}
@@ -26,12 +26,17 @@ CERTAIN = "coalesce(at, sold) < timestamp_seconds(1700000000 + 100)"
 
 
 @pytest.fixture(scope="module")
-def bids(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    """Some files, as a stream."""
+def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    """Some files, as a stream without a watermark."""
     folder = str(tmp_path_factory.mktemp("joins") / "bids")
     spark.sql(ROWS).repartition(2).write.parquet(folder)
     schema = "at TIMESTAMP, who INT, price BIGINT, item STRING"
-    return spark.readStream.schema(schema).parquet(folder).withWatermark("at", "10 seconds")
+    return spark.readStream.schema(schema).parquet(folder)
+
+
+@pytest.fixture(scope="module")
+def bids(plain: DataFrame) -> DataFrame:
+    return plain.withWatermark("at", "10 seconds")
 
 
 def sales(bids: DataFrame) -> DataFrame:
@@ -122,6 +127,30 @@ def test_both_give_the_same_rows(
     assert rows(ours.to_dataframe()) == expected
     if kind is not None:
         ours.verify(name)
+
+
+@pytest.mark.slow
+def test_update_mode_ends_with_the_same_results(
+    spark: SparkSession, plain: DataFrame, tmp_path: Path
+) -> None:
+    groups = plain.where("price % 3 > 0").groupBy("who", F.upper("item").alias("item"))
+    asked = groups.agg(F.count("*").alias("n"), F.sum("price").alias("total"), F.avg("price"))
+    flow = Dataflow.from_dataframe(asked, name="totals", trigger=NOW, mode="update")
+    assert len(steps_of(flow, RunningAggregate)) == 1
+    stream = asked.writeStream.format("memory").queryName("totals").outputMode("update")
+    theirs = stream.trigger(availableNow=True).start()
+    assert theirs.awaitTermination(240)
+    ours = flow.start(spark, checkpointLocation=str(tmp_path))
+    assert ours.awaitTermination(240)
+
+    def last(frame: DataFrame) -> list[tuple[Any, ...]]:
+        newest = frame.withColumn("newest", F.expr("max(n) OVER (PARTITION BY who, item)"))
+        return sorted(map(tuple, newest.where("n = newest").collect()), key=str)
+
+    expected = last(spark.table("totals"))
+    assert len(expected) > 10
+    assert last(ours.to_dataframe()) == expected
+    ours.verify()
 
 
 def test_an_inner_join_without_times_keeps_both_sides_for_ever(bids: DataFrame) -> None:

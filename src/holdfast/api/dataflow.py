@@ -36,7 +36,12 @@ class Dataflow(Graph):
 
     @classmethod
     def from_dataframe(
-        cls, df: DataFrame, *, name: str, trigger: Mapping[str, Any] | None = None
+        cls,
+        df: DataFrame,
+        *,
+        name: str,
+        trigger: Mapping[str, Any] | None = None,
+        mode: str = "append",
     ) -> Dataflow:
         """The dataflow of a streaming DataFrame, as written for Structured Streaming.
 
@@ -48,6 +53,8 @@ class Dataflow(Graph):
             name: Of the dataflow, and of its sink, which gets what Spark's append mode would give.
                 A window's column comes as two, `window_start` and `window_end`.
             trigger: As of `source`.
+            mode: `update`: an aggregate gives the new result of its group after each row, as an
+                upsert by the columns that it groups by; and it needs no windows.
 
         Raises:
             UnsupportedError: A clause has no counterpart; the message names it, and the reason.
@@ -56,7 +63,7 @@ class Dataflow(Graph):
         from holdfast.driver.catalyst.translation import from_dataframe
 
         flow = cls(name)
-        from_dataframe(flow, df, name, trigger)
+        from_dataframe(flow, df, name, trigger, mode)
         return flow
 
     def source(

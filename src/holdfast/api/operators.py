@@ -28,6 +28,7 @@ from holdfast.core.operators.map import Map
 from holdfast.core.operators.partial_aggregate import PartialAggregate
 from holdfast.core.operators.processing_time import ProcessingTimeAggregate
 from holdfast.core.operators.resample import Resample
+from holdfast.core.operators.running_aggregate import RunningAggregate
 from holdfast.core.operators.running_join import RunningJoin
 from holdfast.core.operators.sampler import Sampler
 from holdfast.core.operators.sessions import SessionWindows
@@ -68,7 +69,10 @@ def columns_read(operation: Operation, position: int, schema: pa.Schema) -> Iter
         schema: Of the input, without the time column.
     """
     match operation:
-        case steps.WindowAggregate(keys=keys, aggregates=aggregates):
+        case (
+            steps.WindowAggregate(keys=keys, aggregates=aggregates)
+            | steps.RunningAggregate(keys=keys, aggregates=aggregates)
+        ):
             read = [a.expression.columns for a in aggregates if a.expression is not None]
             return chain(keys, *read)
         case _ if isinstance(operation, steps.Join):
@@ -83,7 +87,9 @@ def columns_read(operation: Operation, position: int, schema: pa.Schema) -> Iter
 
 def cut_down(operation: Operation, inputs: tuple[pa.Schema, ...]) -> Operation:
     """The operation over inputs that have been cut down to the columns it reads."""
-    if not isinstance(operation, steps.WindowAggregate | steps.PartialAggregate):
+    if not isinstance(
+        operation, steps.WindowAggregate | steps.RunningAggregate | steps.PartialAggregate
+    ):
         return operation
     aggregates = tuple(
         a if a.expression is None else replace(a, expression=a.expression.over(inputs[0]))
@@ -139,6 +145,8 @@ def build_operator(
         case steps.PartialAggregate(keys, aggregates, pane_us):
             functions = _functions(aggregates)
             return PartialAggregate(name, inputs[0], keys, functions, pane_us=pane_us)
+        case steps.RunningAggregate(keys, aggregates):
+            return RunningAggregate(name, inputs[0], keys, _functions(aggregates), manager=manager)
         case steps.WindowAggregate():
             return _aggregate(operation, name, inputs[0], manager)
         case _ if isinstance(operation, steps.Join):

@@ -235,6 +235,16 @@ class WindowAggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningAggregate:
+    """Aggregates per key of all tuples there have been, put out after each; as there."""
+
+    WORD: ClassVar = "running_aggregate"
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WindowJoin:
     """Pairs of one window, put out when it closes.
 
@@ -365,7 +375,7 @@ Merging: TypeAlias = Union | IncrementalJoin | RunningJoin
 """Where the order of rows on one port among those of another matters."""
 Holding: TypeAlias = Sort | Resample
 """Their operators put rows out later than the boundary alone would."""
-Stateful: TypeAlias = WindowAggregate | Join | Sort | Resample | Distinct
+Stateful: TypeAlias = WindowAggregate | RunningAggregate | Join | Sort | Resample | Distinct
 """Their operators keep state."""
 Operation: TypeAlias = (
     Source | Filter | Select | Apply | Sample | Union | Loop | PartialAggregate | Stateful

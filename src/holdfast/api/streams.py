@@ -228,19 +228,20 @@ class Stream:
         return replace(self, windows=windows)
 
     def aggregate(self, *aggregates: str, name: str | None = None, emit: str = "final") -> Stream:
-        """Aggregate per key and window.
+        """Aggregate per key and window; without `window(...)`, per key of all tuples so far.
 
         Args:
             aggregates: `count(*)`, or `count`, `sum`, `min`, `max`, `avg` of a Spark SQL
                 expression, each with `AS name`; docs/operators.md has all functions.
             name: Name of the operator and, by default, of its HA unit.
             emit: `final` gives one tuple per key and window when the window has closed;
-                `changes` gives the running result after each tuple.
+                `changes` gives the running result after each tuple, and is needed without windows:
+                what a key has so far is never final.
         """
-        if self.windows is None:
-            raise DataflowError("aggregate needs window(...) before it")
         if emit not in ("final", "changes"):
             raise DataflowError(f"emit={emit!r}; it is 'final' or 'changes'")
+        if self.windows is None:
+            return self._running(aggregates, name or "aggregate", emit)
         if emit == "changes" and not self.windows.is_plain:
             raise UnsupportedError(
                 f"aggregate(emit='changes') over {self.windows}; it works over windows of event "
@@ -257,6 +258,16 @@ class Stream:
             self.keys, self.windows, tuple(parsed), cast("Emit", emit)
         )
         return self._stateful(operation, name or "aggregate", (self.step,))
+
+    def _running(self, aggregates: Sequence[str], name: str, emit: str) -> Stream:
+        if emit != "changes":
+            raise DataflowError("aggregate needs window(...) before it, or emit='changes'")
+        if counts_distinct(aggregates):
+            raise UnsupportedError("count(DISTINCT ...) without window(...)")
+        parsed = tuple(parse_aggregate(text, self.schema) for text in aggregates)
+        if not parsed:
+            raise DataflowError("aggregate needs at least one aggregate, e.g. 'count(*) AS n'")
+        return self._stateful(steps.RunningAggregate(self.keys, parsed), name, (self.step,))
 
     def join(
         self,

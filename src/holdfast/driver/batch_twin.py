@@ -220,6 +220,8 @@ def _twin(step: Step, recorded: _Recorded) -> DataFrame:
             return inputs[0].drop(*_ORDER)  # The same rows, but in another order.
         case steps.Resample() as resample:
             return resampled(resample, step.inputs, inputs)
+        case steps.RunningAggregate() as running:
+            return _running_of_all(step.name, running, inputs[0])
         case steps.WindowAggregate() as aggregate:
             return _aggregate(step.name, aggregate, inputs[0])
         case steps.WindowJoin() | steps.RunningJoin() as join:
@@ -342,7 +344,7 @@ def _aggregate(name: str, of: steps.WindowAggregate, frame: DataFrame) -> DataFr
     return _windowed(of, windows, grouped, None)
 
 
-def _keys(of: steps.WindowAggregate) -> list[str]:
+def _keys(of: steps.WindowAggregate | steps.RunningAggregate) -> list[str]:
     return [quoted(key) for key in of.keys]
 
 
@@ -429,15 +431,30 @@ def _sessions(
 
 
 def _running(name: str, of: steps.WindowAggregate, windows: Window, placed: DataFrame) -> DataFrame:
-    """The result after each tuple. A running count(*) is the same in whatever order they came."""
-    order: list[Any] = [F.col(TIME_COLUMN)]
-    if any(a.sql != "count(*)" for a in of.aggregates):
-        order = _order_of_arrival(name, placed)
-    over = SqlWindow.partitionBy("__start", *_keys(of)).orderBy(*order)
-    over = over.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.currentRow)
-    results = [F.expr(a.sql).over(over).alias(a.name) for a in of.aggregates]
+    """The result after each tuple."""
+    results = _after_each(name, of, placed, ["__start", *_keys(of)])
     rows = placed.select("__start", *_keys(of), *results, TIME_COLUMN)
     return _windowed(of, windows, rows, F.col(TIME_COLUMN))
+
+
+def _running_of_all(name: str, of: steps.RunningAggregate, frame: DataFrame) -> DataFrame:
+    results = _after_each(name, of, frame, _keys(of))
+    return frame.select(*_keys(of), *results, TIME_COLUMN)
+
+
+def _after_each(
+    name: str,
+    of: steps.WindowAggregate | steps.RunningAggregate,
+    frame: DataFrame,
+    groups: list[str],
+) -> list[Any]:
+    """Results over the rows of a group so far. That of count(*) is the same in whatever order."""
+    order: list[Any] = [F.col(TIME_COLUMN)]
+    if any(a.sql != "count(*)" for a in of.aggregates):
+        order = _order_of_arrival(name, frame)
+    over = SqlWindow.partitionBy(*groups).orderBy(*order)
+    over = over.rowsBetween(SqlWindow.unboundedPreceding, SqlWindow.currentRow)
+    return [F.expr(a.sql).over(over).alias(a.name) for a in of.aggregates]
 
 
 def _windowed(

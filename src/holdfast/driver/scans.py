@@ -121,7 +121,7 @@ def _by_order(flow: Graph) -> str:
         match step.operation:
             case steps.WindowAggregate(windows=CountWindow()) | steps.Sort() | steps.Sample():
                 return step.name
-            case steps.WindowAggregate(emit="changes"):
+            case steps.WindowAggregate(emit="changes") | steps.RunningAggregate():
                 return step.name
     return ""
 

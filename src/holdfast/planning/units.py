@@ -102,6 +102,8 @@ def _partition_keys(step: Step) -> tuple[tuple[str, ...], ...]:
         case steps.WindowAggregate(keys=keys, windows=windows):
             is_of_stream = isinstance(windows, CountWindow) and windows.alignment == "stream"
             return (keys,) if keys and not is_of_stream else ()
+        case steps.RunningAggregate(keys=keys):
+            return (keys,) if keys else ()
         case steps.Distinct(keys=keys):
             return (keys,)
         case steps.Resample(match=match):

@@ -23,6 +23,7 @@ from holdfast.core.operators.join import JoinLayout, OutputField
 from holdfast.core.operators.keyed_windows import KeyedWindows, KeyedWindowsWithTimeout
 from holdfast.core.operators.processing_time import ProcessingTimeAggregate
 from holdfast.core.operators.resample import Resample
+from holdfast.core.operators.running_aggregate import RunningAggregate
 from holdfast.core.operators.running_join import RunningJoin
 from holdfast.core.operators.sessions import SessionWindows
 from holdfast.core.operators.stream_windows import StreamWindowAggregate
@@ -35,6 +36,7 @@ AGGREGATES = [
     ("max", Column("k"), "last"),
     ("min", Column("d"), "least"),
 ]
+NUMBERS = [("count", None, "n"), ("sum", Column("i"), "total"), ("min", Column("d"), "least")]
 FIELDS: list[OutputField] = [
     ("left", "k", "k"), ("left", "i", "i"), ("right", "x", "x"), ("right", "d", "d"),
 ]  # fmt: skip
@@ -83,6 +85,7 @@ KINDS: dict[str, tuple[Callable[[], Operator], tuple[str, ...], int]] = {
     "running join": (running_join, ("k",), 2),
     "join": (join, ("k", "x"), 2),
     "interval join": (interval_join, ("k",), 2),
+    "running": (lambda: RunningAggregate("r", SCHEMA, ["k"], NUMBERS), ("k",), 1),  # type: ignore[arg-type]
     "windows of some tuples": (keyed(CountWindows(3, 2)), ("k",), 1),
     "windows of the last tuples": (keyed(CountWindows(2, 1)), ("k",), 1),
     "windows from the first tuple": (keyed(TimeWindows(15, 10, is_epoch=False)), ("k",), 1),

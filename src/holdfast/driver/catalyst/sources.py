@@ -106,7 +106,7 @@ def read_frame(
         frame,
         name=flow.unique_name("spark"),
         time=time,
-        delay=None if has_state else _NEVER_LATE,
+        delay=None if has_state and known else _NEVER_LATE,
         ahead=None,
         trigger=trigger,
     )

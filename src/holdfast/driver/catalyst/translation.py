@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ from holdfast.driver.catalyst.native import Columns, Native
 from holdfast.driver.catalyst.settings import unmet
 from holdfast.driver.catalyst.sources import Mark, files_below, is_marked, read_files, read_frame
 from holdfast.driver.catalyst.trees import Expression, Plan, frame_of, plan_of
-from holdfast.driver.catalyst.windows import windows_of
+from holdfast.driver.catalyst.windows import has_windows, windows_of
 from holdfast.driver.schemas import schema_from_spark
 from holdfast.errors import DataflowError, UnsupportedError
 
@@ -49,6 +49,8 @@ _REASONS = {
     "TransformWithStateInPySpark": ("transformWithState", "there are no processors"),
 }
 """Clauses that Holdfast does not have: their names, and why."""
+_NO_WINDOW: Final = -1
+"""The number of no column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +62,22 @@ class Front:
 
 
 def from_dataframe(
-    flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, Any] | None
+    flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, Any] | None, mode: str
 ) -> None:
     """Give a dataflow the steps of a DataFrame, and a sink; as `Dataflow.from_dataframe`."""
     from pyspark.errors import PySparkException
 
     try:
-        _translate(flow, df, name, trigger)
+        _translate(flow, df, name, trigger, mode)
     except PySparkException as error:
         raise UnsupportedError(f"from_dataframe: Spark: {str(error).splitlines()[0]}") from error
 
 
-def _translate(flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, Any] | None) -> None:
+def _translate(
+    flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, Any] | None, mode: str
+) -> None:
+    if mode not in ("append", "update"):
+        raise DataflowError(f"from_dataframe(mode={mode!r}); it is 'append' or 'update'")
     spark = df.sparkSession
     if not df.isStreaming:
         raise DataflowError(
@@ -82,7 +88,7 @@ def _translate(flow: Dataflow, df: DataFrame, name: str, trigger: Mapping[str, A
         setting, why = found
         raise UnsupportedError(f"from_dataframe: {why}; set {setting} before the DataFrame is made")
     plan = plan_of(df)
-    made = _Translation(flow, spark, name, trigger, has_state=not plan.is_stateless)
+    made = _Translation(flow, spark, name, trigger, has_state=not plan.is_stateless, mode=mode)
     native = made.grounded(made.fragment(plan, None))
     columns = Columns()
     for number, each in zip(plan.output_ids, df.columns, strict=True):
@@ -120,6 +126,7 @@ class _Translation:
         name: Of the sink.
         trigger: Of the sources.
         has_state: Whether any operator has state; without, no row is ever too late.
+        mode: `append` or `update`.
     """
 
     flow: Dataflow
@@ -127,6 +134,7 @@ class _Translation:
     name: str
     trigger: Mapping[str, Any] | None
     has_state: bool
+    mode: str
 
     def fragment(self, plan: Plan, mark: Mark | None) -> Native | Front:
         """A plan below `mark`'s watermark, as far as Holdfast can have it.
@@ -227,7 +235,7 @@ class _Translation:
             files,
             frame_of(self.spark, plan.java).schema,
             time,
-            delay_us if self.has_state else None,
+            delay_us if self.has_state and mark is not None else None,
             self.trigger,
         )
         return Native(stream, {**dict(zip(ids, names, strict=True))}, ids[at])
@@ -313,6 +321,9 @@ class _Translation:
         return Native(stream, below.names, below.time)
 
     def _aggregate(self, plan: Plan) -> Native:
+        is_update = self.mode == "update"
+        if is_update and not has_windows(plan):
+            return self._running(plan)
         windows, base, time, window = windows_of(self.spark, plan)
         if not is_marked(base, time, none=-1) >= 0:
             raise untranslatable(
@@ -325,7 +336,19 @@ class _Translation:
             raise untranslatable(
                 "window(...)", "its column is not the event time of the source any more"
             )
-        return _Grouping(self.spark, plan, window, below).aggregated(windows, self.name)
+        grouping = _Grouping(self.spark, plan, window, below)
+        return grouping.aggregated(windows, self.name, "changes" if is_update else "final")
+
+    def _running(self, plan: Plan) -> Native:
+        """Results per key of all rows so far: none is too late, and nothing is ever forgotten."""
+        if any(is_marked(plan.child, each, none=-1) >= 0 for each in plan.child.output_ids):
+            raise untranslatable(
+                "groupBy", "withWatermark is of no use without window(...) in it; leave it out"
+            )
+        if not plan.child.is_stateless:
+            raise untranslatable("groupBy", "it reads what another operator with state puts out")
+        below = self.grounded(self.fragment(plan.child, None))
+        return _Grouping(self.spark, plan, _NO_WINDOW, below).aggregated(None, self.name, "changes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +367,7 @@ class _Grouping:
     window: int
     below: Native
 
-    def aggregated(self, windows: AnyWindow, name: str) -> Native:
+    def aggregated(self, windows: AnyWindow | None, name: str, emit: str) -> Native:
         """The stream of results: keys and aggregates, and then the expressions over those."""
         keys, stream = self._keys()
         over: dict[str, str] = {}
@@ -361,7 +384,8 @@ class _Grouping:
             raise untranslatable("groupBy", "it computes no aggregate; count(*) is one")
         if keys:
             stream = stream.key_by(*keys.values())
-        stream = stream.window(windows).aggregate(*texts, name=name)
+        stream = stream if windows is None else stream.window(windows)
+        stream = stream.aggregate(*texts, name=name, emit=emit)
         columns = Columns()
         for result in results:
             self._result(result, {**keys, **over}, columns)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NEEDED = (
     "it groups rows without window(...) in event time, so no result is ever final; group by "
-    "window(column, size) too, and have window(...) stand in groupBy itself"
+    "window(column, size) too, and have window(...) stand in groupBy itself; or take mode='update'"
 )
 
 
@@ -66,6 +66,11 @@ def windows_of(spark: SparkSession, plan: Plan) -> tuple[AnyWindow, Plan, int, i
         )
     (window_id,) = (each.id for each in _grouped(plan) if each.id in output_ids)
     return Window(size_us, slide_us), base, time, window_id
+
+
+def has_windows(plan: Plan) -> bool:
+    """Whether an aggregate groups by windows."""
+    return (_made(plan) or _made_of_sessions(plan)) is not None
 
 
 def _sessions_of(

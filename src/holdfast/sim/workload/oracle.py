@@ -235,6 +235,8 @@ class Oracle:
                 return [_out_of_place(row) for row in inputs[0]]
             case steps.WindowAggregate() as aggregate:
                 return self._aggregate(step.name, aggregate, inputs[0])
+            case steps.RunningAggregate() as running:
+                return self._of_all(step.name, running, inputs[0])
             case steps.Resample() as resample:
                 return _resampled(resample, inputs)
             case steps.WindowJoin() | steps.RunningJoin() as join:
@@ -318,7 +320,23 @@ class Oracle:
                 results.append(TimedRow(time_us, values, has_time=has_time, since_us=since_us))
         return results
 
-    def _aggregates(self, of: WindowAggregate, members: list[TimedRow]) -> Values:
+    def _of_all(
+        self, name: str, of: steps.RunningAggregate, rows: list[TimedRow]
+    ) -> list[TimedRow]:
+        groups: dict[tuple[Any, ...], list[TimedRow]] = {}
+        results: list[TimedRow] = []
+        for row in _as_they_come(name, rows):
+            key = _key(row, of.keys)
+            members = groups.setdefault(key, [])
+            members.append(row)
+            values = dict(zip(of.keys, key, strict=True)) | self._aggregates(of, members)
+            since_us = _since(members)
+            results.append(TimedRow(row.time_us, values, since_us=since_us))
+        return results
+
+    def _aggregates(
+        self, of: WindowAggregate | steps.RunningAggregate, members: list[TimedRow]
+    ) -> Values:
         values: Values = {}
         for each in of.aggregates:
             argument = None if each.expression is None else self._meaning(each.expression.sql)

@@ -15,7 +15,15 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from holdfast.api.steps import Distinct, IntervalJoin, Loop, Resample, WindowAggregate, WindowJoin
+from holdfast.api.steps import (
+    Distinct,
+    IntervalJoin,
+    Loop,
+    Resample,
+    RunningAggregate,
+    WindowAggregate,
+    WindowJoin,
+)
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.core.recovery.guarantee import Guarantee
 
@@ -211,7 +219,7 @@ def _folds(step: Step) -> bool:
         case IntervalJoin(how=how):
             return how != "inner"
         case operation:
-            return isinstance(operation, WindowAggregate | Resample | Distinct)
+            return isinstance(operation, WindowAggregate | RunningAggregate | Resample | Distinct)
 
 
 def _has_parts(step: Step) -> bool:
@@ -223,5 +231,5 @@ def _needs_order(step: Step) -> bool:
     """Whether a row depends on which others have come before."""
     made = step.operation
     if not isinstance(made, WindowAggregate):
-        return isinstance(made, Distinct)
+        return isinstance(made, Distinct | RunningAggregate)
     return not made.windows.is_plain or made.emit == "changes"

@@ -40,8 +40,16 @@ from holdfast.core.operators.footprinted import Footprinted
 from holdfast.core.state.page_manager import PageManager
 from holdfast.planning.plan import plan_dataflow
 from holdfast.shell.storage.footprint_log import FootprintLogWriter, read_extent
+from holdfast_bench.cec_bytes import written_per_changed
 from holdfast_bench.preloaded import WINDOW, PreloadedBids
-from holdfast_bench.reporter import former_results, new_figure, save_figure, table, write_page
+from holdfast_bench.reporter import (
+    former_results,
+    machine_of,
+    new_figure,
+    save_figure,
+    table,
+    write_page,
+)
 from holdfast_bench.running import finish, median, node_statistic, wait_until
 from holdfast_bench.spine import machine
 
@@ -109,17 +117,37 @@ FULL: Final = Sizes(
 
 def run(sizes: Sizes, say: Say, *, only: tuple[str, ...] = EXPERIMENTS) -> dict[str, Any]:
     """Measure; by experiment a list of points, fit for JSON, beside `machine` and `sizes`."""
-    began_s = time.monotonic()
-    results: dict[str, Any] = {"machine": machine(), "size": sizes.name, "sizes": asdict(sizes)}
+    results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes), "experiments": {}}
     Worked(SLOW, 1_000, None).work(0.2, RecoveryObjective(0))  # Kernels are compiled.
     Worked(SLOW, 1_000, 0.5).work(0.2, RecoveryObjective(0))
     experiments = {"share": _shares, "objective": _objectives, "beside": _beside, "kills": _kills}
     for name, points in experiments.items():
         if name in only:
             say(f"cec: {name}")
+            here, began_s = machine(), time.monotonic()
             results[name] = points(sizes, say)
-    results["seconds"] = round(time.monotonic() - began_s, 1)
+            results["experiments"][name] = {
+                "size": sizes.name,
+                "seconds": round(time.monotonic() - began_s, 1),
+                "commit": here["commit"],
+                "load_before": here["load_before"],
+            }
     return results
+
+
+def joined(former: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    """What was measured before, and what was now; of kills each objective and size by itself."""
+    whole = former | results
+    whole["experiments"] = former.get("experiments", {}) | results["experiments"]
+    now = {_name_of(point) for point in results.get("kills", [])}
+    before = [point for point in former.get("kills", []) if _name_of(point) not in now]
+    if before or now:
+        whole["kills"] = sorted(before + results.get("kills", []), key=_name_of)
+    return whole
+
+
+def _name_of(point: dict[str, Any]) -> tuple[int, int]:
+    return point["windows"], point["objective_ms"]
 
 
 # -- in this process ------------------------------------------------------------------------------
@@ -183,6 +211,8 @@ class Worked:
             footprints = FootprintWriter(operator, objective, 0, None, 1)
             found = self._protected(operator, footprints, log, objective, seconds)
             log.close()
+            if self.kind == SLOW:
+                found["written_per_changed"] = written_per_changed(folder)
             return found | self._recover(folder, footprints, found, objective)
 
     def _plain(self, operator: Operator, seconds: float) -> dict[str, Any]:
@@ -242,6 +272,7 @@ class Worked:
             "tuples": taken,
             "tuples_per_s": round(taken / spent_s),
             "check_share": round(sum(checks_s) / spent_s, 4),
+            "median_check_ms": round(median(checks_s or [0.0]) * 1000, 3),
             "longest_check_ms": round(max(checks_s, default=0.0) * 1000, 3),
             "written_bytes": written,
             "windows": self.keys,
@@ -282,20 +313,27 @@ class Worked:
         }
 
 
-def _median(sizes: Sizes, worked: Worked) -> dict[str, Any]:
-    """The run with the median throughput; windows are written as long as there is time for them."""
-    runs = [worked.work(sizes.seconds, RecoveryObjective(0)) for _ in range(sizes.repeats)]
-    return sorted(runs, key=lambda run: int(run["tuples_per_s"]))[len(runs) // 2]
+def _median(sizes: Sizes, kind: str, share: float) -> dict[str, Any]:
+    """The run with the median of what is kept of the throughput.
+
+    Each has one without footprints right before it: a machine is not always as fast. Windows are
+    written as long as there is time for them.
+    """
+    runs: list[dict[str, Any]] = []
+    for _ in range(sizes.repeats):
+        off = Worked(kind, sizes.keys, None).work(sizes.seconds, RecoveryObjective(0))
+        on = Worked(kind, sizes.keys, share).work(sizes.seconds, RecoveryObjective(0))
+        runs.append({"throughput": round(on["tuples_per_s"] / off["tuples_per_s"], 4), **on})
+    return sorted(runs, key=lambda run: float(run["throughput"]))[len(runs) // 2]
 
 
 def _shares(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for kind in (SLOW, FAST):
-        off = _median(sizes, Worked(kind, sizes.keys, None))
         for share in sizes.shares:
-            on = _median(sizes, Worked(kind, sizes.keys, share))
-            kept = round(on["tuples_per_s"] / off["tuples_per_s"], 4)
-            points.append({"kind": kind, "share": share, "throughput": kept, **on})
+            on = _median(sizes, kind, share)
+            points.append({"kind": kind, "share": share, **on})
+            kept = on["throughput"]
             say(f"{kind} windows, share {share:g}: {kept:.1%}, {on['recovery_ms']:g} ms")
     return points
 
@@ -355,7 +393,7 @@ def _kills(sizes: Sizes, say: Say) -> list[dict[str, Any]]:
                 protection = EventualCheckpoints(recovery=f"{objective_ms} milliseconds")
                 found = _killed(spark, replace(sizes, spark_keys=keys), protection)
                 kills = found.pop("each")
-                late = [each for each in kills if each["replayed_ms"] > objective_ms]
+                late = [e for e in kills if e["restarted_ms"] + e["replayed_ms"] > objective_ms]
                 met, told = len(kills) - len(late), sum(bool(each["shortfall"]) for each in late)
                 points.append(
                     {
@@ -435,6 +473,7 @@ def _kill(query: Query, sizes: Sizes, number: int) -> dict[str, Any]:
         "p99_ms": unit["latencyMs"]["p99"] or 0.0,
         "predicted_ms": extent["predictedRecoveryMs"],
         "shortfall": extent["shortfall"],
+        "restarted_ms": _recoveries(query)[number]["restarted_ms"],
         "replayed_ms": _recoveries(query)[number]["replayed_ms"],
     }
 
@@ -457,12 +496,14 @@ _INTRODUCTION = """\
 `holdfast bench cec` made this page.
 
 """
+_HOW: Final = ("size", "seconds", "commit", "load_before")
 _SHARE_NOTE = """
 ## Share
 
 Counts and sums per bidder, {keys:,} windows open at a time, in passes of {tuples:,} tuples. `slow`:
 windows stay open; `fast`: they close after {passes} passes. `throughput` is that with footprints
-over that without. Recovery is from the log: reading, adopting, replaying.
+over that without, measured in turn. Recovery is from the log: reading, adopting, replaying.
+`written_per_changed`: bytes of the log for each byte of keys and counts that had changed.
 
 """
 _OBJECTIVE_NOTE = """
@@ -483,14 +524,16 @@ checkpoints, in the end. `p99_ms`: of the results of the last minute before a ki
 _KILLS_NOTE = """
 ## Kills
 
-The same dataflow under `EventualCheckpoints(recovery=...)`. `met`: reading and replaying took no
-longer than that. `said_before`: kills where it did, and the query's progress had said so.
+The same dataflow under `EventualCheckpoints(recovery=...)`. `met`: from the decision that the node
+is lost until it had replayed its input, it took no longer than that. `said_before`: kills where it
+did, and the query's progress had said so.
 
 """
 
 
 _SHARE_COLUMNS: Final = (
-    *("kind", "share", "throughput", "check_share", "longest_check_ms", "written_bytes"),
+    *("kind", "share", "throughput", "check_share", "median_check_ms", "longest_check_ms"),
+    *("written_bytes", "written_per_changed"),
     *("extent_bytes", "extent_tuples", "predicted_ms", "recovery_ms"),
 )
 _OBJECTIVE_COLUMNS: Final = (
@@ -501,22 +544,29 @@ _BESIDE_COLUMNS: Final = (
     *("longest_standstill_ms", "p99_ms"),
 )
 _KILLS_COLUMNS: Final = (
-    *("windows", "objective_ms", "kills", "met", "said_before", "predicted_ms", "replayed_ms"),
-    "recovered_ms",
+    *("windows", "objective_ms", "kills", "met", "said_before", "predicted_ms", "restarted_ms"),
+    *("replayed_ms", "recovered_ms"),
 )
 
 
 def _columns(points: list[dict[str, Any]], names: tuple[str, ...]) -> str:
-    return table(names, [tuple(point[name] for name in names) for point in points])
+    return table(names, [tuple(point.get(name, "") for name in names) for point in points])
 
 
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown; only what was measured is in it."""
     sizes, text = results["sizes"], _INTRODUCTION
+    if "machine" in results:
+        text += f"Machine: {machine_of(results)}.\n\n" + table(
+            ("experiment", *_HOW),
+            [(name, *(e[h] for h in _HOW)) for name, e in results["experiments"].items()],
+        )
     if "share" in results:
         note = {"keys": sizes["keys"], "tuples": _PASS_TUPLES, "passes": _FAST_PASSES}
         text += _SHARE_NOTE.format(**note) + _columns(results["share"], _SHARE_COLUMNS)
-        text += "\n![Recovery by share](cec-share.png)\n"
+        text += (
+            "\n![Recovery by share](cec-share.png)\n![Throughput by share](cec-throughput.png)\n"
+        )
     if "objective" in results:
         text += _OBJECTIVE_NOTE + _columns(results["objective"], _OBJECTIVE_COLUMNS)
     if "beside" in results:
@@ -528,19 +578,26 @@ def render(results: dict[str, Any]) -> str:
 
 
 def write(results: dict[str, Any], folder: Path) -> Path:
-    """Write `cec.json`, `cec.md` and a plot into a folder; the page's path."""
+    """Write `cec.json`, `cec.md` and plots into a folder; the page's path."""
     page = write_page("cec", results, render(results), folder)
     if "share" in results:
-        figure, axes = new_figure()
-        for kind in (SLOW, FAST):
-            points = [point for point in results["share"] if point["kind"] == kind]
-            shares = [100 * point["share"] for point in points]
-            axes.plot(shares, [p["recovery_ms"] for p in points], marker="o", label=kind)
-        axes.set_xlabel("share of the node's time, %")
-        axes.set_ylabel("recovery, ms")
-        axes.legend(frameon=False)
-        save_figure(figure, folder / "cec-share.png")
+        _plot(results["share"], "recovery_ms", "recovery, ms", folder / "cec-share.png")
+        shown = "throughput, part of that without"
+        _plot(results["share"], "throughput", shown, folder / "cec-throughput.png")
     return page
+
+
+def _plot(points: list[dict[str, Any]], name: str, label: str, path: Path) -> None:
+    """One figure of all points by share, slow and fast windows."""
+    figure, axes = new_figure()
+    for kind in (SLOW, FAST):
+        mine = [point for point in points if point["kind"] == kind]
+        shares = [100 * point["share"] for point in mine]
+        axes.plot(shares, [point[name] for point in mine], marker="o", label=kind)
+    axes.set_xlabel("share of the node's time, %")
+    axes.set_ylabel(label)
+    axes.legend(frameon=False)
+    save_figure(figure, path)
 
 
 def former(folder: Path) -> dict[str, Any]:

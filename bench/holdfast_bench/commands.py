@@ -384,17 +384,32 @@ def cec(
             "they are."
         ),
     ] = None,
+    objective: Annotated[
+        list[int] | None, typer.Option(help="Of kills: these objectives alone, ms; repeatable.")
+    ] = None,
+    windows: Annotated[
+        list[int] | None, typer.Option(help="Of kills: so many open windows alone; repeatable.")
+    ] = None,
+    kills: Annotated[int | None, typer.Option(help="So many of each.")] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Also write cec.md, cec.json and a plot here.")
+        Path | None,
+        typer.Option(help="Also write cec.md, cec.json and plots here; results of before stay."),
     ] = None,
 ) -> None:
     """Eventual checkpoints: throughput, extent and recovery by share, and beside other ways."""
     from holdfast_bench import cec as page
 
     wanted = _known(only, page.EXPERIMENTS)
+    sizes = page.QUICK if quick else page.FULL
+    sizes = replace(
+        sizes,
+        objectives_ms=tuple(objective or sizes.objectives_ms),
+        kill_keys=tuple(windows or sizes.kill_keys),
+        kills=kills or sizes.kills,
+    )
     others = {} if report is None else page.former(report)
-    results = page.run(page.QUICK if quick else page.FULL, _say, only=wanted)
-    _show(others | results, page, report, as_json=as_json)
+    results = page.run(sizes, _say, only=wanted)
+    _show(page.joined(others, results), page, report, as_json=as_json)
 
 
 @app.command()

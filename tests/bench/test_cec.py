@@ -23,6 +23,20 @@ def test_the_page_says_what_footprints_cost_and_how_soon_a_node_is_back(tmp_path
     assert "## Beside others" not in page
     assert (tmp_path / "cec-share.png").stat().st_size > 1000
     assert cec.former(tmp_path)["sizes"]["keys"] == 500
+    assert slow["written_per_changed"] > 0.3, "keys and counts take some bytes"
+    assert "written_per_changed" not in fast
+
+
+def test_kills_are_joined_with_those_of_before() -> None:
+    def kill(windows: int, met: int) -> dict[str, int]:
+        return {"windows": windows, "objective_ms": 100, "met": met}
+
+    former = {"kills": [kill(10, 1), kill(20, 2)], "share": [1], "experiments": {"share": {}}}
+    now = {"kills": [kill(20, 3)], "experiments": {"kills": {}}}
+    whole = cec.joined(former, now)
+    assert whole["kills"] == [kill(10, 1), kill(20, 3)]
+    assert whole["share"] == [1]
+    assert list(whole["experiments"]) == ["share", "kills"]
 
 
 def test_what_was_measured_beside_others_and_with_kills_is_on_the_page() -> None:
@@ -35,6 +49,7 @@ def test_what_was_measured_beside_others_and_with_kills_is_on_the_page() -> None
         "sizes": asdict(cec.QUICK),
         "beside": [beside | times],
         "kills": [kills | times | {"predicted_ms": 88.5}],
+        "experiments": {},
     }
     page = cec.render(results)
     assert "3.25" in page.partition("## Beside others")[2]

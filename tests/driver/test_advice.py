@@ -129,7 +129,7 @@ def test_eventual_checkpoints_replay_what_comes_until_windows_are_written() -> N
     by_size = option(advise(MEASURED, Objectives()), "counts", "EventualCheckpoints")
     assert by_size.replayed_tuples == pytest.approx(260_000, rel=0.02), "half of the extent"
     in_time = option(advise(MEASURED, Objectives(recovery_ms=900)), "counts", "EventualCheckpoints")
-    assert in_time.protection == 'EventualCheckpoints(recovery="390 milliseconds")'
+    assert in_time.protection == 'EventualCheckpoints(recovery="640 milliseconds")'
     assert in_time.replayed_tuples == pytest.approx(210_000, rel=0.02), "no faster at this share"
     assert in_time.parts_ms["load"] == 100
     assert in_time.recovery_ms < 900

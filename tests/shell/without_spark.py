@@ -6,6 +6,7 @@ logs that others have filled.
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -61,7 +62,7 @@ class _Context:
 
     def run_node(self, spec: TaskSpec) -> Iterator[str]:
         """The body of a node's task, in this thread."""
-        task = NodeTask(spec, "", lambda: None)
+        task = NodeTask(spec, "", lambda: None, time.monotonic_ns())
         self._running[self._groups[threading.get_ident()]] = task
         try:
             task.run()

@@ -113,6 +113,9 @@ def test_windows_by_count_go_on_counting_after_all_nodes_and_the_driver_failed(
     shown = json.loads(CliRunner().invoke(app, ["inspect", str(tmp_path / "q"), "--json"]).stdout)
     assert [(c["node"], c["problem"]) for c in shown] == [("counts[0]", "")]
     assert 13 < shown[0]["footprints"] <= 3 * 13, "each key has two or three windows open"
+    assert shown[0]["predicted_recovery_ms"] > 1, "a process has to start"
+    table = spark.read.format("holdfast").option("footprints", "true").load(str(tmp_path / "q"))
+    assert [row.asDict() for row in table.collect()] == shown
 
 
 def test_progress_says_what_recovery_would_have_to_do(spark: SparkSession, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ _SOURCE = """
 # Options of `format("holdfast")`
 
 `spark.read` and `spark.readStream` take `load(path)`: a checkpoint location with one of `stream`,
-`state` and `metrics`, or the folder of one log. An unknown option is refused.
+`state`, `metrics` and `footprints`, or the folder of one log. An unknown option is refused.
 
 | option of reads | meaning |
 | --- | --- |

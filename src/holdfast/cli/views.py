@@ -183,10 +183,11 @@ def print_eventual_checkpoints(console: Console, found: list[EventualCheckpointI
     """What replacements of nodes would read and replay, as a table."""
     table = Table(title="Eventual checkpoints")
     table.add_column("node", overflow="fold")
-    for name in ("footprints", "records", "extent", "to replay"):
+    for name in ("footprints", "records", "extent", "to replay", "recovery"):
         table.add_column(name, justify="right")
     for c in found:
-        numbers = (f"{c.footprints:,}", f"{c.records:,}", _size(c.extent_bytes), f"{c.tuples:,}")
+        counts = (f"{c.footprints:,}", f"{c.records:,}", _size(c.extent_bytes), f"{c.tuples:,}")
+        numbers = (*counts, f"{c.predicted_recovery_ms:,.1f} ms")
         table.add_row(f"{c.node}: {c.problem}" if c.problem else c.node, *numbers)
     console.print(table)
 

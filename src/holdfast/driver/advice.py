@@ -398,7 +398,8 @@ def _advise_unit(
         elif approach is Approach.EVENTUAL_CHECKPOINTS and objectives.recovery_ms is not None:
             left_ms = objectives.recovery_ms - around.detection_ms - around.replacement_ms
             own = replace(around, extent_ms=max(1.0, left_ms // 1))
-            settings = f'recovery="{own.extent_ms:.0f} milliseconds"'
+            named_ms = max(1.0, (objectives.recovery_ms - around.detection_ms) // 1)
+            settings = f'recovery="{named_ms:.0f} milliseconds"'
         found = predict(approach, guarantee, figures, own, Variant.HOLDFAST)
         made = _option(found, unit)
         return replace(

@@ -6,8 +6,10 @@ Nothing is written and nothing is locked: it works while the query runs, and aft
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from holdfast.core.coordinator.checkpoint_registry import CheckpointRegistry
 from holdfast.shell.spark.journal import JOURNAL_FOLDER, read_entries
@@ -34,6 +36,8 @@ class EventualCheckpointInfo:
         records: Records of the log that it would read.
         extent_bytes: Their size in memory.
         tuples: Input tuples that it would replay.
+        predicted_recovery_ms: How long that takes, as the node has predicted for this point: with
+            the start of a process, without finding the failure.
         problem: Why the log cannot be read; empty: it can.
     """
 
@@ -43,6 +47,7 @@ class EventualCheckpointInfo:
     records: int = 0
     extent_bytes: int = 0
     tuples: int = 0
+    predicted_recovery_ms: float = 0.0
     problem: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -79,4 +84,12 @@ def _info(location: str, node: NodeId, point: RestartPoint) -> EventualCheckpoin
         len(extent.records),
         sum(record.nbytes for record in extent.records),
         sum(point.processed_before[name] - start for name, start in inputs.items()),
+        point.predicted_us / 1000,
     )
+
+
+def footprint_table(location: str) -> pa.Table:
+    """The same as a table, a row for each node."""
+    kinds = {"int": pa.int64(), "float": pa.float64(), "str": pa.string()}
+    schema = pa.schema([(f.name, kinds[str(f.type)]) for f in fields(EventualCheckpointInfo)])
+    return pa.Table.from_pylist([c.to_json() for c in eventual_checkpoints(location)], schema)

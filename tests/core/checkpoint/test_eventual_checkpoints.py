@@ -80,6 +80,21 @@ def test_what_cannot_be_met_is_said_with_the_reason_and_a_cure():
     assert "share=" in said
 
 
+def test_what_a_replacement_takes_before_it_reads_counts():
+    objective = RecoveryObjective(1 << 30, recovery_us=100_000, tuple_us=2, fixed_us=60_000)
+    extent = ExtentSize(0, 15_000, 5)
+    assert objective.predicted_us(extent) == 90_000
+    assert objective.is_due(extent), "more than half of what is left"
+    assert not objective.is_due(ExtentSize(0, 9_000, 5)), "less than half of it"
+    assert "102 ms, not 100: 60 ms until a process is there" in objective.shortfall(
+        ExtentSize(0, 21_000, 5)
+    )
+    objective.fixed_us = 120_000
+    said = objective.shortfall(ExtentSize(0, 0, 0))
+    assert "120 ms, not 100" in said
+    assert "ActiveStandby" in said
+
+
 def test_what_will_not_be_met_is_said_before() -> None:
     objective = RecoveryObjective(1 << 30, recovery_us=100_000, read_bytes_per_s=1e6, tuple_us=2)
     extent = ExtentSize(10_000, 30_000, 5_000)

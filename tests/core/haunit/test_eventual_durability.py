@@ -149,6 +149,21 @@ def test_windows_are_written_when_there_is_time_and_t_moves() -> None:
     assert running.trims[-1] == 2
 
 
+def test_t_moves_when_windows_are_written_though_no_more_input_comes() -> None:
+    running = Running()
+    running.receive(0, 7, 8)
+    running.receive(2, 7)
+    running.acknowledge()
+    assert running.point is not None
+    assert running.point.needed_from[A] < 3
+    for _ in range(2):
+        running.step(events.CheckWindows(1, 1.0, 0.0, 5_000.0))
+    running.acknowledge()
+    assert running.point.needed_from[A] == 3
+    assert running.point.predicted_us >= 5_000, "a replacement has to start"
+    assert RestartPoint.from_json(running.point.to_json()) == running.point
+
+
 def test_a_replacement_goes_on_from_its_windows_and_replays_what_they_lack() -> None:
     running = Running()
     running.receive(0, 7, 8, 7)

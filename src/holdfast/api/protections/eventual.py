@@ -36,9 +36,10 @@ class EventualCheckpoints(Protection):
         share: Most of a node's time for windows that are written between tuples, above 0, up to 1.
             What is written when windows open and close does not count.
         extent: Most that a replacement should have to read, as `"64 MiB"` or a number of bytes.
-        recovery: Most time that reading and replaying should take, as `tumbling` takes it; None:
-            no matter. `query.lastProgress` says how long it would take now, and why the objective
-            cannot be met, if it cannot.
+        recovery: Most time that a replacement should take to start, read and replay, as `tumbling`
+            takes it; the detection of the failure is left out. None: no matter. The query's
+            `lastProgress` says how long it would take now, and why the objective cannot be met, if
+            it cannot.
     """
 
     share: float = 0.05

@@ -192,11 +192,13 @@ class RecoveryObjective:
 
     Attributes:
         extent_bytes_max: Most bytes of the log.
-        recovery_us: Most time to read the extent and replay; None: no matter.
+        recovery_us: Most time that a replacement may take; None: no matter.
         read_bytes_per_s: How fast a log is read and its footprints are loaded.
         tuple_us: What replaying a tuple costs; learned from the passes.
         tuples_per_s: How fast input comes; 0: not known.
         windows_per_s: How many windows are written in the share of the time; 0: not known.
+        fixed_us: What a replacement takes before it reads, and besides: to start, to open what it
+            needs, to connect.
     """
 
     extent_bytes_max: int
@@ -205,6 +207,7 @@ class RecoveryObjective:
     tuple_us: float = 1.0
     tuples_per_s: float = 0.0
     windows_per_s: float = 0.0
+    fixed_us: float = 0.0
 
     def learn(self, tuple_us: float) -> None:
         """Passes have cost so much per tuple of late."""
@@ -217,7 +220,10 @@ class RecoveryObjective:
 
     def predicted_us(self, extent: ExtentSize) -> float:
         """How long recovery would take from such an extent, without finding the failure."""
-        return extent.log_bytes / self.read_bytes_per_s * 1e6 + extent.tuples * self.tuple_us
+        return self.fixed_us + self._reading_us(extent) + extent.tuples * self.tuple_us
+
+    def _reading_us(self, extent: ExtentSize) -> float:
+        return extent.log_bytes / self.read_bytes_per_s * 1e6
 
     def is_due(self, extent: ExtentSize) -> bool:
         """Whether windows should be written now, so that the bounds are kept."""
@@ -225,27 +231,38 @@ class RecoveryObjective:
             return True
         if self.recovery_us is None:
             return False
-        return self.predicted_us(extent) > _EAGER * self.recovery_us
+        left_us = max(0.0, self.recovery_us - self.fixed_us)
+        return self.predicted_us(extent) - self.fixed_us > _EAGER * left_us
 
     def shortfall(self, extent: ExtentSize) -> str:
         """Why the objective is not met, or will not be, in words; empty: it is."""
-        if self.recovery_us is None or not self.is_due(extent):
+        if self.recovery_us is None:
             return ""
-        predicted_us, allowed = self.predicted_us(extent), f"{self.recovery_us / 1000:.0f}"
-        reading_us = extent.log_bytes / self.read_bytes_per_s * 1e6
+        allowed, fixed_us = f"{self.recovery_us / 1000:.0f}", self.fixed_us
+        if fixed_us >= self.recovery_us:
+            return (
+                f"recovery takes {fixed_us / 1000:.0f} ms, not {allowed}, before anything is read: "
+                "a process starts, opens its logs, and connects. Allow more time, or keep a "
+                "standby: ActiveStandby()"
+            )
+        if not self.is_due(extent):
+            return ""
+        predicted_us, reading_us = self.predicted_us(extent), self._reading_us(extent)
         if predicted_us > self.recovery_us:
             return (
                 f"recovery would take {predicted_us / 1000:.0f} ms, not {allowed}: "
+                f"{fixed_us / 1000:.0f} ms until a process is there, "
                 f"{reading_us / 1000:.0f} ms to read {extent.log_bytes} bytes of footprints, "
-                f"{(predicted_us - reading_us) / 1000:.0f} ms to replay {extent.tuples} tuples. "
-                f"{_CURES}"
+                f"{(predicted_us - reading_us - fixed_us) / 1000:.0f} ms to replay "
+                f"{extent.tuples} tuples. {_CURES}"
             )
         round_s = extent.footprints / self.windows_per_s if self.windows_per_s else 0.0
         replay_us = round_s * self.tuples_per_s * self.tuple_us
-        if reading_us + replay_us <= self.recovery_us:
+        whole_us = fixed_us + reading_us + replay_us
+        if whole_us <= self.recovery_us:
             return ""
         return (
-            f"recovery will take {(reading_us + replay_us) / 1000:.0f} ms, not {allowed}: all "
+            f"recovery will take {whole_us / 1000:.0f} ms, not {allowed}: all "
             f"{extent.footprints} footprints are written once in {round_s:.1f} s, in which "
             f"{round_s * self.tuples_per_s:.0f} tuples come. {_CURES}"
         )

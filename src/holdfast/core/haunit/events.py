@@ -341,11 +341,14 @@ class CheckWindows(Stimulus):
         windows: So many at most.
         tuple_us: What passes have cost per tuple of late; 0: nobody knows.
         windows_per_s: How many windows the share of the time is enough for; 0: nobody knows.
+        fixed_us: What a recovery takes however small the extent is: a process starts, opens what it
+            needs, and connects; 0: nobody knows.
     """
 
     windows: int
     tuple_us: float = 0.0
     windows_per_s: float = 0.0
+    fixed_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

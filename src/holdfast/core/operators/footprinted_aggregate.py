@@ -275,8 +275,9 @@ class FootprintedAggregate(WindowAggregate, Footprinted):
             lengths.append(mine)
         ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(_joined(lengths))])
         values = pa.concat_arrays(structs)
-        groups = pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), values)
-        return self._named(pairs, groups.cast(self.body_schema.types[2]))
+        offsets = pa.array(ends, pa.int64())
+        groups = pa.LargeListArray.from_arrays(offsets, values, type=self.body_schema.types[2])
+        return self._named(pairs, groups)
 
     def _structs(self, window: AggregatedWindow, first: int, count: int) -> pa.StructArray:
         """Groups of a window from one on, as footprints have them."""

@@ -89,6 +89,8 @@ class RestartPoint:
         clocks: Where others can force checkpoints, what is known of them: a state of the cut rule.
         is_forced: Whether it was taken for what others said.
         laps: In a loop, per stream the last mark that was taken, or put.
+        predicted_us: Of windows with footprints, how long their node thinks recovery would take,
+            from the decision that it is lost; 0: it does not say.
     """
 
     sequence: int = 0
@@ -107,6 +109,7 @@ class RestartPoint:
     clocks: tuple[int, ...] = ()
     is_forced: bool = False
     laps: dict[str, int] = field(default_factory=dict)
+    predicted_us: int = 0
 
     def candidates(self) -> tuple[RestartPoint, ...]:
         """All points that its node can start from, best first, each without the others."""
@@ -145,6 +148,8 @@ class RestartPoint:
             value["is_forced"] = True
         if self.laps:
             value["laps"] = self.laps
+        if self.predicted_us:
+            value["predicted_us"] = self.predicted_us
         if self.older:
             value["older"] = [point.to_json() for point in self.older]
         return value
@@ -163,6 +168,9 @@ class RestartPoint:
             raise ValueError("the round of a restart point is a count")
         if not _is_number(clock_us) or clock_us < 0:
             raise ValueError("the clock of a restart point is a time")
+        predicted_us = value.get("predicted_us", 0)
+        if not _is_number(predicted_us) or predicted_us < 0:
+            raise ValueError("the predicted recovery of a restart point is a time")
         if type(is_forced) is not bool:
             raise ValueError("a restart point was forced, or not")
         return RestartPoint(
@@ -182,6 +190,7 @@ class RestartPoint:
             _clocks(value.get("clocks", [])),
             is_forced,
             _ids(value.get("laps", {})),
+            predicted_us,
         )
 
 

@@ -20,18 +20,25 @@ if TYPE_CHECKING:
 
 _NOTHING_TO_DO_NS: Final = 10_000_000
 _COST_LASTS_NS: Final = 500_000_000
+_CONNECTS_IN_NS: Final = 200_000_000
+"""If no input has come by then, nobody had any."""
 
 
 class Background:
     """Of one process. Without footprints in the plan there is none."""
 
-    def __init__(self, plan: NodePlan, meter: Meter) -> None:
+    def __init__(self, plan: NodePlan, meter: Meter, born_ns: int) -> None:
         """Nothing is due.
 
         Args:
             plan: The node's.
             meter: Has measured what its tuples cost.
+            born_ns: When its process began, by the monotonic clock.
         """
+        self._born_ns = born_ns
+        self._ready_ns = 0  # when it was at work
+        self._fixed_us = 0.0
+        self._is_connected = False
         self._meter = meter
         self._pass_tuples = plan.limits.pass_tuples
         self._pacer = None if plan.footprints is None else Pacer(plan.footprints.share)
@@ -50,6 +57,8 @@ class Background:
         if self._pacer is None:
             return None
         now_ns = time.monotonic_ns()
+        if not self._is_connected:
+            self._come_up(now_ns)
         self._pacer.worked((now_ns - self._told_ns) / 1000)
         self._told_ns = now_ns
         windows = self._pacer.windows
@@ -59,7 +68,28 @@ class Background:
             self._tuple_us = self._meter.replay_cost_us(self._pass_tuples)
             self._measured_ns = now_ns
         self._began_ns = time.monotonic_ns()
-        return CheckWindows(windows, self._tuple_us, self._pacer.windows_per_s)
+        rate = self._pacer.windows_per_s
+        return CheckWindows(windows, self._tuple_us, rate, self._fixed_us)
+
+    def leave_out(self, took_ns: int) -> None:
+        """The process has done something for so long that others have not to do, or is predicted.
+
+        It has waited for its assignment, which comes when all are there; it has read an extent.
+        """
+        self._born_ns += took_ns
+
+    def _come_up(self, now_ns: int) -> None:
+        """Measure how long it takes to be at work, and from there until the first input.
+
+        Where input is long in coming, as from a quiet source, no more than that is known.
+        """
+        if not self._ready_ns:
+            self._ready_ns = now_ns
+            self._fixed_us = (now_ns - self._born_ns) / 1000
+        since_ns = now_ns - self._ready_ns
+        self._is_connected = self._meter.has_received or since_ns > _CONNECTS_IN_NS
+        if self._meter.has_received and since_ns <= _CONNECTS_IN_NS:
+            self._fixed_us += since_ns / 1000
 
     def done(self, effects: list[Effect]) -> None:
         """What was asked for has been done, the effects performed."""

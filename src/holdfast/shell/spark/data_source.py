@@ -1,9 +1,9 @@
 """`format("holdfast")`: what a query leaves as DataFrames, and DataFrames into ingest logs.
 
-Reading takes a checkpoint location and one of `stream`, `state`, `metrics`; or the folder of one
-log. `READ_OPTIONS` and `WRITE_OPTIONS` say what there is. A log has one Spark partition for each
-instance that wrote it; Spark gets Arrow batches, and the filters in pushed_filters.py run before
-rows leave for it.
+Reading takes a checkpoint location and one of `stream`, `state`, `metrics`, `footprints`; or the
+folder of one log. `READ_OPTIONS` and `WRITE_OPTIONS` say what there is. A log has one Spark
+partition for each instance that wrote it; Spark gets Arrow batches, and the filters in
+pushed_filters.py run before rows leave for it.
 
 Writing, batch or streaming, appends to an ingest log exactly once by batch id.
 """
@@ -37,6 +37,12 @@ from holdfast.core.model.feed_rows import FEED_FIELDS
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
 from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import IngestFile
+from holdfast.shell.spark.data_source_options import (
+    has_table,
+    is_true,
+    table_of,
+    whole_number,
+)
 from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilters
 from holdfast.shell.spark.watermarks import origin_of_batch, watermark_of_batch
 from holdfast.shell.storage import ingest_log
@@ -66,6 +72,8 @@ _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 READ_OPTIONS: Final = {
     "stream": "a sink, dead letters included, or a source of the query that wrote the location",
     "state": "an operator with state: what its newest checkpoints hold; batch only",
+    "footprints": "`true`: of each node with `EventualCheckpoints`, what a replacement would begin "
+    "with, and how long it would take; batch only",
     "metrics": "`true`: the progress of the units, one row per unit and report",
     "metadata": "`true` adds `_partition`, `_tuple_id` and `_time`",
     "types": "of a sink: `stable` (default); `all`: tentative ones too, and what is undone and "
@@ -162,7 +170,7 @@ def _find(options: dict[str, str]) -> _Log:
     if not has_files(path):
         raise UnknownStream(f"{path} is no folder; give load(path) a checkpoint location or a log")
     stream = options.get("stream")
-    if _is_true(options, "metrics"):
+    if is_true(options, "metrics"):
         path = metrics_path(path)
         if not has_files(path):
             raise UnknownStream(
@@ -178,7 +186,7 @@ def _find(options: dict[str, str]) -> _Log:
         path = found[0]
     children = store_at(path).children()
     if "meta.json" in children:
-        count = max(1, _whole(options, "partitions", 1))
+        count = max(1, whole_number(options, "partitions", 1))
         schema = ingest_log.read_meta(path).schema
         return _Log(path, True, tuple(range(count)), schema)
     partitions = tuple(sorted(int(name) for name in children if name.isdigit()))
@@ -221,29 +229,10 @@ def _known(location: str) -> str:
     )
 
 
-def _state(options: dict[str, str]) -> pa.Table:
-    from holdfast.driver.inspection import Inspection
-
-    return Inspection(options["path"]).state(options["state"])
-
-
-def _is_true(options: dict[str, str], name: str) -> bool:
-    text = options.get(name, "false").lower()
-    if text not in ("true", "false"):
-        raise StorageError(f"option {name}={options[name]!r}; it is 'true' or 'false'")
-    return text == "true"
-
-
-def _whole(options: dict[str, str], name: str, default: int) -> int:
-    text = options.get(name, str(default))
-    if not text.isdigit():
-        raise StorageError(f"option {name}={text!r} is no whole number")
-    return int(text)
-
-
 _OPTIONS = frozenset(("path", *(name.lower() for name in (*READ_OPTIONS, *WRITE_OPTIONS))))
 _SPARK_OPTIONS = frozenset(("checkpointlocation", "queryname", "outputmode"))
-_KINDS = ("stream", "state", "metrics")
+_KINDS = ("stream", "state", "metrics", "footprints")
+_SWITCHES = ("metrics", "footprints")
 _TYPES = ("stable", "all", "current")
 
 
@@ -259,8 +248,9 @@ def _checked(options: Any) -> dict[str, str]:
         raise StorageError("give load(path) or save(path) a folder")
     if given.get("types", "stable") not in _TYPES:
         raise StorageError(f"option types={given['types']!r}; it is 'stable', 'all' or 'current'")
-    if not _is_true(given, "metrics"):
-        given.pop("metrics", None)
+    for name in _SWITCHES:
+        if not is_true(given, name):
+            given.pop(name, None)
     kinds = [kind for kind in _KINDS if kind in given]
     if len(kinds) > 1:
         raise StorageError(f"options {' and '.join(kinds)} name different things; give one")
@@ -270,9 +260,9 @@ def _checked(options: Any) -> dict[str, str]:
 def _checked_for_streams(options: Any) -> dict[str, str]:
     """The options of `readStream`. State and late tuples do not grow at an end."""
     given = _checked(options)
-    if "state" in given:
-        raise StorageError("option state: a checkpoint is no stream; use spark.read")
-    if _is_true(given, "late"):
+    if "state" in given or "footprints" in given:
+        raise StorageError("options state, footprints: a checkpoint is no stream; use spark.read")
+    if is_true(given, "late"):
         raise StorageError("option late: late tuples have no ids to follow; use spark.read")
     if given.get("types") == "current":
         raise StorageError(
@@ -293,11 +283,11 @@ class HoldfastSource(DataSource):
     def schema(self) -> StructType:
         """The columns that these options give; see the module."""
         options = _checked(self.options)
-        if "state" in options:
-            return from_arrow_schema(_state(options).schema)
+        if (table := table_of(options)) is not None:
+            return from_arrow_schema(table.schema)
         log = _find(options)
         fields = list(log.schema)
-        if _is_true(options, "metadata"):
+        if is_true(options, "metadata"):
             fields += [pa.field(PARTITION, pa.int32()), pa.field(TUPLE_ID, pa.int64())]
             fields.append(pa.field("_time", _UTC))
         if _has_corrections(options, log):
@@ -359,9 +349,9 @@ class _Rows:
     def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
         self.log = _find(options)
         self._schema = schema
-        self._has_metadata = _is_true(options, "metadata")
+        self._has_metadata = is_true(options, "metadata")
         self._has_types = options.get("types", "stable") == "all"
-        self._is_late = _is_true(options, "late")
+        self._is_late = is_true(options, "late")
         self._is_current = options.get("types") == "current"
         self._has_corrections = _has_corrections(options, self.log)
 
@@ -452,13 +442,13 @@ class _Reader(DataSourceReader):
         read that this gave with the relation. 2. `frame.count()` has no filter to push down, takes
         what is there, and counts the filtered rows. (Seen with Spark 4.3.)
         """
-        if not _is_true(self._options, "pushdown") or "types" in self._options:
+        if not is_true(self._options, "pushdown") or "types" in self._options:
             return filters
         self._pushed, left = PushedFilters.take(filters, self._schema)
         return left
 
     def partitions(self) -> Sequence[InputPartition]:
-        if "state" in self._options:
+        if has_table(self._options):
             return [_Range(0, 0, None)]
         known = self._pushed.keep_partitions(_find(self._options).partitions)
         first, end = self._pushed.ids()
@@ -472,8 +462,8 @@ class _Reader(DataSourceReader):
                 yield kept
 
     def _batches(self, partition: _Range) -> Iterator[pa.RecordBatch]:
-        if "state" in self._options:
-            yield from _state(self._options).cast(self._schema).to_batches()
+        if (table := table_of(self._options)) is not None:
+            yield from table.cast(self._schema).to_batches()
         elif partition.end is None or partition.end > partition.start:
             yield from _Rows(self._options, self._schema).read(partition)
 
@@ -577,17 +567,17 @@ class _Writing:
                 f"no time column {options['time']!r}; there are {', '.join(schema.names)}"
             )
         self._root = options["path"]
-        self._has_watermark = _is_true(options, "watermark")
+        self._has_watermark = is_true(options, "watermark")
         self._checkpoint = options.get("checkpointlocation", "")
         attributes = [
             f.with_type(_UTC) if pa.types.is_timestamp(f.type) and f.type.tz else f for f in schema
         ]
         if "delayms" in options and "delayus" in options:
             raise StorageError("options delayMs and delayUs say the same; give one")
-        delay_us = _whole(options, "delayms", 0) * 1000 + _whole(options, "delayus", 0)
+        delay_us = whole_number(options, "delayms", 0) * 1000 + whole_number(options, "delayus", 0)
         # Batch ids count per query, and a query is where its checkpoints are.
         self._query = f"query {options.get('checkpointlocation', 'without a name')}"
-        ahead_us = _whole(options, "aheadus", DAY_US) or None
+        ahead_us = whole_number(options, "aheadus", DAY_US) or None
         self._meta = IngestMeta(pa.schema(attributes), options["time"], delay_us, ahead_us)
         ingest_log.prepare(self._root, self._meta)
 
@@ -606,11 +596,11 @@ class _Writing:
 
 class _BatchWriter(_Writing, DataSourceArrowWriter):
     def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
-        if _is_true(options, "watermark"):
+        if is_true(options, "watermark"):
             raise StorageError("option watermark: a batch write has none; use delayMs")
         super().__init__(options, schema)
-        self._has_end = _is_true(options, "end")
-        self._batch = _whole(options, "batch", 0) if "batch" in options else None
+        self._has_end = is_true(options, "end")
+        self._batch = whole_number(options, "batch", 0) if "batch" in options else None
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         files = self._files(messages)
@@ -664,7 +654,7 @@ def _fields_of(file: str) -> tuple[Any, ...]:
 
 class _StreamWriter(_Writing, DataSourceStreamArrowWriter):
     def __init__(self, options: dict[str, str], schema: pa.Schema) -> None:
-        if _is_true(options, "end") or "batch" in options:
+        if is_true(options, "end") or "batch" in options:
             raise StorageError("options end and batch: Spark numbers a stream's batches itself")
         super().__init__(options, schema)
 

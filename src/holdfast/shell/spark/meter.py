@@ -112,6 +112,11 @@ class Meter:
         self._samples = 0
         self._changes: deque[tuple[int, int]] = deque(maxlen=_SAMPLES)  # ms, bytes
 
+    @property
+    def has_received(self) -> bool:
+        """Whether any input has come."""
+        return self._inputs.batches > 0
+
     def decoded(self, took_us: int) -> None:
         """A frame was taken in and decoded."""
         self._receiving_us += took_us

@@ -58,6 +58,7 @@ class NodeSinks:
         tell: Callable[[Stimulus], None],
         answer: Callable[[Stimulus | Exception], None],
         wake: Callable[[], None],
+        has_read: Callable[[int], None],
     ) -> None:
         """Nothing is open.
 
@@ -66,7 +67,9 @@ class NodeSinks:
             tell: Takes answers, in the loop.
             answer: Takes answers of other threads.
             wake: Has the loop look at once.
+            has_read: Takes for how long an extent was read, in nanoseconds.
         """
+        self._has_read = has_read
         self._spec = spec
         self._tell = tell
         self._answer = answer
@@ -161,11 +164,13 @@ class NodeSinks:
         place, streams = self._spec.footprint_place, len(self._spec.plan.inputs)
 
         def read() -> None:
+            began_ns = time.monotonic_ns()
             try:
                 extent = read_extent(place, effect.from_id, effect.ends_at, streams)
             except Exception as error:  # The life decides what becomes of it.
                 self._answer(LoadingFailed(error))
             else:
+                self._has_read(time.monotonic_ns() - began_ns)
                 self._answer(ExtentRead(extent))
 
         threading.Thread(target=read, name="read-extent", daemon=True).start()

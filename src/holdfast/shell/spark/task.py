@@ -82,9 +82,10 @@ def run_node(spec: TaskSpec) -> Iterator[str]:
 
 
 def _run_process(spec: TaskSpec, former: str, came_up: Callable[[], None]) -> None:
+    born_ns = time.monotonic_ns()
     begin_session(spec.niceness)  # Spark's own session has many threads.
     keep_freed_memory()
-    task = NodeTask(spec, former, came_up)
+    task = NodeTask(spec, former, came_up, born_ns)
     try:
         task.run()
     finally:
@@ -94,13 +95,16 @@ def _run_process(spec: TaskSpec, former: str, came_up: Callable[[], None]) -> No
 class NodeTask:
     """The shell around one `NodeLife`."""
 
-    def __init__(self, spec: TaskSpec, former: str, came_up: Callable[[], None]) -> None:
+    def __init__(
+        self, spec: TaskSpec, former: str, came_up: Callable[[], None], born_ns: int
+    ) -> None:
         """Open the node's own socket and connect to the coordinator.
 
         Args:
             spec: What to run.
             former: What ended the process that ran it before; empty: there was none.
             came_up: Called when there is an assignment.
+            born_ns: When the process began, by the monotonic clock.
         """
         self._spec = spec
         self._came_up = came_up
@@ -110,13 +114,13 @@ class NodeTask:
         self._timers = Timers()
         self._waker = Waker()
         self._meter, traffic = Meter(), Traffic()
-        self._background = Background(spec.plan, self._meter)
+        self._background = Background(spec.plan, self._meter, born_ns)
         task_id = f"{spec.plan.node}|{spec.launch}|{os.getpid()}|{time.time_ns()}"
         self._channels = NodeChannels(spec, self._life, task_id, self._meter, traffic)
         self._channels.poller.register(self._waker, zmq.POLLIN)
         tell, answer = self._pending.append, self._answer
         self._sources = NodeSources(spec, self._channels.poller, tell)
-        self._sinks = NodeSinks(spec, tell, answer, self._waker.wake)
+        self._sinks = NodeSinks(spec, tell, answer, self._waker.wake, self._background.leave_out)
         self._spills = NodeSpills(spec, self._life, tell)
         self._reports = NodeReports(
             spec,
@@ -135,6 +139,7 @@ class NodeTask:
         self._performers = self._all_performers()
         self._listeners = self._all_listeners()
         self._parent = os.getppid()
+        self._asked_ns = born_ns  # when it said hello
 
     def _answer(self, answer: Stimulus | Exception) -> None:
         """What another thread has done, or failed to do: the loop is to look at once."""
@@ -146,6 +151,7 @@ class NodeTask:
     def run(self) -> None:
         """Serve until told to stop."""
         self._reports.start()
+        self._asked_ns = time.monotonic_ns()
         try:
             while True:
                 self._turn()
@@ -246,6 +252,7 @@ class NodeTask:
     # -- who does what ----------------------------------------------------------------------
 
     def _begin(self, _: life.BeginIncarnation) -> None:
+        self._background.leave_out(time.monotonic_ns() - self._asked_ns)
         self._came_up()
         self._reports.refresh()
 

@@ -108,6 +108,7 @@ class Eventual(Durability):
         """Write some windows, if recovery would take too long otherwise."""
         if check.tuple_us:
             self._objective.learn(check.tuple_us)
+        self._objective.fixed_us = check.fixed_us
         if now_ms - self._looked_ms >= _LOOK_MS:
             came = self.unit.input_tuples - self._tuples
             rate = came * 1000 / (now_ms - self._looked_ms)
@@ -142,6 +143,7 @@ class Eventual(Durability):
             needed_from=needed | {self._log.stream: self._footprints.log_needed_from},
             next_ids=cut.next_ids | {self._log.stream: self._footprints.ends_at},
             next_notes=arrivals.next_notes(needed, is_state_kept=False),
+            predicted_us=int(self._objective.predicted_us(self._footprints.size(place))),
         )
         self.points.note(point)
 

@@ -382,7 +382,16 @@ def _chain(spark: SparkSession, sizes: Sizes, say: Say) -> Points:
 
 
 def _crash(spark: SparkSession, sizes: Sizes, say: Say) -> Points:
-    """One of two replicas that merge is killed, again and again; the sink reads the other one."""
+    """One of two replicas that merge is killed, again and again; the sink reads the other one.
+
+    A reader goes over after three keep-alives; nodes are taken for dead after as long as ever.
+    """
+    return [
+        point for keep_alive_ms in (100, 30) for point in _crashes(spark, sizes, keep_alive_ms, say)
+    ]
+
+
+def _crashes(spark: SparkSession, sizes: Sizes, keep_alive_ms: int, say: Say) -> Points:
     points: Points = []
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         origin_us = int((time.time() + _LEAD_S) * 1e6)
@@ -392,20 +401,26 @@ def _crash(spark: SparkSession, sizes: Sizes, say: Say) -> Points:
             spark,
             checkpointLocation=location,
             protection=hf.Replicated(replicas=2, delay="2 seconds"),
-            options={"spark.holdfast.failuresMax": "1000"},
+            options={
+                "spark.holdfast.failuresMax": "1000",
+                "spark.holdfast.keepAliveMs": str(keep_alive_ms),
+                "spark.holdfast.keepAliveMisses": str(300 // keep_alive_ms),
+            },
         )
         try:
             wait_until(query, lambda: _outputs(query) > 0, "dpc: the first output", _TIMEOUT_S)
             with Outside(location) as outside:
                 for number in range(sizes.crashes):
                     points.append(_kill(query, outside, number))
-                    say(f"crash {number + 1}: {points[-1]['pause_ms']:g} ms")
+                    said = f"{points[-1]['pause_ms']:g} ms"
+                    say(f"keep-alives every {keep_alive_ms} ms, crash {number + 1}: {said}")
                 sources[0].end(int((time.time() + _SETTLE_S) * 1e6))
                 finish(query, "dpc: crash", _TIMEOUT_S)
             is_identical = query.verify().is_identical
         finally:
             query.stop()
-    return [{**p, "tentative": outside.tentative, "is_identical": is_identical} for p in points]
+    about = {"keep_alive_ms": keep_alive_ms, "is_identical": is_identical}
+    return [{**about, **point, "tentative": outside.tentative} for point in points]
 
 
 def _kill(query: Query, outside: Outside, number: int) -> dict[str, Any]:

@@ -98,12 +98,17 @@ _SECTIONS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
 
 
 def _crash(points: Points) -> str:
-    pauses = sorted(point["pause_ms"] for point in points)
-    tentative, is_identical = points[-1]["tentative"], points[-1]["is_identical"]
+    rows: list[tuple[Any, ...]] = []
+    for keep_alive_ms in dict.fromkeys(point["keep_alive_ms"] for point in points):
+        of_it = [point for point in points if point["keep_alive_ms"] == keep_alive_ms]
+        pauses = [point["pause_ms"] for point in of_it]
+        said = of_it[-1]["tentative"], of_it[-1]["is_identical"]
+        rows.append((keep_alive_ms, len(pauses), median(pauses), min(pauses), max(pauses), *said))
+    columns = ("keep_alive_ms", "crashes", "median_ms", "least_ms", "longest_ms")
     return (
-        f"\n## A crashed replica\n\nOne of two is killed, {len(pauses)} times, in turns. The "
-        f"longest delay meanwhile: median {median(pauses)} ms, {pauses[0]} to {pauses[-1]} ms. "
-        f"Tentative tuples: {tentative}. Stable output identical: {is_identical}.\n"
+        "\n## A crashed replica\n\nOne of two is killed, in turns; the longest delay meanwhile. A "
+        "reader goes over to the other one after three keep-alives.\n\n"
+        + table((*columns, "tentative", "is_identical"), rows)
     )
 
 

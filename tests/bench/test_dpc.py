@@ -45,11 +45,14 @@ def test_all_that_was_seen_from_outside_is_on_the_page(tmp_path: Path) -> None:
         "chain": [{"nodes": 4, **seen}],
         "interval": [{"interval_ms": 10, **seen}],
         "cost": [{"protection": "Replicated", **seen}],
-        "crash": [{"pause_ms": float(n), "tentative": 0, "is_identical": True} for n in (3, 1, 2)],
+        "crash": [
+            {"keep_alive_ms": 30, "pause_ms": n, "tentative": 0, "is_identical": True}
+            for n in (3.0, 1.0, 2.0)
+        ],
     }
     page = PAGE.write(results, tmp_path).read_text()
     assert "| 100 | 0.3 | 91.5 | 90 | 1,234 | 4 | True |" in page
-    assert "median 2.0 ms, 1.0 to 3.0 ms" in page
+    assert "| 30 | 3 | 2.0 | 1.0 | 3.0 | 0 | True |" in page
     assert (tmp_path / "dpc-modes.png").stat().st_size > 1000
 
 

@@ -86,6 +86,8 @@ class Bounds(Checker):
             raise Violation("I-MEM", f"{plan.node} holds {now.pending_tuples} tuples of {limit}")
         if any(spec.is_feedback for spec in plan.outputs):
             return  # Whoever sends back never waits: what is not sent is spilled.
+        if any(spec.replica for spec in plan.outputs):
+            return  # The same of what one replica does not take, as long as another one takes.
         outputs = sum(len(o.streams) for o in plan.outputs if not o.is_sink)
         room = plan.limits.output_queue_tuples * outputs
         if self._unsent_before > room and now.unsent_tuples > self._unsent_before:

@@ -9,9 +9,8 @@ from mutants import Mutant
 
 from holdfast.core.coordinator.turns import Turns
 from holdfast.core.haunit.delayed_unit import DelayedUnit
-from holdfast.core.haunit.events import AskForTurn, BatchReceived
+from holdfast.core.haunit.events import BatchReceived
 from holdfast.core.haunit.ha_input import HAInput
-from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.haunit.outputs.feed import Feed
@@ -29,8 +28,7 @@ from holdfast.core.replication.consistency_manager import (
 from holdfast.core.replication.following import Follower
 from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import SUnion
-from holdfast.core.replication.undo_redo import UndoHistory
-from holdfast.sim.faults import KINDS, SILENCES
+from holdfast.sim.faults import SILENCES
 from holdfast.sim.workload.protections import REPLICAS, REPLICATED
 
 _SILENCED = ("silence", "kill")
@@ -167,20 +165,6 @@ def _let_all_correct(original: Any) -> Any:
     return lambda self, node, replicas: True
 
 
-def _never_leave_a_turn(original: Any) -> Any:
-    """Who has asked once asks for ever."""
-    del original
-
-    def mind_turn(self: DelayedUnit, effects: Any) -> None:
-        if self._manager.state is Consistency.STABLE:
-            self._turn.over()
-        elif self._turn.is_waiting and not self._has_asked:
-            self._has_asked = True
-            effects.append(AskForTurn())
-
-    return mind_turn
-
-
 def _say_undo_by_replica(original: Any) -> Any:
     """As notes, which each replica would number otherwise."""
 
@@ -194,27 +178,6 @@ def _say_undo_by_replica(original: Any) -> Any:
 
     del original
     return undo
-
-
-def _forget_a_pass_too_many(original: Any) -> Any:
-    def trim(self: UndoHistory, markers: Any) -> None:
-        original(self, markers)
-        if len(self._passes) > 1:
-            self.tuples -= self._passes.popleft().tuples
-
-    return trim
-
-
-def _replay_what_is_left(original: Any) -> Any:
-    """Though some has been given up."""
-    del original
-    return lambda self, markers: True
-
-
-def _stop_with_one(original: Any) -> Any:
-    """A replica that takes no more stops those who write to all of them."""
-    del original
-    return lambda self, edge: False
 
 
 def _beside(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _SIDE_BY_SIDE) -> Mutant:
@@ -242,11 +205,5 @@ REPLICATED_MUTANTS = {
     "waits for what is stable": _mutant(Follower, "next_step", _wait_for_what_is_stable),
     "undoes one too many": _mutant(Feed, "_say", _undo_one_too_many),
     "lets all replicas correct": _beside(Turns, "_may_correct", _let_all_correct, SILENCES),
-    "never leaves a turn": _beside(DelayedUnit, "_mind_turn", _never_leave_a_turn),
     "says undo by replica": _beside(TentativeOutputs, "undo", _say_undo_by_replica),
-    "stops with one replica": Mutant(
-        HAOutput, "_is_read_beside", _stop_with_one, tuple(KINDS), REPLICAS
-    ),
-    "forgets a pass too many": _mutant(UndoHistory, "trim", _forget_a_pass_too_many),
-    "replays what is left": _mutant(UndoHistory, "reaches", _replay_what_is_left),
 }

@@ -360,6 +360,11 @@ def test_induced_checkpoints_name_their_algorithm_and_scope() -> None:
         assert told.checkpoints is not None
         assert told.checkpoints.jitter_ms == 300
     assert CommunicationInduced(scope="all").of_unit().is_scope_whole
+    for protection in (Uncoordinated, Coordinated, CommunicationInduced):
+        assert not protection().of_unit().all_go_back
+        assert protection(rolls_back="all").of_unit().all_go_back
+        with pytest.raises(OptionError, match=r"rolls_back='some'.*affected, all"):
+            protection(rolls_back="some").check(flow)
     for wrong in ({"algorithm": "aligned"}, {"scope": "unit"}, {"workers": 0}):
         with pytest.raises(OptionError, match=next(iter(wrong))):
             CommunicationInduced(**wrong).check(flow)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.api.dataflow import Dataflow
@@ -102,3 +104,11 @@ def test_who_can_force_whom_to_cut():
     assert plans["union"].scope == plans["counts"].scope == ("union[0]", "counts[0]")
     with pytest.raises(DataflowError, match="same scope"):
         _plans(union=own, counts=whole)
+
+
+def test_who_recovers_together_agrees_on_who_goes_back():
+    everybody = replace(UNCOORDINATED, all_go_back=True)
+    plans = _plans(union=everybody, counts=everybody)
+    assert {u for u, plan in plans.items() if plan.all_go_back} == {"union", "counts"}
+    with pytest.raises(DataflowError, match="same rolls_back"):
+        _plans(union=everybody)

@@ -25,6 +25,13 @@ def test_each_result_of_a_loop_comes_out_once_whoever_is_killed(approach: str):
         assert outcome.rows
 
 
+@pytest.mark.parametrize("approach", [f"{ALIGNED}, all go back", f"{HMNR}, all go back"])
+def test_where_all_go_back_each_result_comes_out_once_too(approach: str):
+    outcome = simulate(Run(1, ("kill", "machine-crash"), LOOP, approach=approach))
+    assert outcome.violation == ""
+    assert outcome.rows
+
+
 def test_who_has_only_borne_marks_takes_a_checkpoint_too():
     """Else a full gate further on, behind such a mark, would never open."""
     outcome = simulate(Run(21, ("kill",), LOOP, approach=HMNR))

@@ -108,6 +108,7 @@ def _check_names(dataflow: str, approach: str | None, guarantee: str | None) -> 
     """Raise `BadParameter` when one of them is unknown."""
     from holdfast.sim.seeds import DATAFLOWS
     from holdfast.sim.workload.protections import (
+        ALL_GO_BACK,
         APPROACHES,
         CUTS,
         GUARANTEES,
@@ -115,7 +116,7 @@ def _check_names(dataflow: str, approach: str | None, guarantee: str | None) -> 
         REPLICATED,
     )
 
-    approaches = (*APPROACHES, REPLICATED, REPLICAS, *CUTS)
+    approaches = (*APPROACHES, REPLICATED, REPLICAS, *CUTS, *ALL_GO_BACK)
     for kind, given, known in (
         ("dataflow", dataflow, DATAFLOWS),
         ("approach", approach, approaches),

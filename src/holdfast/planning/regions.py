@@ -96,6 +96,11 @@ def _refuse_settings(
                 f"units {region!r} and {unit!r} recover together; give their "
                 "CommunicationInduced protections the same scope"
             )
+        if own.all_go_back != first.all_go_back:
+            raise DataflowError(
+                f"units {region!r} and {unit!r} recover together; give their protections the same "
+                "rolls_back"
+            )
         if own.cuts is None or not own.cuts.has_rounds:
             continue
         if own.checkpoints != first.checkpoints:
@@ -162,6 +167,7 @@ def _placed(
         plan,
         region=region,
         cuts=protected.cuts,
+        all_go_back=protected.all_go_back,
         inputs=tuple(
             replace(
                 spec,

@@ -129,6 +129,18 @@ def test_a_survivor_that_has_read_too_far_goes_back():
     assert {e.node: e.assignment.restart_point.sequence for e in assigned} == {A: 1, B: 1}
 
 
+def test_a_survivor_that_could_stay_goes_back_too_where_all_do():
+    driver = _Driver(tuple(replace(plan, all_go_back=True) for plan in PLANS))
+    driver.both_up()
+    driver.point(A, 1, sent=20)
+    driver.point(B, 1, processed=10)
+    (halt,) = _of(c.TellHalt, driver.hello(A, "a2"))
+    (back,) = _of(c.TellRollBack, driver.halted(B, halt.attempt, processed=15))
+    assert back.node == B
+    assigned = _of(c.SendAssignment, driver.hello(B, "b2"))
+    assert {e.node: e.assignment.restart_point.sequence for e in assigned} == {A: 1, B: 1}
+
+
 def test_a_boundary_that_was_acted_on_and_is_promised_no_more_is_read_too_far():
     driver = _Driver()
     driver.both_up()

@@ -17,14 +17,22 @@ if TYPE_CHECKING:
 
 _ALGORITHMS: Final = tuple(cuts.value for cuts in Cuts if cuts.is_induced)
 _SCOPES: Final = ("component", "all")
+_ROLLS_BACK: Final = ("affected", "all")
 
 
 @dataclass(frozen=True, slots=True)
 class RegionCheckpoints(StoredCheckpoints):
     """Checkpoints of units that recover together; each kind has `workers`. [CheckMate §III]"""
 
+    rolls_back: str = "affected"
+
     def check(self, flow: Graph) -> None:
         """Refuse what makes no sense. Raises `OptionError` and `UnsupportedError`."""
+        if self.rolls_back not in _ROLLS_BACK:
+            raise OptionError(
+                f"{type(self).__name__}(rolls_back={self.rolls_back!r}); there are "
+                f"{', '.join(_ROLLS_BACK)}"
+            )
         require_guarantee(self, Guarantee.PRECISE)
         self._require_within("workers", 1, 32)
         self.of_unit()
@@ -49,6 +57,8 @@ class Uncoordinated(RegionCheckpoints):
         store: As for `Checkpointed`.
         jitter: By up to so much longer each period is, so that not all write at once.
         workers: Files per checkpoint, written and read side by side, 1 to 32.
+        rolls_back: Who goes back after a failure, of those that recover together: `affected`, whose
+            state depends on what was lost, or `all`, as in the paper.
     """
 
     interval: str = "5 seconds"
@@ -58,7 +68,9 @@ class Uncoordinated(RegionCheckpoints):
     def of_unit(self) -> UnitProtection:
         """Checkpointed, and recovered with others where it does not repeat."""
         plan = _jittered(self, self.interval, self.jitter, self.workers)
-        return UnitProtection(checkpoints=plan, cuts=Cuts.UNCOORDINATED)
+        return UnitProtection(
+            checkpoints=plan, cuts=Cuts.UNCOORDINATED, all_go_back=self.rolls_back == "all"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,7 @@ class Coordinated(RegionCheckpoints):
     Attributes:
         interval: From the beginning of one round to that of the next, as `tumbling` takes it.
         store: As for `Checkpointed`, like `workers`.
+        rolls_back: As for `Uncoordinated`.
         aligned: Whether an instance takes nothing behind the round's marker on one input before it
             has come on all. Else it cuts as soon as it hears of the round.
     """
@@ -83,7 +96,9 @@ class Coordinated(RegionCheckpoints):
         """Checkpointed in rounds, and recovered with others where it does not repeat."""
         plan = CheckpointPlan(interval_ms_of(self, self.interval), workers=self.workers)
         return UnitProtection(
-            checkpoints=plan, cuts=Cuts.ALIGNED if self.aligned else Cuts.UNALIGNED
+            checkpoints=plan,
+            cuts=Cuts.ALIGNED if self.aligned else Cuts.UNALIGNED,
+            all_go_back=self.rolls_back == "all",
         )
 
 
@@ -95,7 +110,7 @@ class CommunicationInduced(RegionCheckpoints):
     nothing forced, elsewhere.
 
     Attributes:
-        interval: As for `Uncoordinated`, like `store`, `jitter` and `workers`.
+        interval: As for `Uncoordinated`, like `store`, `jitter`, `workers` and `rolls_back`.
         algorithm: `hmnr`, `lazy-fi` with clocks that rise less often, or `bcs`, which forces more.
         scope: `component`: of those on a circle together; `all`: of all that recover together.
     """
@@ -119,7 +134,12 @@ class CommunicationInduced(RegionCheckpoints):
         """Checkpointed, and recovered with others where it does not repeat."""
         plan = _jittered(self, self.interval, self.jitter, self.workers)
         is_whole = self.scope == "all"
-        return UnitProtection(checkpoints=plan, cuts=Cuts(self.algorithm), is_scope_whole=is_whole)
+        return UnitProtection(
+            checkpoints=plan,
+            cuts=Cuts(self.algorithm),
+            is_scope_whole=is_whole,
+            all_go_back=self.rolls_back == "all",
+        )
 
 
 def _jittered(protection: Protection, interval: str, jitter: str, workers: int) -> CheckpointPlan:

@@ -106,7 +106,13 @@ class Regions:
                 if spec.producer is not None and spec.producer in names
             )
         channels = tuple(channel for name in names for channel in self._channels[name])
-        of_region = RegionPlan(names, channels, self._members_told(members), _interval_ms(members))
+        of_region = RegionPlan(
+            names,
+            channels,
+            self._members_told(members),
+            _interval_ms(members),
+            is_whole=members[0].all_go_back,
+        )
         region = Region(of_region, self._decisions.registry, epoch)
         self._members |= {name: _Member(region) for name in names}
         self._regions.append(region)

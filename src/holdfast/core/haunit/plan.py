@@ -271,6 +271,8 @@ class UnitProtection:
             the others that it is connected with; None: it logs them. [CheckMate §III]
         is_scope_whole: Whether all of these are in the scope of what forces checkpoints, and not
             only those on a cycle with it.
+        all_go_back: Whether all of these go back after a failure, survivors too, and not only those
+            whose state depends on what was lost.
     """
 
     is_protected: bool = True
@@ -283,6 +285,7 @@ class UnitProtection:
     footprints: FootprintPlan | None = None
     cuts: Cuts | None = None
     is_scope_whole: bool = False
+    all_go_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +316,7 @@ class NodePlan:
         region: Which nodes it recovers together with, as it does not repeat; empty: it recovers
             alone. [CheckMate §III]
         cuts: How the nodes of its region cut; None: it is in none.
+        all_go_back: Whether all nodes of its region go back after a failure.
         scope: Who can force it to cut, in the same order everywhere, itself included.
         replica: Which of the nodes that run the instance side by side it is, from 0 on.
         replicas: All of these nodes, itself included; empty: it is alone.
@@ -340,6 +344,7 @@ class NodePlan:
     region: str = ""
     cuts: Cuts | None = None
     scope: tuple[NodeId, ...] = ()
+    all_go_back: bool = False
     replica: int = 0
     replicas: tuple[NodeId, ...] = ()
 

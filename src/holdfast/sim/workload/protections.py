@@ -49,6 +49,8 @@ CUTS: Final = {
     LAZY_FI: Cuts.LAZY_FI,
 }
 """How units cut that do not repeat, by approach."""
+ALL_GO_BACK: Final = {f"{approach}, all go back": approach for approach in CUTS}
+"""The same, where survivors go back too; none is drawn."""
 MIXED: Final = "mixed"
 """Each unit has an approach of its own."""
 _OTHERS_PERCENT: Final = 30
@@ -142,6 +144,8 @@ def random_protection(
         approach: The one for all units; None: it is drawn too.
         guarantee: One of `GUARANTEES`, the weakest that units have; None: it is drawn too.
     """
+    all_go_back = approach in ALL_GO_BACK
+    approach = None if approach is None else ALL_GO_BACK.get(approach, approach)
     draw = Draw(name)
     drawn = draw.one_of((*APPROACHES, MIXED))
     approaches = _Approaches(name, approach or drawn)
@@ -181,6 +185,7 @@ def random_protection(
             delays=None if weaker else _random_delays(name, unit, chosen),
             cuts=CUTS.get(chosen),
             is_scope_whole=True,
+            all_go_back=all_go_back,
         )
 
     return limits, of_unit

@@ -432,6 +432,10 @@ def checkmate(
         list[int] | None,
         typer.Option(min=1, help="Instances of every unit, or of scale; repeatable."),
     ] = None,
+    hot: Annotated[
+        list[float] | None,
+        typer.Option(min=0.0, max=1.0, help="Of skew: the share of hot items; repeatable."),
+    ] = None,
     repeats: Annotated[int | None, typer.Option(min=1, help="Runs as fast as possible.")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Also write checkmate.md, .json and plots here.")
@@ -447,6 +451,7 @@ def checkmate(
         _known(query, bench.QUERIES),
         (1,) if workers is None else tuple(workers),
         _known(protocol, bench.PROTOCOLS[1:]),
+        bench.HOT_RATIOS if hot is None else tuple(hot),
     )
     if workers is not None:
         sizes = replace(sizes, workers=tuple(workers))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXPERIMENTS",
     "FULL",
+    "HOT_RATIOS",
     "PROTOCOLS",
     "QUERIES",
     "QUICK",
@@ -46,12 +47,14 @@ class Wanted:
         queries: Of `QUERIES`.
         workers: Instances of every unit, one after the other.
         protocols: Of `cyclic`.
+        hot: Shares of events that refer to a hot item, of `skew`.
     """
 
     experiments: tuple[str, ...] = EXPERIMENTS
     queries: tuple[str, ...] = QUERIES
     workers: tuple[int, ...] = (1,)
     protocols: tuple[str, ...] = PROTOCOLS[1:]
+    hot: tuple[float, ...] = HOT_RATIOS
 
 
 Point = tuple[tuple[str, ...], Callable[[], dict[str, Any]]]
@@ -104,7 +107,7 @@ def _on_spark(spark: SparkSession, wanted: Wanted, sizes: Sizes, say: Say) -> It
             for query in wanted.queries:
                 yield (name, query, at), partial(ways[name], spark, query, workers, sizes, say)
         elif name == "skew":
-            for query, hot in itertools.product(wanted.queries, HOT_RATIOS):
+            for query, hot in itertools.product(wanted.queries, wanted.hot):
                 skewed = partial(runs.failure, spark, query, workers, sizes, say, hot_ratio=hot)
                 yield (name, query, f"{hot:g}"), skewed
         elif name == "cyclic":

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.haunit import events
-from holdfast.core.haunit.state_delta import PageRun
+from holdfast.core.haunit.copied_pages import PageRun
 from holdfast.core.model.ids import Incarnation, StreamId
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.shell.spark.traffic import Traffic
@@ -33,10 +33,12 @@ def test_what_receivers_answer_counts_apart_too() -> None:
     assert (traffic.ack_bytes, traffic.standby_bytes) == (3, 6)
 
 
-def test_of_a_difference_pages_and_nothing_else_are_its_size() -> None:
+def test_of_a_difference_what_has_changed_and_nothing_else_is_its_size() -> None:
     traffic = Traffic()
     ids = np.zeros((2, 2), dtype=np.int64)
-    run = PageRun(1, ids, np.zeros((2, 64), dtype=np.int64))
+    changed = np.zeros((2, 64), dtype=np.bool_)
+    changed[1, :3] = True
+    run = PageRun(1, ids, changed, np.zeros(3, dtype=np.int64))
     traffic.sent(events.SendPageRun(STREAM, ONE, run), [b"x" * 1_100], to_secondary=True)
-    assert (traffic.difference_bytes, traffic.standby_bytes) == (1_024, 1_100)
-    assert traffic.reported().difference_bytes == 1_024
+    assert (traffic.difference_bytes, traffic.standby_bytes) == (32 + 16 + 24, 1_100)
+    assert traffic.reported().difference_bytes == 72

@@ -10,6 +10,7 @@ from mutants import Mutant
 from holdfast.core.coordinator.coordinator import Coordinator
 from holdfast.core.coordinator.events import WriteJournal
 from holdfast.core.coordinator.instance import Instance
+from holdfast.core.haunit.copied_pages import CopiedPages
 from holdfast.core.haunit.delta_sender import DeltaSender
 from holdfast.core.haunit.durability.base import Durability
 from holdfast.core.haunit.events import WriteSink
@@ -164,6 +165,25 @@ def _send_only_what_has_changed(original: Any) -> Any:
         self._pages = pages
 
     return prepare
+
+
+def _compare_with_what_another_had(original: Any) -> Any:
+    def stop(self: DeltaSender) -> None:
+        copy = self._copy
+        original(self)
+        self._copy = copy
+
+    return stop
+
+
+def _leave_words_out(original: Any) -> Any:
+    def difference(self: CopiedPages, sequence: int, ids: Any, words: Any) -> Any:
+        run = original(self, sequence, ids, words)
+        changed = run.changed.copy()
+        changed[:, words.shape[1] // 2 :] = False
+        return replace(run, changed=changed, values=words[changed])
+
+    return difference
 
 
 class _OnlyDirty:
@@ -332,6 +352,12 @@ STANDBY_MUTANTS: dict[str, Mutant] = {
     ),
     "lets the unit write at once": Mutant(
         DeltaSender, "prepare", _let_the_unit_write_at_once, _KILLS, _PASSIVE
+    ),
+    "compares with what another secondary had": Mutant(
+        DeltaSender, "stop", _compare_with_what_another_had, _KILLS, _PASSIVE
+    ),
+    "leaves half of the words out": Mutant(
+        CopiedPages, "difference", _leave_words_out, _KILLS, _PASSIVE
     ),
     "leaves pages out": Mutant(DeltaSender, "prepare", _leave_pages_out, _KILLS, _PASSIVE),
     "leaves output out": Mutant(KeptOutput, "since", _leave_output_out, _KILLS, _PASSIVE),

@@ -62,7 +62,7 @@ class ProcessChannels:
         elif isinstance(effect, events.SendNotes):
             size += _NOTE_BYTES * len(effect.notes)
         elif isinstance(effect, events.SendPageRun):
-            size += effect.run.words.nbytes
+            size += effect.run.nbytes
         elif isinstance(effect, events.SendDelta):
             size += sum(batch.nbytes for _, batch in effect.delta.batches)
         message = messages.message_of(effect, self._process.incarnation)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.haunit.copied_pages import PageRun
 from holdfast.core.haunit.events import (
     AckReceived,
     BatchReceived,
@@ -20,7 +21,7 @@ from holdfast.core.haunit.events import (
     PositionsReceived,
     SubscribeReceived,
 )
-from holdfast.core.haunit.state_delta import PageRun, StateDelta
+from holdfast.core.haunit.state_delta import StateDelta
 from holdfast.core.model.ids import Incarnation, Run, StreamId
 from holdfast.core.model.notes import CheckpointClocks, CheckpointMarker, PlacedNote, Undo
 from holdfast.core.model.tuples import TIME_COLUMN, TupleBatch, TupleType
@@ -113,19 +114,24 @@ def test_a_note_that_does_not_stand_among_the_tuples_of_its_frame_is_refused(
 def test_a_frame_of_another_version_is_refused_by_name() -> None:
     (frame,) = parts([*encode(AckReceived(*ENDS, 9, 3, 10), EPOCH)])
     other = frame[:2] + b"\x03" + frame[3:]
-    assert decode([other], {}, EPOCH) == CorruptFrame("frame of version 3; this is version 6")
+    assert decode([other], {}, EPOCH) == CorruptFrame("frame of version 3; this is version 7")
 
 
 def test_pages_come_back_as_they_were() -> None:
     ids = np.array([[1, 0], [7, 300]], dtype=np.int64)
-    words = np.arange(2 * 64, dtype=np.int64).reshape(2, 64)
-    frame = parts([*encode(PageRunReceived(*ENDS, PageRun(5, ids, words)), EPOCH)])
+    changed = np.zeros((2, 61), dtype=np.bool_)
+    changed[0, 60] = changed[1, 0] = changed[1, 7] = True
+    run = PageRun(5, ids, changed, np.array([-1, 2**62, 3], dtype=np.int64))
+    frame = parts([*encode(PageRunReceived(*ENDS, run), EPOCH)])
     got = decode(frame, {}, EPOCH)
     assert isinstance(got, PageRunReceived)
     assert got.run.sequence == 5
     assert np.array_equal(got.run.ids, ids)
-    assert np.array_equal(got.run.words, words)
-    assert isinstance(decode([frame[0], frame[1], frame[2][:-8]], {}, EPOCH), CorruptFrame)
+    assert np.array_equal(got.run.changed, changed)
+    assert np.array_equal(got.run.values, run.values)
+    for part, cut in ((1, 8), (2, 1), (3, 8), (3, 1)):
+        torn = [*frame[:part], frame[part][:-cut], *frame[part + 1 :]]
+        assert isinstance(decode(torn, {}, EPOCH), CorruptFrame)
 
 
 def delta() -> StateDelta:

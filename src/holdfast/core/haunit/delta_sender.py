@@ -1,8 +1,9 @@
 """Sends a node's state to its passive secondary, difference by difference. [HA §4.1]
 
 Theory of operation. Every interval the pages that have changed are frozen, as for a checkpoint; the
-unit stands still for that moment only. They leave in runs, so many ahead of what the secondary has
-acknowledged; then follows the delta with the cut, the new output tuples and their trimming.
+unit stands still for that moment only. The words that differ from a copy of what the secondary has
+leave in runs, so many pages ahead of what it has acknowledged; then follows the delta with the cut,
+the new output tuples and their trimming. The copy takes as much memory as the state.
 
     IDLE --prepare--> SENDING --all acknowledged--> IDLE (clean until they change again)
                       SENDING --the secondary lost the thread--> IDLE (everything the next time)
@@ -23,8 +24,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdfast.core.errors import InvariantViolation
+from holdfast.core.haunit.copied_pages import CopiedPages, PageRun
 from holdfast.core.haunit.events import SendDelta, SendPageRun
-from holdfast.core.haunit.state_delta import PageRun, StateDelta
+from holdfast.core.haunit.state_delta import StateDelta
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.ha_output import HAOutput
@@ -61,6 +63,7 @@ class DeltaSender:
         self._sequence = 0
         self._is_base_there = False  # the secondary has the state of the last delta
         self._page_sets: dict[int, int] = {}  # as of that
+        self._copy: CopiedPages | None = None  # what it has once the runs on their way are there
         self._sent_before: dict[str, int] = {}  # output tuples that it has had
         self._times_renumbered = 0  # outputs, when it had them
         self._sending: _Sending | None = None
@@ -76,7 +79,11 @@ class DeltaSender:
             self._pages.cancel(self._sending.snapshot)
         self._sending = None
         self._receiver = None
+        self._forget_base()
+
+    def _forget_base(self) -> None:
         self._is_base_there = False
+        self._copy = None
 
     def is_wanted(self, now_ms: int) -> bool:
         """Whether a secondary waits for the next delta; one that is silent for long is given up."""
@@ -94,7 +101,7 @@ class DeltaSender:
         """Freeze what has changed and begin to send it; not as long as output is spilled."""
         if outputs.kept.times_renumbered != self._times_renumbered:
             self._times_renumbered = outputs.kept.times_renumbered
-            self._is_base_there = False
+            self._forget_base()
         sent_before = self._sent_before if self._is_base_there else {}
         found = outputs.kept.since(sent_before)
         if found is None:
@@ -117,10 +124,19 @@ class DeltaSender:
             batches=batches,
             notes=outputs.kept.notes(),
         )
+        self._resize_copy(delta)
         self._page_sets = {int(name): count for name, count in page_sets.items()}
         self._sent_before = dict(outputs.next_ids)
         self._sending = _Sending(delta, snapshot, snapshot.changed, heard_ms=now_ms)
         self._send_on(effects)
+
+    def _resize_copy(self, delta: StateDelta) -> None:
+        """Know what the secondary has when the delta's pages come: nothing before the first one."""
+        limits = self._plan.limits
+        if self._copy is None:
+            self._copy = CopiedPages(limits.page_bytes, limits.state_bytes)
+        if delta.page_sets or delta.gone:
+            self._copy.resize(delta.page_sets, delta.gone, delta.next_set)
 
     def acknowledged(
         self, sequence: int, pages: int, *, is_applied: bool, now_ms: int, effects: list[Effect]
@@ -148,8 +164,7 @@ class DeltaSender:
                 return
             positions = sending.positions[sending.sent : sending.sent + run]
             sending.sent += len(positions)
-            pages = self._copied(sending, positions)
-            effects.append(SendPageRun(stream, receiver, pages))
+            effects.append(SendPageRun(stream, receiver, self._changed_of(sending, positions)))
         if not sending.is_told:
             sending.is_told = True
             effects.append(SendDelta(stream, receiver, sending.delta))
@@ -159,8 +174,8 @@ class DeltaSender:
         """How many pages leave together."""
         return max(1, self._plan.limits.page_run_bytes // self._pages.page_bytes)
 
-    def _copied(self, sending: _Sending, positions: np.ndarray) -> PageRun:
-        """Copy pages out, and let the unit write to them again."""
+    def _changed_of(self, sending: _Sending, positions: np.ndarray) -> PageRun:
+        """Copy out what has changed in these pages, and let the unit write to them again."""
         snapshot = sending.snapshot
         ends = np.cumsum(snapshot.counts)
         which = np.searchsorted(ends, positions, side="right")
@@ -168,7 +183,9 @@ class DeltaSender:
         names = np.array(snapshot.page_sets, dtype=np.int64)[which]
         words = self._pages.arena.reshape(-1, self._pages.page_words)[snapshot.pages[positions]]
         self._pages.thaw(snapshot, positions)
-        return PageRun(sending.delta.sequence, np.stack([names, sequences], axis=1), words)
+        assert self._copy is not None  # as long as something is sent
+        ids = np.stack([names, sequences], axis=1)
+        return self._copy.difference(sending.delta.sequence, ids, words)
 
     # -- looking ----------------------------------------------------------------------------
 

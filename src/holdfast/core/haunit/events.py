@@ -18,9 +18,10 @@ from holdfast.core.model.ids import (
 if TYPE_CHECKING:
     import numpy as np
 
+    from holdfast.core.haunit.copied_pages import PageRun
     from holdfast.core.haunit.passes import Pass
     from holdfast.core.haunit.prepared import PreparedCheckpoint, StoredCheckpoint
-    from holdfast.core.haunit.state_delta import PageRun, StateDelta
+    from holdfast.core.haunit.state_delta import StateDelta
     from holdfast.core.model.ids import Run
     from holdfast.core.model.notes import PlacedNote
     from holdfast.core.model.tuples import TupleBatch

@@ -1,6 +1,6 @@
 """What a primary sends to its secondary under passive standby, and what comes of it. [HA §4.1]
 
-A delta leads from one cut of the node to the next: the pages that have changed, the output tuples
+A delta leads from one cut of the node to the next: what has changed in its pages, the output tuples
 that were put out, and how many of them receivers need no more. The first one to a secondary holds
 everything. Its pages travel ahead of it in runs, so that a large state stops nobody; a delta counts
 when it has arrived as a whole, and not before.
@@ -11,10 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from holdfast.core.haunit.copied_pages import CopiedPages, PageRun
 from holdfast.core.haunit.restoration import RestoredState
-from holdfast.core.state.page_manager import PageManager, PageSetId
 
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import NodePlan
@@ -22,21 +20,7 @@ if TYPE_CHECKING:
     from holdfast.core.model.notes import PlacedNote
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
-
-
-@dataclass(frozen=True, slots=True)
-class PageRun:
-    """Some pages of a delta.
-
-    Attributes:
-        sequence: The delta's.
-        ids: Page sets and sequence numbers, int64 (n, 2).
-        words: Contents, int64 (n, words of a page).
-    """
-
-    sequence: int
-    ids: np.ndarray
-    words: np.ndarray
+    from holdfast.core.state.page_manager import PageManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +74,15 @@ class StandbyImage:
 
     def _clear(self) -> None:
         limits = self._plan.limits
-        self.pages = PageManager(limits.page_bytes, limits.state_bytes)
+        self._copy = CopiedPages(limits.page_bytes, limits.state_bytes)
         self.cut: RestartPoint | None = None
         self._notes: dict[StreamId, tuple[PlacedNote, ...]] = {}
-        self._page_sets: dict[int, int] = {}
         self._outputs: dict[StreamId, list[TupleBatch]] = {s: [] for s in self._streams}
+
+    @property
+    def pages(self) -> PageManager:
+        """The pages that it holds."""
+        return self._copy.manager
 
     @property
     def outputs(self) -> dict[StreamId, list[TupleBatch]]:
@@ -133,18 +121,11 @@ class StandbyImage:
         self._runs, self._runs_pages = [], 0
 
     def _apply_pages(self, delta: StateDelta, runs: list[PageRun]) -> None:
-        self._page_sets |= delta.page_sets
-        for page_set in delta.gone:
-            self._page_sets.pop(page_set, None)
-        sets = {PageSetId(name): count for name, count in sorted(self._page_sets.items())}
-        physical = self.pages.mirror(sets, delta.next_set)
-        firsts = dict(zip(sets, np.cumsum([0, *sets.values()]).tolist(), strict=False))
-        rows = self.pages.arena.reshape(-1, self.pages.page_words)
+        self._copy.resize(delta.page_sets, delta.gone, delta.next_set)
         for run in runs:
             try:
-                first = np.array([firsts[PageSetId(s)] for s in run.ids[:, 0].tolist()], np.int64)
-                rows[physical[first + run.ids[:, 1]]] = run.words
-            except (KeyError, IndexError, ValueError) as error:
+                self._copy.apply(run)
+            except (LookupError, ValueError) as error:
                 self._clear()
                 raise BrokenDelta(f"delta {delta.sequence} has a page of no set") from error
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.haunit.state_delta import PageRun, StateDelta
+from holdfast.core.haunit.copied_pages import PageRun
+from holdfast.core.haunit.state_delta import StateDelta
 from holdfast.core.model.ids import StreamId
 from holdfast.core.model.tuples import TupleBatch, TupleType
 from holdfast.core.recovery.restart_point import RestartPoint
@@ -21,17 +22,24 @@ BatchDecoder = Callable[[object, StreamId, int], pa.RecordBatch | None]
 
 
 def encode_page_run(run: PageRun) -> list[bytes]:
-    """Ids, then contents; the header has the delta's sequence, the pages and their size."""
-    return [run.ids.tobytes(), np.ascontiguousarray(run.words).tobytes()]
+    """Ids, a bit per word that says whether it has changed, and the words that have."""
+    return [run.ids.tobytes(), np.packbits(run.changed).tobytes(), run.values.tobytes()]
 
 
 def decode_page_run(parts: Sequence[object], sequence: int, pages: int, words: int) -> PageRun:
     """The inverse. Raises `ValueError` on anything else."""
-    if len(parts) != 2 or pages < 1 or not 0 < words <= PAGE_WORDS_MAX:
+    if len(parts) != 3 or pages < 1 or not 0 < words <= PAGE_WORDS_MAX:
         raise ValueError(f"{len(parts)} parts, {pages} pages of {words} words")
-    ids = np.frombuffer(memoryview(parts[0]), dtype=np.int64)  # type: ignore[arg-type]
-    contents = np.frombuffer(memoryview(parts[1]), dtype=np.int64)  # type: ignore[arg-type]
-    return PageRun(sequence, ids.reshape(pages, 2), contents.reshape(pages, words))
+    ids, bits, values = (memoryview(part) for part in parts)  # type: ignore[arg-type]
+    if len(bits) != (pages * words + 7) // 8:
+        raise ValueError(f"{len(bits)} bytes for the words of {pages} pages of {words}")
+    packed = np.frombuffer(bits, dtype=np.uint8)
+    changed = np.unpackbits(packed, count=pages * words).astype(np.bool_)
+    contents = np.frombuffer(values, dtype=np.int64)
+    if np.count_nonzero(changed) != len(contents):
+        raise ValueError(f"{len(contents)} words for {np.count_nonzero(changed)} that changed")
+    placed = np.frombuffer(ids, dtype=np.int64).reshape(pages, 2)
+    return PageRun(sequence, placed, changed.reshape(pages, words), contents)
 
 
 def encode_delta(delta: StateDelta, streams: Sequence[StreamId]) -> list[bytes | pa.Buffer]:

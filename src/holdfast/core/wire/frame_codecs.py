@@ -292,11 +292,11 @@ def _decode_positions(content: Content) -> NodeMessage:
 
 def _encode_page_run(message: events.PageRunReceived, _: Sequence[StreamId]) -> Encoded:
     run = message.run
-    return (run.sequence, len(run.ids), run.words.shape[1]), 0, 0, bodies.encode_page_run(run)
+    return (run.sequence, len(run.ids), run.changed.shape[1]), 0, 0, bodies.encode_page_run(run)
 
 
 def _decode_page_run(content: Content) -> NodeMessage:
-    content.require(parts=2)
+    content.require(parts=3)
     sequence, pages, words = content.fields
     run = bodies.decode_page_run(content.parts, sequence, pages, words)
     return events.PageRunReceived(*content.address, run)

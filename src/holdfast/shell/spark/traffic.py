@@ -43,7 +43,7 @@ class Traffic:
                     self.note_bytes += len(parts[-1])
                 return
             case events.SendPageRun(run=run):
-                self.difference_bytes += run.words.nbytes
+                self.difference_bytes += run.nbytes
             case events.SendDelta(delta=delta):
                 self.difference_bytes += sum(batch.batch.nbytes for _, batch in delta.batches)
         self.standby_bytes += size

@@ -1,5 +1,5 @@
 # The two commands: `make demo` and `make test`. Everything they need, they set up.
-.PHONY: setup demo test lint bench docs
+.PHONY: setup demo test lint bench evidence docs
 
 setup:
 	@scripts/setup.sh
@@ -19,3 +19,6 @@ docs: setup
 
 bench: setup
 	@.venv/bin/holdfast bench spine --quick
+
+evidence: setup
+	@.venv/bin/holdfast bench evidence

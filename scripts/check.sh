@@ -7,9 +7,13 @@ if [ "$#" -gt 0 ]; then
   exec .venv/bin/pytest "$@"
 fi
 
-# One test looks at pages in a browser.
-if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-  (apt-get update && apt-get install -y --no-install-recommends chromium) >/dev/null || true
+# Some tests look at pages in a browser, or have a real Prometheus scrape metrics.
+lacking=
+command -v chromium >/dev/null || lacking="$lacking chromium"
+command -v promtool >/dev/null || lacking="$lacking prometheus"
+if [ -n "$lacking" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  # shellcheck disable=SC2086 # Each word is a package.
+  (apt-get update && apt-get install -y --no-install-recommends $lacking) >/dev/null || true
 fi
 
 # Tests that compute run beside those that wait for Spark or for servers, and give way to them. What

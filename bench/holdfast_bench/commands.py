@@ -507,6 +507,40 @@ def steps(
     _show(page.run(page.QUICK if quick else page.FULL, _say), page, report, as_json=as_json)
 
 
+@app.command()
+def newcomer(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="The same; it has one form.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write newcomer.md and newcomer.json here.")
+    ] = None,
+) -> None:
+    """From the built wheel to the first killed node survived, in a new environment."""
+    from holdfast_bench import newcomer as page
+
+    results = page.run(_say)
+    _show(results, page, report, as_json=as_json)
+    raise typer.Exit(0 if page.is_met(results) else 1)
+
+
+@app.command()
+def evidence(
+    *,
+    only: Annotated[list[str] | None, typer.Option(help="A report; repeatable.")] = None,
+    within: Annotated[
+        float | None, typer.Option(min=1.0, help="The factor that is allowed; each report's own.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Measure every report again in its quick form, and say which figures have moved."""
+    from holdfast_bench import evidence as comparing
+
+    found = comparing.run(_known(only, comparing.names()), _say, within)
+    sys.stdout.write(comparing.as_json(found) if as_json else comparing.render(found))
+    raise typer.Exit(0 if all(each.holds for each in found) else 1)
+
+
 def _known(given: list[str] | None, names: tuple[str, ...]) -> tuple[str, ...]:
     """What was asked for, or everything."""
     for name in given or ():

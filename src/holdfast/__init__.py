@@ -48,6 +48,8 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from holdfast.view.metrics import serve_metrics
+    from holdfast.view.spark_sinks import metrics_to_spark
+    from holdfast.view.traces import send_traces
 
 __version__ = "0.1.0"
 
@@ -79,8 +81,10 @@ __all__ = [
     "UnsupportedError",
     "UpstreamBackup",
     "counting",
+    "metrics_to_spark",
     "queries",
     "register",
+    "send_traces",
     "serve_metrics",
     "session",
     "sessions",
@@ -115,6 +119,8 @@ _HOMES = {
     "driver.security": ("InsecureClusterWarning",),
     "driver.session": ("register", "session"),
     "view.metrics": ("serve_metrics",),
+    "view.spark_sinks": ("metrics_to_spark",),
+    "view.traces": ("send_traces",),
     "api.windows": ("counting", "sessions", "sliding", "tumbling"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

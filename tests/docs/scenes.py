@@ -44,7 +44,9 @@ SCENES: dict[str, list[Block]] = {
                 ("...", "import urllib.request as r\nsaid = r.urlopen(server.url).read().decode()"),
             ),
             after="assert 'holdfast_input_rows_total' in said",
-        )
+        ),
+        Block(after="metrics.stop()"),
+        Block(after="traces.stop()"),
     ],
     "docs/protocols/cec.md": [
         Block(

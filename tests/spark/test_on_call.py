@@ -1,9 +1,11 @@
 """A person on call: a dataflow of a file, looked at, struck and stopped from a shell."""
 
 import json
+import re
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +41,23 @@ def asked(*arguments: str) -> dict[str, Any]:
 def test_a_query_is_run_looked_at_struck_and_stopped(tmp_path: Path) -> None:
     path, location = tmp_path / "ticks.py", str(tmp_path / "location")
     path.write_text(FLOW)
-    command = [sys.executable, "-m", "holdfast.cli.main", "run", str(path)]
-    with subprocess.Popen(
-        [*command, "--location", location, "--json"], stdout=subprocess.PIPE, text=True
-    ) as running:
+    command = [sys.executable, "-m", "holdfast.cli.main", "run", str(path), "--view-port", "0"]
+    said = tmp_path / "said"
+    with (
+        said.open("w") as stderr,
+        subprocess.Popen(
+            [*command, "--location", location, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        ) as running,
+    ):
         try:
             status = until_output(location)
             assert status["name"] == "ticks"
+            (url,) = re.findall(r"^view at (\S+)$", said.read_text(), re.MULTILINE)
+            with urllib.request.urlopen(url, timeout=60) as page:
+                assert b"<title>Holdfast</title>" in page.read()
             before = status["status"]["nodes"]["counts[0]"]
             assert {r["role"] for r in before["replicas"]} == {"primary", "secondary"}
             assert asked("promote", location, "counts") == {"promoted": "counts"}

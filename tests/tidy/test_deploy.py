@@ -1,10 +1,16 @@
 """What deploy/ holds is well-formed, and its dataflow can be built."""
 
+import shutil
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
@@ -40,8 +46,48 @@ def test_the_driver_is_started_again_and_runs_what_the_map_holds() -> None:
     assert f"spark.driver.host={found['Service']['metadata']['name']} " in command
 
 
-def test_the_image_is_made_of_files_that_there_are() -> None:
+def pod_of_executors() -> dict[str, Any]:
+    """The template in the map, as the pod that Spark makes of it."""
+    pod = yaml.safe_load(documents()["ConfigMap"]["data"]["executor.yaml"])
+    return {"apiVersion": "v1", "kind": "Pod", **pod}
+
+
+def test_kubernetes_knows_every_field_of_the_example() -> None:
+    newest = kubernetes_validate.latest_version()
+    for each in (*documents().values(), pod_of_executors()):
+        kubernetes_validate.validate(each, newest, strict=True)
+
+
+def test_a_field_that_kubernetes_does_not_know_is_found() -> None:
+    pod = pod_of_executors()
+    pod["spec"]["containers"][0]["enviroment"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_files_of_the_image_are_enough_to_build_and_run_the_package(tmp_path: Path) -> None:
     lines = (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
     copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
-    assert "src" in copied
-    assert all((ROOT / each).exists() for each in copied)
+    image = tmp_path / "image"
+    image.mkdir()
+    for each in copied:
+        if (ROOT / each).is_dir():
+            compiled = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / each, image / each, ignore=compiled)
+        else:
+            shutil.copy(ROOT / each, image / each)
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=image,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        assert "holdfast/shell/spark/task.py" in packed.namelist()
+    (command,) = (line for line in lines if "warm_up" in line)
+    program = command.partition('-c "')[2].partition('"')[0]
+    compile(program, "Dockerfile", "exec")

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from holdfast.driver.query import Query
 
 _POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """At which ports of this machine something is served; None: it is not."""
+
+    metrics_port: int | None
+    view_port: int | None
 
 
 def run(
@@ -48,6 +57,9 @@ def run(
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve metrics for Prometheus at this port of 127.0.0.1.")
     ] = None,
+    view_port: Annotated[
+        int | None, typer.Option(help="Serve the live view at this port of 127.0.0.1; read-only.")
+    ] = None,
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait while another driver runs it; then take over.")
     ] = False,
@@ -68,7 +80,8 @@ def run(
     if chosen := _protection(protection, guarantee, interval):
         start["protection"] = chosen
     console = Console(stderr=True)
-    summary = _run(file, start, slots, metrics_port, console, is_quiet=as_json)
+    served = _Served(metrics_port, view_port)
+    summary = _run(file, start, slots, served, console, is_quiet=as_json)
     if summary is not None:
         _show(summary, console, as_json=as_json)
 
@@ -77,7 +90,7 @@ def _run(
     file: tuple[str, str],
     start: dict[str, Any],
     slots: int,
-    metrics_port: int | None,
+    served: _Served,
     console: Console,
     *,
     is_quiet: bool,
@@ -88,7 +101,7 @@ def _run(
         file: The module, and the dataflow's name in it.
         start: Arguments of `Dataflow.start`.
         slots: Of a local Spark.
-        metrics_port: Where to serve metrics.
+        served: At which ports to serve what.
         console: What to say goes there.
         is_quiet: Whether to say nothing while it runs.
 
@@ -100,8 +113,8 @@ def _run(
     interrupts = Interrupts()
     stops: list[Callable[[], None]] = []
     summary: dict[str, Any] = {}
-    if metrics_port is not None:
-        stops.append(_serve_metrics(metrics_port, console))
+    if served.metrics_port is not None:
+        stops.append(_serve_metrics(served.metrics_port, console))
     try:
         with interrupts.asking():
             spark = session("holdfast-run", slots=slots)
@@ -113,6 +126,8 @@ def _run(
         of_file: dict[str, Any] = {"protection": getattr(module, "protection", None)}
         query = flow.start(spark, **of_file | start)
         stops.insert(0, lambda: query.stop(is_over=False))
+        if served.view_port is not None:
+            stops.insert(0, _serve_view(query, served.view_port, console))
         with interrupts.asking():
             _watch(query, interrupts, console, is_quiet=is_quiet)
         summary = _summary(query, start["checkpointLocation"])
@@ -142,6 +157,13 @@ def _serve_metrics(port: int, console: Console) -> Callable[[], None]:
     metrics = serve_metrics(port)
     console.print(f"metrics at {metrics.url}", highlight=False)
     return metrics.stop
+
+
+def _serve_view(query: Query, port: int, console: Console) -> Callable[[], None]:
+    """Serve the live view; how to stop that."""
+    view = query.view(port=port)
+    console.print(f"view at {view.url}", highlight=False)
+    return view.stop
 
 
 def _show(summary: dict[str, Any], console: Console, *, as_json: bool) -> None:

@@ -36,6 +36,7 @@ from holdfast.driver.showing import plan_of
 from holdfast.errors import OptionError, QueryFailedError, UnsupportedError
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.spark.small_logs import has_ended, load_now
+from holdfast.shell.spark.web_ui import lead, view_path
 from holdfast.shell.storage.places import location_id
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast.view.notebook import show
@@ -238,7 +239,10 @@ class Query:
             OptionError: The port is taken.
         """
         watched = OwnQuery(self, self._location, self._shown_plan)
-        return serve(watched, port=port, allow_actions=allow_actions)
+        view = serve(watched, port=port, allow_actions=allow_actions)
+        context = self._running.spark.sparkContext
+        view.at_stop.append(lead(context, view_path(self._location), view.url))
+        return view
 
     def _ipython_display_(self) -> None:
         """Show it below a notebook's cell; figures change until it is over, or shown again."""

@@ -298,11 +298,12 @@ class QueryCollector:
         now_s = time.monotonic()
         if now_s - self._made_s > _CACHED_S:
             self._made_s = now_s
-            self._shown = {query.name: _shown(query) for query in self.queries()}
+            self._shown = {query.name: shown_of(query) for query in self.queries()}
         return self._shown
 
 
-def _shown(query: Query) -> Shown:
+def shown_of(query: Query) -> Shown:
+    """What a query shows now."""
     return Shown(query.lastProgress, query.status, (query.id, query.runId))
 
 

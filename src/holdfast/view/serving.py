@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from holdfast.errors import OptionError, UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import uvicorn
     from starlette.applications import Starlette
 
@@ -25,11 +27,13 @@ class View:
 
     Attributes:
         url: Where to look at it. Elsewhere than on this machine it holds the token.
+        at_stop: Called, and forgotten, when it is stopped.
     """
 
     def __init__(self, server: uvicorn.Server, app: Starlette, listening: socket.socket, url: str):
         """Use `serve`."""
         self.url = url
+        self.at_stop: list[Callable[[], None]] = []
         self._app = app
         self._server = server
         self._thread = threading.Thread(
@@ -39,6 +43,8 @@ class View:
 
     def stop(self) -> None:
         """Serve no more; the port is free when this returns."""
+        while self.at_stop:
+            self.at_stop.pop()()
         self._server.should_exit = True
         while self._thread.is_alive():
             if self._server.started:

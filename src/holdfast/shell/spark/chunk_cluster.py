@@ -242,7 +242,7 @@ class ChunkCluster:
             is_local=self._is_local,
         )
         try:
-            self._sc.setJobGroup(self._group(node), f"Holdfast data node {node}")
+            self._sc.setJobGroup(self._group(node), f"Holdfast {self._name}: data node {node}")
             self._executors.one_task(place.executor).mapPartitions(lambda _: _serve(spec)).collect()
         except Exception as error:  # Whatever Spark says ended the task is the reason to report.
             return reason_of(error)

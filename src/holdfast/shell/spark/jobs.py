@@ -25,6 +25,7 @@ from holdfast.shell.spark.hang_ups import pass_over_hang_ups
 from holdfast.shell.spark.reasons import reason_of
 from holdfast.shell.spark.task import run_node
 from holdfast.shell.spark.task_spec import TaskSpec
+from holdfast.shell.spark.web_ui import description
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -70,6 +71,7 @@ class NodeJobs:
         spec_of: Callable[[NodeId, int], TaskSpec],
         ended: Callable[[TaskEnded], None],
         executors: Executors,
+        view_path: str = "",
     ) -> None:
         """Run nothing yet.
 
@@ -79,11 +81,14 @@ class NodeJobs:
             spec_of: What the task of a node's launch has to know.
             ended: Called from any thread when a job has ended.
             executors: Makes tasks that would rather run on one of them.
+            view_path: Where Spark's pages lead on to the query's view; empty: nowhere.
         """
         pass_over_hang_ups(context)
         self._context = context
         # Whoever cancels a group cancels it in the whole session, and names are not its own there.
         self._groups = f"holdfast/{name}/{uuid.uuid4()}"
+        self._name = name
+        self._view_path = view_path
         self._spec_of = spec_of
         self._ended = ended
         self._executors = executors
@@ -188,7 +193,8 @@ class NodeJobs:
         spec = self._spec_of(job.node, job.number)
         group = self._group(job.node, job.number)
         try:
-            self._context.setJobGroup(group, f"Holdfast node {job.node}")
+            said = description(self._name, job.node, self._view_path)
+            self._context.setJobGroup(group, said)
             task = self._executors.one_task(job.chosen)
             task.mapPartitions(lambda _: run_node(spec)).collect()
         except Exception as error:  # Whatever Spark says ended the task is the reason to report.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.shell.spark.jobs import NodeJobs
 from holdfast.shell.spark.task_spec import TaskSpec
+from holdfast.shell.spark.web_ui import has_pages, view_path
 from holdfast.shell.storage.paths import within
 from holdfast.shell.transport.addresses import Ports
 
@@ -91,7 +92,8 @@ class Launches:
             for kind in ("rounds", "footprints", "spill")
             for node in self._plans
         }
-        self.jobs = NodeJobs(context, spec.name, self._task_spec, ended, executors)
+        path = view_path(spec.root) if has_pages(context) else ""
+        self.jobs = NodeJobs(context, spec.name, self._task_spec, ended, executors, path)
 
     def launch(self, instance: Instance, launch: int) -> None:
         """Have a task run for a launch of a node; returns at once."""

@@ -56,9 +56,11 @@ provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 traces = hf.send_traces(provider)
 pages = spark.sparkContext.uiWebUrl
-rate = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+rows = spark.sql(
+    "SELECT timestamp_micros(1700000000000000 + id * 10000) AS at, id FROM range(60000)"
+)
 flow = hf.Dataflow("ticks")
-ticks = flow.source(rate, name="ticks", time="timestamp").unit("counts")
+ticks = flow.source(rows, name="ticks", time="at", speed=1).unit("counts")
 ticks.window(hf.tumbling("1 second")).aggregate("count(*) AS n", name="counts").sink("counts")
 query = flow.start(
     spark, checkpointLocation=location, protection=hf.Checkpointed(interval="200 milliseconds")

@@ -100,7 +100,7 @@ def test_a_recovery_is_a_trace_with_a_span_for_each_of_its_numbers(query: Watche
     query.recoveries.append(recovery("counts[1]"))
     query.idle()
     found = {span.name: span for span in query.spans()}
-    root = found.pop("holdfast recovery")
+    root = found.pop("recovery")
     assert root.parent is None
     assert root.end_time == RECOVERED_S * 1e9
     assert root.attributes is not None

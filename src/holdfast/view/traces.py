@@ -116,7 +116,7 @@ class Traces:
         }
         attributes = {**about, **_of_node(recovery["node"]), **how}
         root = self._tracer.start_span(
-            "holdfast recovery", context=_root(), attributes=attributes, start_time=begin_ns
+            "recovery", context=_root(), attributes=attributes, start_time=begin_ns
         )
         within = set_span_in_context(root, _root())
         numbers = recovery_block([dict(recovery)])
@@ -144,7 +144,7 @@ class Traces:
             "holdfast.state_bytes": checkpoint["state_bytes"],
         }
         span = self._tracer.start_span(
-            "holdfast checkpoint",
+            "checkpoint",
             context=_root(),
             attributes={**about, **_of_node(checkpoint["node"]), **sizes},
             start_time=end_ns - checkpoint["duration_ms"] * _NS_PER_MS,

@@ -16,6 +16,10 @@ def on_page_markdown(markdown, page, config, files):  # noqa: ANN001, ANN201
 
     def replaced(link):  # noqa: ANN001, ANN202
         target = (folder / link[2]).resolve()
-        return link[0] if target.is_relative_to(DOCS) else f"{link[1]} (`{link[2]}`)"
+        if target.is_relative_to(DOCS):
+            return link[0]
+        path = str(target.relative_to(DOCS.parent))
+        text = link[1].strip("`")
+        return f"`{path}`" if text == path else f"{link[1]} (`{path}`)"
 
     return _LINK.sub(replaced, markdown)

@@ -37,6 +37,65 @@ def counted(stream, unit="counts"):
 _DONE = "query.awaitTermination()\nassert query.verify().is_identical"
 SCENES: dict[str, list[Block]] = {
     "README.md": [Block(after="assert query.verify().is_identical")],
+    "docs/coming-from-structured-streaming.md": [
+        Block(
+            """
+frame(3_000).write.parquet(folder + "/rows")
+rows = spark.readStream.schema("at TIMESTAMP, n BIGINT").parquet(folder + "/rows")
+from pyspark.sql.functions import window
+counts = rows.withWatermark("at", "1 second").groupBy(window("at", "1 second")).count()
+place = folder + "/counts"
+def _after(query): query.processAllAvailable()
+""",
+            replaced=(
+                ("query = (counts.writeStream                      flow", "flow"),
+                ('    .option("checkpointLocation", place)         query', "query"),
+                ('    .toTable("counts"))                          query', "_after(query)\nquery"),
+            ),
+            after="query.stop()\nassert query.verify().is_identical",
+        )
+    ],
+    "docs/files.md": [
+        Block(
+            """
+import pyarrow.csv, pyarrow.parquet, os
+at = [1_700_000_000_000_000 + n * 1_000 for n in range(9)]
+table = pa.table({"pickup": pa.array(at, pa.timestamp("us")), "km": [1.5] * 9})
+os.mkdir(folder + "/trips")
+pyarrow.parquet.write_table(table, folder + "/trips/1.parquet")
+flow = hf.Dataflow("trips")
+""",
+        ),
+        Block(
+            """
+os.remove(folder + "/trips/1.parquet")
+pyarrow.csv.write_csv(table, folder + "/trips/1.csv")
+flow = hf.Dataflow("texts")
+""",
+            after="assert 'bad_trips' in flow.sinks",
+        ),
+        Block(
+            """
+import deltalake
+orders_at = pa.array(at, pa.timestamp("us", "UTC"))
+deltalake.write_deltalake(folder + "/orders", pa.table({"at": orders_at}))
+flow = hf.Dataflow("orders")
+""",
+            after="assert orders.schema.names == ['at']",
+        ),
+        Block(
+            """
+flow = hf.Dataflow("counts")
+days = source(flow, "days", 3_000, "CAST(id % 3 AS STRING) AS day").key_by("day")
+counts = days.window(hf.tumbling("1 second")).aggregate("count(*) AS n", name="counts")
+""",
+            after="""
+query = flow.start(spark, checkpointLocation=folder + "/q")
+query.awaitTermination()
+assert sorted(os.listdir(folder + "/counts"))[-3:] == ["day=0", "day=1", "day=2"]
+""",
+        ),
+    ],
     "docs/metrics.md": [
         Block(
             replaced=(
@@ -48,10 +107,116 @@ SCENES: dict[str, list[Block]] = {
         Block(after="metrics.stop()"),
         Block(after="traces.stop()"),
     ],
+    "docs/operators.md": [
+        Block(
+            """
+flow = hf.Dataflow("windows")
+bids = source(flow, "bids", 3_000, "id % 9 AS bidder")
+""",
+            replaced=(("    .window(", "bids.key_by('bidder').window("),),
+        ),
+        Block(
+            "readings = source(flow, 'readings')\n"
+            "given = lambda row, round: {'n': 1, 'p': round.random.random()}",
+            replaced=(
+                ("...\n", "return batch.select(['at']).append_column('score', pa.array([1.0]))\n"),
+                ('drawn, "n', 'given, "n'),
+            ),
+        ),
+        Block(
+            """
+persons = source(flow, "persons", 3_000, "id", "'x' AS name")
+auctions = source(flow, "auctions", 3_000, "id AS auction", "id AS seller")
+""",
+        ),
+        Block("orders = source(flow, 'orders', 3_000, 'id AS order_id')"),
+        Block(
+            """
+temperatures = source(flow, "temperatures", 3_000, "id % 3 AS room", "1.5D AS celsius")
+visits = source(flow, "visits", 3_000, "id % 3 AS room")
+""",
+        ),
+    ],
+    "docs/tentative.md": [
+        Block(
+            "flow = hf.Dataflow('departures')\nleft, right = source(flow, 'a'), source(flow, 'b')\n"
+            "left.union(right).sink('merged')",
+            after=_DONE,
+        )
+    ],
+    "docs/tutorial.md": [
+        Block(after="assert query.verify().is_identical"),
+        Block(
+            """
+flow = hf.Dataflow("slow")
+slow = flow.source(rows, name="readings", time="at", speed=100).key_by("sensor")
+slow.window(hf.tumbling("10 seconds")).aggregate("count(*) AS n", name="means").sink("means")
+query = flow.start(spark, checkpointLocation=folder + "/killed")
+""",
+            replaced=(("...", "query.awaitTermination()"),),
+            after="""
+assert query.recoveries[0]["node"] == "means[0]"
+assert query.verify().is_identical
+flow = hf.Dataflow("readings")
+readings = flow.source(rows, name="readings", time="at").key_by("sensor")
+readings.window(hf.tumbling("10 seconds")).aggregate("count(*) AS n", name="means").sink("means")
+""",
+        ),
+        Block(after=_DONE),
+        Block(after="assert late.count() == 0"),
+        Block(),
+        Block(),
+        Block(after="assert protection['means'].guarantee == 'precise'"),
+    ],
+    "docs/view.md": [
+        Block(
+            "flow = hf.Dataflow('q')\ncounted(source(flow, 'a'))\n"
+            "query = flow.start(spark, checkpointLocation=folder + '/q')",
+            replaced=(
+                ("view()", "view(port=0)"),
+                ("...", "import urllib.request as r\nsaid = r.urlopen(view.url).read().decode()"),
+            ),
+            after="assert '<title>Holdfast' in said\n" + _DONE,
+        )
+    ],
     "docs/protocols/cec.md": [
         Block(
             "flow = hf.Dataflow('bids')\ncounted(source(flow, 'a', 3_000, 'id % 9 AS bidder'))",
             after=_DONE,
+        )
+    ],
+    "docs/protocols/checkmate.md": [
+        Block(
+            "flow = hf.Dataflow('merged')\nleft, right = source(flow, 'a'), source(flow, 'b')\n"
+            "left.union(right, order='arrival').sink('merged')",
+            after=_DONE,
+        ),
+        Block(
+            """
+flow = hf.Dataflow("reached")
+starts = flow.source(frame(3, "id AS node", "0L AS hops"), name="starts", time="at")
+starts = starts.select("node", "hops")
+links = source(flow, "links", 9, "id AS source", "id + 1 AS target")
+""",
+        ),
+    ],
+    "docs/protocols/dpc.md": [
+        Block(
+            "flow = hf.Dataflow('flights')\nleft, right = source(flow, 'a'), source(flow, 'b')\n"
+            "left.unit('merged').union(right).sink('merged')",
+            after=_DONE,
+        )
+    ],
+    "docs/protocols/guarantees.md": [
+        Block(
+            """
+flow = hf.Dataflow("bids")
+bids = source(flow, "ingest", 3_000, "id % 9 AS bidder")
+windows = bids.key_by("bidder").window(hf.tumbling("1 second"))
+counts = windows.aggregate("count(*) AS n", name="counts")
+counts.unit("alerts").filter("n > 100").sink("alerts")
+""",
+            after="query.awaitTermination()",
         )
     ],
 }

@@ -64,6 +64,10 @@ def test_the_site_builds_and_its_pages_load_nothing_from_elsewhere(tmp_path: Pat
     assert made.returncode == 0, made.stderr
     reference = (tmp_path / "reference.html").read_text()
     assert "sink_files" in reference
+    # The site has no files outside of docs: it names them as they lie in the repository.
+    metrics = (tmp_path / "metrics.html").read_text()
+    assert "<code>deploy/prometheus/alerts.yml</code>" in metrics
+    assert "../deploy" not in metrics
     loads = re.compile(r"<(?:script|img|link)[^>]*(?:src|href)=\"https?://")
     for page in tmp_path.rglob("*.html"):
         assert not loads.search(page.read_text()), page.name

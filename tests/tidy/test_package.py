@@ -1,5 +1,7 @@
 """What `pip install` brings: the package alone, small, under a name that is free."""
 
+import inspect
+import re
 import subprocess
 import sys
 import tarfile
@@ -9,6 +11,7 @@ from email import message_from_string
 from pathlib import Path
 
 import pytest
+from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 import holdfast
 
@@ -77,3 +80,11 @@ def test_everything_that_the_lock_names_for_an_extra_is_locked() -> None:
         for mark in "[<>=!~ ":
             name = name.partition(mark)[0]
         assert f"\n{name.lower()}==" in f"\n{lock.lower()}" or f"\n{name.lower()}[" in lock.lower()
+
+
+def test_what_spark_asks_for_is_a_dependency() -> None:
+    """Without pandas Spark refuses `mapInArrow`, and so the batch twin of a function."""
+    asked = inspect.getsource(require_minimum_pandas_version)
+    (least,) = re.findall(r'minimum_pandas_version = "([\d.]+)"', asked)
+    (pandas,) = (each for each in PROJECT["dependencies"] if each.startswith("pandas"))
+    assert least.startswith(re.findall(r">=([\d.]+)", pandas)[0])

@@ -27,6 +27,7 @@ from holdfast_bench.running import BenchFailed, finish, median
 from holdfast_bench.spine import machine, use_cores
 from holdfast_bench.structured_streaming import Baseline, digest
 from holdfast_bench.throughput import Sizes, last_written_s, shares_of
+from holdfast_chaos import delta_kills
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +36,8 @@ FULL: Final = Sizes({"q1": 30_000_000, "q3": 3_000_000, "q8": 1_200_000, "q12": 
 QUICK: Final = Sizes({"q12": 2_000_000}, 1)
 READ: Final = {"parquet": 10_000_000, "csv": 2_000_000, "json": 1_000_000}
 """Rows of each format that the readers alone read."""
-EXPERIMENTS: Final = ("queries", "delta", "reading", "visible", "cold_start")
+EXPERIMENTS: Final = ("queries", "delta", "reading", "visible", "kills", "cold_start")
+KILLS: Final = 50
 DELTA_ROWS: Final = 10_000_000
 DELTA_TARGET: Final = 1e6
 """Rows per second into a Delta table, at least."""
@@ -69,6 +71,14 @@ Q1 from the same kind of files, by `sink_delta(every="{_EVERY}")`, from the star
 the table's last version. The table holds what Spark SQL gives: {{identical}}.
 
 """
+_KILLS: Final = """
+## Under kills
+
+Files come all the time, two nodes read them, a third one counts windows, and rows and counts go to
+two Delta tables. Meanwhile processes are killed at drawn moments. In the end plain Delta readers
+say what the tables hold.
+
+"""
 _START: Final = """
 ## Cold start
 
@@ -86,20 +96,25 @@ def run(
 
     use_cores()
     results: dict[str, Any] = {"machine": machine(), "sizes": asdict(sizes)}
-    spark = session("holdfast-files")
-    try:
-        if {"queries", "delta"} & set(only):
-            with closing(Baseline()) as baseline:
+    if {"queries", "delta"} & set(only):
+        spark = session("holdfast-files")
+        with closing(Baseline()) as baseline:
+            try:
                 results |= _with_queries(spark, baseline, sizes, say, only)
-        if "reading" in only:
-            say("the readers alone, beside pyarrow")
-            with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-                results["reading"] = reading.measure(READ, sizes.repeats, Path(folder), spark)
-    finally:
-        spark.stop()
+            finally:
+                spark.stop()
+    if "reading" in only:
+        say("the readers alone, beside pyarrow")
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            results["reading"] = reading.measure(READ, sizes.repeats, Path(folder))
     is_full = sizes.repeats > 1
     if "visible" in only:
         results["visible"] = visible.measure(visible.FULL if is_full else visible.QUICK, say)
+    if "kills" in only:
+        say("files into Delta tables under kills")
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            found = delta_kills.run(KILLS if is_full else KILLS // 10, 1, Path(folder))
+        results["kills"] = found.to_json() | {"is_right": found.is_right}
     if "cold_start" in only:
         say("cold start, beside plain PySpark")
         results["cold_start"] = cold_start.measure(sizes.repeats)
@@ -242,7 +257,7 @@ def former(folder: Path) -> dict[str, Any]:
 def render(results: dict[str, Any]) -> str:
     """The page as Markdown."""
     given = machine_of(results)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for query, found in results.get("queries", {}).items():
         medians, ratio = found["median_seconds"], found["ratio"]
         is_met = ratio["triggers"] >= TARGETS[query]
@@ -264,9 +279,10 @@ def render(results: dict[str, Any]) -> str:
         *("tuples/s", "times", "times, in one batch", "target", "identical to Spark SQL"),
     )
     size = f"{results['sizes']['repeats']} runs each"
-    page = f"{_INTRODUCTION}Machine: {given}. {size}.\n\n{table(header, rows)}"
+    page = f"{_INTRODUCTION}Machine: {given}. {size}.\n\n{table(header, rows) if rows else ''}"
     page += _rendered_delta(results) + _rendered_readers(results)
     page += visible.render(results["visible"]) if "visible" in results else ""
+    page += _rendered_kills(results)
     return page + _rendered_start(results)
 
 
@@ -280,6 +296,21 @@ def _rendered_delta(results: dict[str, Any]) -> str:
     row = (f"{found['rows']:,}", f"{found['rows_per_s'] / 1e6:.2f} M", target)
     said = _DELTA.replace("{identical}", "yes" if found["is_identical"] else "**no**")
     return f"\n{said}{table(('rows', 'rows/s', 'target, at least'), [row])}"
+
+
+def _rendered_kills(results: dict[str, Any]) -> str:
+    """Nothing if it was not measured."""
+    if "kills" not in results:
+        return ""
+    found = results["kills"]
+    kinds = [(delta_kills.KINDS[kind], count) for kind, count in found["kills"].items()]
+    return (
+        f"{_KILLS}{table(('fault', 'how often'), kinds)}\n"
+        f"Of {found['rows']:,} rows, and of the windows that had closed, {found['lost']} were "
+        f"lost, {found['doubled']} were doubled and {found['wrong']} had another count. The table "
+        f"of rows came to version {found['versions']}, in {found['seconds']:.0f} s, by "
+        f"{found['drivers']} drivers one after the other.\n"
+    )
 
 
 def _rendered_readers(results: dict[str, Any]) -> str:
@@ -317,4 +348,5 @@ def is_wrong(results: dict[str, Any]) -> bool:
     """Whether some output was another one than Spark SQL's."""
     found = [*results.get("queries", {}).values()]
     found += [results["delta"]] if "delta" in results else []
-    return not all(each["is_identical"] for each in found)
+    is_right = results.get("kills", {}).get("is_right", True)
+    return not (is_right and all(each["is_identical"] for each in found))

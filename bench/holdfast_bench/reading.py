@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.csv
@@ -31,24 +31,21 @@ _FILES: Final = 8
 _BATCH_ROWS: Final = 1 << 14
 
 
-def measure(rows: dict[str, int], repeats: int, folder: Path, spark: SparkSession) -> list[Any]:
+def measure(rows: dict[str, int], repeats: int, folder: Path) -> list[Any]:
     """Read the same bids by both, in turn.
 
     Args:
         rows: How many, by format.
         repeats: How often.
         folder: For the files.
-        spark: A session; it does nothing.
 
     Returns:
         By format: rows, median seconds of each, and how many times as fast Holdfast is.
     """
-    return [_measured(name, count, repeats, folder, spark) for name, count in rows.items()]
+    return [_measured(name, count, repeats, folder) for name, count in rows.items()]
 
 
-def _measured(
-    name: str, count: int, repeats: int, folder: Path, spark: SparkSession
-) -> dict[str, Any]:
+def _measured(name: str, count: int, repeats: int, folder: Path) -> dict[str, Any]:
     place, location = folder / name, folder / f"{name}-query"
     place.mkdir(parents=True)
     schema = _write(name, count, place)
@@ -64,7 +61,7 @@ def _measured(
         options=None,
     )
     recorder = FileRecorder("bids", source, str(location))
-    recorder.start(spark)
+    recorder.start(cast("SparkSession", None))  # It needs none.
     recorder.wait()
     log = ingest_path(str(location), "bids")
     seconds: dict[str, list[float]] = {"holdfast": [], "pyarrow": []}

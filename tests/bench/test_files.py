@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast_bench import files, reading
+from holdfast_chaos import delta_kills
 
 
 def results(*, holdfast_s: float, is_identical: bool) -> dict[str, Any]:
@@ -65,8 +66,18 @@ def test_the_page_has_a_table_and_times_to_results_once_they_are_measured() -> N
     assert "| Holdfast, into a Delta table | - | - | - | it failed |" in page
 
 
+def test_the_page_tells_what_kills_have_done() -> None:
+    found = results(holdfast_s=3.0, is_identical=True)
+    outcome = delta_kills.KillsOutcome({"node": 3, "all": 2, "driver": 1}, 1_000, drivers=2)
+    found["kills"] = outcome.to_json() | {"is_right": outcome.is_right}
+    assert "Of 1,000 rows, and of the windows that had closed, 0 were lost" in files.render(found)
+    assert not files.is_wrong(found)
+    outcome.doubled = 1
+    assert files.is_wrong(found | {"kills": {"is_right": outcome.is_right}})
+
+
 def test_the_readers_alone_read_the_same_rows(tmp_path: Path) -> None:
-    found = reading.measure(dict.fromkeys(files.READ, 100), 1, tmp_path, None)  # type: ignore[arg-type]
+    found = reading.measure(dict.fromkeys(files.READ, 100), 1, tmp_path)
     assert [each["format"] for each in found] == ["parquet", "csv", "json"]
     assert all(each["rows"] == 100 and each["ratio"] > 0 for each in found)
 

@@ -300,6 +300,7 @@ class Dataflow(Graph):
         unit: str | None = None,
         partitions: int = 1,
         options: Mapping[str, str] | None = None,
+        registry: str | Mapping[str, Any] | None = None,
     ) -> Stream:
         """Read a Kafka topic inside the nodes, each partition by the same one; see docs/kafka.md.
 
@@ -307,9 +308,10 @@ class Dataflow(Graph):
             servers: The brokers, `host:port`, separated by commas.
             topic: The topic; records of open and aborted transactions are not read.
             name: The source's name, by default the topic's; also its unit's.
-            format: `json`, `arrow` (an IPC stream), with `schema`; or `string` or `bytes`, with
-                the columns key, value, partition, offset and timestamp.
-            schema: A Spark schema, DDL text or Arrow schema.
+            format: `json`, `arrow` (an IPC stream), with `schema`; `avro`, with `registry`; or
+                `string` or `bytes`, with the columns key, value, partition, offset and timestamp.
+            schema: A Spark schema, DDL text or Arrow schema; of `avro` by default the newest one in
+                the registry.
             time: The timestamp column with the event time; by default Kafka's timestamp.
             delay: How far tuples of one partition may be out of order; what is older than all
                 partitions have reached by then is late.
@@ -324,6 +326,8 @@ class Dataflow(Graph):
             unit: HA unit of the source and the stateless operators after it.
             partitions: Instances of that unit; instance i reads partition p if p % partitions = i.
             options: More settings of librdkafka, e.g. for TLS and SASL.
+            registry: The schema registry of records in Avro: its URL, or the settings of
+                confluent-kafka's client, e.g. with `basic.auth.user.info`.
         """
         from holdfast.driver.kafka import DEAD_LETTER, IS_ALIVE, IS_DEAD, kafka_source
 
@@ -340,6 +344,7 @@ class Dataflow(Graph):
             end=end,
             has_dead_letters=dead_letters is not None,
             options=options,
+            registry=registry,
         )
         operation = FromKafka(kafka=source, partitions=partitions)
         stream = self._source(name or topic, unit, source.decoder.log_schema, operation)

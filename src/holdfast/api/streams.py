@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -421,6 +421,7 @@ class Stream:
         commit_interval: str | None = "50 milliseconds",
         transactional_id: str | None = None,
         options: Mapping[str, str] | None = None,
+        registry: str | Mapping[str, Any] | None = None,
     ) -> None:
         """Write the stream to a Kafka topic; see docs/kafka.md.
 
@@ -428,7 +429,8 @@ class Stream:
             name: The sink's name.
             servers: The brokers, `host:port`, separated by commas.
             topic: The topic, which exists.
-            format: `json`, an object of all columns; `string` or `bytes`: the column `value`.
+            format: `json`, an object of all columns; `avro`, the same as a record, with `registry`;
+                `string` or `bytes`: the column `value`.
             key: The column, or columns, of the record's key.
             exactly_once: Write in transactions; otherwise results are there as soon as they are
                 made, and a failure may write some of them again.
@@ -437,6 +439,7 @@ class Stream:
             transactional_id: Prefix of the transactional ids and groups, where brokers allow only
                 some; unique in the Kafka cluster. By default one is made up for the location.
             options: More settings of librdkafka, e.g. for TLS and SASL.
+            registry: The schema registry of `avro`; as of `Dataflow.source_kafka`.
         """
         from holdfast.driver.kafka import kafka_sink
 
@@ -450,6 +453,7 @@ class Stream:
             exactly_once=exactly_once,
             commit_interval=commit_interval,
             options=options,
+            registry=registry,
         )
         self.flow.add_sink(require_name(name), self.step)
         self.flow.outside_sinks[name] = sink

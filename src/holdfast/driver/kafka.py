@@ -24,6 +24,7 @@ from holdfast.shell.kafka.client import (
 from holdfast.shell.kafka.decoding import ERROR, OFFSET, PARTITION, Decoder, attributes_of
 from holdfast.shell.kafka.encoding import Encoder
 from holdfast.shell.kafka.ingest import TopicReading, too_few
+from holdfast.shell.kafka.registry import Registry, registry_of
 from holdfast.shell.kafka.sink import KafkaSinkSpec
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ def kafka_source(
     end: str | Mapping[int, int] | None,
     has_dead_letters: bool,
     options: Mapping[str, str] | None,
+    registry: str | Mapping[str, Any] | None = None,
 ) -> KafkaSource:
     """Check what the user says of a source; see `Dataflow.source_kafka`.
 
@@ -157,6 +159,9 @@ def kafka_source(
     try:
         cluster = KafkaCluster(servers, dict(options or {}))
         given = None if schema is None else schema_from(schema)
+        schemas = _registry(format, registry)
+        if schemas is not None and given is None:
+            given = schemas.columns(_checked_topic(topic))
         attributes = attributes_of(format, given)
         open_looker(cluster).close()  # The library is there, and knows the options.
     except KafkaError as error:
@@ -166,13 +171,22 @@ def kafka_source(
     return KafkaSource(
         cluster,
         _checked_topic(topic),
-        Decoder(format, attributes, time, has_dead_letters),
+        Decoder(format, attributes, time, has_dead_letters, schemas),
         duration_us(delay) if delay else 0,
         None if idle is None else max(1, duration_us(idle) // 1000),
         _span_end("begin", begin, ("earliest", "latest")),
         None if end is None else _span_end("end", end, ("latest",)),
         None if ahead is None else duration_us(ahead),
     )
+
+
+def _registry(format: str, given: str | Mapping[str, Any] | None) -> Registry | None:
+    """The schema registry of a format that has one. Raises `KafkaError`."""
+    if format == "avro":
+        return registry_of(given)
+    if given is not None:
+        raise KafkaError(f"registry=... is of format 'avro', not of {format!r}")
+    return None
 
 
 def kafka_sink(
@@ -186,21 +200,22 @@ def kafka_sink(
     exactly_once: bool,
     commit_interval: str | None,
     options: Mapping[str, str] | None,
+    registry: str | Mapping[str, Any] | None = None,
 ) -> KafkaSink:
     """Check what the user says of a sink; see `Stream.sink_kafka`.
 
     Raises:
         DataflowError: It makes no sense.
     """
-    encoder = Encoder(format, (key,) if isinstance(key, str) else tuple(key))
+    topic, keys = _checked_topic(topic), (key,) if isinstance(key, str) else tuple(key)
     try:
+        encoder = Encoder(format, keys, _registry(format, registry), topic)
         cluster = KafkaCluster(servers, dict(options or {}))
         encoder.check(schema)
         library()
     except KafkaError as error:
         raise DataflowError(str(error)) from None
     interval_us = duration_us(commit_interval) if commit_interval else 0
-    topic = _checked_topic(topic)
     return KafkaSink(cluster, topic, encoder, transactional_id, exactly_once, interval_us)
 
 

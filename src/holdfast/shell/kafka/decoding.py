@@ -1,4 +1,4 @@
-"""From Kafka's records to rows of a log: bytes, strings, JSON, Arrow; and what cannot be decoded.
+"""From Kafka's records to rows of a log: bytes, strings, JSON, Arrow, Avro; and bad records.
 
 A row carries, beside its attributes, the partition and offset of its record: the log is where the
 positions in the topic are kept. With dead letters it also carries what was wrong with its record,
@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,9 @@ from pyarrow import json as arrow_json
 from holdfast.core.model.tuples import EARLIEST_US, LATEST_US, outside, with_time
 from holdfast.shell.kafka.client import KafkaError
 from holdfast.shell.kafka.few_records import read_few
+from holdfast.shell.kafka.registry import NoRecord, Registry, rows_of
 
-FORMATS = ("bytes", "string", "json", "arrow")
+FORMATS = ("bytes", "string", "json", "arrow", "avro")
 PARTITION, OFFSET, ERROR = "kafka_partition", "kafka_offset", "kafka_error"
 POSITION = pa.schema([pa.field(PARTITION, pa.int32()), pa.field(OFFSET, pa.int64())])
 _AT = pa.timestamp("us", tz="UTC")
@@ -50,7 +51,9 @@ _PLAIN = {
 _Rows = tuple[pa.RecordBatch, np.ndarray]
 """Attributes, and the number of each row's record."""
 
-_BAD = (pa.ArrowException, ValueError, UnicodeDecodeError, MemoryError)
+_Value = TypeVar("_Value")
+
+_BAD = (pa.ArrowException, ValueError, TypeError, UnicodeDecodeError, MemoryError)
 
 
 @dataclass(slots=True)
@@ -99,12 +102,14 @@ class Decoder:
         schema: The attributes.
         time: The attribute with the event time; None: Kafka's timestamp of the record.
         has_dead_letters: Whether a record that cannot be decoded becomes a row; else it raises.
+        registry: Where the schemas of records in Avro are; None for other formats.
     """
 
     kind: str
     schema: pa.Schema
     time: str | None = None
     has_dead_letters: bool = False
+    registry: Registry | None = None
 
     @cached_property
     def log_schema(self) -> pa.Schema:
@@ -266,11 +271,32 @@ def _decode_json(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows
             lines.append(line)
             numbers.append(number)
     good = _halved(lines, numbers, errors, lambda part: _read_json(part, of.schema))
+    return _in_place(good, records, of, errors)
+
+
+def _in_place(
+    good: list[pa.RecordBatch], records: Records, of: Decoder, errors: dict[int, str]
+) -> _Rows:
+    """A row for each record; a bad one has nulls."""
     if errors:
         empty = _nulls(of.schema)
         whole = iter([batch.slice(i, 1) for batch in good for i in range(batch.num_rows)])
         good = [empty if i in errors else next(whole) for i in range(len(records.values))]
     return _joined(good, of.schema), np.arange(len(records.values))
+
+
+def _decode_avro(of: Decoder, records: Records, errors: dict[int, str]) -> _Rows:
+    assert of.registry is not None
+    rows: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    for number, value in enumerate(records.values):
+        try:
+            rows.append(of.registry.read(value))
+            numbers.append(number)
+        except NoRecord as error:
+            errors[number] = str(error)
+    good = _halved(rows, numbers, errors, lambda part: rows_of(part, of.schema))
+    return _in_place(good, records, of, errors)
 
 
 def _json_line(value: bytes | None) -> bytes | None:
@@ -307,10 +333,10 @@ def _read_json(lines: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _halved(
-    values: list[bytes],
+    values: list[_Value],
     numbers: list[int],
     errors: dict[int, str],
-    decode: Callable[[list[bytes]], pa.RecordBatch],
+    decode: Callable[[list[_Value]], pa.RecordBatch],
 ) -> list[pa.RecordBatch]:
     """Decode all that can be. Cost: O(bad values * log values) calls."""
     if not values:
@@ -336,7 +362,7 @@ def _decode_arrow(of: Decoder, records: Records, errors: dict[int, str]) -> _Row
             if of.time is not None and piece.column(of.time).null_count:
                 raise ValueError(f"its time column {of.time!r} has nulls")
             pieces.append(piece)
-        except (*_BAD, OSError, TypeError) as error:
+        except (*_BAD, OSError) as error:
             errors[number] = str(error).splitlines()[0] if str(error) else "it is no Arrow stream"
             pieces.append(_nulls(of.schema))
     rows = [piece.num_rows for piece in pieces]
@@ -362,6 +388,7 @@ _DECODERS: dict[str, Callable[[Decoder, Records, dict[int, str]], _Rows]] = {
     "string": _decode_plain,
     "json": _decode_json,
     "arrow": _decode_arrow,
+    "avro": _decode_avro,
 }
 
 

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.shell.kafka.client import KafkaError
+from holdfast.shell.kafka.registry import Registry, schema_of
 
-FORMATS = ("bytes", "string", "json")
+FORMATS = ("bytes", "string", "json", "avro")
 HEADER = "holdfast"
 """Of every record: `<stream>/<tuple id>`, e.g. `counts[0]/17`."""
 
@@ -37,10 +38,14 @@ class Encoder:
     Attributes:
         kind: One of `FORMATS`; the plain ones take the column `value`.
         keys: The columns of the key: the text of one, a JSON list of several; empty: no key.
+        registry: Where the schemas of values in Avro are; None for other formats.
+        topic: Whose values they are.
     """
 
     kind: str
     keys: tuple[str, ...] = ()
+    registry: Registry | None = None
+    topic: str = ""
 
     def check(self, schema: pa.Schema) -> None:
         """Raises `KafkaError` if these columns cannot be written so."""
@@ -49,7 +54,9 @@ class Encoder:
         for name in self.keys:
             if name not in schema.names:
                 raise KafkaError(f"no key column {name!r}; there are {', '.join(schema.names)}")
-        if self.kind == "json":
+        if self.kind == "avro":
+            schema_of(schema)
+        if self.kind in ("avro", "json"):
             return
         wanted = pa.binary() if self.kind == "bytes" else pa.string()
         if "value" not in schema.names or schema.field("value").type != wanted:
@@ -72,6 +79,8 @@ class Encoder:
     def _values(self, attributes: pa.RecordBatch) -> Iterator[bytes | None]:
         if self.kind == "json":
             return _objects(attributes)
+        if self.registry is not None:
+            return self.registry.write(self.topic, attributes)
         values = attributes.column("value").to_pylist()
         if self.kind == "bytes":
             return iter(values)

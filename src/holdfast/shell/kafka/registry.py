@@ -1,0 +1,243 @@
+"""Records in Avro, framed as a schema registry's serializers frame them: zero, schema id, value.
+
+A record names the schema that it was written by, and the registry has that. Its fields go to
+columns by their names: one that the record lacks is null, one that no column has is passed over. So
+schemas may evolve in every way in which a field that stays keeps its kind. A record of another
+kind, or of a schema that the registry does not know, is a bad one. A registry that does not answer
+is no bad record: the node fails then, and is tried again.
+
+What is written has a schema that its columns make. All fields may be null, so that columns may come
+and go later; the registry says whether a new schema is compatible.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from holdfast.shell.kafka.client import KafkaError
+
+_NOT_FOUND: Final = 404
+_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_CLIENT: Final = "a schema registry needs pip install 'holdfast-streaming[avro]'"
+_PLAIN: Final[dict[Any, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_LOGICAL: Final[dict[str, pa.DataType]] = {
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us", tz="UTC"),
+    "timestamp-micros": pa.timestamp("us", tz="UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+
+
+class NoRecord(ValueError):
+    """A value is no record of a schema that the registry knows; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """A schema registry, as the user names it.
+
+    Attributes:
+        settings: Of confluent-kafka's `SchemaRegistryClient`: `url`, and what else it needs.
+    """
+
+    settings: tuple[tuple[str, Any], ...]
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return str(dict(self.settings)["url"])
+
+    def columns(self, topic: str) -> pa.Schema:
+        """The columns of the newest schema of a topic's values.
+
+        Raises:
+            KafkaError: There is none, its types are others than columns have, or the registry does
+                not answer.
+        """
+        subject = f"{topic}-value"
+        try:
+            found = _client(self.settings).get_latest_version(subject)
+        except Exception as error:  # Transports have errors of their own.
+            raise self._away(error, subject) from None
+        return columns_of(json.loads(found.schema.schema_str))
+
+    def read(self, value: bytes | None) -> dict[str, Any]:
+        """A record's fields.
+
+        Raises:
+            NoRecord: It is none.
+            KafkaError: The registry does not answer.
+        """
+        if value is None:
+            raise NoRecord("it is null")
+        try:
+            found = _reader(self.settings)(value, None)
+        except Exception as error:  # A decoder of foreign bytes raises what it likes.
+            status = getattr(error, "http_status_code", None)
+            if status == _NOT_FOUND:
+                raise NoRecord(f"{self.url} does not know its schema") from None
+            if status is not None or _is_transport(error):
+                raise self._away(error, "a schema") from None
+            raise NoRecord(f"it is no Avro of its schema: {error!r}"[:500]) from None
+        if not isinstance(found, dict):
+            raise NoRecord("it is no Avro record")
+        return found
+
+    def write(self, topic: str, rows: pa.RecordBatch) -> Iterator[bytes]:
+        """Each row as a value of a topic.
+
+        Raises:
+            KafkaError: The registry refuses the schema, or does not answer.
+        """
+        from confluent_kafka.serialization import MessageField, SerializationContext
+
+        context = SerializationContext(topic, MessageField.VALUE)
+        write = _writer(self.settings, json.dumps(schema_of(rows.schema)))
+        for row in rows.to_pylist():
+            try:
+                yield write(row, context)
+            except Exception as error:  # Transports have errors of their own.
+                if getattr(error, "http_status_code", None) is None and not _is_transport(error):
+                    raise
+                raise self._away(error, f"a schema for {topic}") from None
+
+    def _away(self, error: Exception, what: str) -> KafkaError:
+        return KafkaError(f"the schema registry at {self.url} does not give {what}: {error!r}")
+
+
+def registry_of(given: str | Mapping[str, Any] | None) -> Registry:
+    """The registry that an argument names.
+
+    Raises:
+        KafkaError: It names none, or the client is not there or refuses the settings.
+    """
+    settings = {"url": given} if isinstance(given, str) else dict(given or {})
+    if not settings.get("url"):
+        raise KafkaError("format='avro' needs registry='http://host:8081', or its settings")
+    registry = Registry(tuple(sorted(settings.items())))
+    try:
+        _client(registry.settings)
+    except ImportError:
+        raise KafkaError(_CLIENT) from None
+    except (ValueError, TypeError) as error:
+        raise KafkaError(f"the registry's settings: {error}") from None
+    return registry
+
+
+@lru_cache(maxsize=16)
+def _client(settings: tuple[tuple[str, Any], ...]) -> Any:
+    """One for each process: it keeps the schemas that it was given."""
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    return SchemaRegistryClient(dict(settings))
+
+
+@lru_cache(maxsize=16)
+def _reader(settings: tuple[tuple[str, Any], ...]) -> Any:
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+
+    return AvroDeserializer(_client(settings))
+
+
+@lru_cache(maxsize=16)
+def _writer(settings: tuple[tuple[str, Any], ...], schema: str) -> Any:
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+
+    return AvroSerializer(_client(settings), schema)
+
+
+def schema_of(columns: pa.Schema) -> dict[str, Any]:
+    """The Avro schema of columns. Raises `KafkaError` for a name or type that Avro has not."""
+    fields = []
+    for field in columns:
+        if not _NAME.fullmatch(field.name):
+            raise KafkaError(f"Avro has no field {field.name!r}; rename the column")
+        fields.append({"name": field.name, "type": ["null", _written(field.type)], "default": None})
+    return {"type": "record", "name": "row", "namespace": "holdfast", "fields": fields}
+
+
+def _written(of: pa.DataType) -> Any:
+    if pa.types.is_timestamp(of):
+        local = "" if of.tz else "local-"
+        return {"type": "long", "logicalType": f"{local}timestamp-micros"}
+    if pa.types.is_date32(of):
+        return {"type": "int", "logicalType": "date"}
+    if pa.types.is_decimal128(of):
+        size = {"precision": of.precision, "scale": of.scale}
+        return {"type": "bytes", "logicalType": "decimal", **size}
+    if pa.types.is_int8(of) or pa.types.is_int16(of):
+        return "int"
+    for name, kind in _PLAIN.items():
+        if kind == of:
+            return name
+    raise KafkaError(f"Avro has no {of}; select what it has, or use format='json'")
+
+
+def _is_transport(error: Exception) -> bool:
+    """Whether the way to the registry is broken."""
+    import httpx2
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, (httpx2.HTTPError, OSError)):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+def columns_of(schema: Any) -> pa.Schema:
+    """The columns of an Avro schema. Raises `KafkaError` for a type that no column has."""
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise KafkaError("its schema is no Avro record; give schema='name TYPE, ...'")
+    return pa.schema([pa.field(f["name"], _type(f["type"], f["name"])) for f in schema["fields"]])
+
+
+def _type(given: Any, name: str) -> pa.DataType:
+    if isinstance(given, list):  # A union; columns have null and one other type.
+        others = [each for each in given if each != "null"]
+        return _type(others[0] if len(others) == 1 else None, name)
+    if isinstance(given, dict):
+        logical = given.get("logicalType")
+        if logical in _LOGICAL:
+            return _LOGICAL[logical]
+        if logical == "decimal":
+            return pa.decimal128(given["precision"], given.get("scale", 0))
+        if given.get("type") == "enum":
+            return pa.string()
+        return _type(given.get("type"), name)
+    if given not in _PLAIN:
+        raise KafkaError(
+            f"no column has the type of its field {name!r}; give schema=... without it"
+        )
+    return _PLAIN[given]
+
+
+def rows_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Records as rows. Raises `TypeError` if a field is of another kind than its column."""
+    columns = [_column([row.get(field.name) for row in rows], field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(values: list[Any], field: pa.Field) -> pa.Array:
+    if pa.types.is_temporal(field.type) and any(isinstance(each, int) for each in values):
+        raise TypeError(f"field {field.name!r} is a number, no {field.type}")
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise TypeError(f"field {field.name!r} is no {field.type}: {error}") from None

@@ -15,8 +15,9 @@ FRAMEWORK = {
     "latestOffset",
     "awaitAnyTermination",
     "prettyJson",
+    *("do_GET", "do_POST", "log_message"),
 }
-"""Names that Spark calls, or that users know from it."""
+"""Names that Spark calls, that users know from it, or that the library's servers call."""
 
 
 def defined(path: Path) -> Iterator[str]:

@@ -51,7 +51,7 @@ def test_the_wheel_says_what_it_is(built: Path) -> None:
     assert said["License-Expression"] == "Apache-2.0"
     extras = set(said.get_all("Provides-Extra", []))
     assert extras == {
-        *("demo", "reports", "s3", "metrics", "kafka", "delta", "otel", "view", "docs", "dev")
+        *("demo", "reports", "s3", "metrics", "kafka", "avro", "delta", "otel", "view", "docs", "dev")
     }
     assert "holdfast.cli.main" in PROJECT["scripts"]["holdfast"]
 
@@ -73,7 +73,7 @@ def test_a_wheel_can_be_built_of_the_source_distribution(built: Path, tmp_path: 
 def test_everything_that_the_lock_names_for_an_extra_is_locked() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
-    for extra in ("demo", "reports", "s3", "metrics", "kafka", "delta", "view", "docs"):
+    for extra in ("demo", "reports", "s3", "metrics", "kafka", "avro", "delta", "view", "docs"):
         wanted += PROJECT["optional-dependencies"][extra]
     for requirement in wanted:
         name = requirement.split(";")[0]

@@ -310,24 +310,19 @@ class Dataflow(Graph):
             name: The source's name, by default the topic's; also its unit's.
             format: `json`, `arrow` (an IPC stream), with `schema`; `avro`, with `registry`; or
                 `string` or `bytes`, with the columns key, value, partition, offset and timestamp.
-            schema: A Spark schema, DDL text or Arrow schema; of `avro` by default the newest one in
-                the registry.
+            schema: Spark's, DDL text or Arrow's; of `avro` by default the newest in the registry.
             time: The timestamp column with the event time; by default Kafka's timestamp.
-            delay: How far tuples of one partition may be out of order; what is older than all
-                partitions have reached by then is late.
-            ahead: How far a tuple may be ahead of its partition, and of the clock when it is read,
-                and still move time; see `source`. None: every tuple moves time.
+            delay: How far tuples of a partition may be out of order; older ones are late.
+            ahead: As of `source`: of its partition, and of the clock when it is read.
             idle: A partition without records for so long does not hold up time; None: it does.
             begin: `earliest`, `latest`, or the first offset by partition.
-            end: None: go on for ever; `latest`: what there is at the first start; or the offset
-                before which to stop by partition.
+            end: None: go on for ever; `latest`: what is there at first; or offsets by partition.
             dead_letters: Name of a sink for records that cannot be decoded; without one, such a
                 record fails the query.
             unit: HA unit of the source and the stateless operators after it.
             partitions: Instances of that unit; instance i reads partition p if p % partitions = i.
             options: More settings of librdkafka, e.g. for TLS and SASL.
-            registry: The schema registry of records in Avro: its URL, or the settings of
-                confluent-kafka's client, e.g. with `basic.auth.user.info`.
+            registry: The URL of a schema registry, or settings of confluent-kafka's client of it.
         """
         from holdfast.driver.kafka import DEAD_LETTER, IS_ALIVE, IS_DEAD, kafka_source
 

@@ -51,7 +51,19 @@ def test_the_wheel_says_what_it_is(built: Path) -> None:
     assert said["License-Expression"] == "Apache-2.0"
     extras = set(said.get_all("Provides-Extra", []))
     assert extras == {
-        *("demo", "reports", "s3", "metrics", "kafka", "avro", "delta", "otel", "view", "docs", "dev")
+        *(
+            "demo",
+            "reports",
+            "s3",
+            "metrics",
+            "kafka",
+            "avro",
+            "delta",
+            "otel",
+            "view",
+            "docs",
+            "dev",
+        )
     }
     assert "holdfast.cli.main" in PROJECT["scripts"]["holdfast"]
 

@@ -73,7 +73,7 @@ class TrafficReported:
         tuple_bytes: Tuples and boundaries for primaries: what flows without any protection.
         ack_bytes: What primaries answer: acknowledgements, which also give credit.
         standby_bytes: All that secondaries are sent and answer.
-        difference_bytes: Of that, pages and tuples in differences: what passive standby is about.
+        difference_bytes: Of that, changed words and tuples: what passive standby is about.
         point_bytes: Restart points for the coordinator.
         note_bytes: Of `tuple_bytes`, what nodes that recover together say to each other: markers,
             clocks, marks of loops. [CheckMate §VI]

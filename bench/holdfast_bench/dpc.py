@@ -56,6 +56,8 @@ _LEAD_S: Final = 1.5
 _SETTLE_S: Final = 1.0
 _TIMEOUT_S: Final = 120.0
 _LOOK_S: Final = 0.001
+_HELD_US: Final = 400_000
+"""When a source falls silent, tuples of the last interval between boundaries still wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +299,8 @@ def _fail(spark: SparkSession, failure: Failure) -> dict[str, Any]:
                 sources[0].end(end_us)
                 finish(query, "dpc", failure.silent_s + _TIMEOUT_S)
             blocks = query.lastProgress["units"].values()
-            return _seen(query, outside, (from_us, end_us), [b["consistency"] for b in blocks])
+            span_us = from_us - _HELD_US, end_us
+            return _seen(query, outside, span_us, [b["consistency"] for b in blocks])
         finally:
             query.stop()
 
@@ -433,7 +436,7 @@ def _kill(query: Query, outside: Outside, number: int) -> dict[str, Any]:
     wait_until(query, lambda: len(query.recoveries) > number, what, _TIMEOUT_S)
     wait_until(query, lambda: node_statistic(query, node, "input_tuples") > 0, what, _TIMEOUT_S)
     time.sleep(_SETTLE_S)  # What follows the recovery belongs to it.
-    pause_ms = outside.longest_ms(from_us - 200_000, int(time.time() * 1e6))
+    pause_ms = outside.longest_ms(from_us - _HELD_US, int(time.time() * 1e6))
     return {"node": node, "pause_ms": pause_ms}
 
 

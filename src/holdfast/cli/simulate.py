@@ -72,7 +72,6 @@ def simulate(
     Exit code 1 when one was violated. Only `--real` needs Java.
     """
     from holdfast.sim import campaign
-    from holdfast.sim.beside import BESIDE
     from holdfast.sim.seeds import Run
 
     _check_names(dataflow, approach, guarantee)
@@ -83,11 +82,8 @@ def simulate(
         _refuse(of_one | of_simulation, "cannot be had with --real")
         wanted = _range(seeds) if seed is None else range(seed, seed + 1)
         raise typer.Exit(_for_real(wanted, as_json=as_json))
-    if dataflow in BESIDE:
-        _refuse(
-            of_one | _drawn_otherwise(approach, guarantee, faults) | {"--shrink": shrink},
-            f"cannot be had with --dataflow {dataflow}, which has a world of its own",
-        )
+    otherwise = of_one | _drawn_otherwise(approach, guarantee, faults) | {"--shrink": shrink}
+    _refuse_beside(dataflow, otherwise)
     run = Run(seed or 0, _kinds(faults), dataflow, None, tuples, approach, guarantee)
     if seed is not None:
         run = replace(run, keep=_numbers(keep))
@@ -133,6 +129,14 @@ def _drawn_otherwise(approach: str | None, guarantee: str | None, faults: str) -
         "--approach": approach is not None,
         "--guarantee": guarantee is not None,
     }
+
+
+def _refuse_beside(dataflow: str, given: dict[str, bool]) -> None:
+    """Raise `BadParameter` when something is asked of a world of its own that networks have."""
+    from holdfast.sim.beside import BESIDE
+
+    if dataflow in BESIDE:
+        _refuse(given, f"cannot be had with --dataflow {dataflow}, which has a world of its own")
 
 
 def _refuse(given: dict[str, bool], why: str) -> None:

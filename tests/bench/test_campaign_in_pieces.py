@@ -28,7 +28,7 @@ def test_a_campaign_goes_on_behind_its_last_seed(tmp_path: Path) -> None:
     assert piece["beside"] == dict.fromkeys(BESIDE, 1)
     page = simulation.render({"machine": {}, **kept, "counting": kept, "scale": []})
     assert "5 seeds (40 to 44)" in page
-    nothing = {"simulated": [], "real": []}
+    nothing: dict[str, list[pieces.Piece]] = {"simulated": [], "real": []}
     assert "5 seeds" not in simulation.render(
         {"machine": {}, **kept, "counting": nothing, "scale": []}
     )

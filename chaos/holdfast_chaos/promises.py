@@ -13,6 +13,8 @@ from holdfast.api.protections import (
     ActiveStandby,
     Amnesia,
     Checkpointed,
+    CommunicationInduced,
+    Coordinated,
     EventualCheckpoints,
     PassiveStandby,
     Protection,
@@ -39,6 +41,12 @@ PROTECTIONS: Final[dict[str, Protection]] = {
     "uncoordinated": Uncoordinated(interval="200 milliseconds", jitter="50 milliseconds"),
     "replicated": Replicated(delay="300 milliseconds"),
     SIDE_BY_SIDE: Replicated(replicas=2, delay="300 milliseconds", reconcile="undo/redo"),
+    "coordinated": Coordinated(interval="200 milliseconds"),
+    "unaligned": Coordinated(interval="200 milliseconds", aligned=False),
+    "induced": CommunicationInduced(
+        interval="200 milliseconds", jitter="50 milliseconds", scope="all"
+    ),
+    "all go back": Uncoordinated(interval="200 milliseconds", rolls_back="all"),
 }
 STANDBYS: Final = ("active standby", "passive standby")
 """They take two slots for each node."""
@@ -53,6 +61,8 @@ _ONLY: Final = {
     "eventual checkpoints": ("q1", "q12"),  # Windows, and what keeps nothing.
     # Replicas of the others would not agree.
     **dict.fromkeys(("replicated", SIDE_BY_SIDE), ("q1", "q3", "q8", "q12")),
+    # The units of the others repeat, and recover alone.
+    **dict.fromkeys(("coordinated", "unaligned", "induced", "all go back"), (ARRIVAL,)),
 }
 """For which queries a protection is drawn, where not for all."""
 _PERCENT: Final = 10

@@ -186,7 +186,7 @@ def overhead(tuples: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
     for number in range(_REPEATS + 1):
         for way, undo_tuples in ways.items():
             spent_s = Corrected(_KEYS, undo_tuples).both(tuples)
-            if number:  # In the first round kernels are compiled.
+            if number:  # The first time kernels are compiled.
                 seconds[way].append(spent_s)
     usual_s = median(seconds["UpstreamBackup"])
     points = [

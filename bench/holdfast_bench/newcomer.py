@@ -31,7 +31,7 @@ COMMANDS: Final = (
 )
 _KEPT: Final = ("LANG", "JAVA_HOME", "TERM")
 _KEPT_BEGINNINGS: Final = ("PIP_", "SSL_", "REQUESTS_")
-_SURVIVED: Final = re.compile(r"recover", re.IGNORECASE)
+_SURVIVED: Final = re.compile(r"\bcounts\[0\] back after \d+ ms")
 _TIMEOUT_S: Final = 900.0
 _INTRODUCTION: Final = """# A newcomer's path
 

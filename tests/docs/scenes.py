@@ -129,6 +129,12 @@ persons = source(flow, "persons", 3_000, "id", "'x' AS name")
 auctions = source(flow, "auctions", 3_000, "id AS auction", "id AS seller")
 """,
         ),
+        Block(
+            """
+impressions = source(flow, "impressions", 3_000, "id", "true AS shown")
+clicks = source(flow, "clicks", 3_000, "id AS impression", "true AS clicked")
+""",
+        ),
         Block("orders = source(flow, 'orders', 3_000, 'id AS order_id')"),
         Block(
             """

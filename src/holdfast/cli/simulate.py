@@ -82,8 +82,8 @@ def simulate(
         _refuse(of_one | of_simulation, "cannot be had with --real")
         wanted = _range(seeds) if seed is None else range(seed, seed + 1)
         raise typer.Exit(_for_real(wanted, as_json=as_json))
-    otherwise = of_one | _drawn_otherwise(approach, guarantee, faults) | {"--shrink": shrink}
-    _refuse_beside(dataflow, otherwise)
+    drawn_otherwise = _drawn_otherwise(approach, guarantee, faults)
+    _refuse_beside(dataflow, of_one | drawn_otherwise | {"--shrink": shrink})
     run = Run(seed or 0, _kinds(faults), dataflow, None, tuples, approach, guarantee)
     if seed is not None:
         run = replace(run, keep=_numbers(keep))
@@ -93,11 +93,15 @@ def simulate(
         summary = _many([replace(run, seed=number) for number in _range(seeds)], processes)
     if shrink and summary.violations:
         summary.violations.insert(0, campaign.shrink(summary.violations[0]))
+    _show(summary, is_single=seed is not None, as_json=as_json)
+    raise typer.Exit(1 if summary.violations else 0)
+
+
+def _show(summary: Summary, *, is_single: bool, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(summary.to_json(), indent=2) + "\n")
     else:
-        _print(summary, is_single=seed is not None)
-    raise typer.Exit(1 if summary.violations else 0)
+        _print(summary, is_single=is_single)
 
 
 def _check_names(dataflow: str, approach: str | None, guarantee: str | None) -> None:

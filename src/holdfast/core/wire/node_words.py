@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from sys import float_info
 from typing import Any, Final, cast
 
 from holdfast.core.coordinator import events as c
@@ -30,6 +29,9 @@ from holdfast.core.wire.typed_records import RecordCodec, Unfit
 WORD_BYTES_MAX: Final = 16 << 20
 KEEP_ALIVE_SUFFIX: Final = b"|alive"
 """What the identity of a node's keep-alive thread has behind the task's own."""
+_FLOAT_MAX = float.fromhex("0x1.fffffffffffffp+1023")
+
+
 _TASK_BYTES_MAX: Final = 512
 
 CoordinatorStimulus = (
@@ -101,7 +103,7 @@ def _exactly(kind: type) -> Callable[[object], object]:
 def _decimal(value: object) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise Unfit("no number")
-    if not abs(value) <= float_info.max:  # An int can be larger; a NaN is nothing.
+    if not abs(value) <= _FLOAT_MAX:  # An int can be larger; a NaN is nothing.
         raise Unfit("no finite number")
     return float(value)
 

@@ -159,10 +159,8 @@ def random_protection(
         workers=draw.number(1, 3),
         asks_first=draw.percent(25),
     )
-
     interval_ms = draw.steep(2, 100)
-    run_bytes = draw.one_of((1, 1, 1 << 18))  # A page at a time, or all of them.
-    limits = replace(limits, page_run_bytes=run_bytes)
+    limits = replace(limits, page_run_bytes=draw.one_of((1, 1, 1 << 18)))  # A page, or all of them.
     weaker = _weaker_guarantees(f"{name}/guarantee", guarantee)
     if approaches.are_precise:
         weaker = ()  # Who recovers together reads nothing that may come under other ids.

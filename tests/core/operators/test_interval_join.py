@@ -186,6 +186,27 @@ def test_state_says_which_rows_have_matched() -> None:
     ]
 
 
+def test_rows_of_instances_that_become_one_are_told_apart() -> None:
+    """Both have numbered their rows from zero; both rows match at once, and none is shown alone."""
+    value = {"x": None, "i": 1, "d": None}
+    held = [join("left", (-9, 9), has_condition=False) for _ in range(2)]
+    low = np.array([0], dtype=np.int64)
+    for operator, key in zip(held, ("a", "b"), strict=True):
+        waiting: list[Row] = [(0, 3, {"k": key, **value}), (0, 7, {"k": key, **value})]
+        operator.process(passes_of(waiting, 2), low, 5)
+    whole = join("left", (-9, 9), has_condition=False)
+    whole.adopt(held, lambda columns: np.ones(len(columns[0]), dtype=np.bool_), 1)
+    whole.check_invariants()
+    assert whole.state_rows().num_rows == 4
+    coming: list[Row] = [(1, 8, {"k": key, **value}) for key in ("a", "b")]
+    result = whole.process(passes_of(coming, 2), low, END_US).rows
+    assert result is not None
+    found = result.batch.select(["lk", "rk"]).to_pylist()
+    assert sorted(map(str, found)) == sorted(
+        str({"lk": key, "rk": key}) for key in ("a", "a", "b", "b")
+    )
+
+
 def test_an_empty_span_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="no time is between 3, 2 us"):
         join("inner", (3, 2))

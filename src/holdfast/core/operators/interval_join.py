@@ -130,29 +130,34 @@ class IntervalJoin(Operator):
         return self._causes.oldest()
 
     def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
-        """Rows go by their keys, in the order of the instances that held them."""
+        """Rows go by their keys, in the order of the instances that held them.
+
+        Every instance has numbered its own rows from zero, so they get numbers of this one.
+        """
         low = np.full(streams, NO_ID, dtype=np.int64)  # The checkpoint has it: nothing is needed.
-        for number, mine in enumerate(self._sides):
-            parts: list[tuple[np.ndarray, np.ndarray]] = []
-            for other in others:
-                assert isinstance(other, IntervalJoin)
-                parts.append(self._taken_over(other, number, owns))
-            held, waiting = (np.concatenate([p[i] for p in parts]) for i in range(2))
+        parts: list[list[tuple[np.ndarray, np.ndarray]]] = [[], []]
+        for other in others:
+            assert isinstance(other, IntervalJoin)
+            for number in range(2):
+                parts[number].append(self._taken_over(other, number, owns))
+            self._taken += other._taken
+        for mine, found in zip(self._sides, parts if others else (), strict=False):
+            held, waiting = (np.concatenate([part[i] for part in found]) for i in range(2))
             mine.adopt(held, waiting)
             if len(mine):
                 self._causes.note(np.concatenate([held, waiting])[:, mine.time_at], low)
-        self._taken = max(side.next_number() for side in self._sides)
 
     def _taken_over(
         self, other: IntervalJoin, number: int, owns: Owns
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Entries of another instance that are one's own, with strings of this one."""
+        """Entries of another instance that are one's own, with numbers and strings of this one."""
         side, strings = other._sides[number], other._strings.pages
         found: list[np.ndarray] = []
         for entries in side.all():
             mine = np.ascontiguousarray(entries[owns(side.key_columns(entries, strings))])
             at = side.text_at()
             mine[:, at] = moved(mine[:, at], strings, self._strings.pages)
+            mine[:, side.number_at] += self._taken
             found.append(mine)
         return found[0], found[1]
 

@@ -99,6 +99,49 @@ def test_a_shared_file_appears_with_its_rights_or_not_at_all(
         create_file(tmp_path / "page", os.O_WRONLY)
 
 
+def test_a_shared_folder_appears_with_its_rights_or_not_at_all(
+    tmp_path: Path, umask: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a thread that finds it there gives its files the rights that it does not have yet."""
+    tmp_path.chmod(0o2770)
+    chmod = os.chmod
+
+    def looked_at(path: str | Path, rights: int) -> None:
+        assert not (tmp_path / "new").exists()
+        chmod(path, rights)
+
+    def killed(path: str | Path, rights: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "chmod", killed)
+        with pytest.raises(KeyboardInterrupt):
+            make_folder(tmp_path / "new" / "page")
+    assert not (tmp_path / "new").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "chmod", looked_at)
+        make_folder(tmp_path / "new")
+    make_folder(tmp_path / "new" / "page")
+    assert rights_below(tmp_path) == {".": 0o2770, "new": 0o2770, "new/page": 0o2770}
+
+
+def test_a_folder_that_others_make_meanwhile_keeps_what_they_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o2770)
+    chmod = os.chmod
+
+    def overtaken(path: str | Path, rights: int) -> None:
+        (tmp_path / "new").mkdir()
+        (tmp_path / "new" / "page").touch()
+        chmod(path, rights)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "chmod", overtaken)
+        make_folder(tmp_path / "new")
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["new", "page"]
+
+
 def test_a_file_is_shared_where_none_can_be_without_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import logging
 import os
 import pwd
 import stat
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -90,8 +91,7 @@ def open_location(path: str, mode: int) -> None:
 
 
 def _grant(path: str, found: os.stat_result, rights: int) -> None:
-    is_own = found.st_uid == os.geteuid() and set(os.listdir(path)) <= _OWN_NAMES
-    if is_own:
+    if found.st_uid == os.geteuid() and all(map(_is_own, os.listdir(path))):
         os.chmod(path, rights)
     elif found.st_mode & _OTHERS & ~rights:
         _LOG.warning(
@@ -100,6 +100,11 @@ def _grant(path: str, found: os.stat_result, rights: int) -> None:
             path,
             rights & _RIGHTS,
         )
+
+
+def _is_own(name: str) -> bool:
+    """Of what lies in a location, or of a folder there that was being made."""
+    return name in _OWN_NAMES or name.removeprefix(".").partition("~")[0] in _OWN_NAMES
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
@@ -112,17 +117,26 @@ def make_folder(path: str | os.PathLike[str]) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent)
-    with suppress(FileExistsError):
-        os.mkdir(folder, 0o700)
-        _inherit(folder)
+    rights = stat.S_IMODE(os.stat(folder.parent).st_mode) & ~stat.S_ISVTX
+    if rights & (_OTHERS | stat.S_ISGID):
+        _make_shared(folder, rights | 0o700)
+    else:
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
-def _inherit(folder: Path) -> None:
-    rights = stat.S_IMODE(os.stat(folder.parent).st_mode) & ~stat.S_ISVTX
-    if rights & (_OTHERS | stat.S_ISGID):
-        os.chmod(folder, rights | 0o700)
+def _make_shared(folder: Path, rights: int) -> None:
+    """Its name appears together with its rights: files in it get theirs from it, at any time."""
+    draft = folder.parent / f".{folder.name}~{os.getpid()}-{threading.get_ident()}"
+    with suppress(FileExistsError):
+        os.mkdir(draft, 0o700)
+    os.chmod(draft, rights)
+    try:
+        os.rename(draft, folder)
+    except OSError:  # Somebody else has made it.
+        os.rmdir(draft)
 
 
 def create_file(path: str | os.PathLike[str], flags: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,18 @@ def test_the_page_keeps_what_is_not_measured_again() -> None:
     found = files.combined(before, again)
     assert found["queries"].keys() == {"q1", "q12"}
     assert "reading" in found
+
+
+def test_queries_of_before_that_went_into_the_log_alone_have_no_place_beside(
+    tmp_path: Path,
+) -> None:
+    found = results(holdfast_s=3.0, is_identical=True)
+    older = {**found["queries"]["q12"], "median_seconds": {"holdfast": 3.0, "triggers": 60.0}}
+    found["queries"] = {"q1": older, "q12": found["queries"]["q12"]}
+    (tmp_path / "files.json").write_text(json.dumps(found))
+    assert files.former(tmp_path)["queries"].keys() == {"q12"}
+    assert files.former(tmp_path / "none") == {}
+    files.render(files.combined(files.former(tmp_path), found | {"queries": {}}))
 
 
 def test_the_page_has_a_table_and_times_to_results_once_they_are_measured() -> None:

@@ -24,6 +24,8 @@ from holdfast_bench.running import BenchFailed, finish, median, wait_until
 from holdfast_bench.throughput import Say, last_written_s
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
     from holdfast.api.dataflow import Dataflow
@@ -126,28 +128,56 @@ def throughput(
 def _as_fast_as_possible(
     spark: SparkSession, inputs: Recorded, protocol: str, workers: int, sizes: Sizes
 ) -> dict[str, Any]:
+    def flow(marks: str, partitions: int) -> Dataflow:
+        return inputs.flow(marks, partitions=partitions)
+
+    ran = _ran(spark, flow, inputs.query, protocol, workers, sizes)
+    if ran.read != inputs.tuples:
+        raise BenchFailed(f"{inputs.query}, {protocol}: read {ran.read} of {inputs.tuples}")
+    return {**ran.figures, "tuples_per_s": round(ran.read / ran.seconds)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A run without a failure: rows read and put out, seconds of results, what else was seen."""
+
+    read: int
+    results: int
+    seconds: float
+    figures: dict[str, Any]
+
+
+def _ran(
+    spark: SparkSession,
+    flow_of: Callable[[str, int], Dataflow],
+    sink: str,
+    protocol: str,
+    workers: int,
+    sizes: Sizes,
+) -> _Ran:
+    """Run it as fast as it can be: from the first row read to the last result in its sink.
+
+    `flow_of` makes it of the folder in which sources mark their beginning and of their partitions.
+    """
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         marks = Path(folder) / "marks"
         marks.mkdir()
-        flow = inputs.flow(str(marks), partitions=min(workers, 2))
-        running = flow.start(
+        running = flow_of(str(marks), min(workers, 2)).start(
             spark,
             checkpointLocation=f"{folder}/run",
             protection=protection_of(protocol, sizes.throughput_interval_ms),
             parallelism=workers,
         )
-        cpu_s = finish(running, f"checkmate, {inputs.query}, {protocol}", _TIMEOUT_S)
-        read = running.lastProgress["numInputRows"]
-        if read != inputs.tuples:
-            raise BenchFailed(f"{inputs.query}, {protocol}: read {read} of {inputs.tuples}")
+        cpu_s = finish(running, f"checkmate, {sink}, {protocol}", _TIMEOUT_S)
         began_s = min(int(path.read_text()) for path in marks.rglob("*") if path.is_file()) / 1e9
-        seconds = last_written_s(f"{folder}/run", inputs.query) - began_s
-        return {
+        seconds = last_written_s(f"{folder}/run", sink) - began_s
+        figures = {
             "seconds": round(seconds, 3),
-            "tuples_per_s": round(inputs.tuples / seconds),
             "cpu_s": round(sum(cpu_s.values()), 2),
             **checkpoints_of(running),
         }
+        progress = running.lastProgress
+        return _Ran(progress["numInputRows"], progress["numOutputRows"], seconds, figures)
 
 
 # -- a run with a failure -------------------------------------------------------------------------
@@ -328,25 +358,14 @@ def cyclic(
 
 
 def _reached(spark: SparkSession, protocol: str, workers: int, sizes: Sizes) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        marks = Path(folder) / "marks"
-        marks.mkdir()
-        changes = {kind: Changes(kind, sizes.changes) for kind in ADDED_AND_GONE}
-        flow = reachability(changes, str(marks), partitions=min(workers, 2))
-        running = flow.start(
-            spark,
-            checkpointLocation=f"{folder}/run",
-            protection=protection_of(protocol, sizes.throughput_interval_ms),
-            parallelism=workers,
-        )
-        cpu_s = finish(running, f"reachability, {protocol}", _TIMEOUT_S)
-        began_s = min(int(path.read_text()) for path in marks.rglob("*") if path.is_file()) / 1e9
-        seconds = last_written_s(f"{folder}/run", "reached") - began_s
-        progress = running.lastProgress
-        return {
-            "seconds": round(seconds, 3),
-            "changes_per_s": round(progress["numInputRows"] / seconds),
-            "results": progress["numOutputRows"],
-            "cpu_s": round(sum(cpu_s.values()), 2),
-            **checkpoints_of(running),
-        }
+    changes = {kind: Changes(kind, sizes.changes) for kind in ADDED_AND_GONE}
+
+    def flow(marks: str, partitions: int) -> Dataflow:
+        return reachability(changes, marks, partitions=partitions)
+
+    ran = _ran(spark, flow, "reached", protocol, workers, sizes)
+    return {
+        **ran.figures,
+        "changes_per_s": round(ran.read / ran.seconds),
+        "results": ran.results,
+    }

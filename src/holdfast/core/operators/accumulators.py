@@ -22,7 +22,7 @@ from holdfast.core.model.stable_hash import (
     normal_float_words,
     validity,
 )
-from holdfast.core.operators.base import ArithmeticOverflow, Evaluator
+from holdfast.core.operators.base import ArithmeticOverflow, Evaluator, Owns
 from holdfast.core.state import aggregate_kernels as kernels
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.state.string_pages import StringPages
@@ -281,6 +281,12 @@ class Accumulators:
     def key_columns(self, keys: np.ndarray, strings: StringPages | None) -> list[pa.Array]:
         """The key columns of key words, int64 (n, k)."""
         return self._packing.unpack(keys, strings) if self._keys else []
+
+    def owned(self, owns: Owns, keys: np.ndarray, strings: StringPages | None) -> np.ndarray:
+        """Which of these keys, int64 (n, k), are an instance's own, bool (n,); without keys all."""
+        if not self._keys:
+            return np.ones(len(keys), dtype=np.bool_)
+        return owns(self.key_columns(keys, strings))
 
     def result_columns(self, values: np.ndarray, strings: StringPages | None) -> list[pa.Array]:
         """The results from accumulators, int64 (n, v)."""

@@ -161,8 +161,7 @@ class WindowAggregate(WindowedOperator[AggregatedWindow]):
     def _adopt_window(self, start: int, window: AggregatedWindow, owns: Owns, streams: int) -> None:
         entries, groups = window.groups.entries(), self._groups
         keys = np.ascontiguousarray(entries[:, : groups.key_words])
-        columns = groups.key_columns(keys, window.strings)
-        mine = owns(columns) if columns else np.ones(len(keys), dtype=np.bool_)
+        mine = groups.owned(owns, keys, window.strings)
         if not bool(mine.any()):
             return
         low = np.full(streams, NO_ID, dtype=np.int64)  # The checkpoint has it: nothing is needed.

@@ -150,8 +150,7 @@ class KeyedWindows(Operator):
         """The new numbers of another instance's keys, by their old ones; -1: not this one's."""
         entries, groups = other._keys.entries(), self._groups
         keys = np.ascontiguousarray(entries[:, : groups.key_words])
-        columns = groups.key_columns(keys, other._key_strings)
-        mine = owns(columns) if columns else np.ones(len(keys), dtype=np.bool_)
+        mine = groups.owned(owns, keys, other._key_strings)
         numbers = np.full(len(keys), -1, dtype=np.int64)
         first = len(self._keys)
         numbers[entries[mine, groups.key_words] - 1] = first + np.arange(int(mine.sum()))

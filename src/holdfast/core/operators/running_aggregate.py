@@ -108,9 +108,7 @@ class RunningAggregate(Operator):
             assert isinstance(other, RunningAggregate)
             entries = other._kept.entries()
             keys = np.ascontiguousarray(entries[:, :words])
-            columns = groups.key_columns(keys, other._strings)
-            mine = owns(columns) if columns else np.ones(len(keys), dtype=np.bool_)
-            entries = np.ascontiguousarray(entries[mine])
+            entries = np.ascontiguousarray(entries[groups.owned(owns, keys, other._strings)])
             if self._strings is not None and other._strings is not None:
                 at = groups.key_text_words
                 entries[:, at] = moved(entries[:, at], other._strings, self._strings)

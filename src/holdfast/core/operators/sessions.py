@@ -153,9 +153,7 @@ class SessionWindows(Operator):
             assert isinstance(other, SessionWindows)
             entries = other._sessions.entries()
             keys = np.ascontiguousarray(entries[:, 1:at])
-            columns = groups.key_columns(keys, other._pages)
-            mine = owns(columns) if columns else np.ones(len(keys), dtype=np.bool_)
-            entries = np.ascontiguousarray(entries[mine])
+            entries = np.ascontiguousarray(entries[groups.owned(owns, keys, other._pages)])
             if len(entries):
                 # The checkpoint has them: no tuple is needed.
                 low = np.full(streams, NO_ID, dtype=np.int64)

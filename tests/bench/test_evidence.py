@@ -137,6 +137,8 @@ def behind(commit: str, report: str) -> int:
     assert newest, paths
     counted = git("rev-list", "--count", f"{commit}..{newest}")
     assert counted, f"{report} names {commit}, which is no commit here"
+    common = git("merge-base", commit, "HEAD")
+    assert common.startswith(commit), f"{report} names {commit}, which HEAD does not come from"
     return int(counted)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.driver.batch_twin import Verification
+from holdfast.driver.verification import Verification
 from holdfast.flights.demo import KILLED, Demo, _summary
 from holdfast.flights.load import airlines, flights, weather
 

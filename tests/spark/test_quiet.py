@@ -1,10 +1,13 @@
 """What a session prints when nothing has gone wrong that a user should look into."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
 
 pytestmark = pytest.mark.slow
 
@@ -55,3 +58,10 @@ def test_a_failure_that_is_survived_is_one_line_and_reading_a_part_is_none(tmp_p
     assert all(line.startswith("counts[0] ") for line in survived)
     begun = next(n for n, line in enumerate(lines) if line == survived[0])
     assert lines[begun:] == survived, "all that is said after the first failure"
+
+
+def test_python_of_queries_is_forked_by_the_daemon_of_nodes(spark: SparkSession) -> None:
+    """A daemon of its own would take seconds and memory: Spark has one for each environment."""
+    of_nodes = spark.sparkContext.parallelize([0], 1).map(lambda _: os.getppid()).collect()
+    parent = udf(lambda _: os.getppid(), "int")
+    assert [row[0] for row in spark.range(1).select(parent("id")).collect()] == of_nodes

@@ -1,4 +1,4 @@
-"""The batch twin: a dataflow as a Spark SQL query over its recorded inputs, and `verify`.
+"""The batch twin: a dataflow as a Spark SQL query over its recorded inputs.
 
 The twin shares no code with the operators: it is written in Spark's own functions, so that the two
 can check each other. Every DataFrame carries the tuple time in `__time_us`, and, as long as the
@@ -30,22 +30,15 @@ from holdfast.api.steps import (
 )
 from holdfast.api.windows import CountWindow, SessionWindow, Window
 from holdfast.core.model.column_names import quoted
-from holdfast.core.model.ids import END_US
 from holdfast.core.model.tuples import TIME_COLUMN
 from holdfast.driver.function_twin import applied
 from holdfast.driver.join_twin import interval_join, join_of_all, window_join
 from holdfast.driver.loop_twin import looped
-from holdfast.driver.originals import InputCheck, check_input
-from holdfast.driver.readable_sinks import ReadableSink
 from holdfast.driver.resample_twin import resampled
-from holdfast.errors import OptionError, UnsupportedError
-from holdfast.planning.units import keys_read, lineage, ports_read, units_of
-from holdfast.shell.kafka import positions
+from holdfast.errors import UnsupportedError
+from holdfast.planning.units import keys_read, ports_read, units_of
 from holdfast.shell.spark.small_logs import load_now
-from holdfast.shell.storage import ingest_log
-from holdfast.shell.storage.logs import open_reader
-from holdfast.shell.storage.paths import ingest_path, kafka_path
-from holdfast.shell.storage.places import store_at
+from holdfast.shell.storage.paths import ingest_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,72 +47,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.api.graph import Graph
-    from holdfast.driver.feed_check import FeedCheck
 
 
-_ORDER = ("__order", "__ties")
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What comparing a sink with its batch twin gave.
-
-    Attributes:
-        sink: The sink.
-        expected: Tuples of the twin.
-        actual: Tuples of the sink.
-        open: Tuples of the twin that the sink lacks and need not have yet: its stream may still
-            bring tuples as old, as its input has not ended.
-        lost: Other tuples of the twin that the sink lacks, copies counted.
-        doubled: Tuples of the sink that the twin lacks, copies counted.
-        gaps: Ids missing from, or repeated in, the sink's streams.
-        misplaced: Tuples that the twin has at another place; None: the order was not compared, as
-            none is promised or known, or tuples are open, lost or doubled.
-        sample: Up to five differing rows, as text.
-        dropped: Rows of the sources before the sink that came too late: neither the sink nor the
-            twin has them.
-        compared_with: `recorded`: the twin has read what was recorded of the sources; `original`:
-            and that was compared with what the user gave, as `inputs` says.
-        inputs: Per source before the sink; empty: only what was recorded was compared with.
-        corrections: What the sink's feed holds; None: it was not looked at.
-    """
-
-    sink: str
-    expected: int
-    actual: int
-    open: int
-    lost: int
-    doubled: int
-    gaps: int
-    misplaced: int | None
-    sample: tuple[str, ...]
-    dropped: int = 0
-    compared_with: str = "recorded"
-    inputs: tuple[InputCheck, ...] = ()
-    corrections: FeedCheck | None = None
-
-    @property
-    def is_identical(self) -> bool:
-        """Whether the sink holds exactly the twin's tuples that it must, each once and, as far as
-        an order is known, in order; ids without gaps; and all that was given was recorded once.
-        If its feed was looked at, all that was undone has left tuples that it holds.
-        """
-        is_recorded = all(i.lost == i.doubled == 0 for i in self.inputs)
-        is_undone = self.corrections is None or not self.corrections.faults
-        return (
-            is_recorded
-            and is_undone
-            and self.lost == self.doubled == self.gaps == 0
-            and not self.misplaced
-        )
+ORDER = ("__order", "__ties")
 
 
 def to_dataframe(flow: Graph, spark: SparkSession, sink: str, location: str) -> DataFrame:
     """The twin of one sink. The session's time zone must be UTC."""
-    return _ordered(flow, spark, sink, location).drop(TIME_COLUMN, *_ORDER)
+    return ordered(flow, spark, sink, location).drop(TIME_COLUMN, *ORDER)
 
 
-def _ordered(flow: Graph, spark: SparkSession, sink: str, location: str) -> DataFrame:
+def ordered(flow: Graph, spark: SparkSession, sink: str, location: str) -> DataFrame:
     """The twin with the columns that it carries."""
     if spark.conf.get("spark.sql.session.timeZone") not in ("UTC", "Etc/UTC", "GMT"):
         raise UnsupportedError(
@@ -149,7 +87,7 @@ class _Recorded:
         self, frame: DataFrame, unit: str, port: tuple[Step, tuple[str, ...]]
     ) -> DataFrame:
         """Rows as they come to a port: those of one stream as they are, of several by time."""
-        if not _has_order(frame):
+        if not has_order(frame):
             return frame
         order = F.concat("__order", "__ties")
         ports = self.ports[unit]
@@ -163,13 +101,14 @@ def _longs(*values: Any) -> Any:
     return F.array(*values).cast("array<bigint>")
 
 
-def _has_order(frame: DataFrame) -> bool:
+def has_order(frame: DataFrame) -> bool:
+    """Whether the order of a twin's rows is known."""
     return "__order" in frame.columns
 
 
 def _carried(frame: DataFrame) -> list[str]:
     """The columns beside the attributes that a stateless step hands on."""
-    return [TIME_COLUMN, *(column for column in _ORDER if column in frame.columns)]
+    return [TIME_COLUMN, *(column for column in ORDER if column in frame.columns)]
 
 
 def _looped(loop: Step, recorded: _Recorded) -> DataFrame:
@@ -178,11 +117,11 @@ def _looped(loop: Step, recorded: _Recorded) -> DataFrame:
 
     def came_back(present: DataFrame) -> DataFrame:
         within = replace(recorded, loops={**recorded.loops, loop.name: present})
-        return _twin(back, within).drop(*_ORDER)
+        return _twin(back, within).drop(*ORDER)
 
     if loop.name in recorded.loops:
         return recorded.loops[loop.name]
-    return looped(_twin(into, recorded).drop(*_ORDER), came_back)
+    return looped(_twin(into, recorded).drop(*ORDER), came_back)
 
 
 def _twin(step: Step, recorded: _Recorded) -> DataFrame:
@@ -217,7 +156,7 @@ def _twin(step: Step, recorded: _Recorded) -> DataFrame:
         case steps.Distinct() as distinct:
             return _distinct(step.name, distinct, inputs[0])
         case steps.Sort():
-            return inputs[0].drop(*_ORDER)  # The same rows, but in another order.
+            return inputs[0].drop(*ORDER)  # The same rows, but in another order.
         case steps.Resample() as resample:
             return resampled(resample, step.inputs, inputs)
         case steps.RunningAggregate() as running:
@@ -257,8 +196,8 @@ def _union(inputs: list[DataFrame], is_by_arrival: bool) -> DataFrame:
     """All rows; where they come in a known order, a row that comes on several ports does so once on
     each, one after the other.
     """
-    if is_by_arrival or not all(map(_has_order, inputs)):
-        inputs = [frame.drop(*_ORDER) for frame in inputs]
+    if is_by_arrival or not all(map(has_order, inputs)):
+        inputs = [frame.drop(*ORDER) for frame in inputs]
     else:
         inputs = [
             frame.withColumn("__ties", F.concat(_longs(F.lit(port)), "__ties"))
@@ -280,18 +219,19 @@ def _source(step: Step, spark: SparkSession, location: str) -> DataFrame:
             return _timed(step, load_now(spark, path, metadata="true"))
         case _:
             # As many partitions as the nodes read: what is late depends on the order within each.
-            partitions = str(_partitions(step))
-            path = _log_of(step, location)
+            partitions = str(partitions_of(step))
+            path = log_of(step, location)
             return _timed(step, load_now(spark, path, metadata="true", partitions=partitions))
 
 
-def _log_of(step: Step, location: str) -> str:
+def log_of(step: Step, location: str) -> str:
     """The ingest log that a source is read from."""
     source = step.operation
     return source.path if isinstance(source, FromLog) else ingest_path(location, step.name)
 
 
-def _partitions(step: Step) -> int:
+def partitions_of(step: Step) -> int:
+    """How many partitions a source is read in."""
     assert isinstance(step.operation, Source)
     return step.operation.partitions
 
@@ -299,7 +239,7 @@ def _partitions(step: Step) -> int:
 def _timed(step: Step, frame: DataFrame) -> DataFrame:
     time_us = F.unix_micros(F.col("_time")).alias(TIME_COLUMN)
     rows = frame.select("*", time_us)
-    if _partitions(step) == 1:
+    if partitions_of(step) == 1:
         rows = rows.withColumn("__order", _longs(F.col("_tuple_id"))).withColumn("__ties", _longs())
     return rows.select(*(F.col(quoted(c)) for c in step.schema.names), *_carried(rows))
 
@@ -367,12 +307,12 @@ def _result(name: str, of: steps.Aggregate, frame: DataFrame) -> Any:
 
 def _order_of_arrival(name: str, frame: DataFrame) -> list[Any]:
     """Columns that sort the operator's input as it came."""
-    if not _has_order(frame):
+    if not has_order(frame):
         raise UnsupportedError(
             f"{name}: its results depend on the order of the input, which is known for "
             "recorded sources of one partition alone"
         )
-    return [F.col(column) for column in _ORDER]
+    return [F.col(column) for column in ORDER]
 
 
 def _counted(
@@ -496,129 +436,3 @@ def _distinct(name: str, of: steps.Distinct, frame: DataFrame) -> DataFrame:
 
     kept = F.aggregate("__rows", begin, taken, lambda found: found["kept"])
     return grouped.select(F.explode(kept).alias("__kept")).select("__kept.row.*")
-
-
-def verify(
-    flow: Graph, spark: SparkSession, sink: str, location: str, source: str = "recorded"
-) -> Verification:
-    """Compare a sink with its batch twin, tuple by tuple, copies counted, ids and order checked.
-
-    Args:
-        flow: The dataflow.
-        spark: The session.
-        sink: The sink.
-        location: The checkpoint location.
-        source: `recorded`, or `original`: compare what was recorded with what the user gave, too.
-
-    Raises:
-        OptionError: `source` is something else.
-        QueryFailedError: What the user gave cannot be read again.
-    """
-    if source not in ("recorded", "original"):
-        raise OptionError(f"verify(source={source!r}); it is 'recorded' or 'original'")
-    whole = _ordered(flow, spark, sink, location)
-    twin = whole.drop(TIME_COLUMN, *_ORDER)
-    stored, bound_us = _stored(flow, spark, sink, location)
-    has_ids = sink not in flow.outside_sinks
-    actual = stored.select(*(F.col(quoted(c)) for c in twin.columns))
-    missing = twin.exceptAll(actual).persist()
-    lost = missing
-    if bound_us < END_US and missing.count():
-        due = whole.where(F.col(TIME_COLUMN) < bound_us).drop(TIME_COLUMN, *_ORDER)
-        lost = due.exceptAll(actual).persist()
-    still_open = missing.count() - lost.count()
-    doubled = actual.exceptAll(twin).persist()
-    sample = [f"lost {row}" for row in lost.take(3)]
-    sample += [f"not expected {row}" for row in doubled.take(2)]
-    gaps = _gaps(stored) if has_ids else 0
-    misplaced: int | None = None
-    if has_ids and not (missing.count() or doubled.count() or gaps):
-        moved = _moved(whole, stored)
-        if moved is not None:
-            misplaced = moved.count()
-            sample = [f"misplaced {row}" for row in moved.take(5)]
-    sources = _sources_before(flow.sinks[sink])
-    inputs: tuple[InputCheck, ...] = ()
-    if source == "original":
-        inputs = tuple(check_input(step, spark, location) for step in sources)
-    result = Verification(
-        sink,
-        twin.count(),
-        stored.count(),
-        still_open,
-        lost.count(),
-        doubled.count(),
-        gaps,
-        misplaced,
-        tuple(sample),
-        sum(_late_rows(step, location) for step in sources),
-        source,
-        inputs,
-    )
-    for frame in (stored, missing, lost, doubled):
-        frame.unpersist()
-    return result
-
-
-def _stored(flow: Graph, spark: SparkSession, sink: str, location: str) -> tuple[DataFrame, int]:
-    """What a sink holds, kept; with ids, if it is a log; and what it promises of tuple time."""
-    outside: object = flow.outside_sinks.get(sink)
-    if isinstance(outside, ReadableSink):
-        found = outside.read(sink, spark, location, flow.sinks[sink].schema)
-        return found.persist(), outside.promised_us(sink, location)
-    path = os.path.join(location, "streams", sink)
-    return load_now(spark, path, metadata="true").persist(), _promised_us(path)
-
-
-def _gaps(stored: DataFrame) -> int:
-    """Ids missing from, or repeated in, the streams of a sink."""
-    order = SqlWindow.partitionBy("_partition").orderBy("_tuple_id")
-    previous = F.lag("_tuple_id", 1, -1).over(order)
-    steps = stored.select((F.col("_tuple_id") - previous).alias("step"))
-    return int(steps.where("step <> 1").count())
-
-
-def _sources_before(step: Step) -> list[Step]:
-    """All sources before a step, each once."""
-    return [found for found in lineage([step]) if isinstance(found.operation, Source)]
-
-
-def _late_rows(source: Step, location: str) -> int:
-    match source.operation:
-        case FromGenerator():
-            return 0
-        case FromKafka(partitions=partitions):
-            places = (kafka_path(location, source.name, i) for i in range(partitions))
-            return sum(positions.late_rows_of(place) for place in places)
-        case _:
-            return ingest_log.late_rows_of(_log_of(source, location), _partitions(source))
-
-
-def _promised_us(path: str) -> int:
-    """Nothing older than this comes to a sink any more; `END_US` if nothing comes at all."""
-    found = [END_US]
-    for name in store_at(path).children():
-        reader = open_reader(os.path.join(path, name))
-        reader.skip_to_end()
-        found.append(END_US if reader.ended else reader.boundary_us)
-        reader.close()
-    return min(found)
-
-
-def _moved(twin: DataFrame, stored: DataFrame) -> DataFrame | None:
-    """The tuples of a sink that the twin has at another place; None: no order is known.
-
-    That of several instances is not: which of them a row goes to is for the node to say.
-    """
-    if not _has_order(twin) or stored.where("_partition > 0").take(1):
-        return None
-    columns = [column for column in twin.columns if column not in _carried(twin)]
-    number = F.row_number().over(SqlWindow.orderBy(*_ORDER)) - 1
-    numbered = twin.select(number.cast("bigint").alias("_tuple_id"), _row(columns, "__expected"))
-    found = stored.select("_tuple_id", _row(columns, "__found"))
-    differ = ~F.col("__expected").eqNullSafe(F.col("__found"))
-    return found.join(numbered, "_tuple_id").where(differ).orderBy("_tuple_id")
-
-
-def _row(columns: list[str], name: str) -> Any:
-    return F.struct(*(F.col(quoted(column)) for column in columns)).alias(name)

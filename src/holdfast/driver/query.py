@@ -15,8 +15,6 @@ from holdfast.core.haunit.plan import Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
 from holdfast.driver.advice import Advice, Objectives
 from holdfast.driver.advice import advise as give_advice
-from holdfast.driver.batch_twin import Verification
-from holdfast.driver.batch_twin import verify as verify_sink
 from holdfast.driver.description import explained
 from holdfast.driver.draining import commit_counters, wait_until_drained
 from holdfast.driver.feed_check import check_feed
@@ -33,6 +31,8 @@ from holdfast.driver.readable_sinks import ReadableSink, wait_until_published
 from holdfast.driver.reporter import Reporter
 from holdfast.driver.requests import RequestDesk
 from holdfast.driver.showing import plan_of
+from holdfast.driver.verification import Verification
+from holdfast.driver.verification import verify as verify_sink
 from holdfast.errors import OptionError, QueryFailedError, UnsupportedError
 from holdfast.shell.spark.data_source import load
 from holdfast.shell.spark.small_logs import has_ended, load_now

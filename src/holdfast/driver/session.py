@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import threading
@@ -29,6 +30,10 @@ _LOGGERS_OF_LOST_TASKS = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
 )
+
+_ENVIRONMENT_OF_SQL = {"SPARK_SIMPLIFIED_TRACEBACK": "1"}
+"""What Spark SQL's Python workers find set. Spark has a daemon for each set of variables, so that
+nodes and Python in queries share one only if these are set for both."""
 
 LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -69,8 +74,10 @@ def session(name: str = "holdfast", slots: int = 8) -> SparkSession:
         settings = {"spark.master": f"local[{slots},8]"} | LOCAL_SETTINGS | SETTINGS
     settings = {key: value for key, value in settings.items() if key not in submitted}
     settings["spark.app.name"] = name
+    threading.Thread(target=_import_ahead, name="holdfast-import", daemon=True).start()
     # The daemon takes longer than the rest of the session: it is begun as soon as it can be.
     context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+    context.environment.update(_ENVIRONMENT_OF_SQL)
     threading.Thread(target=_warm_up, args=(context,), name="holdfast-warm-up", daemon=True).start()
     spark: SparkSession = SparkSession.builder.config(map=settings).getOrCreate()
     if settings.keys() >= {"spark.master", "spark.log.level"}:
@@ -88,6 +95,13 @@ def _say_less_of_lost_tasks(spark: SparkSession) -> None:
     log4j = jvm.org.apache.logging.log4j
     for logger in _LOGGERS_OF_LOST_TASKS:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
+
+
+def _import_ahead() -> None:
+    """Import what a dataflow needs while Java starts; whoever needs it sooner waits for it."""
+    with contextlib.suppress(Exception):  # Whoever needs it is told.
+        importlib.import_module("holdfast.api.dataflow")
+        importlib.import_module("holdfast.driver.starting")
 
 
 def _warm_up(context: SparkContext) -> None:

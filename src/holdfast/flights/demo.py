@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from holdfast.api.dataflow import Dataflow
     from holdfast.api.streams import Stream
-    from holdfast.driver.batch_twin import Verification
     from holdfast.driver.query import Query
+    from holdfast.driver.verification import Verification
 
 YEAR_S = 365 * 86_400
 KILLED = "conditions[0]"

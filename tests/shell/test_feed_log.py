@@ -50,14 +50,13 @@ class Life:
             first,
             sources=4,
         )
-        self.effects: list[Effect] = []
-        self.feed.begin(self.effects)
+        self.effects = self.feed.begin()
 
     def stable(self, *numbers: int) -> None:
-        self.sink.put_out(batch(numbers), 0, 0, self.effects, is_held=False)
+        self.effects += self.sink.put_out(batch(numbers), 0, 0, is_held=False)
 
     def tentative(self, *numbers: int) -> None:
-        self.feed.tentative(batch(numbers), (StreamId("a"), StreamId("b")), 0, self.effects)
+        self.effects += self.feed.tentative(batch(numbers), (StreamId("a"), StreamId("b")), 0)
 
     def flush(self, *streams: str) -> None:
         """Write what is to be written, to these logs or to all."""
@@ -103,9 +102,9 @@ def test_everything_is_read_in_the_order_in_which_it_was_put_out(tmp_path: Path)
     life.stable(1, 2)
     life.tentative(30)
     life.tentative(40, 50)
-    life.feed.undo(life.effects)
+    life.effects += life.feed.undo()
     life.stable(3, 4)
-    life.feed.rec_done(life.effects)
+    life.effects += life.feed.rec_done()
     life.stable(5)
     life.tentative(60)
     life.end()
@@ -148,8 +147,8 @@ def test_who_takes_over_undoes_what_was_left_and_repeats_nothing_as_tentative(
 def test_without_a_failure_there_is_nothing_but_stable_tuples(tmp_path: Path) -> None:
     life = Life(tmp_path, 1)
     life.stable(1)
-    life.feed.undo(life.effects)
-    life.feed.rec_done(life.effects)
+    life.effects += life.feed.undo()
+    life.effects += life.feed.rec_done()
     life.end()
     assert read(tmp_path) == read(tmp_path, is_current=True) == stable(1)
 
@@ -164,9 +163,9 @@ def test_who_follows_gets_the_same_rows_however_often_it_looks(tmp_path: Path) -
         lambda: life.stable(1, 2),
         lambda: life.tentative(30),
         lambda: life.tentative(40, 50),
-        lambda: life.feed.undo(life.effects),
+        lambda: life.effects.extend(life.feed.undo()),
         lambda: life.stable(3, 4),
-        lambda: life.feed.rec_done(life.effects),
+        lambda: life.effects.extend(life.feed.rec_done()),
         lambda: life.stable(5),
         lambda: life.tentative(60),
     )

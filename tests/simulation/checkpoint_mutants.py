@@ -50,36 +50,37 @@ def _take_what_was_given_up_for_stored(original: Any) -> Any:
 
 
 def _acknowledge_what_the_newest_needs(_: Any) -> Any:
-    def on_stored(self: Durability, stored: Any, now_ms: int, effects: list[Any]) -> None:
+    def on_stored(self: Durability, stored: Any, now_ms: int) -> list[Any]:
         if self.points.stored(stored.sequence):
             self.unit.inputs.let_go(self.points.retained[0])
-            self.retained(effects)
+            return self.retained()
+        return []
 
     return on_stored
 
 
 def _delete_bases(original: Any) -> Any:
-    def collect(self: ChkptMngr, retained: Any, on_their_way: Any, effects: list[Any]) -> None:
+    def collect(self: ChkptMngr, retained: Any, on_their_way: Any) -> list[Any]:
         bare = tuple(
             replace(p, checkpoint=p.checkpoint and replace(p.checkpoint, bases=()))
             for p in retained
         )
         self._base = self._base and replace(self._base, files=())
-        original(self, bare, (), effects)
+        return original(self, bare, ())
 
     return collect
 
 
 def _delete_the_older_one(original: Any) -> Any:
-    def collect(self: ChkptMngr, retained: Any, on_their_way: Any, effects: list[Any]) -> None:
-        original(self, retained[:1], on_their_way, effects)
+    def collect(self: ChkptMngr, retained: Any, on_their_way: Any) -> list[Any]:
+        return original(self, retained[:1], on_their_way)
 
     return collect
 
 
 def _forget_what_is_on_its_way(original: Any) -> Any:
-    def collect(self: ChkptMngr, retained: Any, on_their_way: Any, effects: list[Any]) -> None:
-        original(self, retained, (), effects)
+    def collect(self: ChkptMngr, retained: Any, on_their_way: Any) -> list[Any]:
+        return original(self, retained, ())
 
     return collect
 

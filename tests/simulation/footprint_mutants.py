@@ -105,10 +105,11 @@ def _read_half_a_footprint(original: Any) -> Any:
 
 
 def _trim_a_row_too_far(original: Any) -> Any:
-    def retained(self: Eventual, effects: list[Any]) -> None:
-        original(self, effects)
+    def retained(self: Eventual) -> list[Any]:
+        effects = original(self)
         trim = effects[-1]
         effects[-1] = TrimFootprints(trim.stream, trim.before + 1)
+        return effects
 
     return retained
 

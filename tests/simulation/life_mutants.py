@@ -37,8 +37,8 @@ def _tell_a_promoted_node_of_itself(_: Any) -> Any:
 
 
 def _write_as_who_it_was(original: Any) -> Any:
-    def open_all(self: NodeLife, _: Any, *arguments: Any) -> None:
-        original(self, self.incarnation, *arguments)
+    def open_all(self: NodeLife, _: Any, *arguments: Any) -> Any:
+        return original(self, self.incarnation, *arguments)
 
     return open_all
 

@@ -163,10 +163,11 @@ def _ignore_the_last_id_of_keep_alives(_: Any) -> Any:
 
 
 def _ack_before_durable(original: Any) -> Any:
-    def ask_to_store(self: Durability, now_ms: int, effects: list[Any]) -> None:
-        original(self, now_ms, effects)
+    def ask_to_store(self: Durability, now_ms: int) -> list[Any]:
+        effects = original(self, now_ms)
         for point in self.points._asked:
             self.unit.inputs.let_go(point)
+        return effects
 
     return ask_to_store
 
@@ -331,10 +332,10 @@ def _believe_what_was_not_synced(original: Any) -> Any:
 
 
 def _hash_by_incarnation(original: Any) -> Any:
-    def put_out(self: HAOutput, spec: Any, *arguments: Any) -> None:
+    def put_out(self: HAOutput, spec: Any, *arguments: Any) -> Any:
         turn = self._incarnation % max(1, len(spec.streams))
         streams = (*spec.streams[turn:], *spec.streams[:turn])
-        original(self, replace(spec, streams=streams), *arguments)
+        return original(self, replace(spec, streams=streams), *arguments)
 
     return put_out
 
@@ -376,9 +377,10 @@ def _pass_over_an_open_window(original: Any) -> Any:
 
 
 def _never_subscribe_again(original: Any) -> Any:
-    def subscribe(self: HAInput, stream: Any, sender: Any, now_ms: int, effects: list[Any]) -> None:
+    def subscribe(self: HAInput, stream: Any, sender: Any, now_ms: int) -> list[Any]:
         if sender.subscribed_ms < 0:
-            original(self, stream, sender, now_ms, effects)
+            return original(self, stream, sender, now_ms)
+        return []
 
     return subscribe
 
@@ -452,20 +454,20 @@ def _leave_a_row_out(original: Any) -> Any:
 
 
 def _write_sinks_a_moment_later(original: Any) -> Any:
-    def put_out(self: HAOutput, spec: Any, rows: Any, boundary_us: int, effects: Any) -> None:
+    def put_out(self: HAOutput, spec: Any, rows: Any, boundary_us: int) -> list[Any]:
         moved = replace(rows, time_us=rows.time_us + 1) if spec.is_sink else rows
-        original(self, spec, moved, boundary_us, effects)
+        return original(self, spec, moved, boundary_us)
 
     return put_out
 
 
 def _write_sinks_in_order_of_time(original: Any) -> Any:
-    def put_out(self: HAOutput, spec: Any, rows: Any, boundary_us: int, effects: Any) -> None:
+    def put_out(self: HAOutput, spec: Any, rows: Any, boundary_us: int) -> list[Any]:
         if spec.is_sink:
             by_time = np.argsort(rows.time_us, kind="stable")
             batch = rows.batch.take(pa.array(by_time))
             rows = replace(rows, batch=batch, time_us=rows.time_us[by_time])
-        original(self, spec, rows, boundary_us, effects)
+        return original(self, spec, rows, boundary_us)
 
     return put_out
 

@@ -28,12 +28,12 @@ def _leave_out_what_is_newer(original: Any) -> Any:
 def _pass_over_lost_frames(original: Any) -> Any:
     """Gap recovery taken for leave to lose whatever gets lost."""
 
-    def receive(self: HAInput, got: Any, *arguments: Any) -> None:
+    def receive(self: HAInput, got: Any, *arguments: Any) -> Any:
         stream = self._streams.get(got.stream)
         is_gap = self._plan.guarantee is Guarantee.GAP
         if is_gap and stream is not None and got.sender == stream.main.incarnation:
             stream.queue.next_id = max(stream.queue.next_id, got.batch.first_id)
-        original(self, got, *arguments)
+        return original(self, got, *arguments)
 
     return receive
 

@@ -21,10 +21,11 @@ _DEADLY = ("kill", "pause", "machine-crash")
 def _let_sinks_out_at_once(original: Any) -> Any:
     """What a recovery could still change is in the sink's log."""
 
-    def acknowledging(self: Lines, now_ms: int, effects: Any, *, is_due: bool) -> None:
+    def acknowledging(self: Lines, now_ms: int, *, is_due: bool) -> list[Any]:
+        effects: list[Any] = []
         for sink in self._gate.sinks.values():
-            sink.let_out(sink.next_id, effects)
-        original(self, now_ms, effects, is_due=is_due)
+            effects += sink.let_out(sink.next_id)
+        return effects + original(self, now_ms, is_due=is_due)
 
     return acknowledging
 
@@ -54,9 +55,10 @@ def _judge_each_alone(original: Any) -> Any:
 
 
 def _trim_at_the_newest(original: Any) -> Any:
-    def stored(self: Lines, word: Any, now_ms: int, effects: Any) -> None:
-        original(self, word, now_ms, effects)
+    def stored(self: Lines, word: Any, now_ms: int) -> list[Any]:
+        effects = original(self, word, now_ms)
         self.unit.inputs.let_go(self.points.retained[0])
+        return effects
 
     return stored
 

@@ -44,19 +44,18 @@ def _put_out_as_stable(original: Any) -> Any:
     """What goes on without missing input is told to sinks and receivers."""
     del original
 
-    def process_tentative(self: DelayedUnit, boundary_us: int, effects: Any) -> int:
+    def process_tentative(self: DelayedUnit, boundary_us: int) -> tuple[int, list[Any]]:
         taken = self.order.without_missing(boundary_us)
-        self._process(taken, effects)
-        return taken.boundary_us
+        return taken.boundary_us, self._process(taken)
 
     return process_tentative
 
 
 def _promise_what_is_tentative(original: Any) -> Any:
-    def process_tentative(self: DelayedUnit, boundary_us: int, effects: Any) -> int:
-        acted_us: int = original(self, boundary_us, effects)
+    def process_tentative(self: DelayedUnit, boundary_us: int) -> tuple[int, list[Any]]:
+        acted_us, effects = original(self, boundary_us)
         self.promise()
-        return acted_us
+        return acted_us, effects
 
     return process_tentative
 
@@ -64,11 +63,10 @@ def _promise_what_is_tentative(original: Any) -> Any:
 def _stay_where_it_is(original: Any) -> Any:
     """The input is repeated over the state that has seen it."""
 
-    def go_back(self: DelayedUnit, effects: Any) -> None:
+    def go_back(self: DelayedUnit) -> list[Any]:
         cut, pages = self._cut, self.network.pages
         if cut is None or cut.snapshot is None:
-            original(self, effects)
-            return
+            return original(self)
         self._cut = None
         later = pages.hold()
         pages.cancel(cut.snapshot)
@@ -76,7 +74,7 @@ def _stay_where_it_is(original: Any) -> Any:
         self.network = OperatorNetwork(self.plan, pages)
         self.network.resume(cut.boundary_us)
         self.order.go_back()
-        self.outputs.tentative.undo(effects)
+        return self.outputs.tentative.undo()
 
     return go_back
 
@@ -101,8 +99,8 @@ def _say_rec_done_early(original: Any) -> Any:
 
 
 def _say_nothing_of_what_was_left(original: Any) -> Any:
-    def begin(self: Feed, effects: Any) -> None:
-        del effects
+    def begin(self: Feed) -> list[Any]:
+        return []
 
     del original
     return begin
@@ -117,17 +115,17 @@ def _never_undo(original: Any) -> Any:
 
 
 def _undo_one_too_many(original: Any) -> Any:
-    def say(self: Feed, kind: TupleType, run: Any, effects: Any) -> None:
+    def say(self: Feed, kind: TupleType, run: Any) -> list[Any]:
         if kind is TupleType.UNDO and run is not None:
             self._output.stable_before -= 1
-        original(self, kind, run, effects)
+        return original(self, kind, run)
 
     return say
 
 
 def _take_tentative_for_stable(original: Any) -> Any:
-    def receive(self: HAInput, got: BatchReceived, now_ms: int, effects: Any) -> None:
-        original(self, replace(got, run=None), now_ms, effects)
+    def receive(self: HAInput, got: BatchReceived, now_ms: int) -> list[Any]:
+        return original(self, replace(got, run=None), now_ms)
 
     return receive
 
@@ -135,9 +133,11 @@ def _take_tentative_for_stable(original: Any) -> Any:
 def _undo_no_stream(original: Any) -> Any:
     """Feeds alone hear of it."""
 
-    def undo(self: TentativeOutputs, effects: Any) -> None:
+    def undo(self: TentativeOutputs) -> list[Any]:
+        effects: list[Any] = []
         for feed in self._feeds.values():
-            feed.undo(effects)
+            effects += feed.undo()
+        return effects
 
     del original
     return undo
@@ -168,13 +168,15 @@ def _let_all_correct(original: Any) -> Any:
 def _say_undo_by_replica(original: Any) -> Any:
     """As notes, which each replica would number otherwise."""
 
-    def undo(self: TentativeOutputs, effects: Any) -> None:
+    def undo(self: TentativeOutputs) -> list[Any]:
+        effects: list[Any] = []
         for feed in self._feeds.values():
-            feed.undo(effects)
+            effects += feed.undo()
         for edge in self._edges.values():
             run = edge.suffix.undo()
             if run is not None:
                 edge.queue.put_note(Undo(run))
+        return effects
 
     del original
     return undo

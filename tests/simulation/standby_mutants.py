@@ -36,26 +36,27 @@ _ACTIVE, _PASSIVE = "active standby", "passive standby"
 
 
 def _put_out_as_a_secondary(original: Any) -> Any:
-    def put_out(self: HAOutput, *arguments: Any) -> None:
+    def put_out(self: HAOutput, *arguments: Any) -> Any:
         was_secondary, self._is_secondary = self._is_secondary, False
-        original(self, *arguments)
+        effects = original(self, *arguments)
         self._is_secondary = was_secondary
+        return effects
 
     return put_out
 
 
 def _trim_what_receivers_have(original: Any) -> Any:
-    def follow(self: HAOutput, positions: Any, effects: list[Any]) -> None:
-        original(self, tuple((received, received) for received, _ in positions), effects)
+    def follow(self: HAOutput, positions: Any) -> list[Any]:
+        return original(self, tuple((received, received) for received, _ in positions))
 
     return follow
 
 
 def _trim_all_that_is_held(original: Any) -> Any:
-    def follow(self: HAOutput, positions: Any, effects: list[Any]) -> None:
+    def follow(self: HAOutput, positions: Any) -> list[Any]:
         for sink in self._sinks.values():
             sink.held.clear()
-        original(self, positions, effects)
+        return original(self, positions)
 
     return follow
 
@@ -96,17 +97,17 @@ def _join_at_once(_: Any) -> Any:
 
 
 def _forget_what_sinks_lack(original: Any) -> Any:
-    def promote(self: HAOutput, incarnation: Any, next_ids: Any, effects: list[Any]) -> None:
+    def promote(self: HAOutput, incarnation: Any, next_ids: Any) -> list[Any]:
         for sink in self._sinks.values():
             sink.held.clear()
-        original(self, incarnation, next_ids, effects)
+        return original(self, incarnation, next_ids)
 
     return promote
 
 
 def _write_what_the_log_has(original: Any) -> Any:
-    def promote(self: HAOutput, incarnation: Any, next_ids: Any, effects: list[Any]) -> None:
-        original(self, incarnation, dict.fromkeys(next_ids, 0), effects)
+    def promote(self: HAOutput, incarnation: Any, next_ids: Any) -> list[Any]:
+        return original(self, incarnation, dict.fromkeys(next_ids, 0))
 
     return promote
 
@@ -121,8 +122,8 @@ def _note_before_the_former_cut(original: Any) -> Any:
 
 
 def _keep_the_old_incarnation(original: Any) -> Any:
-    def on_promoted(self: Node, promoted: Any, now_ms: int, effects: list[Any]) -> None:
-        original(self, replace(promoted, incarnation=self.incarnation), now_ms, effects)
+    def on_promoted(self: Node, promoted: Any, now_ms: int) -> list[Any]:
+        return original(self, replace(promoted, incarnation=self.incarnation), now_ms)
 
     return on_promoted
 
@@ -159,10 +160,11 @@ def _apply_without_all_pages(original: Any) -> Any:
 
 
 def _send_only_what_has_changed(original: Any) -> Any:
-    def prepare(self: DeltaSender, cut: Any, outputs: Any, now_ms: int, effects: list[Any]) -> None:
+    def prepare(self: DeltaSender, cut: Any, outputs: Any, now_ms: int) -> list[Any]:
         pages, self._pages = self._pages, _OnlyDirty(self._pages)  # type: ignore[assignment]
-        original(self, cut, outputs, now_ms, effects)
+        effects = original(self, cut, outputs, now_ms)
         self._pages = pages
+        return effects
 
     return prepare
 
@@ -201,20 +203,22 @@ class _OnlyDirty:
 
 
 def _let_the_unit_write_at_once(original: Any) -> Any:
-    def prepare(self: DeltaSender, cut: Any, outputs: Any, now_ms: int, effects: list[Any]) -> None:
+    def prepare(self: DeltaSender, cut: Any, outputs: Any, now_ms: int) -> list[Any]:
         was_sending = self._sending is not None
-        original(self, cut, outputs, now_ms, effects)
+        effects = original(self, cut, outputs, now_ms)
         if self._sending is not None and not was_sending:
             self._pages.thaw(self._sending.snapshot, self._sending.positions)
+        return effects
 
     return prepare
 
 
 def _leave_pages_out(original: Any) -> Any:
-    def prepare(self: DeltaSender, cut: Any, outputs: Any, now_ms: int, effects: list[Any]) -> None:
+    def prepare(self: DeltaSender, cut: Any, outputs: Any, now_ms: int) -> list[Any]:
         pages, self._pages = self._pages, _OneTooFew(self._pages)  # type: ignore[assignment]
-        original(self, cut, outputs, now_ms, effects)
+        effects = original(self, cut, outputs, now_ms)
         self._pages = pages
+        return effects
 
     return prepare
 
@@ -252,22 +256,23 @@ def _leave_output_out(original: Any) -> Any:
 
 
 def _open_all_gates(original: Any) -> Any:
-    def open_gate(self: PassGate, effects: list[Any]) -> None:
+    def open_gate(self: PassGate) -> list[Any]:
         log = self.log
         durable_before, log.durable_before = log.durable_before, log.next_id
-        original(self, effects)
+        effects = original(self)
         log.durable_before = durable_before
+        return effects
 
     return open_gate
 
 
 def _do_not_log(original: Any) -> Any:
-    def begin(self: PassGate, pass_: Pass, effects: list[Any], **named: Any) -> None:
-        logged: list[Any] = []
-        original(self, pass_, logged, **named)
+    def begin(self: PassGate, pass_: Pass, **named: Any) -> list[Any]:
+        logged = original(self, pass_, **named)
         if any(isinstance(effect, WriteSink) for effect in logged):
             self.log.durable_before = pass_.number + 1
             self.log.is_syncing = False
+        return []
 
     return begin
 

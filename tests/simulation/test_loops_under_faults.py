@@ -50,10 +50,11 @@ def _take_past_markers(self: Aligned) -> tuple[int, ...]:
     return tuple(NO_ID for _ in self._waiting)
 
 
-def _let_sinks_out(self: Lines, now_ms: int, effects: Any, *, is_due: bool) -> None:
+def _let_sinks_out(self: Lines, now_ms: int, *, is_due: bool) -> list[Any]:
+    effects: list[Any] = []
     for sink in self._gate.sinks.values():
-        sink.let_out(sink.next_id, effects)
-    Checkpointed.acknowledging(self, now_ms, effects, is_due=is_due)
+        effects += sink.let_out(sink.next_id)
+    return effects + Checkpointed.acknowledging(self, now_ms, is_due=is_due)
 
 
 @pytest.mark.parametrize(

@@ -48,17 +48,16 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Heard:
     found = Heard()
     run_pass = HAUnit.run_pass
 
-    def put_and_run(self: HAUnit, *arguments: Any) -> bool:
-        has_run = run_pass(self, *arguments)
+    def put_and_run(self: HAUnit, *arguments: Any) -> Any:
+        has_run, effects = run_pass(self, *arguments)
         if has_run and not self.replay.is_silent:
             self.outputs.put_note(CheckpointMarker(self.passes))
-        return has_run
+        return has_run, effects
 
-    def noted(
-        self: Durability, stream: InputStream, note: PlacedNote, now_ms: int, effects: list[Any]
-    ) -> None:
-        del self, now_ms, effects
+    def noted(self: Durability, stream: InputStream, note: PlacedNote, now_ms: int) -> list[Any]:
+        del self, now_ms
         found.noted(stream, note)
+        return []
 
     monkeypatch.setattr(HAUnit, "run_pass", put_and_run)
     monkeypatch.setattr(Durability, "noted", noted)

@@ -61,7 +61,8 @@ class _Coordinator:
         if moved is None:
             return None, []
         self.take(moved)
-        return moved, self.region.line_noted(60)
+        self.region.line_noted(60)
+        return moved, self.region.tell_line()
 
 
 def _at_work(**settings):

@@ -50,7 +50,7 @@ def protected(
     kind = durability_of(plan)
     begins = kind.begin(plan, Assignment(1, ONE, point, {}, is_secondary), None)
     unit = HAUnit(plan, begins, 0)
-    unit.inputs.learn(NodeId("a"), ONE, 0, [])
+    unit.inputs.learn(NodeId("a"), ONE, 0)
     made = kind(unit, begins, None)
     made.adopt(begins)
     return unit, made
@@ -60,8 +60,8 @@ def run_pass(unit: HAUnit, first_id: int, times: list[int]) -> None:
     columns = [pa.array(times, pa.int64()), pa.array(times, pa.int64())]
     rows = pa.RecordBatch.from_arrays(columns, schema=with_time(SCHEMA))
     got = events.BatchReceived(A, ONE, ONE, TupleBatch(first_id, rows, times[-1]))
-    unit.inputs.receive(got, 1, [])
-    unit.run_pass(events.Proceed(), 1, [])
+    unit.inputs.receive(got, 1)
+    unit.run_pass(events.Proceed(), 1)
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_the_plan_says_how_a_unit_is_protected(plan: NodePlan, kind: type[Durabi
 
 def test_a_point_is_noted_when_it_is_due_and_says_anything_new() -> None:
     unit, replayed = protected(PLAN)
-    replayed.acknowledging(0, [], is_due=True)
+    replayed.acknowledging(0, is_due=True)
     assert replayed.points.on_their_way() == (), "there has been no pass"
     run_pass(unit, 0, [5, 6])
-    replayed.acknowledging(0, [], is_due=False)
+    replayed.acknowledging(0, is_due=False)
     assert replayed.points.on_their_way() == ()
     for _ in range(2):
-        replayed.acknowledging(0, [], is_due=True)
+        replayed.acknowledging(0, is_due=True)
     (noted,) = replayed.points.on_their_way()
     assert noted == RestartPoint(1, {A: 2}, {A: 2}, 6, {OUT: 2})
 
@@ -95,7 +95,7 @@ def test_what_nothing_protects_and_what_follows_notes_no_points() -> None:
     for plan, is_secondary in ((replace(PLAN, is_protected=False), False), (PLAN, True)):
         unit, made = protected(plan, is_secondary=is_secondary)
         run_pass(unit, 0, [5, 6])
-        made.acknowledging(0, [], is_due=True)
+        made.acknowledging(0, is_due=True)
         assert made.points.on_their_way() == ()
 
 
@@ -103,10 +103,10 @@ def test_a_promoted_secondary_notes_no_cut_before_that_of_its_primary() -> None:
     unit, made = protected(PLAN, is_secondary=True)
     run_pass(unit, 0, [5, 6])
     made.promoted(RestartPoint(4, {A: 3}, {A: 3}, 7, {OUT: 3}))
-    made.acknowledging(0, [], is_due=True)
+    made.acknowledging(0, is_due=True)
     assert made.points.on_their_way() == ()
     run_pass(unit, 2, [7])
-    made.acknowledging(0, [], is_due=True)
+    made.acknowledging(0, is_due=True)
     assert [point.sequence for point in made.points.on_their_way()] == [5]
 
 
@@ -123,13 +123,12 @@ def test_a_replay_in_silence_notes_nothing() -> None:
 def test_a_checkpoint_is_prepared_at_its_time_and_not_beside_another() -> None:
     unit, made = protected(CHECKPOINTED)
     run_pass(unit, 0, [5, 6])
-    made.acknowledging(0, [], is_due=True)
+    made.acknowledging(0, is_due=True)
     assert made.points.on_their_way() == ()
-    effects: list[Effect] = []
-    made.start(0, effects)
-    made.timer_fired("checkpoint", 1_000, effects)
+    effects = made.start(0)
+    effects += made.timer_fired("checkpoint", 1_000)
     run_pass(unit, 2, [7])
-    made.timer_fired("checkpoint", 2_000, effects)
+    effects += made.timer_fired("checkpoint", 2_000)
     assert [type(effect) for effect in effects] == [
         SetTimer, SetTimer, events.WriteCheckpoint, SetTimer,
     ]  # fmt: skip
@@ -138,12 +137,11 @@ def test_a_checkpoint_is_prepared_at_its_time_and_not_beside_another() -> None:
 def test_a_checkpoint_that_failed_is_taken_again_though_nothing_has_come() -> None:
     unit, made = protected(CHECKPOINTED)
     run_pass(unit, 0, [5, 6])
-    effects: list[Effect] = []
-    made.timer_fired("checkpoint", 1_000, effects)
+    effects = made.timer_fired("checkpoint", 1_000)
     assert not made.may_note()
     (write,) = (e for e in effects if isinstance(e, events.WriteCheckpoint))
     failed = events.CheckpointFailed(write.prepared.checkpoint, "the disk is full")
-    made.step(failed, 1_100, effects)
+    effects += made.step(failed, 1_100)
     assert made.may_note()
 
 
@@ -152,7 +150,8 @@ def renumbered(unit: HAUnit) -> None:
     unit.outputs.rebase()
     unit.outputs.receivers.learn(NodeId("c"), ONE, NOBODY)
     got = events.SubscribeReceived(OUT, ONE, ONE, NO_ID, 0, 1_000)
-    assert unit.outputs.subscribe(got, [])
+    is_served, _ = unit.outputs.subscribe(got)
+    assert is_served
     assert unit.outputs.next_ids == {OUT: 0}
 
 
@@ -165,24 +164,23 @@ def checkpoint_written(made: Durability, effects: list[Effect]) -> PreparedCheck
             files.pages(worker, positions)
     _, segments = files.outputs(lambda *_: ())
     _, stored = files.finish(segments, 0)
-    made.step(events.CheckpointWritten(stored), 1, [])
+    made.step(events.CheckpointWritten(stored), 1)
     return prepared
 
 
 def test_a_stream_that_is_numbered_anew_is_stored_whole_in_the_next_checkpoint() -> None:
     unit, made = protected(CHECKPOINTED)
     run_pass(unit, 0, [5, 6, 7])
-    effects: list[Effect] = []
-    made.timer_fired("checkpoint", 1_000, effects)
+    effects = made.timer_fired("checkpoint", 1_000)
     checkpoint_written(made, effects)
     run_pass(unit, 3, [8])
-    made.timer_fired("checkpoint", 2_000, effects := [])
+    effects = made.timer_fired("checkpoint", 2_000)
     first = checkpoint_written(made, effects)
     assert [(w.from_id, w.to_id) for w in first.outputs] == [(3, 4)]
     assert len(first.kept_outputs) == 1
     renumbered(unit)
     run_pass(unit, 4, [9, 10])
-    made.timer_fired("checkpoint", 3_000, effects := [])
+    effects = made.timer_fired("checkpoint", 3_000)
     second = checkpoint_written(made, effects)
     assert second.kept_outputs == ()
     assert [(w.from_id, w.to_id) for w in second.outputs] == [(0, 2)]
@@ -190,10 +188,9 @@ def test_a_stream_that_is_numbered_anew_is_stored_whole_in_the_next_checkpoint()
 
 def applied(sender: DeltaSender, unit: HAUnit) -> StateDelta:
     """The next delta, which the secondary applies."""
-    effects: list[Effect] = []
-    sender.prepare(RestartPoint(1), unit.outputs, 0, effects)
+    effects = sender.prepare(RestartPoint(1), unit.outputs, 0)
     (delta,) = (e.delta for e in effects if isinstance(e, events.SendDelta))
-    sender.acknowledged(delta.sequence, delta.pages, is_applied=True, now_ms=0, effects=[])
+    sender.acknowledged(delta.sequence, delta.pages, is_applied=True, now_ms=0)
     return delta
 
 
@@ -215,20 +212,19 @@ def test_a_secondary_is_sent_all_once_more_when_a_stream_is_numbered_anew() -> N
 def test_what_is_of_another_protection_is_refused_by_name() -> None:
     _, made = protected(PLAN)
     with pytest.raises(LocalProtocolError, match="WriteAdmitted does not concern n"):
-        made.step(events.WriteAdmitted(), 0, [])
+        made.step(events.WriteAdmitted(), 0)
     with pytest.raises(LocalProtocolError, match="no timer checkpoint"):
-        made.timer_fired("checkpoint", 0, [])
+        made.timer_fired("checkpoint", 0)
 
 
 def test_a_node_at_rest_looks_and_tells_less_often_until_the_next_pass() -> None:
     pace = AckPace(NodeLimits(ack_interval_ms=50, ack_tuples=4))
-    effects: list[Effect] = []
-    told = [pace.fired(0, 0, effects) for _ in range(12)]
-    assert told == [False, False, False, True] * 3
-    assert [t.at_ms for t in effects if isinstance(t, SetTimer)] == [50] * 8 + [200] * 4
-    pace.passed(1_000, effects)
-    assert effects[-1] == SetTimer("ack", 1_050)
-    assert [pace.fired(tuples, 0, effects) for tuples in (3, 4)] == [False, True]
+    told = [(pace.fired(0), pace.timer(0).at_ms) for _ in range(12)]
+    assert [is_due for is_due, _ in told] == [False, False, False, True] * 3
+    assert [at_ms for _, at_ms in told] == [50] * 8 + [200] * 4
+    assert pace.passed(1_000) == [SetTimer("ack", 1_050)]
+    assert [pace.fired(tuples) for tuples in (3, 4)] == [False, True]
+    assert pace.passed(2_000) == []
 
 
 def test_a_source_is_asked_for_one_thing_at_a_time() -> None:

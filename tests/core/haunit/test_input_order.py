@@ -165,8 +165,8 @@ def test_a_secondary_runs_what_is_logged_until_it_is_promoted() -> None:
     effects: list[Effect] = []
     rig.receive(A, batch(0, [1, 2, 3]))
     assert not rig.order.has_pass(rig.network)
-    rig.order.follow(effects)
-    rig.order.recorded((Pass(0, 1, 1, BEGINNING_US, (2,)),), 10, effects)
+    effects += rig.order.follow()
+    effects += rig.order.recorded((Pass(0, 1, 1, BEGINNING_US, (2,)),), 10)
     assert effects == [ReadPasses(0), SetTimer("passes", 15)]
     assert rig.passes() == [([1, 2], BEGINNING_US)]
     assert not rig.order.may_follow(0), "the log has lost what this one has run"
@@ -177,9 +177,8 @@ def test_a_secondary_runs_what_is_logged_until_it_is_promoted() -> None:
 
 def test_a_log_of_passes_keeps_the_one_before_the_oldest_point() -> None:
     rig = Rig(A, by_arrival=True)
-    effects: list[Effect] = []
-    rig.order.trim(RestartPoint(1, {rig.plan.pass_stream: 4}), effects)
-    Rig(A).order.trim(RestartPoint(1, {A: 4}), effects)
+    effects = rig.order.trim(RestartPoint(1, {rig.plan.pass_stream: 4}))
+    effects += Rig(A).order.trim(RestartPoint(1, {A: 4}))
     assert effects == [TrimPasses(3)]
 
 
@@ -194,8 +193,7 @@ def test_a_replay_is_silent_up_to_its_cut() -> None:
     rest = rig.order.rest_of(replay.cut)
     assert rest is not None
     assert (rest.tuples, rest.boundary_us) == (0, 20)
-    effects: list[Effect] = []
-    replay.end(effects)
+    effects = replay.end()
     assert effects == [ReportCaughtUp(0)]
     replay.check_invariants()
     assert rig.passes() == [([30], 31)]

@@ -275,7 +275,7 @@ def test_a_delta_is_told_behind_its_pages_and_pages_are_there_once_they_were_sen
 def test_a_secondary_that_acknowledges_pages_which_were_not_sent_does_no_harm() -> None:
     node, sender = sender_at_work()
     sequence = sender._sending.delta.sequence
-    sender.acknowledged(sequence, 10**6, is_applied=False, now_ms=6, effects=[])
+    sender.acknowledged(sequence, 10**6, is_applied=False, now_ms=6)
     node.check_invariants()
 
 

@@ -69,15 +69,17 @@ class Heard:
         self.notes: list[PlacedNote] = []
         self.unit: Any = None
 
-        def noted(owner: Durability, stream: Any, note: PlacedNote, *_: Any) -> None:
+        def noted(owner: Durability, stream: Any, note: PlacedNote, *_: Any) -> list[Any]:
             self.unit = owner.unit
             self.notes.append(note)
             owner.unit.outputs.put_note(note.note)
             if note.number % 2:
                 stream.queue.stop_at(note.before_id, note.number + 1)
+            return []
 
-        def notes_arrived(*_: Any) -> None:
+        def notes_arrived(*_: Any) -> list[Any]:
             self.arrived += 1
+            return []
 
         monkeypatch.setattr(Durability, "noted", noted)
         monkeypatch.setattr(Durability, "notes_arrived", notes_arrived)

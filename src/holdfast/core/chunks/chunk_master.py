@@ -114,8 +114,8 @@ class ChunkMaster:
     def _on_started(self, _: Started, now_ms: int) -> list[Effect]:
         delay_ms = self._settings.recopy_delay_ms
         chunks = list(self.directory.chunks)
-        self._replication.review(chunks, now_ms, delay_ms=delay_ms)
-        return [SetTimer(_CHECK, now_ms + self._settings.keep_alive_ms)]
+        effects = self._replication.review(chunks, now_ms, delay_ms=delay_ms)
+        return [*effects, SetTimer(_CHECK, now_ms + self._settings.keep_alive_ms)]
 
     def _on_timer_fired(self, timer: TimerFired, now_ms: int) -> list[Effect]:
         if timer.name != _CHECK:
@@ -400,10 +400,12 @@ class ChunkMaster:
     def _drop(self, upload: Upload, now_ms: int) -> list[Effect]:
         """Nothing will come of an upload; what it stored is deleted."""
         self._uploads.end(upload)
+        effects: list[Effect] = []
         if upload.record is not None:
             chunks = self.directory.remove_chunks(upload.record)
-            self._replication.review(chunks, now_ms, delay_ms=0)
-        return [*self._placing.withdraw(upload, now_ms), *self._delete_chunks(tuple(upload.chains))]
+            effects += self._replication.review(chunks, now_ms, delay_ms=0)
+        effects += self._placing.withdraw(upload, now_ms)
+        return effects + self._delete_chunks(tuple(upload.chains))
 
     def _delete_chunks(self, chunks: tuple[ChunkId, ...]) -> list[Effect]:
         """Nobody needs these chunks, wherever they are. What comes later is deleted when listed."""
@@ -444,8 +446,8 @@ class ChunkMaster:
     def _deleted(self, name: str, now_ms: int) -> list[Effect]:
         """The journal has it: the object does not exist, and nothing needs its chunks."""
         chunks = self.directory.remove_object(name)
-        self._replication.review(chunks, now_ms, delay_ms=0)
-        return self._delete_chunks(chunks)
+        effects = self._replication.review(chunks, now_ms, delay_ms=0)
+        return effects + self._delete_chunks(chunks)
 
     # -- looking ----------------------------------------------------------------------------
 

@@ -85,6 +85,7 @@ class CheckpointRounds:
         *,
         interval_ms: int,
         first: int,
+        is_paused: bool = False,
     ) -> None:
         """Begin without a round.
 
@@ -93,6 +94,7 @@ class CheckpointRounds:
             told: Those of them who are told that one begins.
             interval_ms: From the beginning of one round to that of the next, at least.
             first: The number of the first round; see `first_round`.
+            is_paused: Whether none begins before `resume`.
         """
         self._members = members
         self._told_members = told
@@ -101,7 +103,7 @@ class CheckpointRounds:
         self._began_ms: int | None = None  # None: no round is under way
         self._durable_ms: dict[NodeId, int] = {}  # of the present round
         self._due_ms = 0
-        self._is_paused = False
+        self._is_paused = is_paused
         self.aborted = 0
         self.complete = 0
 

@@ -100,9 +100,12 @@ class Region:
         self._region = region
         self._registry = registry
         self.rounds = CheckpointRounds(
-            region.members, region.told, interval_ms=region.interval_ms, first=first_round(epoch)
+            region.members,
+            region.told,
+            interval_ms=region.interval_ms,
+            first=first_round(epoch),
+            is_paused=True,
         )
-        self.rounds.pause()
         self.rollback = Rollback(region.members, region.channels, is_whole=region.is_whole)
         self.plan: RecoveryPlan | None = None
         self.account = LineAccount.of(region.members)
@@ -215,12 +218,11 @@ class Region:
         self.account.moving(self.places(), self._region.channels, line)
         return LineMoved({node: self._point_id(node, p.sequence) for node, p in moved.items()})
 
-    def line_noted(self, now_ms: int) -> list[Effect]:
-        """A move is durable, and the registry has taken it: members may know."""
+    def line_noted(self, now_ms: int) -> None:
+        """A move is durable, and the registry has taken it: members may know (`tell_line`)."""
         if self._moves_to is not None:
             self.oldest, self._moves_to = self._moves_to, None
             self.account.moved(self.oldest, now_ms)
-        return self.tell_line()
 
     def tell_line(self) -> list[Effect]:
         """Tell all members the oldest line; said again, it changes nothing."""

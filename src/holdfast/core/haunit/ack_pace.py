@@ -37,27 +37,23 @@ class AckPace:
         """Whether there has been no pass for long."""
         return self._idle > _IDLE_BEFORE_REST
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Set the timer."""
-        effects.append(SetTimer("ack", now_ms + self._limits.ack_interval_ms))
+    def timer(self, now_ms: int) -> SetTimer:
+        """The timer for the end of the interval that begins now."""
+        intervals = ACK_INTERVALS_MAX if self.is_at_rest else 1
+        return SetTimer("ack", now_ms + intervals * self._limits.ack_interval_ms)
 
-    def passed(self, now_ms: int, effects: list[Effect]) -> None:
-        """There is a pass to run."""
-        if self.is_at_rest:
-            self.start(now_ms, effects)
-        self._idle = 0
+    def passed(self, now_ms: int) -> list[Effect]:
+        """There is a pass to run: at rest, the timer is set anew."""
+        was_at_rest, self._idle = self.is_at_rest, 0
+        return [self.timer(now_ms)] if was_at_rest else []
 
-    def fired(self, input_tuples: int, now_ms: int, effects: list[Effect]) -> bool:
-        """The timer has run out: set it again; whether positions are to be told now.
+    def fired(self, input_tuples: int) -> bool:
+        """The timer has run out; whether positions are to be told now.
 
         Args:
             input_tuples: Tuples processed so far.
-            now_ms: The time.
-            effects: Receives the timer.
         """
         self._idle += 1
-        intervals = ACK_INTERVALS_MAX if self.is_at_rest else 1
-        effects.append(SetTimer("ack", now_ms + intervals * self._limits.ack_interval_ms))
         if self.is_at_rest:
             return self._idle % ACK_INTERVALS_MAX == 0
         self._waited += 1

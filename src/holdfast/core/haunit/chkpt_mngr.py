@@ -97,9 +97,7 @@ class ChkptMngr:
 
     # -- steps 2 and 3 ----------------------------------------------------------------------
 
-    def prepare(
-        self, point: RestartPoint, output: HAOutput, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def prepare(self, point: RestartPoint, output: HAOutput, now_ms: int) -> list[Effect]:
         """Freeze the state at a cut, and have it written."""
         checkpoint = CheckpointId(point.sequence, self._incarnation)
         # (1) A node is restored from a checkpoint with the output tuples 0 to 18. (2) Its receiver,
@@ -123,7 +121,7 @@ class ChkptMngr:
         )
         self._stored[checkpoint] = None
         self._writing = _Writing(prepared, now_ms, numbered)
-        effects.append(WriteCheckpoint(prepared))
+        return [WriteCheckpoint(prepared)]
 
     def _rewrites(self) -> np.ndarray | None:
         """Pages to be written again, so that old files can go."""
@@ -137,14 +135,18 @@ class ChkptMngr:
             self._pages.thaw(self._writing.prepared.snapshot, copied.positions)
 
     def written(
-        self, stored: StoredCheckpoint, now_ms: int, effects: list[Effect]
-    ) -> RestartPoint | None:
-        """All of it is durable; the restart point that leads to it, None if it was given up."""
+        self, stored: StoredCheckpoint, now_ms: int
+    ) -> tuple[RestartPoint | None, list[Effect]]:
+        """All of it is durable, unless it was given up.
+
+        Returns:
+            The restart point that leads to it, None if it was given up; and what is to be done.
+        """
         writing = self._writing
         if writing is None or not self._is_current(stored.checkpoint):
-            return None
-        if self.give_up_if_cancelled(now_ms, effects):
-            return None
+            return None, []
+        if given_up := self.give_up_if_cancelled(now_ms):
+            return None, given_up
         self._writing = None
         self._pages.finish(writing.prepared.snapshot)
         self._base = stored.image
@@ -152,41 +154,41 @@ class ChkptMngr:
         self._times_renumbered = writing.times_renumbered
         state_bytes = len(stored.image.file) * stored.image.page_bytes
         took_ms = now_ms - writing.began_ms
-        effects.append(
-            ReportCheckpoint(stored.checkpoint, None, stored.written_bytes, state_bytes, took_ms)
-        )
-        self._leave(effects)
         ref = CheckpointRef(stored.checkpoint, stored.checksum, stored.bases())
-        return replace(writing.prepared.point, checkpoint=ref)
+        point = replace(writing.prepared.point, checkpoint=ref)
+        report = ReportCheckpoint(
+            stored.checkpoint, None, stored.written_bytes, state_bytes, took_ms
+        )
+        return point, [report, *self._leave()]
 
-    def failed(self, failed: CheckpointFailed, now_ms: int, effects: list[Effect]) -> None:
+    def failed(self, failed: CheckpointFailed, now_ms: int) -> list[Effect]:
         """The store did not take it: the pages are writable again, and the job goes on."""
         if self._is_current(failed.checkpoint):
-            self._give_up(failed.reason, now_ms, effects)
+            return self._give_up(failed.reason, now_ms)
+        return []
 
-    def give_up_if_cancelled(self, now_ms: int, effects: list[Effect]) -> bool:
-        """Whether the page manager has needed the pages for the job itself."""
+    def give_up_if_cancelled(self, now_ms: int) -> list[Effect]:
+        """Give up if the page manager has needed the pages for the job itself; else nothing."""
         writing = self._writing
         if writing is None or not writing.prepared.snapshot.is_cancelled:
-            return False
-        effects.append(CancelCheckpoint(writing.prepared.checkpoint))
-        self._give_up("the state needed the memory of its clones", now_ms, effects)
-        return True
+            return []
+        given_up = self._give_up("the state needed the memory of its clones", now_ms)
+        return [CancelCheckpoint(writing.prepared.checkpoint), *given_up]
 
-    def _give_up(self, reason: str, now_ms: int, effects: list[Effect]) -> None:
+    def _give_up(self, reason: str, now_ms: int) -> list[Effect]:
         writing = self._writing
         if writing is None:
-            return
+            return []
         self._writing = None
         self._pages.cancel(writing.prepared.snapshot)
         checkpoint, took_ms = writing.prepared.checkpoint, now_ms - writing.began_ms
-        effects.append(ReportCheckpoint(checkpoint, reason, 0, 0, took_ms))
-        self._leave(effects)
+        return [ReportCheckpoint(checkpoint, reason, 0, 0, took_ms), *self._leave()]
 
-    def _leave(self, effects: list[Effect]) -> None:
+    def _leave(self) -> list[Effect]:
         """Let others write, if this unit had to ask."""
         if self._asks_first:
-            effects.append(LeaveWriters())
+            return [LeaveWriters()]
+        return []
 
     def _is_current(self, checkpoint: CheckpointId) -> bool:
         return self._writing is not None and self._writing.prepared.checkpoint == checkpoint
@@ -197,15 +199,13 @@ class ChkptMngr:
         self,
         retained: tuple[RestartPoint, ...],
         on_their_way: tuple[RestartPoint, ...],
-        effects: list[Effect],
-    ) -> None:
+    ) -> list[Effect]:
         """Have the files deleted that nothing refers to any more.
 
         Args:
             retained: The points that a replacement may start from, newest first.
             on_their_way: Those that may become durable yet, with the ones behind them: these were
                 retained when the points were asked for, and will be again.
-            effects: Receives what to forget.
         """
         needed: dict[CheckpointId, None] = {}
         for point in (*retained, *on_their_way):
@@ -216,10 +216,9 @@ class ChkptMngr:
         needed |= {segment.checkpoint: None for segment in self._segments}
         newest = retained[0].sequence  # Later ones may still become restart points.
         garbage = tuple(c for c in sorted(self._stored) if c not in needed and c.sequence <= newest)
-        if garbage:
-            effects.append(ForgetCheckpoints(garbage))
         for checkpoint in garbage:
             del self._stored[checkpoint]
+        return [ForgetCheckpoints(garbage)] if garbage else []
 
     # -- looking ----------------------------------------------------------------------------
 

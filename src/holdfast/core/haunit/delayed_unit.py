@@ -101,46 +101,50 @@ class DelayedUnit(HAUnit):
             return super().has_work or (not self.replay.is_silent and self.outputs.has_room())
         return (self._is_due or self.order.has_news) and self.outputs.has_room()
 
-    def run_pass(self, proceed: Proceed, now_ms: int, effects: list[Effect]) -> bool:
-        """Do the next step; whether there was one."""
+    def run_pass(self, proceed: Proceed, now_ms: int) -> tuple[bool, list[Effect]]:
+        """Do the next step; returns as of `HAUnit`."""
         if self.replay.is_silent:
-            return super().run_pass(proceed, now_ms, effects)
+            return super().run_pass(proceed, now_ms)
+        effects: list[Effect] = []
         if not self._has_begun:
             self._has_begun = True
-            self.outputs.tentative.begin(effects)
+            effects += self.outputs.tentative.begin()
             self.order.begin(self.network.boundary_us, now_ms)
-            self._stand(effects)
+            effects += self._stand()
         self.order.merge(now_ms)
         step = self._manager.next_step(now_ms)
         if step is not None:
-            self._perform(step, now_ms, effects)
+            effects += self._perform(step, now_ms)
         self.delay_over(now_ms)
-        self._mind_turn(effects)
-        return step is not None
+        return step is not None, effects + self._mind_turn()
 
-    def _perform(self, step: Step, now_ms: int, effects: list[Effect]) -> None:
+    def _perform(self, step: Step, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
         if step.action is Action.HOLD_CUT:
             self._hold_cut()
             self._missing = {}
         elif step.action is Action.GO_BACK:
-            self._go_back(effects)
+            effects += self._go_back()
         elif step.action is Action.SAY_DONE:
-            self.outputs.tentative.rec_done(effects)
+            effects += self.outputs.tentative.rec_done()
         boundary_us = step.boundary_us
         if boundary_us is not None and step.is_tentative:
-            boundary_us = self._process_tentative(boundary_us, effects)
+            boundary_us, tentative = self._process_tentative(boundary_us)
+            effects += tentative
         elif boundary_us is not None:
             taken = self.order.up_to(boundary_us)
             boundary_us = taken.boundary_us
-            self._process(taken, effects)
+            effects += self._process(taken)
         self._manager.did(step, boundary_us, now_ms)
         if step.event is not None:
-            self._stand(effects)
+            effects += self._stand()
+        return effects
 
-    def _stand(self, effects: list[Effect]) -> None:
+    def _stand(self) -> list[Effect]:
         """Say where this node stands, if it is one of several replicas."""
         if self.plan.replicas:
-            self.outputs.tentative.stands(self._manager.state, effects)
+            return self.outputs.tentative.stands(self._manager.state)
+        return []
 
     def _hold_cut(self) -> None:
         history, network = self._history, self.network
@@ -149,22 +153,23 @@ class DelayedUnit(HAUnit):
         self._cut = HeldCut(snapshot, network.boundary_us)
         self.order.hold_cut()
 
-    def _process(self, taken: Taken, effects: list[Effect]) -> None:
+    def _process(self, taken: Taken) -> list[Effect]:
         """Run the operators on what is stable, and keep it for undo/redo."""
-        super()._process(taken, effects)
+        effects = super()._process(taken)
         history = self._history
         if history is None:
-            return
+            return effects
         come_before = self.inputs.arrivals.processed_before
         history.ran(taken.ports, taken.low, taken.boundary_us, taken.tuples, come_before)
         if history.is_to_be_trimmed:
             history.trim(self.network.oldest_needed())
+        return effects
 
-    def _process_tentative(self, boundary_us: int, effects: list[Effect]) -> int:
+    def _process_tentative(self, boundary_us: int) -> tuple[int, list[Effect]]:
         """Run the operators without what is missing; what they give is put out as tentative.
 
         Returns:
-            The boundary that it has acted on.
+            The boundary that it has acted on, and what is to be done.
 
         Raises:
             StateLimitExceeded: The held cut had to go for the memory of its clones.
@@ -175,15 +180,16 @@ class DelayedUnit(HAUnit):
         produced = self.network.process(taken.ports, taken.low, boundary_us, is_silent=False)
         self.passes += 1
         missing = self._sources_missing(boundary_us)
+        effects: list[Effect] = []
         for spec, pieces, before_us in produced:
-            self.outputs.tentative.put_out(spec, pieces, before_us, missing, effects)
+            effects += self.outputs.tentative.put_out(spec, pieces, before_us, missing)
         if self._cut is not None and self._cut.is_lost:
             raise StateLimitExceeded(
                 f"{self.plan.node} has gone on without missing input, and the state that it must "
                 "go back to does not fit beside the present one; set spark.holdfast.stateBytesMax "
                 "to twice the state"
             )
-        return boundary_us
+        return boundary_us, effects
 
     def _sources_missing(self, boundary_us: int) -> tuple[StreamId, ...]:
         """The source streams without which a pass goes on to a boundary.
@@ -198,7 +204,7 @@ class DelayedUnit(HAUnit):
         self._missing |= missing
         return tuple(missing)
 
-    def _go_back(self, effects: list[Effect]) -> None:
+    def _go_back(self) -> list[Effect]:
         """Build the operators anew over the pages of the cut, or make these again from input."""
         cut, self._cut = self._cut, None
         if cut is None:
@@ -214,7 +220,7 @@ class DelayedUnit(HAUnit):
             self.replayed_tuples += self._history.replay(self.network)
         self.network.resume(cut.boundary_us)
         self.order.go_back()
-        self.outputs.tentative.undo(effects)
+        return self.outputs.tentative.undo()
 
     def noted(self, stream: InputStream, note: StreamNote) -> bool:
         """Of a stream's suffix: it is void, or has come as stable.
@@ -232,29 +238,32 @@ class DelayedUnit(HAUnit):
     def _turn(self) -> Turn:
         return self._manager.turn
 
-    def _mind_turn(self, effects: list[Effect]) -> None:
+    def _mind_turn(self) -> list[Effect]:
         """Ask for a turn that is wanted; leave one that is not, so that others have theirs."""
         state = self._manager.state
         is_given_up = self._turn.is_held and state is Consistency.UP_FAILURE and not self._is_due
         if state is Consistency.STABLE or is_given_up:
             if self._turn.over():
                 self._has_asked = False
-                effects.append(LeaveTurn())
+                return [LeaveTurn()]
         elif self._turn.is_waiting and not self._has_asked:
             self._has_asked = True
-            effects.append(AskForTurn())
+            return [AskForTurn()]
+        return []
 
-    def turn_granted(self, now_ms: int, effects: list[Effect]) -> None:
+    def turn_granted(self, now_ms: int) -> list[Effect]:
         """It may correct now; what it wanted to correct may be done by now."""
+        effects: list[Effect] = []
         if not self._turn.granted():
             effects.append(LeaveTurn())
         self.delay_over(now_ms)
-        self._mind_turn(effects)
+        return effects + self._mind_turn()
 
-    def ask_again(self, effects: list[Effect]) -> None:
+    def ask_again(self) -> list[Effect]:
         """Words can be lost, and who is not heard of has no turn any more."""
         if self._has_asked:
-            effects.append(AskForTurn())
+            return [AskForTurn()]
+        return []
 
     # -- waiting ----------------------------------------------------------------------------
 
@@ -262,15 +271,16 @@ class DelayedUnit(HAUnit):
         """Something may have waited for the bound."""
         self._is_due = self._has_begun and self._manager.next_step(now_ms) is not None
 
-    def ask_when_due(self, now_ms: int, effects: list[Effect]) -> None:
+    def ask_when_due(self, now_ms: int) -> list[Effect]:
         """Set the timer for when something will have waited for the bound; ask for a turn.
 
         The turn may be wanted because the timer has fired, and no pass follows.
         """
-        self._mind_turn(effects)
+        effects = self._mind_turn()
         due_ms = self._manager.due_ms()
         if due_ms is not None and not self._is_due:
             effects.append(SetTimer("delay", max(due_ms, now_ms + 1)))
+        return effects
 
     # -- cuts -------------------------------------------------------------------------------
 

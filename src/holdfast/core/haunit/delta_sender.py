@@ -95,9 +95,7 @@ class DeltaSender:
             return False
         return self._receiver is not None
 
-    def prepare(
-        self, cut: RestartPoint, outputs: HAOutput, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def prepare(self, cut: RestartPoint, outputs: HAOutput, now_ms: int) -> list[Effect]:
         """Freeze what has changed and begin to send it; not as long as output is spilled."""
         if outputs.kept.times_renumbered != self._times_renumbered:
             self._times_renumbered = outputs.kept.times_renumbered
@@ -105,7 +103,7 @@ class DeltaSender:
         sent_before = self._sent_before if self._is_base_there else {}
         found = outputs.kept.since(sent_before)
         if found is None:
-            return
+            return []
         positions, batches = found
         everything = np.ones(sum(self._pages.page_counts().values()), dtype=np.bool_)
         snapshot = self._pages.checkpoint(None if self._is_base_there else everything)
@@ -128,7 +126,7 @@ class DeltaSender:
         self._page_sets = {int(name): count for name, count in page_sets.items()}
         self._sent_before = dict(outputs.next_ids)
         self._sending = _Sending(delta, snapshot, snapshot.changed, heard_ms=now_ms)
-        self._send_on(effects)
+        return self._send_on()
 
     def _resize_copy(self, delta: StateDelta) -> None:
         """Know what the secondary has when the delta's pages come: nothing before the first one."""
@@ -139,35 +137,38 @@ class DeltaSender:
             self._copy.resize(delta.page_sets, delta.gone, delta.next_set)
 
     def acknowledged(
-        self, sequence: int, pages: int, *, is_applied: bool, now_ms: int, effects: list[Effect]
-    ) -> None:
+        self, sequence: int, pages: int, *, is_applied: bool, now_ms: int
+    ) -> list[Effect]:
         """The secondary has so many pages of a delta, or has applied it."""
         sending = self._sending
         if sending is None or sending.delta.sequence != sequence:
-            return
+            return []
         sending.heard_ms = now_ms
         sending.received = max(sending.received, min(pages, sending.sent))
         if not is_applied:
-            self._send_on(effects)
-        elif sending.is_told:
+            return self._send_on()
+        if sending.is_told:
             self._pages.finish(sending.snapshot)
             self._sending = None
             self._is_base_there = True
+        return []
 
-    def _send_on(self, effects: list[Effect]) -> None:
+    def _send_on(self) -> list[Effect]:
         sending, receiver = self._sending, self._receiver
         if sending is None or receiver is None or sending.snapshot.is_cancelled:
-            return
+            return []
         stream, run = self._plan.replica_stream, self._run
+        effects: list[Effect] = []
         while sending.sent < len(sending.positions):
             if sending.sent - sending.received >= _RUNS_AHEAD * run:
-                return
+                return effects
             positions = sending.positions[sending.sent : sending.sent + run]
             sending.sent += len(positions)
             effects.append(SendPageRun(stream, receiver, self._changed_of(sending, positions)))
         if not sending.is_told:
             sending.is_told = True
             effects.append(SendDelta(stream, receiver, sending.delta))
+        return effects
 
     @property
     def _run(self) -> int:

@@ -125,21 +125,23 @@ class HAInput:
 
     # -- what comes -------------------------------------------------------------------------
 
-    def receive(self, got: BatchReceived, now_ms: int, effects: list[Effect]) -> None:
+    def receive(self, got: BatchReceived, now_ms: int) -> list[Effect]:
         """Tuples of another node."""
         accepted = self._accepted(got.stream, got.sender, got.receiver, now_ms)
         if accepted is None:
-            return
+            return []
         stream, sender = accepted
         if got.run is not None:
             if sender is stream.main:  # Else it has been read before, or will be.
                 self._receive_tentative(stream, got.run, got.batch)
-            return
+            return []
+        effects: list[Effect] = []
         if not stream.queue.receive(got.batch, got.notes_before, got.notes):
-            self._subscribe(stream, sender, now_ms, effects)  # Some were lost on the way.
+            effects += self._subscribe(stream, sender, now_ms)  # Some were lost on the way.
         if got.notes:
             self.arrivals.expect_notes(stream)
         self.arrivals.note(stream)
+        return effects
 
     def _receive_tentative(self, stream: InputStream, run: Run, batch: TupleBatch) -> None:
         """Tuples of a suffix; those that stand for stable ones which have come are left out.
@@ -153,37 +155,41 @@ class HAInput:
         stream.tentative.receive(run, batch)
         self.arrivals.expect_tentative(stream)
 
-    def receive_notes(self, got: NotesReceived, now_ms: int, effects: list[Effect]) -> None:
+    def receive_notes(self, got: NotesReceived, now_ms: int) -> list[Effect]:
         """Notes of another node that no tuple has followed yet."""
         accepted = self._accepted(got.stream, got.sender, got.receiver, now_ms)
         if accepted is None:
-            return
+            return []
         stream, sender = accepted
+        effects: list[Effect] = []
         if not stream.queue.receive_notes(got.sent_before, got.notes_before, got.notes):
-            self._subscribe(stream, sender, now_ms, effects)  # Something was lost on the way.
+            effects += self._subscribe(stream, sender, now_ms)  # Something was lost on the way.
         self.arrivals.expect_notes(stream)
         self.arrivals.note(stream)
+        return effects
 
-    def promise(self, got: BoundaryReceived, now_ms: int, effects: list[Effect]) -> None:
+    def promise(self, got: BoundaryReceived, now_ms: int) -> list[Effect]:
         """A keep-alive of another node."""
         accepted = self._accepted(got.stream, got.sender, got.receiver, now_ms)
         if accepted is None:
-            return
+            return []
         stream, sender = accepted
+        effects: list[Effect] = []
         if got.standing is not None:
-            self._stands(stream, sender, got.standing, now_ms, effects)
+            effects += self._stands(stream, sender, got.standing, now_ms)
         if stream.queue.adopts:
-            self._adopt(stream, got.sent_before, effects, got.notes_before)
-            self._acknowledge(stream, effects)
+            effects += self._adopt(stream, got.sent_before, got.notes_before)
+            effects += self._acknowledge(stream)
         if got.rebased_at >= 0:
             self._note_rebased(stream, got)
         boundary_us = BEGINNING_US if got.run is not None else got.boundary_us
         if not stream.queue.promise(got.sent_before, boundary_us, got.notes_before):
-            self._subscribe(stream, sender, now_ms, effects)  # The last tuples were lost.
+            effects += self._subscribe(stream, sender, now_ms)  # The last tuples were lost.
         elif got.run is not None and sender is stream.main:
             stream.tentative.promise(got.run, got.boundary_us, got.missing)
             self.arrivals.expect_tentative(stream)
         self.arrivals.note(stream)
+        return effects
 
     def _note_rebased(self, stream: InputStream, got: BoundaryReceived) -> None:
         """From an id on the stream is another one.
@@ -201,15 +207,14 @@ class HAInput:
         stream.queue.skip_to(got.sent_before)  # What comes before it is gone for good.
         self._has_rebased = True
 
-    def _adopt(
-        self, stream: InputStream, next_id: int, effects: list[Effect], next_note: int = 0
-    ) -> None:
+    def _adopt(self, stream: InputStream, next_id: int, next_note: int = 0) -> list[Effect]:
         """The stream goes on here; what lies between is lost. [HA §4]"""
         stream.queue.adopt(next_id, next_note)
         name = stream.spec.stream
         lost_from = self._lost_from.get(name, 0)
         if lost_from < next_id:
-            effects.append(ReportGap(name, lost_from, next_id))
+            return [ReportGap(name, lost_from, next_id)]
+        return []
 
     def take_rebased(self) -> bool:
         """Whether a stream has become another one since this was last asked."""
@@ -228,11 +233,12 @@ class HAInput:
         found[1].is_served = True
         return found
 
-    def source_read(self, got: SourceRead, now_ms: int, effects: list[Effect]) -> None:
+    def source_read(self, got: SourceRead, now_ms: int) -> list[Effect]:
         """The answer of a source. Raises `RemoteProtocolError` when it leaves tuples out."""
         stream, reading = self._read(got.stream)
+        effects: list[Effect] = []
         if stream.queue.adopts:
-            self._adopt(stream, got.from_id, effects)
+            effects += self._adopt(stream, got.from_id)
         for batch in got.batches:
             if not stream.queue.receive(batch):
                 raise RemoteProtocolError(
@@ -242,11 +248,12 @@ class HAInput:
         stream.queue.promise(stream.queue.next_id, got.boundary_us)
         self.arrivals.note(stream)
         reading.answered(sum(batch.count for batch in got.batches), got.quiet_ms, now_ms)
+        return effects
 
-    def source_stirred(self, got: SourceStirred, now_ms: int, effects: list[Effect]) -> None:
+    def source_stirred(self, got: SourceStirred, now_ms: int) -> list[Effect]:
         """A source is worth a look before its time."""
         self._read(got.stream)[1].stir(now_ms)
-        self.read_sources(now_ms, effects)
+        return self.read_sources(now_ms)
 
     def _read(self, name: StreamId) -> tuple[InputStream, SourceReading]:
         """The stream of a source, and when it is read."""
@@ -257,20 +264,20 @@ class HAInput:
 
     # -- what may come ------------------------------------------------------------------------
 
-    def learn(
-        self, node: NodeId, incarnation: Incarnation, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def learn(self, node: NodeId, incarnation: Incarnation, now_ms: int) -> list[Effect]:
         """A producer has this incarnation: subscribe to it, if it is a later one."""
+        effects: list[Effect] = []
         for stream, sender in self._senders.values():
             known = max(sender.incarnation or NOBODY, stream.not_before - 1)
             if sender.node == node and incarnation > known:
                 sender.learn(incarnation, now_ms)
                 if stream.has_replicas:
-                    self._choose(stream, now_ms, effects)
+                    effects += self._choose(stream, now_ms)
                 if sender is stream.main:
                     stream.tentative.void()
                     self.arrivals.expect_tentative(stream)
-                self._subscribe(stream, sender, now_ms, effects)
+                effects += self._subscribe(stream, sender, now_ms)
+        return effects
 
     def drop_from(
         self, name: StreamId, tuple_id: int, incarnation: Incarnation, acted_us: int
@@ -289,27 +296,27 @@ class HAInput:
         stream.not_before = incarnation
         self.arrivals.went_back(stream)
 
-    def subscribe_to_silent(self, now_ms: int, effects: list[Effect]) -> None:
+    def subscribe_to_silent(self, now_ms: int) -> list[Effect]:
         """Subscribe again to producers that have not been heard of for long."""
+        effects: list[Effect] = []
         for stream, sender in self._senders.values():
             if now_ms - sender.heard_ms > self._plan.limits.resubscribe_ms:
-                self._subscribe(stream, sender, now_ms, effects)
+                effects += self._subscribe(stream, sender, now_ms)
         for stream in self._streams.values():
             if stream.has_replicas:
-                self._choose(stream, now_ms, effects)
+                effects += self._choose(stream, now_ms)
+        return effects
 
-    def _subscribe(
-        self, stream: InputStream, sender: Sender, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _subscribe(self, stream: InputStream, sender: Sender, now_ms: int) -> list[Effect]:
         """Ask for everything from the next expected id; not twice within a moment."""
         if sender.incarnation is None:
-            return
+            return []
         if now_ms - sender.subscribed_ms < self._plan.limits.resubscribe_ms:
-            return
+            return []
         sender.subscribed_ms = now_ms
         self._refresh_credit(stream)
         stream.queue.credit_told()
-        effects.append(
+        return [
             SendSubscribe(
                 sender.stream,
                 sender.incarnation,
@@ -321,7 +328,7 @@ class HAInput:
                 stream.queue.notes.next_number,
                 sender.reading is not Reading.MAIN,
             )
-        )
+        ]
 
     def _credit_of(self, stream: InputStream, sender: Sender) -> int:
         return 0 if sender.reading is Reading.WATCHED else stream.queue.credit_until
@@ -334,8 +341,7 @@ class HAInput:
         sender: Sender,
         standing: Standing,
         now_ms: int,
-        effects: list[Effect],
-    ) -> None:
+    ) -> list[Effect]:
         """A replica says where it stands: its run may be void, and another one the better one."""
         sender.standing = standing
         run = stream.tentative.run
@@ -344,9 +350,10 @@ class HAInput:
             stream.tentative.void()
             self.arrivals.expect_tentative(stream)
         if stream.has_replicas:
-            self._choose(stream, now_ms, effects)
+            return self._choose(stream, now_ms)
+        return []
 
-    def _choose(self, stream: InputStream, now_ms: int, effects: list[Effect]) -> None:
+    def _choose(self, stream: InputStream, now_ms: int) -> list[Effect]:
         """Read from whom it is best now."""
         choice = choose(
             stream.senders,
@@ -364,12 +371,14 @@ class HAInput:
             else:
                 stream.tentative.change_producer()
             self.arrivals.expect_tentative(stream)
+        effects: list[Effect] = []
         for sender in stream.senders:
             reading = _reading(sender, choice)
             if sender.reading is not reading:
                 sender.reading = reading
                 sender.ask_at_once()
-                self._subscribe(stream, sender, now_ms, effects)
+                effects += self._subscribe(stream, sender, now_ms)
+        return effects
 
     def _needed_from(self, stream: InputStream) -> int:
         """The level-1 position to tell a producer; before one is known, what is lost.
@@ -384,40 +393,45 @@ class HAInput:
         next_id = stream.queue.next_id
         return min(stream.needed_from, next_id) if is_told_by_us else next_id
 
-    def acknowledge_all(self, effects: list[Effect]) -> None:
+    def acknowledge_all(self) -> list[Effect]:
         """Tell all producers both positions and the credit."""
+        effects: list[Effect] = []
         for stream in self._streams.values():
-            self._acknowledge(stream, effects)
+            effects += self._acknowledge(stream)
+        return effects
 
-    def grant(self, sources: Iterable[InputStream], effects: list[Effect]) -> None:
+    def grant(self, sources: Iterable[InputStream]) -> list[Effect]:
         """Acknowledge where enough room has come free that the producer should know at once."""
+        effects: list[Effect] = []
         for stream in sources:
             self._refresh_credit(stream)
             is_due = stream.queue.credit_is_due() or self._tentative_credit_is_due(stream)
             if is_due:
-                self._acknowledge(stream, effects)
+                effects += self._acknowledge(stream)
+        return effects
 
-    def _acknowledge(self, stream: InputStream, effects: list[Effect]) -> None:
+    def _acknowledge(self, stream: InputStream) -> list[Effect]:
         known = [(s, s.incarnation) for s in stream.senders if s.incarnation is not None]
         if known:
             self._refresh_credit(stream)
             stream.queue.credit_told()
+        effects: list[Effect] = []
         for sender, incarnation in known:
-            self._tell(stream, sender, incarnation, effects)
+            effects += self._tell(stream, sender, incarnation)
+        return effects
 
     def _tell(
         self,
         stream: InputStream,
         sender: Sender,
         incarnation: Incarnation,
-        effects: list[Effect],
-    ) -> None:
+    ) -> list[Effect]:
         """Tell one replica of the producer both positions and its credit."""
         is_main = sender is stream.main
         run_until = self._tentative_credit(stream) if is_main else 0
         if is_main:
             stream.tentative.credit_told(run_until)
-        effects.append(
+        return [
             SendAck(
                 sender.stream,
                 incarnation,
@@ -428,7 +442,7 @@ class HAInput:
                 stream.tentative.run if is_main else None,
                 run_until,
             )
-        )
+        ]
 
     def _tentative_credit(self, stream: InputStream) -> int:
         held = self.arrivals.tentative_tuples[stream.number]
@@ -450,10 +464,11 @@ class HAInput:
     def _refresh_credit(self, stream: InputStream) -> None:
         stream.queue.refresh_credit(self.arrivals.held_of(stream), stream.decided_before)
 
-    def read_sources(self, now_ms: int, effects: list[Effect]) -> None:
+    def read_sources(self, now_ms: int) -> list[Effect]:
         """Read the sources that are due; one timer wakes the node for the first of the others."""
         limits = self._plan.limits
         next_read_ms: int | None = None
+        effects: list[Effect] = []
         for stream in self._streams.values():
             reading, queue = stream.reading, stream.queue
             if reading is None or reading.is_reading or queue.boundary_us == END_US:
@@ -470,11 +485,12 @@ class HAInput:
         if next_read_ms is not None and next_read_ms != self._read_timer_ms:
             self._read_timer_ms = next_read_ms
             effects.append(SetTimer("read", next_read_ms))
+        return effects
 
-    def read_timer_fired(self, now_ms: int, effects: list[Effect]) -> None:
+    def read_timer_fired(self, now_ms: int) -> list[Effect]:
         """The timer of the sources has run out."""
         self._read_timer_ms = None
-        self.read_sources(now_ms, effects)
+        return self.read_sources(now_ms)
 
     # -- what is needed -----------------------------------------------------------------------
 
@@ -502,13 +518,15 @@ class HAInput:
         """Whether every producer has been heard of since this incarnation began."""
         return all(s.is_served or s.node is None for _, s in self._senders.values())
 
-    def promote(self, incarnation: Incarnation, now_ms: int, effects: list[Effect]) -> None:
+    def promote(self, incarnation: Incarnation, now_ms: int) -> list[Effect]:
         """From now on this is the primary: subscribe as such, from where the secondary is."""
         self._incarnation = incarnation
         self._is_secondary = False
+        effects: list[Effect] = []
         for stream, sender in self._senders.values():
             sender.ask_at_once()
-            self._subscribe(stream, sender, now_ms, effects)
+            effects += self._subscribe(stream, sender, now_ms)
+        return effects
 
     # -- looking ----------------------------------------------------------------------------
 

@@ -235,33 +235,31 @@ class HAOutput:
         beside = self._beside.get(edge.stream, ())
         return any(self._edges[stream].unsent_tuples < limit for stream in beside)
 
-    def put_out(
-        self, spec: OutputSpec, pieces: Sequence[Rows], boundary_us: int, effects: list[Effect]
-    ) -> None:
+    def put_out(self, spec: OutputSpec, pieces: Sequence[Rows], boundary_us: int) -> list[Effect]:
         """Number rows and append them to their queues, or write them to their sink.
 
         Only the last of them brings the boundary. Feeds get nothing that is stable.
         """
         if spec.feed_of is not None:
-            return
+            return []
         pieces = [piece for piece in pieces if len(piece.time_us)]
+        effects: list[Effect] = []
         for number, piece in enumerate(pieces, 1):
             is_last = number == len(pieces)
-            self._put_out(spec, piece, boundary_us if is_last else BEGINNING_US, effects)
+            effects += self._put_out(spec, piece, boundary_us if is_last else BEGINNING_US)
+        return effects
 
-    def _put_out(
-        self, spec: OutputSpec, rows: Rows, boundary_us: int, effects: list[Effect]
-    ) -> None:
+    def _put_out(self, spec: OutputSpec, rows: Rows, boundary_us: int) -> list[Effect]:
         batch = batch_of(rows, spec)
         self.tuples += batch.num_rows
         if spec.is_sink:
             sink, is_held = self._sinks[spec.streams[0]], self._is_holding
-            sink.put_out(batch, boundary_us, rows.created_us, effects, is_held=is_held)
-            return
+            return sink.put_out(batch, boundary_us, rows.created_us, is_held=is_held)
         for stream, part in zip(spec.streams, partition(batch, spec), strict=True):
             if self.before_tuples is not None and part.num_rows:
                 self.before_tuples(stream)
             self._edges[stream].put_out(part, boundary_us, rows.created_us)
+        return []
 
     def put_note(
         self,
@@ -304,45 +302,54 @@ class HAOutput:
 
     # -- passes of an arbitrary node ----------------------------------------------------------
 
-    def begin_pass(self, pass_: Pass, effects: list[Effect]) -> None:
+    def begin_pass(self, pass_: Pass) -> list[Effect]:
         """What is put out from now on is this pass's; unless the log has it, write it there.
 
         It is open at once if the pass is durable already.
         """
         if self._pass_gate is not None:
-            self._pass_gate.begin(pass_, effects, is_secondary=self._is_secondary)
+            return self._pass_gate.begin(pass_, is_secondary=self._is_secondary)
+        return []
 
-    def end_pass(self, processed_before: tuple[int, ...], effects: list[Effect]) -> None:
+    def end_pass(self, processed_before: tuple[int, ...]) -> list[Effect]:
         """Note up to where the pass has taken and put out, and let out what may leave."""
         if self._is_secondary and self._plan.diverges:
             self._kept_passes.note(processed_before, self.next_ids)
         if self._pass_gate is not None and not self._is_secondary:
-            self._pass_gate.end(effects)
+            return self._pass_gate.end()
+        return []
 
     # -- sending ------------------------------------------------------------------------------
 
-    def flush(self, effects: list[Effect]) -> None:
+    def flush(self) -> list[Effect]:
         """Send what credit allows on all streams, then boundaries."""
+        effects: list[Effect] = []
         for edge in self._edges.values():
-            edge.flush(effects)
+            effects += edge.flush()
+        return effects
 
-    def flush_stream(self, stream: StreamId, effects: list[Effect]) -> None:
+    def flush_stream(self, stream: StreamId) -> list[Effect]:
         """Send what credit allows on one stream."""
-        self._edges[stream].flush(effects)
+        return self._edges[stream].flush()
 
-    def keep_alive(self, effects: list[Effect]) -> None:
+    def keep_alive(self) -> list[Effect]:
         """Tell every receiver the last id sent, so that it notices a lost end."""
+        effects: list[Effect] = []
         for edge in self._edges.values():
-            edge.keep_alive(effects)
+            effects += edge.keep_alive()
+        return effects
 
-    def spill_read(self, got: SpillRead, effects: list[Effect]) -> None:
+    def spill_read(self, got: SpillRead) -> list[Effect]:
         """Send on what was read back."""
-        self._edges[got.stream].spill_read(got, effects)
+        return self._edges[got.stream].spill_read(got)
 
     # -- receivers ----------------------------------------------------------------------------
 
-    def subscribe(self, got: SubscribeReceived, effects: list[Effect]) -> bool:
-        """Serve a replica of a receiver from an id on; False when the frame was refused.
+    def subscribe(self, got: SubscribeReceived) -> tuple[bool, list[Effect]]:
+        """Serve a replica of a receiver from an id on.
+
+        Returns:
+            False when the frame was refused; and the effects, which may say why.
 
         Raises:
             RemoteProtocolError: A new receiver needs what was trimmed.
@@ -350,23 +357,26 @@ class HAOutput:
         """
         accepted = self._accepted(got)
         if accepted is None:
-            return False
+            return False, []
         edge, link = accepted
         was_placed = edge.numbering.is_placed
-        is_served = edge.subscribe(link, got, effects)
+        is_served, effects = edge.subscribe(link, got)
         if self._pass_gate is not None and not was_placed:
             self._pass_gate.placed(got.stream, edge.queue.next_id)
         self.refused_frames += not is_served
-        return is_served
+        return is_served, effects
 
-    def acknowledge(self, got: AckReceived, effects: list[Effect]) -> bool:
-        """Take over a replica's positions and credit; False when the frame was refused."""
+    def acknowledge(self, got: AckReceived) -> tuple[bool, list[Effect]]:
+        """Take over a replica's positions and credit.
+
+        Returns:
+            False when the frame was refused; and the effects.
+        """
         accepted = self._accepted(got)
         if accepted is None:
-            return False
+            return False, []
         edge, link = accepted
-        edge.acknowledge(link, got, effects)
-        return True
+        return True, edge.acknowledge(link, got)
 
     def _accepted(self, got: SubscribeReceived | AckReceived) -> tuple[OutputEdge, Link] | None:
         """The edge and the link, or None if the frame is of, or for, another incarnation."""
@@ -391,32 +401,34 @@ class HAOutput:
                 found.append(self._edges[stream].positions)
         return tuple(found)
 
-    def follow(self, positions: tuple[tuple[int, int], ...], effects: list[Effect]) -> None:
+    def follow(self, positions: tuple[tuple[int, int], ...]) -> list[Effect]:
         """What the primary says of its receivers: a secondary keeps no more than it has to."""
         streams = self._plan.output_streams()
         if self._plan.diverges:
             ids = self._kept_passes.let_go(tuple(needed for _, needed in positions))
             positions = tuple((ids[stream], ids[stream]) for stream in streams)
+        effects: list[Effect] = []
         for stream, (received_before, needed_from) in zip(streams, positions, strict=True):
             if stream in self._sinks:
                 self._sinks[stream].let_go(needed_from)
             else:
-                self._edges[stream].follow(received_before, needed_from, effects)
+                effects += self._edges[stream].follow(received_before, needed_from)
+        return effects
 
     def promote(
         self,
         incarnation: Incarnation,
         sink_next_ids: dict[StreamId, int],
-        effects: list[Effect],
-    ) -> None:
+    ) -> list[Effect]:
         """From now on this is the primary: write what the sinks' logs lack, wait for receivers."""
         self._incarnation = incarnation
         self._is_secondary = False
+        effects: list[Effect] = []
         for stream, sink in self._sinks.items():
             sink.go_on_from(sink_next_ids[stream])
             if self._plan.diverges:
                 sink.number_anew()
-            sink.let_out(sink.next_id, effects)
+            effects += sink.let_out(sink.next_id)
         for edge in self._edges.values():
             edge.queue.notes.promote(incarnation)
             if self._plan.diverges:
@@ -424,31 +436,40 @@ class HAOutput:
         self._kept_passes.forget()
         if self._pass_gate is not None:
             self._pass_gate.hold_from_now()
+        return effects
 
     # -- sinks --------------------------------------------------------------------------------
 
-    def sync_sinks(self, effects: list[Effect]) -> None:
+    def sync_sinks(self) -> list[Effect]:
         """Have what was written made durable."""
+        effects: list[Effect] = []
         for sink in self._sinks.values():
-            sink.sync(effects)
+            effects += sink.sync()
+        return effects
 
-    def sink_synced(self, synced: SinkSynced, effects: list[Effect]) -> None:
+    def sink_synced(self, synced: SinkSynced) -> list[Effect]:
         """A sink's log is on disk up to an id."""
         sink = self._sinks[synced.stream]
         sink.synced(synced.durable_before)
         if self._pass_gate is not None and sink is self._pass_gate.log:
-            sink.sync(effects)
+            effects = sink.sync()
             if not self._is_secondary:
-                self._pass_gate.open(effects)
-            self.flush(effects)
+                effects += self._pass_gate.open()
+            return effects + self.flush()
+        return []
 
-    def end_sinks(self, effects: list[Effect]) -> bool:
-        """End every sink that is durable; False as long as one is not."""
+    def end_sinks(self) -> tuple[bool, list[Effect]]:
+        """End every sink that is durable.
+
+        Returns:
+            False as long as one is not; and the effects.
+        """
+        effects: list[Effect] = []
         for sink in self._sinks.values():
             if sink.durable_before < sink.next_id:
-                return False
-            sink.end(effects)
-        return True
+                return False, effects
+            effects += sink.end()
+        return True, effects
 
     # -- restart points -----------------------------------------------------------------------
 

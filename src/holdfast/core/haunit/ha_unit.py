@@ -53,7 +53,7 @@ class PassWitness(Protocol):
         """The operators are about to be run."""
         ...
 
-    def pass_ended(self, effects: list[Effect]) -> None:
+    def pass_ended(self) -> list[Effect]:
         """They have been run, and what they gave is put out."""
         ...
 
@@ -103,26 +103,30 @@ class HAUnit:
         """Whether there is a pass to run now. Cost: O(outputs) when there is input."""
         return self.order.has_pass(self.network) and self.outputs.has_room()
 
-    def run_pass(self, proceed: Proceed, now_ms: int, effects: list[Effect]) -> bool:
-        """Run the next pass; whether there was something to do."""
+    def run_pass(self, proceed: Proceed, now_ms: int) -> tuple[bool, list[Effect]]:
+        """Run the next pass.
+
+        Returns:
+            Whether there was something to do, and the effects.
+        """
         del now_ms
         taken = self.order.take(proceed, self.network)
         if taken is None:
-            return False
+            return False, []
         decided = taken.decided
+        effects: list[Effect] = []
         if decided is not None:
             self.network.decide(decided.clock_us, decided.seed)
-            self.outputs.begin_pass(decided, effects)
-        self._process(taken, effects)
+            effects += self.outputs.begin_pass(decided)
+        effects += self._process(taken)
         if decided is not None:
-            self.outputs.end_pass(decided.processed_before, effects)
-        self.end_silence_if_due(effects)
-        return True
+            effects += self.outputs.end_pass(decided.processed_before)
+        return True, effects + self.end_silence_if_due()
 
-    def _process(self, taken: Taken, effects: list[Effect]) -> None:
+    def _process(self, taken: Taken) -> list[Effect]:
         """Run the operators on what was taken, and put out what they give."""
         if not taken.tuples and not self.network.has_news(taken.boundary_us):
-            return
+            return []
         self.passes += 1
         self.input_tuples += taken.tuples
         is_silent = self.replay.is_silent
@@ -134,11 +138,13 @@ class HAUnit:
         produced = self.network.process(
             taken.ports, taken.low, taken.boundary_us, is_silent=is_silent
         )
+        effects: list[Effect] = []
         for spec, pieces, before_us in produced:
-            self.outputs.put_out(spec, pieces, before_us, effects)
+            effects += self.outputs.put_out(spec, pieces, before_us)
         self._promise(produced)
         if witness is not None:
-            witness.pass_ended(effects)
+            effects += witness.pass_ended()
+        return effects
 
     def promise(self) -> None:
         """Tell the outputs what the operators promise now, without a pass."""
@@ -148,45 +154,50 @@ class HAUnit:
         for spec, _, before_us in produced:
             self.outputs.promise(spec, before_us)
 
-    def end_silence_if_due(self, effects: list[Effect]) -> None:
+    def end_silence_if_due(self) -> list[Effect]:
         """End the silent replay once everything before its cut has been processed."""
         if not self.replay.has_come(self.network):
-            return
+            return []
         cut = self.replay.cut
         rest = self.order.rest_of(cut)
+        effects: list[Effect] = []
         if rest is not None:
-            self._process(rest, effects)
+            effects += self._process(rest)
         self.network.resume(cut.boundary_us)
         self.inputs.has_before(cut.boundary_us)
         self.promise()
-        self.replay.end(effects)
+        return effects + self.replay.end()
 
-    def ask_to_wake(self, now_ms: int, effects: list[Effect]) -> None:
+    def ask_to_wake(self, now_ms: int) -> list[Effect]:
         """The node begins, or a pass has run: set the timer for the first operator that wants one
         without input, and `ask_when_due`.
         """
-        self.ask_when_due(now_ms, effects)
+        effects = self.ask_when_due(now_ms)
         wake_us, clock_us = self.network.wake_us(), self.order.clock_us
         if wake_us is not None and clock_us is not None:
             wait_us = max(0, wake_us - clock_us)
             effects.append(SetTimer("wake", now_ms - (-wait_us // 1000)))
+        return effects
 
-    def ask_when_due(self, now_ms: int, effects: list[Effect]) -> None:
+    def ask_when_due(self, now_ms: int) -> list[Effect]:
         """Set the timer for when input will have waited for as long as it is to; it may for ever
         here.
         """
+        return []
 
     def noted(self, stream: InputStream, note: StreamNote) -> bool:
         """A note's place has been reached; whether it was for the unit, and not its durability."""
         del stream, note
         return False
 
-    def turn_granted(self, now_ms: int, effects: list[Effect]) -> None:
+    def turn_granted(self, now_ms: int) -> list[Effect]:
         """It may correct now; whoever waits for all input has nothing to correct."""
-        del now_ms, effects
+        del now_ms
+        return []
 
-    def ask_again(self, effects: list[Effect]) -> None:
+    def ask_again(self) -> list[Effect]:
         """What was asked of the coordinator may have been lost."""
+        return []
 
     def delay_over(self, now_ms: int) -> None:
         """Input may have waited for as long as it is to; there is no such time here."""
@@ -203,7 +214,7 @@ class HAUnit:
 
     # -- rebasing -----------------------------------------------------------------------------
 
-    def follow_rebased(self, effects: list[Effect]) -> None:
+    def follow_rebased(self) -> list[Effect]:
         """A producer cannot say again what came before: take what comes instead.
 
         A node that has put out, before it failed, more than it has since cannot go on with the ids
@@ -213,7 +224,7 @@ class HAUnit:
             StreamRebased: It has put out some of that again, and not all.
         """
         if not self.replay.is_silent and not self.outputs.is_behind:
-            return
+            return []
         skipped = self.order.skip_recorded()
         if self.outputs.tuples and skipped is None:  # Recorded passes gave the same ids.
             raise StreamRebased("a producer's stream is another one, and the output not at its end")
@@ -221,7 +232,8 @@ class HAUnit:
         if skipped is not None and self.plan.loses_input:
             self._run_without_input(skipped)
         if self.replay.is_silent:
-            self.replay.end(effects)
+            return self.replay.end()
+        return []
 
     def _run_without_input(self, skipped: tuple[Pass, ...]) -> None:
         """Close what the clock of these passes closed: it has been put out, and must not be again.
@@ -278,21 +290,24 @@ class HAUnit:
         is_at_end = self.network.boundary_us == END_US and not self.replay.is_silent
         return is_at_end and self.inputs.arrivals.are_ended
 
-    def timer_fired(self, name: str, now_ms: int, effects: list[Effect]) -> bool:
-        """Whether a timer was the unit's; then it has done what was due."""
+    def timer_fired(self, name: str, now_ms: int) -> tuple[bool, list[Effect]]:
+        """A timer has run out.
+
+        Returns:
+            Whether it was the unit's, and the effects of what was due.
+        """
         match name:
             case "wake":
                 self.network.is_woken = True
+                return True, []
             case "delay":
                 self.delay_over(now_ms)
-                self.ask_when_due(now_ms, effects)
+                return True, self.ask_when_due(now_ms)
             case "passes":
-                self.order.follow(effects)
+                return True, self.order.follow()
             case "read":
-                self.inputs.read_timer_fired(now_ms, effects)
-            case _:
-                return False
-        return True
+                return True, self.inputs.read_timer_fired(now_ms)
+        return False, []
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when a part, or what one knows of another, makes no sense."""

@@ -178,11 +178,13 @@ class InputOrder(abc.ABC):
         """Forget the passes that are recorded and not run; what they were; None: none ever are."""
         return None
 
-    def follow(self, effects: list[Effect]) -> None:  # noqa: B027
+    def follow(self) -> list[Effect]:
         """Look for what the primary has logged, if this is a secondary."""
+        return []
 
-    def recorded(self, passes: tuple[Pass, ...], now_ms: int, effects: list[Effect]) -> None:  # noqa: B027
+    def recorded(self, passes: tuple[Pass, ...], now_ms: int) -> list[Effect]:
         """The answer to that."""
+        return []
 
     def promote(self, passes: tuple[Pass, ...]) -> None:  # noqa: B027
         """From now on this is the primary's, which goes on behind these passes of the log."""
@@ -195,8 +197,9 @@ class InputOrder(abc.ABC):
     def forget(self, low: np.ndarray) -> None:  # noqa: B027
         """Forget the passes that nothing goes back to; args as in `needed_from`."""
 
-    def trim(self, oldest: RestartPoint, effects: list[Effect]) -> None:  # noqa: B027
+    def trim(self, oldest: RestartPoint) -> list[Effect]:
         """No replacement will begin before this point."""
+        return []
 
     def _no_ids(self) -> np.ndarray:
         return np.full(len(self._plan.inputs), NO_ID, dtype=np.int64)
@@ -407,16 +410,18 @@ class ArrivalOrder(InputOrder):
         self._make_room()
         return skipped
 
-    def follow(self, effects: list[Effect]) -> None:
+    def follow(self) -> list[Effect]:
         """A secondary runs what the primary has logged."""
         if self._decider is _Decider.THE_PRIMARY and self._plan.keeps_passes:
-            effects.append(ReadPasses(self._passes.known_before))
+            return [ReadPasses(self._passes.known_before)]
+        return []
 
-    def recorded(self, passes: tuple[Pass, ...], now_ms: int, effects: list[Effect]) -> None:
+    def recorded(self, passes: tuple[Pass, ...], now_ms: int) -> list[Effect]:
         """Run these, and look again in a moment; nothing once this decides itself."""
         if self._decider is _Decider.THE_PRIMARY:
             self._add(passes)
-            effects.append(SetTimer("passes", now_ms + _FOLLOW_MS))
+            return [SetTimer("passes", now_ms + _FOLLOW_MS)]
+        return []
 
     def promote(self, passes: tuple[Pass, ...]) -> None:
         """Run what the log holds, and decide from there on."""
@@ -436,11 +441,12 @@ class ArrivalOrder(InputOrder):
         super().check_invariants(progress)
         self._passes.check_invariants()
 
-    def trim(self, oldest: RestartPoint, effects: list[Effect]) -> None:
+    def trim(self, oldest: RestartPoint) -> list[Effect]:
         """The log begins a pass earlier than the point: the clock goes on from there."""
         if self._plan.keeps_passes:
             needed_from = oldest.needed_from.get(self._plan.pass_stream, 0)
-            effects.append(TrimPasses(max(0, needed_from - 1)))
+            return [TrimPasses(max(0, needed_from - 1))]
+        return []
 
     def _add(self, passes: tuple[Pass, ...]) -> None:
         self._passes.add(passes)

@@ -164,10 +164,9 @@ class NodeLife:
         handler = _HANDLERS.get(type(stimulus))
         if handler is None and self.machine is not None:
             return self._stepped(self.machine, stimulus, now_ms)
-        effects: list[Effect] = []
-        if self.phase is not Phase.FAILED:
-            (handler or NodeLife._before_there_is_a_machine)(self, stimulus, now_ms, effects)
-        return effects
+        if self.phase is Phase.FAILED:
+            return []
+        return (handler or NodeLife._before_there_is_a_machine)(self, stimulus, now_ms)
 
     def _stepped(
         self, machine: Node | StandbyReplica, stimulus: Stimulus, now_ms: int
@@ -186,32 +185,31 @@ class NodeLife:
 
     # -- the coordinator's words ------------------------------------------------------------
 
-    def _on_assignment_received(
-        self, received: AssignmentReceived, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _on_assignment_received(self, received: AssignmentReceived, now_ms: int) -> list[Effect]:
         if self.phase is not Phase.UNASSIGNED:
             self._outdated_words += 1
-            return
+            return []
         self._assignment = given = Assignment(
             received.epoch, received.incarnation, received.restart_point, {}, received.is_secondary
         )
         self.epoch = given.epoch
         self.incarnation = self.born = given.incarnation
-        effects.append(BeginIncarnation(given))
+        effects: list[Effect] = [BeginIncarnation(given)]
         for told in received.peers:
-            self._on_peer_told(told, now_ms, effects)
+            effects += self._on_peer_told(told, now_ms)
         self._go(Phase.OPENING)
-        self._open(given.incarnation, given.restart_point, now_ms, effects)
+        return effects + self._open(given.incarnation, given.restart_point, now_ms)
 
-    def _on_peer_told(self, told: PeerTold, now_ms: int, effects: list[Effect]) -> None:
+    def _on_peer_told(self, told: PeerTold, now_ms: int) -> list[Effect]:
         known = self._peers.get(told.peer)
         if known == told or self._is_outdated(told):
             self._outdated_words += 1
-            return
+            return []
         self._peers[told.peer] = told
+        effects: list[Effect] = []
         if known is None or not _is_same_primary(known, told):
-            self._connect(told, effects)
-        self._tell(_learned(told), now_ms, effects)
+            effects += self._connect(told)
+        return effects + self._tell(_learned(told), now_ms)
 
     def _is_outdated(self, told: PeerTold) -> bool:
         """Whether a later incarnation of the primary is known; a primary knows itself."""
@@ -222,29 +220,27 @@ class NodeLife:
         known = self._peers.get(told.peer)
         return known is not None and told.incarnation < known.incarnation
 
-    def _connect(self, told: PeerTold, effects: list[Effect]) -> None:
+    def _connect(self, told: PeerTold) -> list[Effect]:
         if told.peer not in self._speaks_to:
-            return
+            return []
         if told.peer == self.plan.node and told.incarnation == self.incarnation:
-            effects.append(Disconnect(told.peer))
-        else:
-            effects.append(Connect(told.peer, told.incarnation, told.endpoint))
+            return [Disconnect(told.peer)]
+        return [Connect(told.peer, told.incarnation, told.endpoint)]
 
-    def _on_promotion_received(
-        self, received: PromotionReceived, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _on_promotion_received(self, received: PromotionReceived, now_ms: int) -> list[Effect]:
         follows = self._assignment is not None and self._assignment.is_secondary
         if not follows or self._promotion is not None or received.incarnation <= self.incarnation:
             self._outdated_words += 1
-            return
+            return []
         self._promotion = received
-        self._promote_if_due(now_ms, effects)
+        return self._promote_if_due(now_ms)
 
-    def _promote_if_due(self, now_ms: int, effects: list[Effect]) -> None:
+    def _promote_if_due(self, now_ms: int) -> list[Effect]:
         promotion = self._promotion
         if promotion is not None and self.phase is Phase.FOLLOWING:
             self._go(Phase.PROMOTING)
-            self._open(promotion.incarnation, promotion.restart_point, now_ms, effects)
+            return self._open(promotion.incarnation, promotion.restart_point, now_ms)
+        return []
 
     # -- opening ----------------------------------------------------------------------------
 
@@ -253,8 +249,7 @@ class NodeLife:
         incarnation: Incarnation,
         point: RestartPoint | None,
         now_ms: int,
-        effects: list[Effect],
-    ) -> None:
+    ) -> list[Effect]:
         is_first = self.phase is Phase.OPENING
         self._openings = Openings(
             self.plan,
@@ -264,8 +259,7 @@ class NodeLife:
             is_first=is_first,
             request_id=self._requests,
         )
-        effects += self._openings.start()
-        self._go_on_if_open(self._openings, now_ms, effects)
+        return [*self._openings.start(), *self._go_on_if_open(self._openings, now_ms)]
 
     @property
     def _given(self) -> Assignment:
@@ -273,30 +267,26 @@ class NodeLife:
             raise InvariantViolation(f"{self.plan.node} has no assignment")
         return self._assignment
 
-    def _on_opened(
-        self, answer: Opened | OpeningFailed, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _on_opened(self, answer: Opened | OpeningFailed, now_ms: int) -> list[Effect]:
         openings = self._openings
         asked = None if openings is None else openings.step(answer)
         if openings is None or asked is None:
             self._outdated_answers += 1
-            return
-        self._perform(asked, now_ms, effects)
-        self._go_on_if_open(openings, now_ms, effects)
+            return []
+        return [*self._perform(asked, now_ms), *self._go_on_if_open(openings, now_ms)]
 
-    def _go_on_if_open(self, openings: Openings, now_ms: int, effects: list[Effect]) -> None:
+    def _go_on_if_open(self, openings: Openings, now_ms: int) -> list[Effect]:
         if not openings.is_done or self.phase is Phase.FAILED:
-            return
+            return []
         self._requests = openings.request_id
         self._openings = None
         if self.phase is Phase.OPENING:
-            self._restore(openings, now_ms, effects)
-        else:
-            self._take_over(openings, now_ms, effects)
+            return self._restore(openings, now_ms)
+        return self._take_over(openings, now_ms)
 
     # -- restoring --------------------------------------------------------------------------
 
-    def _restore(self, openings: Openings, now_ms: int, effects: list[Effect]) -> None:
+    def _restore(self, openings: Openings, now_ms: int) -> list[Effect]:
         """All is open: get the state, if there is one to be had."""
         given, opened = self._given, openings.open
         self._assignment = Assignment(
@@ -308,26 +298,26 @@ class NodeLife:
             opened.passes,
         )
         if given.is_secondary and self.plan.standby is Standby.PASSIVE:
-            self._begin(StandbyReplica(self.plan, given), Phase.FOLLOWING, now_ms, effects)
-            return
+            return self._begin(StandbyReplica(self.plan, given), Phase.FOLLOWING, now_ms)
         self._restoration = restoration_of(self.plan, given.restart_point, opened)
         if self._restoration is None:
-            self._begin_node(None, now_ms, effects)
-            return
+            return self._begin_node(None, now_ms)
         self._go(Phase.RESTORING)
-        self._perform(self._restoration.start(), now_ms, effects)
+        return self._perform(self._restoration.start(), now_ms)
 
-    def _perform(self, asked: list[Effect], now_ms: int, effects: list[Effect]) -> None:
+    def _perform(self, asked: list[Effect], now_ms: int) -> list[Effect]:
         """What the machines within ask for: what concerns this one is done here."""
+        effects: list[Effect] = []
         for effect in asked:
             if isinstance(effect, BeginFrom):
                 self._restoration = None
                 self.began_at = effect.state.point
-                self._begin_node(effect.state, now_ms, effects)
+                effects += self._begin_node(effect.state, now_ms)
                 continue
             if isinstance(effect, Fail):
                 self._fail()
             effects.append(effect)
+        return effects
 
     def _fail(self) -> None:
         self._go(Phase.FAILED)
@@ -335,25 +325,21 @@ class NodeLife:
         self._openings = self._restoration = None
         self._subscribed.clear()
 
-    def _begin_node(
-        self, restored: RestoredState | None, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _begin_node(self, restored: RestoredState | None, now_ms: int) -> list[Effect]:
         given = self._given
         node = Node(self.plan, given, now_ms, restored)
         phase = Phase.FOLLOWING if given.is_secondary else Phase.AT_WORK
-        self._begin(node, phase, now_ms, effects)
+        return self._begin(node, phase, now_ms)
 
-    def _begin(
-        self, machine: Node | StandbyReplica, phase: Phase, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _begin(self, machine: Node | StandbyReplica, phase: Phase, now_ms: int) -> list[Effect]:
         """A machine is there: it is told of its neighbours, and of what came before it."""
         self._go(phase)
         self.machine = machine
-        effects += machine.start(now_ms)
+        effects = machine.start(now_ms)
         subscribed, self._subscribed = self._subscribed, {}
         for stimulus in (*map(_learned, self._to_be_told()), *subscribed.values()):
-            self._tell(stimulus, now_ms, effects)
-        self._promote_if_due(now_ms, effects)
+            effects += self._tell(stimulus, now_ms)
+        return effects + self._promote_if_due(now_ms)
 
     def _to_be_told(self) -> list[PeerTold]:
         """What is known of others; of a primary's own instance nothing from before it was one."""
@@ -367,15 +353,14 @@ class NodeLife:
 
     # -- taking over ------------------------------------------------------------------------
 
-    def _take_over(self, openings: Openings, now_ms: int, effects: list[Effect]) -> None:
+    def _take_over(self, openings: Openings, now_ms: int) -> list[Effect]:
         """All logs are open: this is the primary from now on."""
         promotion, machine, opened = self._promotion, self.machine, openings.open
         if promotion is None or machine is None:
             raise InvariantViolation(f"{self.plan.node} is promoted without a word or a machine")
         if isinstance(machine, Node) and not machine.may_follow(opened.next_ids):
             lost = PassesLost(f"{self.plan.node} has run a pass that its log has lost")
-            self._perform([Fail(lost)], now_ms, effects)
-            return
+            return self._perform([Fail(lost)], now_ms)
         incarnation, point = promotion.incarnation, promotion.restart_point
         self._promotion, self.incarnation = None, incarnation
         self._assignment = Assignment(
@@ -384,30 +369,29 @@ class NodeLife:
         if isinstance(machine, StandbyReplica):
             restored = machine.restored(point or RestartPoint(), opened.next_ids)
             self.began_at = None if restored is None else restored.point
-            effects.append(ReportPromoted())  # First: what follows is said as the new incarnation.
-            self._begin_node(restored, now_ms, effects)
-        else:
-            self._go(Phase.AT_WORK)
-            promoted = Promoted(incarnation, point, opened.next_ids, opened.passes)
-            self._tell(promoted, now_ms, effects)
+            # First: what follows is said as the new incarnation.
+            return [ReportPromoted(), *self._begin_node(restored, now_ms)]
+        self._go(Phase.AT_WORK)
+        promoted = Promoted(incarnation, point, opened.next_ids, opened.passes)
+        return self._tell(promoted, now_ms)
 
     # -- what concerns the machine ----------------------------------------------------------
 
-    def _before_there_is_a_machine(
-        self, stimulus: Stimulus, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _before_there_is_a_machine(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
         restoration = self._restoration
         if restoration is not None and type(stimulus) in restoration.answers:
-            self._perform(restoration.step(stimulus, now_ms), now_ms, effects)
-        elif isinstance(stimulus, SubscribeReceived):
+            return self._perform(restoration.step(stimulus, now_ms), now_ms)
+        if isinstance(stimulus, SubscribeReceived):
             self._subscribed[(stimulus.stream, stimulus.sender)] = stimulus
-        else:
-            self._refused_frames += 1
+            return []
+        self._refused_frames += 1
+        return []
 
-    def _tell(self, stimulus: Stimulus, now_ms: int, effects: list[Effect]) -> None:
+    def _tell(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
         """Step the machine, if there is one."""
         if self.machine is not None:
-            effects += self._stepped(self.machine, stimulus, now_ms)
+            return self._stepped(self.machine, stimulus, now_ms)
+        return []
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -490,7 +474,7 @@ def _is_same_primary(known: PeerTold, told: PeerTold) -> bool:
     return (known.incarnation, known.endpoint) == (told.incarnation, told.endpoint)
 
 
-_HANDLERS: dict[type[Stimulus], Callable[[NodeLife, Any, int, list[Effect]], None]] = {
+_HANDLERS: dict[type[Stimulus], Callable[[NodeLife, Any, int], list[Effect]]] = {
     AssignmentReceived: NodeLife._on_assignment_received,
     PeerTold: NodeLife._on_peer_told,
     PromotionReceived: NodeLife._on_promotion_received,

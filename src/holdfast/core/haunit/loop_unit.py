@@ -105,11 +105,11 @@ class LoopUnit(HAUnit):
             self._begin_lap(self._entrance)
         return True
 
-    def run_pass(self, proceed: Proceed, now_ms: int, effects: list[Effect]) -> bool:
+    def run_pass(self, proceed: Proceed, now_ms: int) -> tuple[bool, list[Effect]]:
         """Run the next pass; the input from outside may have come far enough for another lap."""
-        has_processed = super().run_pass(proceed, now_ms, effects)
+        has_processed, effects = super().run_pass(proceed, now_ms)
         has_put = self._entrance is not None and self._begin_lap(self._entrance)
-        return has_processed or has_put
+        return has_processed or has_put, effects
 
     def _begin_lap(self, order: EntranceOrder) -> bool:
         """Begin the next lap if the last one is back, and another may lead to more."""

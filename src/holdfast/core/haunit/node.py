@@ -43,6 +43,7 @@ from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
 if TYPE_CHECKING:
     from holdfast.core.haunit.plan import Assignment, NodePlan
     from holdfast.core.haunit.restoration import RestoredState
+    from holdfast.core.model.ids import StreamId
 
 
 class Node(NodeLooks):
@@ -83,209 +84,213 @@ class Node(NodeLooks):
 
     def start(self, now_ms: int) -> list[Effect]:
         """The first effects of an incarnation: its timers and source reads."""
-        effects: list[Effect] = []
-        self._pace.start(now_ms, effects)
-        effects.append(SetTimer("keep-alive", now_ms + self.plan.limits.keep_alive_ms))
-        self._durability.start(now_ms, effects)
+        effects: list[Effect] = [self._pace.timer(now_ms), self._keep_alive_timer(now_ms)]
+        effects += self._durability.start(now_ms)
         if not self._unit.replay.is_silent:
             effects.append(e.ReportCaughtUp(0))
-        self._unit.end_silence_if_due(effects)
-        self._unit.inputs.read_sources(now_ms, effects)
-        self._unit.ask_to_wake(now_ms, effects)
-        self._unit.order.follow(effects)
-        return effects
+        effects += self._unit.end_silence_if_due()
+        effects += self._unit.inputs.read_sources(now_ms)
+        effects += self._unit.ask_to_wake(now_ms)
+        return effects + self._unit.order.follow()
 
     def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
         """Take one stimulus. Raises `InvariantViolation` or an operator's own error."""
-        effects: list[Effect] = []
         handler = _HANDLERS.get(type(stimulus))
-        if handler is not None:
-            handler(self, stimulus, now_ms, effects)
-        else:
-            self._durability.step(stimulus, now_ms, effects)
-        return effects
+        if handler is None:
+            return self._durability.step(stimulus, now_ms)
+        return handler(self, stimulus, now_ms)
 
     @property
     def has_work(self) -> bool:
         """Whether `Proceed` would process something now. Cost: O(outputs) when there is input."""
         return self._unit.has_work and not self._durability.is_halted
 
-    def _on_proceed(self, proceed: e.Proceed, now_ms: int, effects: list[Effect]) -> None:
+    def _on_proceed(self, proceed: e.Proceed, now_ms: int) -> list[Effect]:
         unit = self._unit
         if not self.has_work:
-            return
-        self._pace.passed(now_ms, effects)
+            return []
+        effects = self._pace.passed(now_ms)
         had_fresh = unit.inputs.arrivals.fresh
-        has_heard = self._hear_notes(now_ms, effects)
-        has_processed = unit.run_pass(proceed, now_ms, effects)
-        unit.inputs.grant(unit.inputs.all() if has_processed else had_fresh, effects)
+        has_heard, said = self._hear_notes(now_ms)
+        effects += said
+        has_processed, said = unit.run_pass(proceed, now_ms)
+        effects += said
+        effects += unit.inputs.grant(unit.inputs.all() if has_processed else had_fresh)
         if has_processed or has_heard:
-            unit.outputs.flush(effects)
-        unit.inputs.read_sources(now_ms, effects)
+            effects += unit.outputs.flush()
+        effects += unit.inputs.read_sources(now_ms)
         if has_processed:
-            unit.ask_to_wake(now_ms, effects)
+            effects += unit.ask_to_wake(now_ms)
         else:  # The clock is that of the last pass: what is to wait from there waits already.
-            unit.ask_when_due(now_ms, effects)
-        self._finish_if_due(effects)
+            effects += unit.ask_when_due(now_ms)
+        return effects + self._finish_if_due()
 
-    def _hear_notes(self, now_ms: int, effects: list[Effect]) -> bool:
-        """Tell of the notes whose places have been reached; whether there were some.
+    def _hear_notes(self, now_ms: int) -> tuple[bool, list[Effect]]:
+        """Tell of the notes whose places have been reached.
 
         The durability may put notes on the outputs, and stop the stream.
+
+        Returns:
+            Whether there were some, and the effects.
         """
         has_heard = False
+        effects: list[Effect] = []
         for stream, note in self._unit.inputs.arrivals.take_notes():
             if not self._unit.noted(stream, note.note):
-                self._durability.noted(stream, note, now_ms, effects)
+                effects += self._durability.noted(stream, note, now_ms)
             has_heard = True
-        return has_heard
+        return has_heard, effects
 
-    def _finish_if_due(self, effects: list[Effect]) -> None:
+    def _finish_if_due(self) -> list[Effect]:
         if self._state is not NodeState.AT_WORK or not self._unit.has_ended:
-            return
-        if self._unit.outputs.end_sinks(effects):
+            return []
+        are_ended, effects = self._unit.outputs.end_sinks()
+        if are_ended:
             self._state = NodeState.FINISHED
             effects.append(e.ReportFinished())
+        return effects
 
     # -- input ------------------------------------------------------------------------------
 
-    def _on_batch_received(self, got: e.BatchReceived, now_ms: int, effects: list[Effect]) -> None:
-        self._unit.inputs.receive(got, now_ms, effects)
+    def _on_batch_received(self, got: e.BatchReceived, now_ms: int) -> list[Effect]:
+        effects = self._unit.inputs.receive(got, now_ms)
         if got.notes:
-            self._durability.notes_arrived(now_ms, effects)
+            effects += self._durability.notes_arrived(now_ms)
+        return effects
 
-    def _on_notes_received(self, got: e.NotesReceived, now_ms: int, effects: list[Effect]) -> None:
-        self._unit.inputs.receive_notes(got, now_ms, effects)
-        self._durability.notes_arrived(now_ms, effects)
+    def _on_notes_received(self, got: e.NotesReceived, now_ms: int) -> list[Effect]:
+        return [
+            *self._unit.inputs.receive_notes(got, now_ms),
+            *self._durability.notes_arrived(now_ms),
+        ]
 
-    def _on_boundary_received(
-        self, got: e.BoundaryReceived, now_ms: int, effects: list[Effect]
-    ) -> None:
-        self._unit.inputs.promise(got, now_ms, effects)
+    def _on_boundary_received(self, got: e.BoundaryReceived, now_ms: int) -> list[Effect]:
+        effects = self._unit.inputs.promise(got, now_ms)
         if self._unit.inputs.take_rebased():
-            self._unit.follow_rebased(effects)
+            effects += self._unit.follow_rebased()
+        return effects
 
-    def _on_source_read(self, got: e.SourceRead, now_ms: int, effects: list[Effect]) -> None:
-        self._unit.inputs.source_read(got, now_ms, effects)
+    def _on_source_read(self, got: e.SourceRead, now_ms: int) -> list[Effect]:
+        effects = self._unit.inputs.source_read(got, now_ms)
         if not (got.batches and self.has_work):  # Else what has come goes first.
-            self._unit.inputs.read_sources(now_ms, effects)
-
-    def _on_source_stirred(self, got: e.SourceStirred, now_ms: int, effects: list[Effect]) -> None:
-        self._unit.inputs.source_stirred(got, now_ms, effects)
-
-    def _on_passes_read(self, got: e.PassesRead, now_ms: int, effects: list[Effect]) -> None:
-        self._unit.order.recorded(got.passes, now_ms, effects)
+            effects += self._unit.inputs.read_sources(now_ms)
+        return effects
 
     # -- output -----------------------------------------------------------------------------
 
-    def _on_subscribe_received(
-        self, got: e.SubscribeReceived, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _on_subscribe_received(self, got: e.SubscribeReceived, now_ms: int) -> list[Effect]:
         if got.stream == self.plan.replica_stream:
             if self._replica.is_from_secondary(got, self.incarnation):
                 self._replica.subscribed()
-                self._durability.secondary_subscribed(got.sender, now_ms, effects)
-        elif self._unit.outputs.subscribe(got, effects):
-            self._durability.ask_to_store(now_ms, effects)
-            self._unit.outputs.flush_stream(got.stream, effects)
+                return self._durability.secondary_subscribed(got.sender, now_ms)
+            return []
+        is_served, effects = self._unit.outputs.subscribe(got)
+        return effects + self._serve(got.stream, now_ms) if is_served else effects
 
-    def _on_ack_received(self, got: e.AckReceived, now_ms: int, effects: list[Effect]) -> None:
-        if self._unit.outputs.acknowledge(got, effects):
-            self._durability.ask_to_store(now_ms, effects)
-            self._unit.outputs.flush_stream(got.stream, effects)
+    def _on_ack_received(self, got: e.AckReceived, now_ms: int) -> list[Effect]:
+        is_accepted, effects = self._unit.outputs.acknowledge(got)
+        return effects + self._serve(got.stream, now_ms) if is_accepted else effects
 
-    def _on_spill_read(self, got: e.SpillRead, now_ms: int, effects: list[Effect]) -> None:
-        del now_ms
-        self._unit.outputs.spill_read(got, effects)
+    def _serve(self, stream: StreamId, now_ms: int) -> list[Effect]:
+        stored = self._durability.ask_to_store(now_ms)
+        return stored + self._unit.outputs.flush_stream(stream)
 
-    def _on_sink_synced(self, synced: e.SinkSynced, now_ms: int, effects: list[Effect]) -> None:
-        self._unit.outputs.sink_synced(synced, effects)
-        self._durability.ask_to_store(now_ms, effects)
-        self._finish_if_due(effects)
+    def _on_sink_synced(self, synced: e.SinkSynced, now_ms: int) -> list[Effect]:
+        return [
+            *self._unit.outputs.sink_synced(synced),
+            *self._durability.ask_to_store(now_ms),
+            *self._finish_if_due(),
+        ]
 
     # -- neighbours and the other replica -----------------------------------------------------
 
     def _on_peer_incarnation_learned(
-        self, learned: e.PeerIncarnationLearned, now_ms: int, effects: list[Effect]
-    ) -> None:
+        self, learned: e.PeerIncarnationLearned, now_ms: int
+    ) -> list[Effect]:
         if self._durability.defers(learned):
-            return
+            return []
         if learned.node != self.plan.node:
-            self._unit.inputs.learn(learned.node, learned.incarnation, now_ms, effects)
+            effects = self._unit.inputs.learn(learned.node, learned.incarnation, now_ms)
             self._unit.outputs.receivers.learn(learned.node, learned.incarnation, learned.secondary)
-            return
+            return effects
         is_other_secondary = self._replica.learn(learned)
         if self.is_secondary:
-            self._replica.subscribe(now_ms, effects)
-        elif is_other_secondary:
+            return self._replica.subscribe(now_ms)
+        if is_other_secondary:
             self._durability.secondary_replaced()
+        return []
 
-    def _on_delta_ack_received(
-        self, got: e.DeltaAckReceived, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _on_delta_ack_received(self, got: e.DeltaAckReceived, now_ms: int) -> list[Effect]:
         if self._replica.is_from_secondary(got, self.incarnation):
-            self._durability.delta_acknowledged(got, now_ms, effects)
+            return self._durability.delta_acknowledged(got, now_ms)
+        return []
 
     def _on_state_received(
-        self, got: e.PageRunReceived | e.DeltaReceived, now_ms: int, effects: list[Effect]
-    ) -> None:
+        self, got: e.PageRunReceived | e.DeltaReceived, now_ms: int
+    ) -> list[Effect]:
         """Meant for the passive secondary that this node was before it was promoted."""
-        del got, now_ms, effects
+        del got, now_ms
         self._replica.refused_frames += 1
+        return []
 
-    def _on_positions_received(
-        self, got: e.PositionsReceived, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _on_positions_received(self, got: e.PositionsReceived, now_ms: int) -> list[Effect]:
         is_meant = self.is_secondary and got.receiver == self.incarnation
         if self._replica.is_told(got, now_ms, is_meant=is_meant):
-            self._unit.outputs.follow(got.positions, effects)
+            return self._unit.outputs.follow(got.positions)
+        return []
 
-    def _on_promoted(self, promoted: e.Promoted, now_ms: int, effects: list[Effect]) -> None:
+    def _on_promoted(self, promoted: e.Promoted, now_ms: int) -> list[Effect]:
         """The primary is gone, or hands over: go on in its place."""
         if not self.is_secondary:
-            return
+            return []
         self._state = NodeState.AT_WORK
         self.incarnation = promoted.incarnation
-        effects.append(e.ReportPromoted())  # First: what follows is said as the new incarnation.
         unit = self._unit
         self._durability.promoted(promoted.restart_point)
-        unit.inputs.promote(promoted.incarnation, now_ms, effects)
-        unit.outputs.promote(promoted.incarnation, promoted.sink_next_ids, effects)
+        # First: what follows is said as the new incarnation.
+        effects: list[Effect] = [e.ReportPromoted()]
+        effects += unit.inputs.promote(promoted.incarnation, now_ms)
+        effects += unit.outputs.promote(promoted.incarnation, promoted.sink_next_ids)
         unit.order.promote(promoted.passes)
-        unit.ask_to_wake(now_ms, effects)
+        effects += unit.ask_to_wake(now_ms)
         self._replica = ReplicaLink(self.plan)
-        self._finish_if_due(effects)
+        return effects + self._finish_if_due()
 
     # -- timers -----------------------------------------------------------------------------
 
-    def _on_timer_fired(self, timer: TimerFired, now_ms: int, effects: list[Effect]) -> None:
+    def _on_timer_fired(self, timer: TimerFired, now_ms: int) -> list[Effect]:
         handler = _TIMERS.get(timer.name)
         if handler is not None:
-            handler(self, now_ms, effects)
-        elif not self._unit.timer_fired(timer.name, now_ms, effects):
-            self._durability.timer_fired(timer.name, now_ms, effects)
+            return handler(self, now_ms)
+        is_of_unit, effects = self._unit.timer_fired(timer.name, now_ms)
+        return effects if is_of_unit else self._durability.timer_fired(timer.name, now_ms)
 
-    def _on_ack_timer(self, now_ms: int, effects: list[Effect]) -> None:
+    def _on_ack_timer(self, now_ms: int) -> list[Effect]:
         unit = self._unit
-        is_due = self._pace.fired(unit.input_tuples, now_ms, effects)
-        self._durability.acknowledging(now_ms, effects, is_due=is_due)
-        unit.outputs.sync_sinks(effects)
-        self._durability.ask_to_store(now_ms, effects)
+        is_due = self._pace.fired(unit.input_tuples)
+        effects: list[Effect] = [self._pace.timer(now_ms)]
+        effects += self._durability.acknowledging(now_ms, is_due=is_due)
+        effects += unit.outputs.sync_sinks()
+        effects += self._durability.ask_to_store(now_ms)
         if is_due:
-            unit.inputs.acknowledge_all(effects)
-            self._replica.tell(unit.inputs.needed_from, unit.outputs.positions, effects)
-        self._finish_if_due(effects)
+            effects += unit.inputs.acknowledge_all()
+            effects += self._replica.tell(unit.inputs.needed_from, unit.outputs.positions)
+        return effects + self._finish_if_due()
 
-    def _on_keep_alive_timer(self, now_ms: int, effects: list[Effect]) -> None:
-        effects.append(SetTimer("keep-alive", now_ms + self.plan.limits.keep_alive_ms))
+    def _on_keep_alive_timer(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = [self._keep_alive_timer(now_ms)]
         if self._state is NodeState.FINISHED:
             effects.append(e.ReportFinished())
-        self._durability.ask_again(now_ms, effects)
-        self._unit.outputs.keep_alive(effects)
-        self._unit.inputs.subscribe_to_silent(now_ms, effects)
-        self._unit.ask_again(effects)
+        effects += self._durability.ask_again(now_ms)
+        effects += self._unit.outputs.keep_alive()
+        effects += self._unit.inputs.subscribe_to_silent(now_ms)
+        effects += self._unit.ask_again()
         if self.is_secondary:
-            self._replica.subscribe_if_silent(now_ms, effects)
+            effects += self._replica.subscribe_if_silent(now_ms)
+        return effects
+
+    def _keep_alive_timer(self, now_ms: int) -> SetTimer:
+        return SetTimer("keep-alive", now_ms + self.plan.limits.keep_alive_ms)
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when a room, or what it knows of another, makes no sense."""
@@ -294,13 +299,13 @@ class Node(NodeLooks):
         self._replica.check_invariants()
 
 
-_HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] = {
+_HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int], list[Effect]]] = {
     e.BatchReceived: Node._on_batch_received,
     e.NotesReceived: Node._on_notes_received,
     e.BoundaryReceived: Node._on_boundary_received,
     e.SubscribeReceived: Node._on_subscribe_received,
     e.PositionsReceived: Node._on_positions_received,
-    e.PassesRead: Node._on_passes_read,
+    e.PassesRead: lambda node, got, now_ms: node._unit.order.recorded(got.passes, now_ms),
     e.DeltaAckReceived: Node._on_delta_ack_received,
     e.PageRunReceived: Node._on_state_received,
     e.DeltaReceived: Node._on_state_received,
@@ -308,16 +313,16 @@ _HANDLERS: dict[type[Stimulus], Callable[[Node, Any, int, list[Effect]], None]] 
     e.AckReceived: Node._on_ack_received,
     e.PeerIncarnationLearned: Node._on_peer_incarnation_learned,
     e.SourceRead: Node._on_source_read,
-    e.SourceStirred: Node._on_source_stirred,
+    e.SourceStirred: lambda node, got, now_ms: node._unit.inputs.source_stirred(got, now_ms),
     e.SinkSynced: Node._on_sink_synced,
-    e.SpillRead: Node._on_spill_read,
-    e.TurnGranted: lambda node, _, ms, effects: node._unit.turn_granted(ms, effects),
+    e.SpillRead: lambda node, got, _: node._unit.outputs.spill_read(got),
+    e.TurnGranted: lambda node, _, now_ms: node._unit.turn_granted(now_ms),
     TimerFired: Node._on_timer_fired,
     e.Proceed: Node._on_proceed,
 }
 """What is not here concerns the durability."""
 
-_TIMERS: dict[str, Callable[[Node, int, list[Effect]], None]] = {
+_TIMERS: dict[str, Callable[[Node, int], list[Effect]]] = {
     "ack": Node._on_ack_timer,
     "keep-alive": Node._on_keep_alive_timer,
 }

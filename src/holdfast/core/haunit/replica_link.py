@@ -76,17 +76,15 @@ class ReplicaLink:
         self,
         needed_from: dict[str, int],
         of_outputs: Callable[[], tuple[tuple[int, int], ...]],
-        effects: list[Effect],
-    ) -> None:
+    ) -> list[Effect]:
         """Tell the secondary how far this node is, if there is one and that is news to it.
 
         Args:
             needed_from: Per input stream the level-1 position; told where replicas diverge.
             of_outputs: Per output stream what receivers have and need no more; else told.
-            effects: Receives the word.
         """
         if not self._is_subscribed:
-            return
+            return []
         positions = (
             tuple((needed, needed) for needed in needed_from.values())
             if self._plan.diverges
@@ -94,24 +92,26 @@ class ReplicaLink:
         )
         self._untold += 1
         if positions == self._positions_told and self._untold < _REPEATED_EVERY:
-            return
+            return []
         self._positions_told, self._untold = positions, 0
-        effects.append(SendPositions(self._plan.replica_stream, self._secondary, positions))
+        return [SendPositions(self._plan.replica_stream, self._secondary, positions)]
 
     # -- at the secondary ---------------------------------------------------------------------
 
-    def subscribe(self, now_ms: int, effects: list[Effect]) -> None:
+    def subscribe(self, now_ms: int) -> list[Effect]:
         """Ask the primary to tell."""
         self._heard_ms = now_ms
         if self._primary:
-            effects.append(
+            return [
                 SendSubscribe(self._plan.replica_stream, self._primary, 0, 0, 0, is_secondary=True)
-            )
+            ]
+        return []
 
-    def subscribe_if_silent(self, now_ms: int, effects: list[Effect]) -> None:
+    def subscribe_if_silent(self, now_ms: int) -> list[Effect]:
         """Ask again when nothing has been heard for long."""
         if now_ms - self._heard_ms > self._plan.limits.resubscribe_ms:
-            self.subscribe(now_ms, effects)
+            return self.subscribe(now_ms)
+        return []
 
     def is_told(self, got: PositionsReceived, now_ms: int, *, is_meant: bool) -> bool:
         """Whether it is the primary that says what this secondary has to know.

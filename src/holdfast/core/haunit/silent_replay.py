@@ -64,13 +64,13 @@ class SilentReplay:
         """Whether it is silent, and all before the cut has been processed."""
         return self.is_silent and self._order.has_reached(self.cut, progress)
 
-    def end(self, effects: list[Effect]) -> None:
+    def end(self) -> list[Effect]:
         """From here on what is put out counts."""
         if not self.is_silent:
             raise LocalProtocolError("a silent replay ends twice")
         self.state = ReplayState.OVER
         self._order.go_on()
-        effects.append(ReportCaughtUp(self.tuples))
+        return [ReportCaughtUp(self.tuples)]
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when the order stops at another cut, or for nobody."""

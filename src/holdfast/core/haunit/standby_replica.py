@@ -48,11 +48,8 @@ class StandbyReplica:
 
     def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
         """Take one stimulus; what concerns only a node at work is dropped."""
-        effects: list[Effect] = []
         handler = _HANDLERS.get(type(stimulus))
-        if handler is not None:
-            handler(self, stimulus, now_ms, effects)
-        return effects
+        return [] if handler is None else handler(self, stimulus, now_ms)
 
     @property
     def has_work(self) -> bool:
@@ -71,35 +68,33 @@ class StandbyReplica:
         return self.image.restored(point, sink_next_ids)
 
     def _on_peer_incarnation_learned(
-        self, learned: PeerIncarnationLearned, now_ms: int, effects: list[Effect]
-    ) -> None:
+        self, learned: PeerIncarnationLearned, now_ms: int
+    ) -> list[Effect]:
         if learned.node != self.plan.node:
             self._peers[learned.node] = learned.incarnation
-            return
+            return []
         is_other = self._link.known_primary().get(learned.node) != learned.incarnation
         self._link.learn(learned)
         if is_other:
             self.image = StandbyImage(self.plan)
-            self._link.subscribe(now_ms, effects)
+            return self._link.subscribe(now_ms)
+        return []
 
-    def _on_page_run_received(
-        self, got: PageRunReceived, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def _on_page_run_received(self, got: PageRunReceived, now_ms: int) -> list[Effect]:
         if not self._is_ours(got, got.run.sequence, now_ms):
-            return
+            return []
         pages = self.image.receive(got.run)
-        self._acknowledge(got.sender, got.run.sequence, pages, effects, is_applied=False)
+        return self._acknowledge(got.sender, got.run.sequence, pages, is_applied=False)
 
-    def _on_delta_received(self, got: DeltaReceived, now_ms: int, effects: list[Effect]) -> None:
+    def _on_delta_received(self, got: DeltaReceived, now_ms: int) -> list[Effect]:
         if not self._is_ours(got, got.delta.sequence, now_ms):
-            return
+            return []
         try:
             self.image.apply(got.delta)
         except BrokenDelta:
-            self._link.subscribe(now_ms, effects)
-            return
+            return self._link.subscribe(now_ms)
         delta = got.delta
-        self._acknowledge(got.sender, delta.sequence, delta.pages, effects, is_applied=True)
+        return self._acknowledge(got.sender, delta.sequence, delta.pages, is_applied=True)
 
     def _is_ours(self, got: PageRunReceived | DeltaReceived, sequence: int, now_ms: int) -> bool:
         is_from_primary = got.receiver == self.incarnation and self._link.heard(got.sender, now_ms)
@@ -113,16 +108,17 @@ class StandbyReplica:
         primary: Incarnation,
         sequence: int,
         pages: int,
-        effects: list[Effect],
         *,
         is_applied: bool,
-    ) -> None:
+    ) -> list[Effect]:
         stream = self.plan.replica_stream
-        effects.append(SendDeltaAck(stream, primary, sequence, pages, is_applied))
+        return [SendDeltaAck(stream, primary, sequence, pages, is_applied)]
 
-    def _on_timer_fired(self, _: TimerFired, now_ms: int, effects: list[Effect]) -> None:
-        effects.append(SetTimer("keep-alive", now_ms + self.plan.limits.keep_alive_ms))
-        self._link.subscribe_if_silent(now_ms, effects)
+    def _on_timer_fired(self, _: TimerFired, now_ms: int) -> list[Effect]:
+        return [
+            SetTimer("keep-alive", now_ms + self.plan.limits.keep_alive_ms),
+            *self._link.subscribe_if_silent(now_ms),
+        ]
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -156,7 +152,7 @@ class StandbyReplica:
         )
 
 
-_HANDLERS: dict[type[Stimulus], Callable[[StandbyReplica, Any, int, list[Effect]], None]] = {
+_HANDLERS: dict[type[Stimulus], Callable[[StandbyReplica, Any, int], list[Effect]]] = {
     PeerIncarnationLearned: StandbyReplica._on_peer_incarnation_learned,
     PageRunReceived: StandbyReplica._on_page_run_received,
     DeltaReceived: StandbyReplica._on_delta_received,

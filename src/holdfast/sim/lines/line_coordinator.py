@@ -127,7 +127,8 @@ class LineCoordinator:
         elif isinstance(entry, PointNoted):
             self._perform(self.region.noted(entry, step))
         elif isinstance(entry, LineMoved):
-            self._perform(self.region.line_noted(step))
+            self.region.line_noted(step)
+            self._perform(self.region.tell_line())
         moved = self.region.move_line()
         if moved is not None:
             self.writing.append(moved)

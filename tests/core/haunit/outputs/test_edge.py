@@ -53,11 +53,12 @@ def subscribe(
 ) -> list[Effect] | None:
     """What it is answered; None: nobody of that name is linked, or it cannot be served."""
     got = SubscribeReceived(STREAM, sender, US, from_id, from_id, 1_000, is_secondary, 50)
-    link, effects = output.link_of(got), []
-    if link is None or not output.subscribe(link, got, effects):
+    link = output.link_of(got)
+    if link is None:
         return None
+    is_served, effects = output.subscribe(link, got)
     output.check_invariants()
-    return effects
+    return effects if is_served else None
 
 
 def acknowledge(
@@ -66,14 +67,12 @@ def acknowledge(
     got = AckReceived(STREAM, sender, US, ids, ids, 1_000, is_secondary)
     link = output.link_of(got)
     assert link is not None
-    output.acknowledge(link, got, [])
+    output.acknowledge(link, got)
     output.check_invariants()
 
 
 def sent(output: OutputEdge) -> list[tuple[Incarnation, int]]:
-    effects: list[Effect] = []
-    output.flush(effects)
-    return [(e.receiver, e.batch.next_id) for e in effects if isinstance(e, SendBatch)]
+    return [(e.receiver, e.batch.next_id) for e in output.flush() if isinstance(e, SendBatch)]
 
 
 def test_all_replicas_are_served_and_what_one_of_them_lacks_is_kept() -> None:
@@ -178,10 +177,11 @@ def test_notes_before_tuples_that_the_receiver_has_had_come_in_a_frame_of_their_
     output.queue.put_note(RecDone(Run(US, 1)))
     output.put_out(rows([1, 2, 3]), BEGINNING_US, 0)
     got = SubscribeReceived(STREAM, ONE, US, 2, 0, 1_000, boundary_us=50)
-    link, effects = output.link_of(got), []
+    link = output.link_of(got)
     assert link is not None
-    assert output.subscribe(link, got, effects)
-    output.flush(effects)
+    is_served, effects = output.subscribe(link, got)
+    assert is_served
+    effects += output.flush()
     sent = [e for e in effects if isinstance(e, SendNotes | SendBatch)]
     assert [type(effect) for effect in sent] == [SendNotes, SendBatch]
     for effect in sent:

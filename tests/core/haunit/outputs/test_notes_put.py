@@ -44,7 +44,7 @@ def outputs(incarnation: Incarnation = ONE, plan: NodePlan = PLAN) -> HAOutput:
 def put_out(made: HAOutput, count: int) -> list[Effect]:
     effects: list[Effect] = []
     for spec in OUTPUTS:
-        made.put_out(spec, [rows(count)], 0, effects)
+        effects += made.put_out(spec, [rows(count)], 0)
     made.check_invariants()
     return effects
 
@@ -52,10 +52,10 @@ def put_out(made: HAOutput, count: int) -> list[Effect]:
 def subscribe(
     made: HAOutput, stream: StreamId, from_id: int = 0, from_note: int = 0, own: Incarnation = ONE
 ) -> list[Effect]:
-    effects: list[Effect] = []
     got = events.SubscribeReceived(stream, ONE, own, from_id, 0, 1_000, from_note=from_note)
-    assert made.subscribe(got, effects)
-    made.flush_stream(stream, effects)
+    is_served, effects = made.subscribe(got)
+    assert is_served
+    effects += made.flush_stream(stream)
     made.check_invariants()
     return effects
 
@@ -77,7 +77,7 @@ def test_a_note_stands_on_all_streams_to_other_nodes_behind_what_was_put_out() -
         assert not any(isinstance(effect, events.SendNotes) for effect in effects)
     made.put_note(LATER, [RIGHT])
     effects = []
-    made.flush(effects)
+    effects += made.flush()
     number = first_number_of(ONE)
     expected = (PlacedNote(number + 1, 5, LATER),)
     assert effects == [events.SendNotes(RIGHT, ONE, 5, number + 1, None, expected)]
@@ -87,9 +87,8 @@ def test_a_keep_alive_tells_that_a_note_was_lost() -> None:
     made = outputs()
     subscribe(made, LEFT)
     made.put_note(MARKER)
-    effects: list[Effect] = []
-    made.flush(effects)
-    made.keep_alive(effects)
+    effects = made.flush()
+    effects += made.keep_alive()
     told = [e for e in effects if isinstance(e, events.SendBoundary)]
     assert [boundary.notes_before for boundary in told] == [first_number_of(ONE) + 1]
 
@@ -101,13 +100,12 @@ def test_what_spilled_tuples_stand_among_is_sent_with_them() -> None:
     subscribe(made, LEFT)
     queue = made.queues()[0]
     queue._memory_limit_bytes = 0
-    effects: list[Effect] = []
-    made.flush(effects)
+    effects = made.flush()
     (spilled,) = [e for e in effects if isinstance(e, events.SpillBatches)]
     effects = subscribe(made, LEFT)
     (read,) = [e for e in effects if isinstance(e, events.ReadSpill)]
     assert said(effects) == []
-    made.spill_read(events.SpillRead(LEFT, read.request_id, spilled.batches), effects)
+    effects += made.spill_read(events.SpillRead(LEFT, read.request_id, spilled.batches))
     assert said(effects) == [(0, 3)]
 
 
@@ -147,7 +145,7 @@ def test_a_promoted_secondary_numbers_what_it_has_kept_as_the_new_incarnation() 
     for _ in range(2):
         put_out(made, 3)
         made.put_note(MARKER)
-    made.promote(SEVEN, {SINK: 0}, [])
+    made.promote(SEVEN, {SINK: 0})
     made.receivers.learn(NodeId("l"), ONE, Incarnation(0))
     had = first_number_of(Incarnation(5)) + 1  # Of the primary that it follows.
     effects = subscribe(made, LEFT, 4, had, SEVEN)
@@ -159,18 +157,17 @@ def test_a_note_of_a_pass_waits_with_its_tuples_until_the_pass_is_durable() -> N
     plan = NodePlan(NodeId("n"), "n", 0, (), 1, (), OUTPUTS, keeps_passes=True)
     made = outputs(ONE, plan)
     subscribe(made, LEFT)
-    effects: list[Effect] = []
-    made.begin_pass(Pass(0, 0, 0, 0, ()), effects)
+    effects = made.begin_pass(Pass(0, 0, 0, 0, ()))
     put_out(made, 3)
     made.put_note(MARKER)
-    made.end_pass((), effects)
+    effects += made.end_pass(())
     made.put_note(LATER)
-    made.flush(effects)
+    effects += made.flush()
     assert said(effects) == []
-    made.sink_synced(events.SinkSynced(plan.pass_stream, 1), effects)
+    effects += made.sink_synced(events.SinkSynced(plan.pass_stream, 1))
     assert said(effects) == [(0, 3), (1, 3)], "what was put behind the pass leaves with it"
     made.put_note(LATER)
-    made.flush(effects)
+    effects += made.flush()
     assert said(effects) == [(0, 3), (1, 3), (2, 3)], "no pass is waited for"
 
 

@@ -26,8 +26,7 @@ def sink(next_id: int = 0, in_log: int = 0) -> Sink:
 
 
 def put_out(target: Sink, count: int, *, is_held: bool = False) -> list[Effect]:
-    effects: list[Effect] = []
-    target.put_out(rows(count), 0, 0, effects, is_held=is_held)
+    effects = target.put_out(rows(count), 0, 0, is_held=is_held)
     target.check_invariants()
     return effects
 
@@ -50,8 +49,7 @@ def test_what_is_held_leaves_in_the_pieces_in_which_it_came() -> None:
     for _ in range(3):
         assert put_out(target, 5, is_held=True) == []
     assert target.held_tuples == 15
-    effects: list[Effect] = []
-    target.let_out(12, effects)
+    effects = target.let_out(12)
     assert written(effects) == [(0, 5), (5, 10)]
     assert target.held_tuples == 5
     target.let_go(15)
@@ -66,8 +64,7 @@ def test_a_replica_that_numbers_otherwise_goes_on_where_the_log_ends() -> None:
     target.let_go(5)
     target.go_on_from(40)
     target.number_anew()
-    effects: list[Effect] = []
-    target.let_out(target.next_id, effects)
+    effects = target.let_out(target.next_id)
     assert written(effects) == [(40, 42)]
     target.check_invariants()
 
@@ -75,16 +72,16 @@ def test_a_replica_that_numbers_otherwise_goes_on_where_the_log_ends() -> None:
 def test_a_sink_is_synced_when_something_was_written_and_ends_once() -> None:
     target = sink()
     effects = put_out(target, 5)
-    target.sync(effects)
-    target.sync(effects)
+    effects += target.sync()
+    effects += target.sync()
     assert effects.count(SyncSink(SINK)) == 1
     assert target.unsynced_tuples == 5
     target.synced(5)
     target.synced(3)
     assert target.unsynced_tuples == 0
     ended: list[Effect] = []
-    target.end(ended)
-    target.end(ended)
+    ended += target.end()
+    ended += target.end()
     assert ended == [EndSink(SINK)]
 
 
@@ -105,13 +102,13 @@ def test_passes_that_come_during_a_sync_share_the_next() -> None:
     effects: list[Effect] = []
     pass_ = Pass(0, 0, 0, 0, (1,))
     for number in range(3):
-        log.log(replace(pass_, number=number), effects)
-    log.log(pass_, effects)
+        effects += log.log(replace(pass_, number=number))
+    effects += log.log(pass_)
     assert written(effects) == [(0, 1), (1, 2), (2, 3)]
     assert effects.count(SyncSink(StreamId("n~rounds"))) == 1
     log.synced(1)
-    log.sync(effects)
+    effects += log.sync()
     assert effects.count(SyncSink(StreamId("n~rounds"))) == 2
     log.synced(3)
-    log.sync(effects)
+    effects += log.sync()
     assert effects.count(SyncSink(StreamId("n~rounds"))) == 2

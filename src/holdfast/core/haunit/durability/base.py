@@ -132,12 +132,13 @@ class Durability:
             self.unit.network.resume(begins.point.boundary_us)
             self.unit.promise()
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self, now_ms: int) -> list[Effect]:
         """Set the timers of its own."""
+        return []
 
     # -- the machine ------------------------------------------------------------------------
 
-    def step(self, stimulus: Stimulus, now_ms: int, effects: list[Effect]) -> None:
+    def step(self, stimulus: Stimulus, now_ms: int) -> list[Effect]:
         """Take a stimulus of its own.
 
         Raises:
@@ -147,35 +148,34 @@ class Durability:
         if handler is None:
             kind = type(stimulus).__name__
             raise LocalProtocolError(f"{kind} does not concern {self.unit.plan.node}")
-        handler(self, stimulus, now_ms, effects)
+        return handler(self, stimulus, now_ms)
 
-    def timer_fired(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+    def timer_fired(self, name: str, now_ms: int) -> list[Effect]:
         """A timer of its own has run out; args and errors as of `step`."""
         handler = self.TIMERS.get(name)
         if handler is None:
             raise LocalProtocolError(f"{self.unit.plan.node} has no timer {name}")
-        handler(self, now_ms, effects)
+        return handler(self, now_ms)
 
-    def acknowledging(self, now_ms: int, effects: list[Effect], *, is_due: bool) -> None:
+    def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
         """The ack interval is over.
 
         Args:
             now_ms: The time.
-            effects: Receives what is to be done.
             is_due: Whether enough is new that positions are told.
         """
+        return []
 
     # -- notes ------------------------------------------------------------------------------
 
-    def notes_arrived(self, now_ms: int, effects: list[Effect]) -> None:
+    def notes_arrived(self, now_ms: int) -> list[Effect]:
         """Notes have come, on some stream; their places may not have been reached.
 
         What waits is in `queue.notes.waiting()` of the streams in `unit.inputs.arrivals`.
         """
+        return []
 
-    def noted(
-        self, stream: InputStream, note: PlacedNote, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def noted(self, stream: InputStream, note: PlacedNote, now_ms: int) -> list[Effect]:
         """A note's place has been reached: all before it on its stream has been taken, no more.
 
         Here a unit may be cut, notes may be put on its outputs (`HAOutput.put_note`), and the
@@ -185,8 +185,8 @@ class Durability:
             stream: The input stream.
             note: The note, with its number and place.
             now_ms: The time.
-            effects: Receives what is to be done.
         """
+        return []
 
     # -- recoveries together with others ------------------------------------------------------
 
@@ -223,32 +223,32 @@ class Durability:
         """The last cut came to nothing: the next one is not too soon."""
         self._noted_pass = _NO_PASS
 
-    def ask_to_store(self, now_ms: int, effects: list[Effect]) -> None:
+    def ask_to_store(self, now_ms: int) -> list[Effect]:
         """Send the newest point that has become safe to the coordinator."""
         point = self.points.ask(self.unit.outputs.let_go, now_ms)
         if point is not None:
-            effects.append(StoreRestartPoint(point))
+            return [StoreRestartPoint(point)]
+        return []
 
-    def ask_again(self, now_ms: int, effects: list[Effect]) -> None:
+    def ask_again(self, now_ms: int) -> list[Effect]:
         """Words can be lost with their connection: say again what was not answered."""
         point = self.points.ask_again(now_ms, self.unit.plan.limits.resubscribe_ms)
         if point is not None:
-            effects.append(StoreRestartPoint(point))
+            return [StoreRestartPoint(point)]
+        return []
 
-    def on_restart_point_stored(
-        self, stored: RestartPointStored, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def on_restart_point_stored(self, stored: RestartPointStored, now_ms: int) -> list[Effect]:
         """Level-1 positions may move now, and not before: a replacement will start here."""
         del now_ms
         if not self.points.stored(stored.sequence):
-            return
+            return []
         oldest = self.points.retained[-1]
         self.unit.inputs.let_go(oldest)
-        self.unit.order.trim(oldest, effects)
-        self.retained(effects)
+        return [*self.unit.order.trim(oldest), *self.retained()]
 
-    def retained(self, effects: list[Effect]) -> None:
+    def retained(self) -> list[Effect]:
         """Other points are retained: what only earlier ones needed may go."""
+        return []
 
     # -- replicas ---------------------------------------------------------------------------
 
@@ -261,16 +261,16 @@ class Durability:
         self._noted_behind = point
         self.note_again()
 
-    def secondary_subscribed(
-        self, secondary: Incarnation, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def secondary_subscribed(self, secondary: Incarnation, now_ms: int) -> list[Effect]:
         """The secondary of the instance wants to be told."""
+        return []
 
     def secondary_replaced(self) -> None:
         """The instance has another secondary, or none."""
 
-    def delta_acknowledged(self, got: DeltaAckReceived, now_ms: int, effects: list[Effect]) -> None:
+    def delta_acknowledged(self, got: DeltaAckReceived, now_ms: int) -> list[Effect]:
         """The secondary has received pages, or applied a delta."""
+        return []
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Durability:
         """Raise `InvariantViolation` when points make no sense."""
         self.points.check_invariants(self.unit.inputs.needed_from)
 
-    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
+    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int], list[Effect]]]] = {
         RestartPointStored: on_restart_point_stored,
     }
-    TIMERS: ClassVar[Mapping[str, Callable[[Any, int, list[Effect]], None]]] = {}
+    TIMERS: ClassVar[Mapping[str, Callable[[Any, int], list[Effect]]]] = {}

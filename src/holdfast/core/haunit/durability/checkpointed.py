@@ -49,75 +49,74 @@ class Checkpointed(Durability):
             plan, plan.checkpoints, begins.incarnation, unit.network.pages, restored
         )
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self, now_ms: int) -> list[Effect]:
         """Set the timer of checkpoints."""
-        effects.append(SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms))
+        return [SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms)]
 
-    def acknowledging(self, now_ms: int, effects: list[Effect], *, is_due: bool) -> None:
+    def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
         """Nothing is noted; a checkpoint whose pages were needed for the job is given up."""
         del is_due
-        self._chkpt_mngr.give_up_if_cancelled(now_ms, effects)
+        return self._chkpt_mngr.give_up_if_cancelled(now_ms)
 
-    def on_checkpoint_timer(self, now_ms: int, effects: list[Effect]) -> None:
+    def on_checkpoint_timer(self, now_ms: int) -> list[Effect]:
         """Take a checkpoint, unless the last one is still being written."""
-        effects.append(SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms))
+        effects: list[Effect] = [SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms)]
         if not self.may_note() or self._chkpt_mngr.is_writing:
-            return
+            return effects
         if self._checkpoints.asks_first:
             effects.append(AskToWrite())  # Each time anew: the word or its answer may be lost.
         else:
-            self._prepare(now_ms, effects)
+            effects += self._prepare(now_ms)
+        return effects
 
-    def _prepare(self, now_ms: int, effects: list[Effect]) -> None:
+    def _prepare(self, now_ms: int) -> list[Effect]:
         cut = self.cut(is_state_kept=True)
-        self._chkpt_mngr.prepare(cut, self.unit.outputs, now_ms, effects)
+        return self._chkpt_mngr.prepare(cut, self.unit.outputs, now_ms)
 
-    def on_write_admitted(self, _: WriteAdmitted, now_ms: int, effects: list[Effect]) -> None:
+    def on_write_admitted(self, _: WriteAdmitted, now_ms: int) -> list[Effect]:
         """The turn has come: the checkpoint is of the state now. [SGuard §5]"""
         if self._chkpt_mngr.is_writing:
-            return  # Said again.
+            return []  # Said again.
         if self.may_note():
-            self._prepare(now_ms, effects)
-        else:
-            effects.append(LeaveWriters())
+            return self._prepare(now_ms)
+        return [LeaveWriters()]
 
-    def on_pages_copied(self, copied: PagesCopied, now_ms: int, effects: list[Effect]) -> None:
+    def on_pages_copied(self, copied: PagesCopied, now_ms: int) -> list[Effect]:
         """The unit may write to these again."""
-        del now_ms, effects
+        del now_ms
         self._chkpt_mngr.pages_copied(copied)
+        return []
 
-    def on_checkpoint_written(
-        self, written: CheckpointWritten, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def on_checkpoint_written(self, written: CheckpointWritten, now_ms: int) -> list[Effect]:
         """All of it is durable: note the point that leads to it."""
-        point = self._chkpt_mngr.written(written.stored, now_ms, effects)
+        point, effects = self._chkpt_mngr.written(written.stored, now_ms)
         if point is not None:
             self.points.note(point)
-            self.ask_to_store(now_ms, effects)
+            effects += self.ask_to_store(now_ms)
+        return effects
 
-    def on_checkpoint_failed(
-        self, failed: CheckpointFailed, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def on_checkpoint_failed(self, failed: CheckpointFailed, now_ms: int) -> list[Effect]:
         """The store did not take it: the next one may come, though nothing new has."""
-        self._chkpt_mngr.failed(failed, now_ms, effects)
+        effects = self._chkpt_mngr.failed(failed, now_ms)
         self.note_again()
+        return effects
 
-    def retained(self, effects: list[Effect]) -> None:
+    def retained(self) -> list[Effect]:
         """Have the files deleted that no retained point needs."""
-        self._chkpt_mngr.collect(self.points.retained, self.points.on_their_way(), effects)
+        return self._chkpt_mngr.collect(self.points.retained, self.points.on_their_way())
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when points, or the checkpoint under way, make no sense."""
         super().check_invariants()
         self._chkpt_mngr.check_invariants()
 
-    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
+    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int], list[Effect]]]] = {
         **Durability.HANDLERS,
         WriteAdmitted: on_write_admitted,
         PagesCopied: on_pages_copied,
         CheckpointWritten: on_checkpoint_written,
         CheckpointFailed: on_checkpoint_failed,
     }
-    TIMERS: ClassVar[Mapping[str, Callable[[Any, int, list[Effect]], None]]] = {
+    TIMERS: ClassVar[Mapping[str, Callable[[Any, int], list[Effect]]]] = {
         "checkpoint": on_checkpoint_timer
     }

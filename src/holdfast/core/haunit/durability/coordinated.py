@@ -68,53 +68,52 @@ class Coordinated(Ruled):
         self._writing = NO_ROUND  # the one whose checkpoint is being written
         self._failed = NO_ROUND  # the last one whose checkpoint came to nothing
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self, now_ms: int) -> list[Effect]:
         """It cuts when it is told to; what the line has passed may leave."""
         del now_ms
-        self._gate.start(effects)
+        return self._gate.start()
 
     # -- rounds -------------------------------------------------------------------------------
 
-    def on_round_told(self, told: RoundTold, now_ms: int, effects: list[Effect]) -> None:
+    def on_round_told(self, told: RoundTold, now_ms: int) -> list[Effect]:
         """Said again, it changes nothing; a halted node hears it once it has gone on."""
         if self._halted is not None:
-            return
+            return []
         self._over = max(self._over, told.over)
         self._rule.over(told.over)
         self._hear_of(told.begun)
-        self._cut_if_due(now_ms, effects)
+        return self._cut_if_due(now_ms)
 
     def _hear_of(self, round_: int) -> None:
         if round_ > self._begun:
             self._begun = round_
             self._rule.asked(round_)
 
-    def notes_arrived(self, now_ms: int, effects: list[Effect]) -> None:
+    def notes_arrived(self, now_ms: int) -> list[Effect]:
         """A marker says that its round has begun, wherever it stands."""
         if self._halted is not None:
-            return
+            return []
         for stream in self.unit.inputs.all():
             if stream.spec.is_from_region:
                 for note in stream.queue.notes.waiting():
                     if isinstance(note.note, CheckpointMarker):  # Others are for the unit.
                         self._hear_of(note.note.round)
-        self._cut_if_due(now_ms, effects)
+        return self._cut_if_due(now_ms)
 
-    def noted(
-        self, stream: InputStream, note: PlacedNote, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def noted(self, stream: InputStream, note: PlacedNote, now_ms: int) -> list[Effect]:
         """An input stands at a marker."""
         self._hear_of(round_of(note.note))
         self._rule.noted(stream.number, note.before_id, note.note)
-        self._cut_if_due(now_ms, effects)
+        return self._cut_if_due(now_ms)
 
-    def _cut_if_due(self, now_ms: int, effects: list[Effect]) -> None:
+    def _cut_if_due(self, now_ms: int) -> list[Effect]:
         """Cut if the rule says so, and hold back what must wait until it does."""
+        effects: list[Effect] = []
         if self._is_cut_due():
-            self._prepare(now_ms, effects)
-            self.unit.outputs.flush(effects)
+            effects += self._prepare(now_ms)
+            effects += self.unit.outputs.flush()
         self._gate.is_awaited = self._begun > max(self._rule.round(), self._over)
-        self._hold_back(effects)
+        return effects + self._hold_back()
 
     def cut(self, *, is_state_kept: bool) -> RestartPoint:
         """The present cut as a point of the round; a marker stands at it on all streams within."""
@@ -126,37 +125,40 @@ class Coordinated(Ruled):
         self._writing = self._rule.round()
         return replace(point, round=self._rule.round())
 
-    def _gate_filled(self, now_ms: int, effects: list[Effect]) -> None:
+    def _gate_filled(self, now_ms: int) -> list[Effect]:
         """Ask for a round, unless one is under way."""
         del now_ms
         if self._begun <= max(self._rule.round(), self._over):
-            effects.append(WantRound())
+            return [WantRound()]
+        return []
 
     # -- checkpoints that come to nothing ---------------------------------------------------------
 
-    def _heed(self, now_ms: int, effects: list[Effect]) -> None:
+    def _heed(self, now_ms: int) -> list[Effect]:
         """Say which checkpoint came to nothing, if one did, and cut for the next if that is due."""
         if self._chkpt_mngr.is_writing:
-            return
+            return []
         if any(point.round == self._writing for point in self.points.on_their_way()):
             self._writing = NO_ROUND
+        effects: list[Effect] = []
         if self._writing != NO_ROUND:
             self._failed, self._writing = self._writing, NO_ROUND
             effects.append(ReportRoundFailed(self._failed))
-        self._cut_if_due(now_ms, effects)
+        return effects + self._cut_if_due(now_ms)
 
-    def ask_again(self, now_ms: int, effects: list[Effect]) -> None:
+    def ask_again(self, now_ms: int) -> list[Effect]:
         """Words can be lost with their connection."""
-        super().ask_again(now_ms, effects)
+        effects = super().ask_again(now_ms)
         if self._failed > self._over:
             effects.append(ReportRoundFailed(self._failed))
+        return effects
 
-    def _resumed(self, now_ms: int, effects: list[Effect]) -> None:
+    def _resumed(self, now_ms: int) -> list[Effect]:
         """Markers that wait may be of a round that it has not heard of."""
-        self.notes_arrived(now_ms, effects)
+        return self.notes_arrived(now_ms)
 
-    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
+    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int], list[Effect]]]] = {
         **Ruled.HANDLERS,
         RoundTold: on_round_told,
     }
-    TIMERS: ClassVar[Mapping[str, Callable[[Any, int, list[Effect]], None]]] = Durability.TIMERS
+    TIMERS: ClassVar[Mapping[str, Callable[[Any, int], list[Effect]]]] = Durability.TIMERS

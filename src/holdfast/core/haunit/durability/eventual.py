@@ -88,9 +88,10 @@ class Eventual(Durability):
         cut = processed[0] if len(processed) == 1 else boundary_us
         return Place(cut, boundary_us, tuple(needed[s] for s in self._streams), processed)
 
-    def _append(self, record: TupleBatch | None, effects: list[Effect]) -> None:
+    def _append(self, record: TupleBatch | None) -> list[Effect]:
         if record is not None:
-            self._log.append(record, effects)
+            return self._log.append(record)
+        return []
 
     # -- passes -----------------------------------------------------------------------------
 
@@ -99,12 +100,14 @@ class Eventual(Durability):
         self._footprints.end_replay()
         self._footprints.begin_pass()
 
-    def pass_ended(self, effects: list[Effect]) -> None:
+    def pass_ended(self) -> list[Effect]:
         """Say which windows have opened and closed."""
+        effects: list[Effect] = []
         for record in self._footprints.end_pass(self._place()):
-            self._append(record, effects)
+            effects += self._append(record)
+        return effects
 
-    def on_check_windows(self, check: CheckWindows, now_ms: int, effects: list[Effect]) -> None:
+    def on_check_windows(self, check: CheckWindows, now_ms: int) -> list[Effect]:
         """Write some windows, if recovery would take too long otherwise."""
         if check.tuple_us:
             self._objective.learn(check.tuple_us)
@@ -115,24 +118,26 @@ class Eventual(Durability):
             self._objective.learn_rates(rate, check.windows_per_s)
             self._looked_ms, self._tuples = now_ms, self.unit.input_tuples
         if self.unit.replay.is_silent:
-            return
+            return []
         place = self._place()
         if self._footprints.is_check_due(place):
             self._footprints.end_replay()
             record = self._footprints.check(check.windows, place)
-            self._append(record, effects)
+            effects = self._append(record)
             if record is not None:
                 self.note_again()  # T may have moved on, without a pass.
+            return effects
+        return []
 
     # -- restart points -----------------------------------------------------------------------
 
-    def acknowledging(self, now_ms: int, effects: list[Effect], *, is_due: bool) -> None:
+    def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
         """Note a point, if it is due and says anything new."""
         del now_ms
         if not is_due or not self.may_note():
-            return
+            return []
         place = self._place()
-        self._append(self._footprints.mark(place), effects)
+        effects = self._append(self._footprints.mark(place))
         cut = self.cut(is_state_kept=True)
         needed: dict[str, int] = dict(
             zip(self._streams, self._footprints.starts(place), strict=True)
@@ -146,11 +151,12 @@ class Eventual(Durability):
             predicted_us=int(self._objective.predicted_us(self._footprints.size(place))),
         )
         self.points.note(point)
+        return effects
 
-    def retained(self, effects: list[Effect]) -> None:
+    def retained(self) -> list[Effect]:
         """No replacement reads the log from further back than the oldest of these."""
         before = self.points.retained[-1].needed_from.get(self._log.stream, 0)
-        effects.append(TrimFootprints(self._log.stream, before))
+        return [TrimFootprints(self._log.stream, before)]
 
     @property
     def extent(self) -> ExtentStatistics:
@@ -162,7 +168,7 @@ class Eventual(Durability):
         super().check_invariants()
         self._footprints.check_invariants()
 
-    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
+    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int], list[Effect]]]] = {
         **Durability.HANDLERS,
         CheckWindows: on_check_windows,
     }

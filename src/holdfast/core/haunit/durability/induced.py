@@ -79,31 +79,32 @@ class Induced(Ruled):
 
     # -- cuts ---------------------------------------------------------------------------------
 
-    def noted(
-        self, stream: InputStream, note: PlacedNote, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def noted(self, stream: InputStream, note: PlacedNote, now_ms: int) -> list[Effect]:
         """An input stands at what its sender knew."""
         self._waiting.setdefault(stream.spec.stream, note.number)
         self._rule.noted(stream.number, note.before_id, note.note)
-        self._heed(now_ms, effects)
+        return self._heed(now_ms)
 
-    def _cut_if_due(self, now_ms: int, effects: list[Effect]) -> None:
+    def _cut_if_due(self, now_ms: int) -> list[Effect]:
         """The timer, or a full gate, wants a cut."""
         if self._halted is None and self.may_note() and not self._chkpt_mngr.is_writing:
             self._rule.asked(NO_ROUND)
             self._is_wanted = True
-            self._heed(now_ms, effects)
+            effects = self._heed(now_ms)
             self._is_wanted = False
+            return effects
+        return []
 
-    def _heed(self, now_ms: int, effects: list[Effect]) -> None:
+    def _heed(self, now_ms: int) -> list[Effect]:
         """Cut if that is due, and take in what has been said; what forces a cut waits for it."""
+        effects: list[Effect] = []
         if self._is_cut_due():
-            self._prepare(now_ms, effects)
+            effects += self._prepare(now_ms)
         stands_at = self.unit.inputs.arrivals.processed_before
         if not self._rule.is_due(stands_at):
             self._rule.begin_pass(stands_at)
             self._waiting = {}
-        self._hold_back(effects)
+        return effects + self._hold_back()
 
     def cut(self, *, is_state_kept: bool) -> RestartPoint:
         """The present cut, with what the rule goes on from there."""

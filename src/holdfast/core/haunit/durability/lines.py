@@ -86,35 +86,35 @@ class Lines(Checkpointed):
 
     # -- cuts -------------------------------------------------------------------------------
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self, now_ms: int) -> list[Effect]:
         """Set the timer of checkpoints; what the line has passed may leave."""
-        self._set_timer(now_ms, effects)
-        self._gate.start(effects)
+        return [*self._set_timer(now_ms), *self._gate.start()]
 
-    def _set_timer(self, now_ms: int, effects: list[Effect]) -> None:
+    def _set_timer(self, now_ms: int) -> list[Effect]:
         """Nodes do not cut at once: each period is longer by another part of the jitter."""
         self._cuts += 1
         chance = int(stable_hash([pa.array([f"{self.unit.plan.node} {self._cuts}"])])[0])
         jitter_ms = chance % (self._checkpoints.jitter_ms + 1)
-        effects.append(SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms + jitter_ms))
+        return [SetTimer("checkpoint", now_ms + self._checkpoints.interval_ms + jitter_ms)]
 
-    def on_checkpoint_timer(self, now_ms: int, effects: list[Effect]) -> None:
+    def on_checkpoint_timer(self, now_ms: int) -> list[Effect]:
         """Take a checkpoint, unless the last one is still being written."""
-        self._set_timer(now_ms, effects)
-        self._cut_if_due(now_ms, effects)
+        return [*self._set_timer(now_ms), *self._cut_if_due(now_ms)]
 
-    def acknowledging(self, now_ms: int, effects: list[Effect], *, is_due: bool) -> None:
+    def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
         """A full gate asks for a cut before its time."""
-        super().acknowledging(now_ms, effects, is_due=is_due)
+        effects = super().acknowledging(now_ms, is_due=is_due)
         if self._gate.is_full(self.unit.plan.limits.output_queue_tuples):
-            self._gate_filled(now_ms, effects)
+            effects += self._gate_filled(now_ms)
+        return effects
 
-    def _gate_filled(self, now_ms: int, effects: list[Effect]) -> None:
-        self._cut_if_due(now_ms, effects)
+    def _gate_filled(self, now_ms: int) -> list[Effect]:
+        return self._cut_if_due(now_ms)
 
-    def _cut_if_due(self, now_ms: int, effects: list[Effect]) -> None:
+    def _cut_if_due(self, now_ms: int) -> list[Effect]:
         if self._halted is None and self.may_note() and not self._chkpt_mngr.is_writing:
-            self._prepare(now_ms, effects)
+            return self._prepare(now_ms)
+        return []
 
     def cut(self, *, is_state_kept: bool) -> RestartPoint:
         """The present cut as a point that will be noted, with all that a line has to know."""
@@ -135,22 +135,19 @@ class Lines(Checkpointed):
 
     # -- the line ---------------------------------------------------------------------------
 
-    def on_restart_point_stored(
-        self, stored: RestartPointStored, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def on_restart_point_stored(self, stored: RestartPointStored, now_ms: int) -> list[Effect]:
         """It is retained; nothing may be forgotten before the line has passed it."""
-        del now_ms, effects
+        del now_ms
         self.points.stored(stored.sequence)
+        return []
 
-    def on_line_told(self, told: LineTold, now_ms: int, effects: list[Effect]) -> None:
+    def on_line_told(self, told: LineTold, now_ms: int) -> list[Effect]:
         """Recovery goes back behind this point no more."""
         if not self.points.line_moved(told.sequence):
-            return
+            return []
         oldest = self.points.retained[-1]
         self.unit.inputs.let_go(oldest)
-        self.retained(effects)
-        self._gate.open_to(told.sequence, effects)
-        self.ask_to_store(now_ms, effects)
+        return [*self.retained(), *self._gate.open_to(told.sequence), *self.ask_to_store(now_ms)]
 
     # -- recoveries of the region -----------------------------------------------------------
 
@@ -159,22 +156,23 @@ class Lines(Checkpointed):
         """Whether nothing may be processed now."""
         return self._halted is not None
 
-    def on_halt_told(self, told: HaltTold, now_ms: int, effects: list[Effect]) -> None:
+    def on_halt_told(self, told: HaltTold, now_ms: int) -> list[Effect]:
         """Say where it stands, and stay there."""
         del now_ms
         if told.attempt > self._went_on:
             self._halted = max(told.attempt, self._halted or 0)
-            self._say_where(effects)
+            return self._say_where()
+        return []
 
-    def _say_where(self, effects: list[Effect]) -> None:
+    def _say_where(self) -> list[Effect]:
         if self._halted is not None:
             place = self._completed(self.unit.cut(0, is_state_kept=True))
-            effects.append(ReportHalted(self._halted, self._went_on, place))
+            return [ReportHalted(self._halted, self._went_on, place)]
+        return []
 
-    def ask_again(self, now_ms: int, effects: list[Effect]) -> None:
+    def ask_again(self, now_ms: int) -> list[Effect]:
         """Words can be lost with their connection."""
-        super().ask_again(now_ms, effects)
-        self._say_where(effects)
+        return [*super().ask_again(now_ms), *self._say_where()]
 
     def defers(self, learned: PeerIncarnationLearned) -> bool:
         """Whether a neighbour's incarnation is for later, when it is known what is void."""
@@ -186,27 +184,29 @@ class Lines(Checkpointed):
         """See `Durability`."""
         return {node: learned.incarnation for node, learned in self._learned.items()}
 
-    def on_go_on_told(self, told: GoOnTold, now_ms: int, effects: list[Effect]) -> None:
+    def on_go_on_told(self, told: GoOnTold, now_ms: int) -> list[Effect]:
         """Drop what members that go back will send otherwise, and go on."""
         if told.attempt != self._halted:
-            return
+            return []
         self._halted, self._went_on = None, told.attempt
         inputs, acted_us = self.unit.inputs, self.unit.network.boundary_us
         for stream, resumed in told.resumed.items():
             inputs.drop_from(stream, resumed.next_id, resumed.incarnation, acted_us)
         learned, self._learned = self._learned, {}
+        effects: list[Effect] = []
         for each in learned.values():
-            inputs.learn(each.node, each.incarnation, now_ms, effects)
+            effects += inputs.learn(each.node, each.incarnation, now_ms)
             self.unit.outputs.receivers.learn(each.node, each.incarnation, each.secondary)
-        inputs.read_sources(now_ms, effects)
+        return effects + inputs.read_sources(now_ms)
 
-    def on_roll_back_told(self, told: RollBackTold, now_ms: int, effects: list[Effect]) -> None:
+    def on_roll_back_told(self, told: RollBackTold, now_ms: int) -> list[Effect]:
         """Its replacement goes on from an earlier point. Raises `RolledBack`."""
-        del now_ms, effects
+        del now_ms
         if told.attempt == self._halted:
             raise RolledBack(f"{self.unit.plan.node} goes back to an earlier checkpoint")
+        return []
 
-    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
+    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int], list[Effect]]]] = {
         **Checkpointed.HANDLERS,
         RestartPointStored: on_restart_point_stored,
         LineTold: on_line_told,
@@ -214,7 +214,7 @@ class Lines(Checkpointed):
         GoOnTold: on_go_on_told,
         RollBackTold: on_roll_back_told,
     }
-    TIMERS: ClassVar[Mapping[str, Callable[[Any, int, list[Effect]], None]]] = {
+    TIMERS: ClassVar[Mapping[str, Callable[[Any, int], list[Effect]]]] = {
         **Checkpointed.TIMERS,
         "checkpoint": on_checkpoint_timer,
     }

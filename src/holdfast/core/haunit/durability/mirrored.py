@@ -29,36 +29,37 @@ class Mirrored(Replayed):
         super().__init__(unit, begins, restored)
         self._deltas = DeltaSender(unit.plan, unit.network.pages)
 
-    def start(self, now_ms: int, effects: list[Effect]) -> None:
+    def start(self, now_ms: int) -> list[Effect]:
         """Set the timer of deltas."""
-        effects.append(SetTimer("delta", now_ms + self.unit.plan.delta_interval_ms))
+        return [SetTimer("delta", now_ms + self.unit.plan.delta_interval_ms)]
 
-    def on_delta_timer(self, now_ms: int, effects: list[Effect]) -> None:
+    def on_delta_timer(self, now_ms: int) -> list[Effect]:
         """Send what has changed, and set the timer again."""
-        effects.append(SetTimer("delta", now_ms + self.unit.plan.delta_interval_ms))
-        self._send_delta(now_ms, effects)
+        return [
+            SetTimer("delta", now_ms + self.unit.plan.delta_interval_ms),
+            *self._send_delta(now_ms),
+        ]
 
-    def _send_delta(self, now_ms: int, effects: list[Effect]) -> None:
+    def _send_delta(self, now_ms: int) -> list[Effect]:
         """Begin to send what has changed, unless the last delta is still on its way."""
         if self.unit.may_cut and self._deltas.is_wanted(now_ms):
             cut = self.unit.cut(self.points.next_sequence(), is_state_kept=True)
-            self._deltas.prepare(cut, self.unit.outputs, now_ms, effects)
+            return self._deltas.prepare(cut, self.unit.outputs, now_ms)
+        return []
 
-    def secondary_subscribed(
-        self, secondary: Incarnation, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def secondary_subscribed(self, secondary: Incarnation, now_ms: int) -> list[Effect]:
         """Send it everything."""
         self._deltas.begin(secondary)
-        self._send_delta(now_ms, effects)
+        return self._send_delta(now_ms)
 
     def secondary_replaced(self) -> None:
         """Wait until the next one subscribes."""
         self._deltas.stop()
 
-    def delta_acknowledged(self, got: DeltaAckReceived, now_ms: int, effects: list[Effect]) -> None:
+    def delta_acknowledged(self, got: DeltaAckReceived, now_ms: int) -> list[Effect]:
         """Send on, or take the pages for clean."""
-        self._deltas.acknowledged(
-            got.sequence, got.pages, is_applied=got.is_applied, now_ms=now_ms, effects=effects
+        return self._deltas.acknowledged(
+            got.sequence, got.pages, is_applied=got.is_applied, now_ms=now_ms
         )
 
     def check_invariants(self) -> None:
@@ -66,6 +67,4 @@ class Mirrored(Replayed):
         super().check_invariants()
         self._deltas.check_invariants()
 
-    TIMERS: ClassVar[Mapping[str, Callable[[Any, int, list[Effect]], None]]] = {
-        "delta": on_delta_timer
-    }
+    TIMERS: ClassVar[Mapping[str, Callable[[Any, int], list[Effect]]]] = {"delta": on_delta_timer}

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 class Replayed(Durability):
     """See the module. Volatile: all fields."""
 
-    def acknowledging(self, now_ms: int, effects: list[Effect], *, is_due: bool) -> None:
+    def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
         """Note a point, if it is due and says anything new."""
-        del now_ms, effects
+        del now_ms
         if not is_due:
-            return
+            return []
         if self.state is DurabilityState.FOLLOWS:
             self.unit.order.forget(self.unit.network.oldest_needed())  # Who notes no points, too.
         elif self.may_note():
             self.points.note(self.cut(is_state_kept=False))
+        return []

@@ -40,12 +40,13 @@ class Ruled(Lines, abc.ABC):
         self._rule = rule
 
     @abc.abstractmethod
-    def _heed(self, now_ms: int, effects: list[Effect]) -> None:
+    def _heed(self, now_ms: int) -> list[Effect]:
         """Cut if that is due; a checkpoint may have been written or given up."""
+        return []
 
-    def _resumed(self, now_ms: int, effects: list[Effect]) -> None:
+    def _resumed(self, now_ms: int) -> list[Effect]:
         """The node goes on after a halt."""
-        self._heed(now_ms, effects)
+        return self._heed(now_ms)
 
     def _forget(self, stream: InputStream, from_id: int) -> None:
         """What arrived of an input from this id on will come otherwise."""
@@ -56,49 +57,43 @@ class Ruled(Lines, abc.ABC):
         may_cut = self._halted is None and self.unit.may_cut and not self._chkpt_mngr.is_writing
         return may_cut and self._rule.is_due(self.unit.inputs.arrivals.processed_before)
 
-    def _hold_back(self, effects: list[Effect]) -> None:
+    def _hold_back(self) -> list[Effect]:
         """Stop inputs where the rule says, and let others go on."""
         arrivals = self.unit.inputs.arrivals
         if arrivals.hold_back(self._rule.limits()):
-            self.unit.inputs.grant(arrivals.streams, effects)
+            return self.unit.inputs.grant(arrivals.streams)
+        return []
 
     def _cut_by_rule(self, point: RestartPoint) -> StreamNote | None:
         """Tell the rule of a cut; what is to stand there on all outputs in scope."""
         checkpoint = CheckpointId(point.sequence, self._incarnation)
         return self._rule.cut(checkpoint, self.unit.inputs.arrivals.processed_before)
 
-    def on_checkpoint_written(
-        self, written: CheckpointWritten, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def on_checkpoint_written(self, written: CheckpointWritten, now_ms: int) -> list[Effect]:
         """See `Checkpointed`; the next one may have had to wait for it."""
-        super().on_checkpoint_written(written, now_ms, effects)
-        self._heed(now_ms, effects)
+        return [*super().on_checkpoint_written(written, now_ms), *self._heed(now_ms)]
 
-    def on_checkpoint_failed(
-        self, failed: CheckpointFailed, now_ms: int, effects: list[Effect]
-    ) -> None:
+    def on_checkpoint_failed(self, failed: CheckpointFailed, now_ms: int) -> list[Effect]:
         """See `Checkpointed`; the next one may have had to wait for it."""
-        super().on_checkpoint_failed(failed, now_ms, effects)
-        self._heed(now_ms, effects)
+        return [*super().on_checkpoint_failed(failed, now_ms), *self._heed(now_ms)]
 
-    def acknowledging(self, now_ms: int, effects: list[Effect], *, is_due: bool) -> None:
+    def acknowledging(self, now_ms: int, *, is_due: bool) -> list[Effect]:
         """See `Lines`; a checkpoint may have been given up."""
-        super().acknowledging(now_ms, effects, is_due=is_due)
-        self._heed(now_ms, effects)
+        return [*super().acknowledging(now_ms, is_due=is_due), *self._heed(now_ms)]
 
-    def on_go_on_told(self, told: GoOnTold, now_ms: int, effects: list[Effect]) -> None:
+    def on_go_on_told(self, told: GoOnTold, now_ms: int) -> list[Effect]:
         """See `Lines`; notes that will come otherwise are forgotten."""
         was_halted = self._halted
-        super().on_go_on_told(told, now_ms, effects)
+        effects = super().on_go_on_told(told, now_ms)
         if was_halted is None or self._halted is not None:
-            return
+            return effects
         for stream in self.unit.inputs.all():
             resumed = told.resumed.get(stream.spec.stream)
             if resumed is not None:
                 self._forget(stream, resumed.next_id)
-        self._resumed(now_ms, effects)
+        return effects + self._resumed(now_ms)
 
-    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int, list[Effect]], None]]] = {
+    HANDLERS: ClassVar[Mapping[type[Stimulus], Callable[[Any, Any, int], list[Effect]]]] = {
         **Lines.HANDLERS,
         CheckpointWritten: on_checkpoint_written,
         CheckpointFailed: on_checkpoint_failed,

@@ -204,24 +204,26 @@ class OutputEdge:
 
     # -- sending ------------------------------------------------------------------------------
 
-    def flush(self, effects: list[Effect]) -> None:
+    def flush(self) -> list[Effect]:
         """Send what credit allows, then boundaries; spill what memory does not hold."""
+        effects: list[Effect] = []
         for link in self.links:
-            self._flush_link(link, effects)
+            effects += self._flush_link(link)
         spilled = self.queue.take_spill(has_to_be_sent=not self._may_lag)
         if spilled:
             effects.append(SpillBatches(self.stream, tuple(spilled)))
+        return effects
 
-    def _flush_link(self, link: Link, effects: list[Effect]) -> None:
+    def _flush_link(self, link: Link) -> list[Effect]:
         receiver, cursor = link.receiver, link.cursor
         if receiver is None or not cursor.is_subscribed:
-            return
-        self._read_spill(link, effects)
-        self._send_notes(receiver, cursor, Cursor.take_notes_behind, effects)
+            return []
+        effects = self._read_spill(link)
+        effects += self._send_notes(receiver, cursor, Cursor.take_notes_behind)
         for batch in cursor.take_sendable():
             effects.append(self._batch(receiver, cursor, batch))
-            self._first_output.note(effects)
-        self._send_notes(receiver, cursor, Cursor.take_notes, effects)
+            effects += self._first_output.note()
+        effects += self._send_notes(receiver, cursor, Cursor.take_notes)
         boundary_us = cursor.take_boundary()
         if boundary_us is not None:
             effects.append(self._boundary(receiver, cursor, boundary_us))
@@ -229,20 +231,23 @@ class OutputEdge:
             if link.is_aside:
                 self.suffix.forget_oldest()
             elif cursor.has_sent_all:
-                self._flush_suffix(receiver, cursor, effects)
+                effects += self._flush_suffix(receiver, cursor)
+        return effects
 
-    def _flush_suffix(self, receiver: Incarnation, cursor: Cursor, effects: list[Effect]) -> None:
+    def _flush_suffix(self, receiver: Incarnation, cursor: Cursor) -> list[Effect]:
         """Send what is tentative, behind all that is stable."""
         run = self.suffix.run
+        effects: list[Effect] = []
         if missing := self.suffix.take_missing():
             said = self._boundary(receiver, cursor, BEGINNING_US, run)
             effects.append(replace(said, missing=missing))
         for batch in self.suffix.take_sendable():
             effects.append(SendBatch(self.stream, receiver, batch, cursor.notes_before, run))
-            self._first_output.note(effects)
+            effects += self._first_output.note()
         boundary_us = self.suffix.take_boundary()
         if boundary_us is not None:
             effects.append(self._boundary(receiver, cursor, boundary_us, run))
+        return effects
 
     @property
     def unsent_tuples(self) -> int:
@@ -262,13 +267,13 @@ class OutputEdge:
         receiver: Incarnation,
         cursor: Cursor,
         take: Callable[[Cursor], tuple[PlacedNote, ...]],
-        effects: list[Effect],
-    ) -> None:
+    ) -> list[Effect]:
         """Those that no tuple to be sent follows; they do not wait for one."""
         before = cursor.notes_before
         if notes := take(cursor):
             place = (cursor.next_to_send, before)
-            effects.append(SendNotes(self.stream, receiver, *place, self.suffix.run, notes))
+            return [SendNotes(self.stream, receiver, *place, self.suffix.run, notes)]
+        return []
 
     def _boundary(
         self, receiver: Incarnation, cursor: Cursor, boundary_us: int, run: Run | None = None
@@ -282,9 +287,10 @@ class OutputEdge:
             run=run,
         )
 
-    def keep_alive(self, effects: list[Effect]) -> None:
+    def keep_alive(self) -> list[Effect]:
         """Tell every replica the last id sent, so that it notices a lost end."""
         queue = self.queue
+        effects: list[Effect] = []
         for link in self.links:
             if link.receiver is None or not link.cursor.is_subscribed:
                 continue
@@ -294,29 +300,33 @@ class OutputEdge:
             if self.state is not None:
                 said = replace(said, standing=self._standing(self.state))
             effects.append(said)
+        return effects
 
-    def stands(self, state: Consistency, effects: list[Effect]) -> None:
+    def stands(self, state: Consistency) -> list[Effect]:
         """The node is in this state now; said at once, before what it puts out in it."""
         self.state = state
+        effects: list[Effect] = []
         for link in self.links:
             if link.receiver is not None and link.cursor.is_subscribed:
                 said = self._boundary(link.receiver, link.cursor, BEGINNING_US)
                 effects.append(replace(said, standing=self._standing(state)))
+        return effects
 
     def _standing(self, state: Consistency) -> Standing:
         return Standing(state, self.queue.next_id, self.queue.boundary_us, self.suffix.run)
 
-    def _read_spill(self, link: Link, effects: list[Effect]) -> None:
+    def _read_spill(self, link: Link) -> list[Effect]:
         """Read back all that credit allows: a read takes its time, however little it brings."""
         missing = link.cursor.missing_for_send()
         if missing is None or link.spill_request is not None:
-            return
+            return []
         self._requests += 1
         link.spill_request = self._requests
-        effects.append(ReadSpill(self.stream, self._requests, *missing))
+        return [ReadSpill(self.stream, self._requests, *missing)]
 
-    def spill_read(self, got: SpillRead, effects: list[Effect]) -> None:
+    def spill_read(self, got: SpillRead) -> list[Effect]:
         """Send on what was read back."""
+        effects: list[Effect] = []
         for link in self.links:
             if link.spill_request != got.request_id or link.receiver is None:
                 continue  # Asked for by a subscription that has been replaced.
@@ -324,7 +334,7 @@ class OutputEdge:
             for batch in got.batches:
                 effects.append(self._batch(link.receiver, link.cursor, batch))
                 link.cursor.resent(batch.next_id)
-        self.flush(effects)
+        return effects + self.flush()
 
     # -- receivers ----------------------------------------------------------------------------
 
@@ -361,8 +371,11 @@ class OutputEdge:
         self.learn_primary(got.sender)
         return self.primary if got.sender == self.primary.receiver else None
 
-    def subscribe(self, link: Link, got: SubscribeReceived, effects: list[Effect]) -> bool:
-        """Serve a replica from an id on; False when that cannot be.
+    def subscribe(self, link: Link, got: SubscribeReceived) -> tuple[bool, list[Effect]]:
+        """Serve a replica from an id on.
+
+        Returns:
+            False when that cannot be; and the effects, which may say why.
 
         Raises:
             RemoteProtocolError: A new receiver needs what was trimmed.
@@ -380,6 +393,7 @@ class OutputEdge:
         if not got.is_secondary:
             numbering.subscriber = got.sender
         lost_from = numbering.lost_from(got, from_id)
+        effects: list[Effect] = []
         if lost_from is not None:
             effects.append(ReportGap(self.stream, lost_from, from_id))
         if numbering.is_rebased or got.from_id == NO_ID:
@@ -387,7 +401,7 @@ class OutputEdge:
         is_old = link.cursor.is_subscribed and from_id < queue.trimmed_before
         is_behind = got.is_secondary and from_id < queue.trimmed_before
         if is_old or is_behind or not numbering.is_placed:
-            return False  # Since then, it has acknowledged more.
+            return False, effects  # Since then, it has acknowledged more.
         link.spill_request = None
         link.cursor.subscribe(from_id, got.from_note)
         if got.from_id == NO_ID:
@@ -396,11 +410,11 @@ class OutputEdge:
         link.is_aside = got.is_aside
         if link is self.primary:
             self.suffix.subscribed()
-        self._trim(link, from_id, got.needed_from, effects)
+        effects += self._trim(link, from_id, got.needed_from)
         if self.state is not None:
             said = self._boundary(got.sender, link.cursor, BEGINNING_US)
             effects.append(replace(said, standing=self._standing(self.state)))
-        return True
+        return True, effects
 
     def _from_here(self, got: SubscribeReceived, from_id: int) -> SendBoundary:
         """Where the stream goes on for a subscriber that cannot have what came before."""
@@ -409,7 +423,7 @@ class OutputEdge:
         told = (self.stream, got.sender, from_id, BEGINNING_US, self.numbering.rebased_at)
         return SendBoundary(*told, notes_before)
 
-    def acknowledge(self, link: Link, got: AckReceived, effects: list[Effect]) -> None:
+    def acknowledge(self, link: Link, got: AckReceived) -> list[Effect]:
         """Take over a replica's positions and credit.
 
         What it has, from another replica of this node perhaps, need not be sent.
@@ -419,23 +433,22 @@ class OutputEdge:
             link.cursor.resent(min(got.received_before, self.queue.next_id))
         if link is self.primary:
             self.suffix.grant(got.run, got.run_until)
-        self._trim(link, got.received_before, got.needed_from, effects)
+        return self._trim(link, got.received_before, got.needed_from)
 
-    def _trim(
-        self, link: Link, received_before: int, needed_from: int, effects: list[Effect]
-    ) -> None:
+    def _trim(self, link: Link, received_before: int, needed_from: int) -> list[Effect]:
         """Positions beyond what this incarnation has produced again say nothing to it yet."""
         next_id = self.queue.next_id
         if link is self.primary:
             self.numbering.received(received_before, needed_from)
         link.cursor.acknowledge(min(received_before, next_id), min(needed_from, next_id))
-        self._tell_trimmed(effects)
+        return self._tell_trimmed()
 
-    def _tell_trimmed(self, effects: list[Effect]) -> None:
+    def _tell_trimmed(self) -> list[Effect]:
         queue = self.queue
         if queue.trimmed_before > self._trimmed_told:
             self._trimmed_told = queue.trimmed_before
-            effects.append(TrimSpill(queue.stream, queue.trimmed_before))
+            return [TrimSpill(queue.stream, queue.trimmed_before)]
+        return []
 
     def lets_go(self, next_id: int, *, is_held: bool) -> bool:
         """Whether nothing before an id is needed from this node any more.
@@ -459,13 +472,12 @@ class OutputEdge:
         """What the receiver's primary has, and what nobody needs any more."""
         return self.queue.primary.received_before, self.queue.needed_from
 
-    def follow(self, received_before: int, needed_from: int, effects: list[Effect]) -> None:
+    def follow(self, received_before: int, needed_from: int) -> list[Effect]:
         """What the primary of this node says of the receiver."""
         cursor, next_id = self.queue.primary, self.queue.next_id
         cursor.resent(min(received_before, next_id))
         cursor.acknowledge(min(received_before, next_id), min(needed_from, next_id))
-        self._tell_trimmed(effects)
-        self.flush(effects)
+        return [*self._tell_trimmed(), *self.flush()]
 
     # -- looking ------------------------------------------------------------------------------
 

@@ -61,11 +61,12 @@ class Feed(Sink):
         self._may_be_open = in_log > 0
         self._left_out = 0  # tuples of the run that stand for stable ones
 
-    def begin(self, effects: list[Effect]) -> None:
+    def begin(self) -> list[Effect]:
         """What an earlier incarnation has put out as tentative is void, whatever it is."""
         if self._may_be_open:
             self._may_be_open = False
-            self._say(TupleType.UNDO, None, effects)
+            return self._say(TupleType.UNDO, None)
+        return []
 
     @property
     def _stable_count(self) -> int:
@@ -87,8 +88,7 @@ class Feed(Sink):
         batch: pa.RecordBatch,
         missing: tuple[StreamId, ...],
         created_us: int,
-        effects: list[Effect],
-    ) -> None:
+    ) -> list[Effect]:
         """Put out rows, the time column last, as tentative."""
         if self._output.run is None:
             self._catch_up()
@@ -97,33 +97,36 @@ class Feed(Sink):
         self._left_out -= skipped
         batch = batch.slice(skipped)
         if not batch.num_rows:
-            return
+            return []
         first_id = self._output.tentative(batch.num_rows)
         run = self._output.run
         if run is not None:
-            self._put(
-                tentative_rows(batch, first_id, run, missing, self._sources), effects, created_us
+            return self._put(
+                tentative_rows(batch, first_id, run, missing, self._sources), created_us
             )
+        return []
 
-    def undo(self, effects: list[Effect]) -> None:
+    def undo(self) -> list[Effect]:
         """Make the suffix void, if there is one."""
         undone = self._output.undo()
         if undone is not None:
-            self._say(TupleType.UNDO, undone, effects)
+            return self._say(TupleType.UNDO, undone)
+        return []
 
-    def rec_done(self, effects: list[Effect]) -> None:
+    def rec_done(self) -> list[Effect]:
         """The correction is over, if something was undone."""
         done = self._output.rec_done()
         if done is not None:
             self._catch_up()
-            self._say(TupleType.REC_DONE, done, effects)
+            return self._say(TupleType.REC_DONE, done)
+        return []
 
     def _catch_up(self) -> None:
         """What the sink was given since is stable."""
         self._output.fresh_from(self._output.stable_before, self._stable_count)
 
-    def _say(self, kind: TupleType, run: Run | None, effects: list[Effect]) -> None:
-        self._put(control_row(self._schema, kind, self._output.stable_before, run), effects)
+    def _say(self, kind: TupleType, run: Run | None) -> list[Effect]:
+        return self._put(control_row(self._schema, kind, self._output.stable_before, run))
 
-    def _put(self, rows: pa.RecordBatch, effects: list[Effect], created_us: int = 0) -> None:
-        self.put_out(rows, BEGINNING_US, created_us, effects, is_held=False)
+    def _put(self, rows: pa.RecordBatch, created_us: int = 0) -> list[Effect]:
+        return self.put_out(rows, BEGINNING_US, created_us, is_held=False)

@@ -19,8 +19,9 @@ class FirstOutput:
         """Nothing has left yet."""
         self._has_left = False
 
-    def note(self, effects: list[Effect]) -> None:
+    def note(self) -> list[Effect]:
         """Something new leaves the node."""
         if not self._has_left:
             self._has_left = True
-            effects.append(ReportFirstOutput())
+            return [ReportFirstOutput()]
+        return []

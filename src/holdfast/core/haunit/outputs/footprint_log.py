@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 class FootprintLog(Sink):
     """The footprint log of one incarnation. Volatile: all fields; the log itself is durable."""
 
-    def append(self, record: TupleBatch, effects: list[Effect]) -> None:
+    def append(self, record: TupleBatch) -> list[Effect]:
         """Write a record; it is made durable with the next acknowledgements."""
         self.next_id = self.written_before = record.next_id
         self.is_sync_due = True
-        effects.append(WriteSink(self.stream, record))
+        return [WriteSink(self.stream, record)]
 
-    def end(self, effects: list[Effect]) -> None:
+    def end(self) -> list[Effect]:
         """It never ends: nobody reads on behind the last record."""
+        return []

@@ -54,10 +54,12 @@ class LineGate:
         for stream, edge in edges.items():
             edge.queue.open_to(self._gate.open_ids[stream], edge.queue.notes.next_number)
 
-    def start(self, effects: list[Effect]) -> None:
+    def start(self) -> list[Effect]:
         """What a checkpoint has kept from sinks, and the line has passed since, may leave."""
+        effects: list[Effect] = []
         for stream, sink in self.sinks.items():
-            sink.let_out(self._gate.open_ids[stream], effects)
+            effects += sink.let_out(self._gate.open_ids[stream])
+        return effects
 
     def promise(self, streams: tuple[StreamId, ...], boundary_us: int) -> None:
         """What is promised now is promised when the line has passed."""
@@ -69,16 +71,18 @@ class LineGate:
             self._gate.end(self._places.next_ids, self._places.next_notes)
             self._gate.begin(sequence + 1)
 
-    def open_to(self, sequence: int, effects: list[Effect]) -> None:
+    def open_to(self, sequence: int) -> list[Effect]:
         """The line has come to this point: what was put out before its cut leaves."""
         opened = self._gate.open_before(sequence + 1)
         if opened is None:
-            return
+            return []
         self._places.open_edges(opened)
+        effects: list[Effect] = []
         for edge in self._edges.values():
-            edge.flush(effects)
+            effects += edge.flush()
         for stream, sink in self.sinks.items():
-            sink.let_out(opened.next_ids[stream], effects)
+            effects += sink.let_out(opened.next_ids[stream])
+        return effects
 
     def stops_node(self, tuples_max: int) -> bool:
         """Whether so much waits here that the node has to wait too. Cost: O(streams)."""

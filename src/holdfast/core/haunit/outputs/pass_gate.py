@@ -40,31 +40,35 @@ class PassGate:
         """Whether what is put out now has to wait."""
         return self._gate.is_holding
 
-    def begin(self, pass_: Pass, effects: list[Effect], *, is_secondary: bool) -> None:
+    def begin(self, pass_: Pass, *, is_secondary: bool) -> list[Effect]:
         """What is put out from now on is this pass's; unless the log has it, write it there.
 
         It is open at once if the pass is durable already.
         """
         self.log.next_id = pass_.number + 1
         if is_secondary:
-            return  # It runs what the primary has logged, and puts nothing out.
-        self.log.log(pass_, effects)
+            return []  # It runs what the primary has logged, and puts nothing out.
+        effects = self.log.log(pass_)
         self._gate.begin(pass_.number)
+        return effects
 
-    def end(self, effects: list[Effect]) -> None:
+    def end(self) -> list[Effect]:
         """The newest pass has put out everything; what may leave by now leaves."""
         if self._gate.is_holding:
             self._gate.end(self._places.next_ids, self._places.next_notes)
-            self.open(effects)
+            return self.open()
+        return []
 
-    def open(self, effects: list[Effect]) -> None:
+    def open(self) -> list[Effect]:
         """Open for all passes that are durable."""
         opened = self._gate.open_before(self.log.durable_before)
         if opened is None:
-            return
+            return []
         self._places.open_edges(opened)
+        effects: list[Effect] = []
         for stream, sink in self._places.sinks.items():
-            sink.let_out(opened.next_ids[stream], effects)
+            effects += sink.let_out(opened.next_ids[stream])
+        return effects
 
     def hold_from_now(self) -> None:
         """Nothing that is put out from now on may be sent before the gate opens."""

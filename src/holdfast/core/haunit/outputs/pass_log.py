@@ -21,23 +21,25 @@ class PassLog(Sink):
 
     is_syncing = False
 
-    def log(self, pass_: Pass, effects: list[Effect]) -> None:
+    def log(self, pass_: Pass) -> list[Effect]:
         """Write a pass, unless the log has it."""
         if pass_.number >= self.written_before:
             self.written_before = pass_.number + 1
-            effects.append(WriteSink(self.stream, pass_.to_batch()))
-            self.sync(effects)
+            return [WriteSink(self.stream, pass_.to_batch()), *self.sync()]
+        return []
 
-    def sync(self, effects: list[Effect]) -> None:
+    def sync(self) -> list[Effect]:
         """One sync at a time, and at once when there is something to be made durable."""
         if not self.is_syncing and self.durable_before < self.written_before:
             self.is_syncing = True
-            effects.append(SyncSink(self.stream))
+            return [SyncSink(self.stream)]
+        return []
 
     def synced(self, durable_before: int) -> None:
         """The log is on disk up to a pass."""
         super().synced(durable_before)
         self.is_syncing = False
 
-    def end(self, effects: list[Effect]) -> None:
+    def end(self) -> list[Effect]:
         """It never ends: nobody reads on behind the last pass."""
+        return []

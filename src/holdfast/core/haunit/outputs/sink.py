@@ -98,35 +98,37 @@ class Sink:
         batch: pa.RecordBatch,
         boundary_us: int,
         created_us: int,
-        effects: list[Effect],
         *,
         is_held: bool,
-    ) -> None:
+    ) -> list[Effect]:
         """Number some rows, and write them, or hold them."""
         tuples = TupleBatch(self.next_id, batch, boundary_us, created_us)
         self.next_id = tuples.next_id
+        effects: list[Effect] = []
         for part in in_parts(tuples):
             if is_held:
                 self.held.append(part)
             else:
-                self.write(part, effects)
+                effects += self.write(part)
+        return effects
 
-    def write(self, tuples: TupleBatch, effects: list[Effect]) -> None:
+    def write(self, tuples: TupleBatch) -> list[Effect]:
         """Write what the log does not hold yet: exactly once by tuple id."""
         if tuples.next_id <= self.written_before:
-            return
+            return []
         tuples = tuples.starting_at(self.written_before)
         self.written_before = tuples.next_id
         self.is_sync_due = True
-        effects.append(WriteSink(self.stream, tuples))
-        self._first_output.note(effects)
+        return [WriteSink(self.stream, tuples), *self._first_output.note()]
 
     # -- what is held ---------------------------------------------------------------------------
 
-    def let_out(self, before: int, effects: list[Effect]) -> None:
+    def let_out(self, before: int) -> list[Effect]:
         """Write what is held from before an id; what was put out together leaves together."""
+        effects: list[Effect] = []
         while self.held and self.held[0].next_id <= before:
-            self.write(self.held.popleft(), effects)
+            effects += self.write(self.held.popleft())
+        return effects
 
     def let_go(self, before: int) -> None:
         """What is held from before an id has been written by another replica."""
@@ -147,21 +149,23 @@ class Sink:
 
     # -- durability -----------------------------------------------------------------------------
 
-    def sync(self, effects: list[Effect]) -> None:
+    def sync(self) -> list[Effect]:
         """Have what was written made durable."""
         if self.is_sync_due:
             self.is_sync_due = False
-            effects.append(SyncSink(self.stream))
+            return [SyncSink(self.stream)]
+        return []
 
     def synced(self, durable_before: int) -> None:
         """The log is on disk up to an id."""
         self.durable_before = max(self.durable_before, durable_before)
 
-    def end(self, effects: list[Effect]) -> None:
+    def end(self) -> list[Effect]:
         """All of it is durable, and nothing follows."""
         if not self.is_ended:
             self.is_ended = True
-            effects.append(EndSink(self.stream))
+            return [EndSink(self.stream)]
+        return []
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when positions or held tuples do not fit."""

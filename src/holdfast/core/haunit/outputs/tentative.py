@@ -31,10 +31,12 @@ class TentativeOutputs:
         self._feeds = feeds
         self._edges = edges
 
-    def begin(self, effects: list[Effect]) -> None:
+    def begin(self) -> list[Effect]:
         """What earlier incarnations have left as tentative is void; receivers know it."""
+        effects: list[Effect] = []
         for feed in self._feeds.values():
-            feed.begin(effects)
+            effects += feed.begin()
+        return effects
 
     def put_out(
         self,
@@ -42,8 +44,7 @@ class TentativeOutputs:
         pieces: Sequence[Rows],
         boundary_us: int,
         missing: tuple[StreamId, ...],
-        effects: list[Effect],
-    ) -> None:
+    ) -> list[Effect]:
         """Put out rows as tentative; sinks, and receivers of stable tuples, get nothing.
 
         Args:
@@ -51,18 +52,20 @@ class TentativeOutputs:
             pieces: Its rows.
             boundary_us: Without what is missing, nothing older follows.
             missing: Source streams that they were made without.
-            effects: Receives what to write.
         """
         if spec.feed_of is not None:
             feed = self._feeds[spec.streams[0]]
+            effects: list[Effect] = []
             for rows in pieces:
                 if len(rows.time_us):
-                    feed.tentative(sink_batch_of(rows, spec), missing, rows.created_us, effects)
-        elif spec.has_tentative:
+                    effects += feed.tentative(sink_batch_of(rows, spec), missing, rows.created_us)
+            return effects
+        if spec.has_tentative:
             edges = [self._edges[stream] for stream in spec.streams]
             for edge in edges:
                 edge.suffix.lacks(missing, edge.queue.next_id)
             self._send(spec, edges, pieces, boundary_us)
+        return []
 
     def _send(
         self,
@@ -77,31 +80,37 @@ class TentativeOutputs:
         for edge in edges:
             edge.suffix.promise(boundary_us, edge.queue.next_id)
 
-    def undo(self, effects: list[Effect]) -> None:
+    def undo(self) -> list[Effect]:
         """All that was put out as tentative is void."""
+        effects: list[Effect] = []
         for feed in self._feeds.values():
-            feed.undo(effects)
+            effects += feed.undo()
         for edge in self._edges.values():
             run = edge.suffix.undo()
             if run is not None and edge.state is None:
                 edge.queue.put_note(Undo(run))
+        return effects
 
-    def rec_done(self, effects: list[Effect]) -> None:
+    def rec_done(self) -> list[Effect]:
         """All of it has come as stable."""
+        effects: list[Effect] = []
         for feed in self._feeds.values():
-            feed.rec_done(effects)
+            effects += feed.rec_done()
         for edge in self._edges.values():
             run = edge.suffix.rec_done()
             if run is not None and edge.state is None:
                 edge.queue.put_note(RecDone(run))
+        return effects
 
-    def stands(self, state: Consistency, effects: list[Effect]) -> None:
+    def stands(self, state: Consistency) -> list[Effect]:
         """This node, one of several replicas, is in this state now.
 
         That says which run counts, too: notes are numbered by each replica otherwise.
         """
+        effects: list[Effect] = []
         for edge in self._edges.values():
-            edge.stands(state, effects)
+            effects += edge.stands(state)
+        return effects
 
     @property
     def rows(self) -> tuple[int, int]:

@@ -67,7 +67,7 @@ def test_a_pass_that_a_successor_has_missed_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1. The successor finds the log's end. 2. A zombie logs a pass. 3. The successor goes on."""
-    zombie = PassLogWriter(str(tmp_path), "a~rounds", 1)
+    zombie = PassLogWriter(str(tmp_path), "a~passes", 1)
     put_pass(zombie)
     zombie.sync()
 
@@ -79,7 +79,7 @@ def test_a_pass_that_a_successor_has_missed_does_not_count(
         return writer
 
     monkeypatch.setattr(claimed_log, "open_writer", opened)
-    successor = PassLogWriter(str(tmp_path), "a~rounds", 2)
+    successor = PassLogWriter(str(tmp_path), "a~passes", 2)
     assert successor.next_id == 1
     put_pass(successor)
     successor.sync()
@@ -134,3 +134,20 @@ def test_a_replica_that_has_read_a_pass_of_a_zombie_cannot_take_the_log_over(
     other.require_held(fourth.owners)
     for one in (follower, other, zombie, third, fourth):
         one.close()
+
+
+@pytest.mark.parametrize("place", ["{}", "memory://{}"])
+def test_pass_logs_stay_where_an_earlier_version_began_them(tmp_path: Path, place: str) -> None:
+    new, old = place.format(tmp_path / "new"), place.format(tmp_path / "old")
+    assert pass_log.pass_folder(new) == f"{new}/passes"
+    former = PassLogWriter(f"{old}/rounds/a[0]", "a[0]~rounds", 1)
+    put_pass(former)
+    former.sync()
+    former.close()
+    assert pass_log.pass_folder(old) == f"{old}/rounds"
+    successor = PassLogWriter(f"{pass_log.pass_folder(old)}/a[0]", "a[0]~passes", 2)
+    assert successor.next_id == 1
+    put_pass(successor)
+    successor.sync()
+    successor.close()
+    assert [p.number for p in pass_log.read_passes(f"{old}/rounds/a[0]", 0, 2)] == [0, 1]

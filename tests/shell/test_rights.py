@@ -174,6 +174,19 @@ def test_a_location_of_before_becomes_private_and_a_folder_with_other_files_stay
     assert stat.S_IMODE(own.stat().st_mode) == 0o750
 
 
+def test_a_location_with_all_that_the_page_of_formats_names_is_a_querys_own(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    listed = page.split("## Checkpoint location")[1].split("```")[1].strip().splitlines()
+    names = [line.split()[0].split("/")[0] for line in listed if not line.startswith(" ")]
+    assert {"passes", "footprints", "feeds", "view", "lock"} <= set(names)
+    location = tmp_path / "location"
+    for name in names:
+        (location / name).mkdir(parents=True)
+    location.chmod(0o755)
+    open_location(str(location), 0o750)
+    assert stat.S_IMODE(location.stat().st_mode) == 0o750
+
+
 @pytest.mark.parametrize("digits", [690, 800, 799, 1_777, 77, 0])
 def test_rights_are_what_chmod_takes(digits: int) -> None:
     with pytest.raises(OptionError, match=r"locationMode.*chmod"):

@@ -1,4 +1,4 @@
-"""Entries of the coordinator's journal: both versions are read, and nothing else."""
+"""Entries of the coordinator's journal: all versions are read, and nothing else."""
 
 import pytest
 
@@ -52,12 +52,26 @@ def test_entries_of_version_1_are_read() -> None:
     ]
 
 
+def test_points_of_version_2_are_read_and_name_pass_logs_as_today() -> None:
+    point = RestartPoint(3, {"s": 1, "n[0]~rounds": 7}, {"s": 2}, 5, {"o": 14, "n[0]~rounds": 9})
+    line: JsonEntry = ["PointNoted", "n[0]", 2, point.to_json(), False]
+    today = RestartPoint(3, {"s": 1, "n[0]~passes": 7}, {"s": 2}, 5, {"o": 14, "n[0]~passes": 9})
+    assert decode_entries([line]) == [PointNoted(NodeId("n[0]"), I2, today)]
+
+
+def test_who_knows_no_later_version_than_2_refuses_a_point_by_its_name() -> None:
+    assert encode_entry(PointNoted(A, I2, POINT))[0] == "PointNoted3"
+    known_formerly = [encode_entry(entry)[0] for entry in ENTRIES if type(entry) is not PointNoted]
+    assert known_formerly == [type(e).__name__ for e in ENTRIES if type(e) is not PointNoted]
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         (["SomethingLater", 1], "unknown kind 'SomethingLater'"),
         ([], "no list that begins with a kind"),
-        (["PointNoted", "a[0]", -1, POINT.to_json(), False], "PointNoted.incarnation"),
+        (["PointNoted3", "a[0]", -1, POINT.to_json(), False], "PointNoted.incarnation"),
+        (["PointNoted3"], "PointNoted has 4 fields"),
         (["RecoveryDecision", [["a[0]", 2]]], "NewLife has 3 fields"),
         (["LineMoved", {"a[0]": 1}], "LineMoved.line"),
         (["LifeEnded", "well"], "LifeEnded.ending"),

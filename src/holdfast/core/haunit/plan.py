@@ -377,7 +377,7 @@ class NodePlan:
     @property
     def pass_stream(self) -> StreamId:
         """The pass log of an arbitrary node."""
-        return StreamId(f"{self.node}~rounds")
+        return StreamId(f"{self.node}~passes")
 
     @property
     def footprint_stream(self) -> StreamId:

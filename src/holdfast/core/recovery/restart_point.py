@@ -23,9 +23,11 @@ that the coordinator has stored may move level-1 acknowledgements.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TypeGuard
+from typing import Final, TypeGuard
 
 from holdfast.core.model.ids import BEGINNING_US, CheckpointId, Incarnation
+
+_PASSES_FORMERLY: Final = "rounds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,5 +227,11 @@ def _ids(value: object) -> dict[str, int]:
     for stream, tuple_id in value.items():
         if not isinstance(stream, str) or not _is_number(tuple_id):
             raise ValueError("a restart point maps streams to ids")
-        ids[stream] = tuple_id
+        ids[_name_of(stream)] = tuple_id
     return ids
+
+
+def _name_of(stream: str) -> str:
+    """The name of a stream today; earlier versions called a node's pass log another way."""
+    node, _, kind = stream.rpartition("~")
+    return f"{node}~passes" if node and kind == _PASSES_FORMERLY else stream

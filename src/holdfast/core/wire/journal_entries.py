@@ -1,10 +1,11 @@
 """Entries of the coordinator's journal as JSON and back. See docs/formats.md.
 
-An entry of version 2 is a list of its class's name and its fields (typed_records.py). One of
-version 1 is an object, and is still read: `{"node", "incarnation"}`, `{"node", "point"}`,
-`{"instances"}`. Decoding never raises: what is neither gives `CorruptRecord`, with what is wrong.
-Programs that know version 1 alone refuse the lists, rather than pass over a decision that they do
-not understand.
+An entry is a list of its class's name and its fields (typed_records.py). The name of a restart
+point's has the version, `PointNoted3`; in version 2 it had none, and such a point called pass logs
+another way. An entry of version 1 is an object: `{"node", "incarnation"}`, `{"node", "point"}`,
+`{"instances"}`. All of these are read. Decoding never raises: anything else gives `CorruptRecord`,
+with what is wrong. Programs that know earlier versions alone refuse the names, or the lists, of
+later ones, rather than pass over a decision that they do not understand.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from holdfast.core.wire.typed_records import RecordCodec
 
 _READERS: Final = {**READERS, Ending: lambda value: Ending(cast("str", value))}
 _CODEC: Final = RecordCodec(JournalEntry.__args__, _READERS, PLAIN)
+_POINT, _POINT_3 = PointNoted.__name__, "PointNoted3"
 
 
 def encode_entry(entry: JournalEntry) -> JsonEntry:
     """One entry, as JSON takes it."""
-    return _CODEC.named_values(entry)
+    kind, *values = _CODEC.named_values(entry)
+    return [_POINT_3 if kind == _POINT else kind, *values]
 
 
 def decode_entries(values: Iterable[JsonEntry]) -> list[JournalEntry] | CorruptRecord:
@@ -51,6 +54,8 @@ def decode_entries(values: Iterable[JsonEntry]) -> list[JournalEntry] | CorruptR
 def _decode(value: JsonEntry) -> JournalEntry | CorruptRecord:
     if isinstance(value, dict):
         return _decode_version_1(value)
+    if isinstance(value, list) and value[:1] == [_POINT_3]:
+        value = [_POINT, *value[1:]]
     entry = cast("JournalEntry | CorruptFrame", _CODEC.from_values(value))
     return CorruptRecord(entry.reason) if isinstance(entry, CorruptFrame) else entry
 

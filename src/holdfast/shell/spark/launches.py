@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.shell.spark.jobs import NodeJobs
 from holdfast.shell.spark.task_spec import TaskSpec
 from holdfast.shell.spark.web_ui import has_pages, view_path
+from holdfast.shell.storage.pass_log import pass_folder
 from holdfast.shell.storage.paths import within
 from holdfast.shell.transport.addresses import Ports
 
@@ -89,9 +90,11 @@ class Launches:
         self._wished: dict[tuple[NodeId, int], Executor] = {}
         self._places = {
             (kind, node): within(spec.root, kind, node)
-            for kind in ("rounds", "footprints", "spill")
+            for kind in ("footprints", "spill")
             for node in self._plans
         }
+        keeps_passes = any(plan.keeps_passes for plan in spec.plans)
+        self._passes = pass_folder(spec.root) if keeps_passes else ""
         path = view_path(spec.root) if has_pages(context) else ""
         self.jobs = NodeJobs(context, spec.name, self._task_spec, ended, executors, path)
 
@@ -138,7 +141,7 @@ class Launches:
             keys=self._keys,
             sources={s: source for s, source in self._spec.sources.items() if s in streams},
             sink_paths={s: path for s, path in self._spec.sink_paths.items() if s in sinks},
-            pass_place=self._places[("rounds", node)],
+            pass_place=within(self._passes, node) if plan.keeps_passes else "",
             footprint_place=self._places[("footprints", node)],
             spill_path=self._places[("spill", node)],
             store=self._spec.store,

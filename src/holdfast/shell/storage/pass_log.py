@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from holdfast.core.haunit.passes import PASS_SCHEMA, Pass, PassesLost, passes_of
 from holdfast.core.model.tuples import TupleBatch
 from holdfast.core.wire.log_owners import Owners, read_in_vain
 from holdfast.shell.storage.claimed_log import ClaimedLogWriter
 from holdfast.shell.storage.errors import TuplesMissing
 from holdfast.shell.storage.logs import open_reader
+from holdfast.shell.storage.paths import within
+from holdfast.shell.storage.places import has_files
+
+_FOLDER: Final = "passes"
+_FOLDER_FORMERLY: Final = "rounds"
+
+
+def pass_folder(location: str) -> str:
+    """Where a location has its nodes' pass logs: still there, if an earlier version began it.
+
+    Raises:
+        BadName: It is elsewhere by way of a link.
+        StoreUnavailable: A URL's store does not answer.
+    """
+    former = within(location, _FOLDER_FORMERLY)
+    return former if has_files(former) else within(location, _FOLDER)
 
 
 class PassLogWriter(ClaimedLogWriter):

@@ -98,17 +98,17 @@ def test_positions_that_do_not_fit_are_an_error() -> None:
 
 
 def test_passes_that_come_during_a_sync_share_the_next() -> None:
-    log = PassLog(StreamId("n~rounds"), 0, 0, FirstOutput())
+    log = PassLog(StreamId("n~passes"), 0, 0, FirstOutput())
     effects: list[Effect] = []
     pass_ = Pass(0, 0, 0, 0, (1,))
     for number in range(3):
         effects += log.log(replace(pass_, number=number))
     effects += log.log(pass_)
     assert written(effects) == [(0, 1), (1, 2), (2, 3)]
-    assert effects.count(SyncSink(StreamId("n~rounds"))) == 1
+    assert effects.count(SyncSink(StreamId("n~passes"))) == 1
     log.synced(1)
     effects += log.sync()
-    assert effects.count(SyncSink(StreamId("n~rounds"))) == 2
+    assert effects.count(SyncSink(StreamId("n~passes"))) == 2
     log.synced(3)
     effects += log.sync()
-    assert effects.count(SyncSink(StreamId("n~rounds"))) == 2
+    assert effects.count(SyncSink(StreamId("n~passes"))) == 2

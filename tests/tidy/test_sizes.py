@@ -19,12 +19,8 @@ LARGE_CLASSES: dict[str, int] = {}
 """Classes above the bound, and their methods at most. Only ever lower a number."""
 LONG_FUNCTIONS: dict[str, tuple[int, str]] = {
     "api/dataflow.py:source_files": (
-        77,
-        "its 14 options are named, documented and handed on, each in lines of its own: 24 lines do",
-    ),
-    "api/dataflow.py:source_kafka": (
-        65,
-        "its 15 options are named, documented and handed on, each in lines of its own: 19 lines do",
+        67,
+        "its 14 options are named, documented and handed on, each in lines of its own: 8 lines do",
     ),
     "core/state/aggregate_kernels.py:aggregate": (
         91,

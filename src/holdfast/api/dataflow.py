@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.api.protections import Protection
     from holdfast.driver.query import Query
+    from holdfast.shell.sources.file_recorder import FilesSource
 
 
 class Dataflow(Graph):
@@ -162,15 +163,9 @@ class Dataflow(Graph):
             DataflowError: An argument makes no sense, or there is neither a schema nor a file.
             UnsupportedError: A column has a type that Holdfast does not carry.
         """
-        from holdfast.driver.user_files import (
-            DEAD_LETTER,
-            IS_ALIVE,
-            IS_DEAD,
-            default_name,
-            files_source,
-        )
+        from holdfast.driver import user_files
 
-        source = files_source(
+        source = user_files.files_source(
             path,
             format=format,
             schema=schema,
@@ -182,15 +177,11 @@ class Dataflow(Graph):
             options=options,
             has_dead_letters=dead_letters is not None,
         )
-        require_timestamp(time, source.meta.schema)
-        operation = FromFiles(
-            files=source, time=time, delay_us=source.meta.delay_us, partitions=partitions
-        )
-        stream = self._source(name or default_name(path), unit, source.meta.schema, operation)
+        stream = self._files(source, time, name or user_files.default_name(path), unit, partitions)
         if dead_letters is None:
             return stream
-        stream.filter(IS_DEAD).select(*DEAD_LETTER).sink(dead_letters)
-        return stream.filter(IS_ALIVE).select(*source.columns())
+        good = user_files.BAD_ROWS.diverted(stream, dead_letters)
+        return good.select(*source.columns())
 
     def source_delta(
         self,
@@ -242,11 +233,17 @@ class Dataflow(Graph):
             trigger=trigger,
             ends=ends,
         )
-        require_timestamp(time, source.meta.schema)
+        return self._files(source, time, name or default_name(path), unit, partitions)
+
+    def _files(
+        self, source: FilesSource, time: str, name: str, unit: str | None, partitions: int
+    ) -> Stream:
+        meta = source.meta
+        require_timestamp(time, meta.schema)
         operation = FromFiles(
-            files=source, time=time, delay_us=source.meta.delay_us, partitions=partitions
+            files=source, time=time, delay_us=meta.delay_us, partitions=partitions
         )
-        return self._source(name or default_name(path), unit, source.meta.schema, operation)
+        return self._source(name, unit, meta.schema, operation)
 
     def source_log(
         self,
@@ -308,8 +305,7 @@ class Dataflow(Graph):
             servers: The brokers, `host:port`, separated by commas.
             topic: The topic; records of open and aborted transactions are not read.
             name: The source's name, by default the topic's; also its unit's.
-            format: `json`, `arrow` (an IPC stream), with `schema`; `avro`, with `registry`; or
-                `string` or `bytes`, with the columns key, value, partition, offset and timestamp.
+            format: `json` or `arrow`, with `schema`; `avro`, with `registry`; `string`; `bytes`.
             schema: Spark's, DDL text or Arrow's; of `avro` by default the newest in the registry.
             time: The timestamp column with the event time; by default Kafka's timestamp.
             delay: How far tuples of a partition may be out of order; older ones are late.
@@ -317,14 +313,13 @@ class Dataflow(Graph):
             idle: A partition without records for so long does not hold up time; None: it does.
             begin: `earliest`, `latest`, or the first offset by partition.
             end: None: go on for ever; `latest`: what is there at first; or offsets by partition.
-            dead_letters: Name of a sink for records that cannot be decoded; without one, such a
-                record fails the query.
+            dead_letters: A sink for records that cannot be decoded; without one they fail it all.
             unit: HA unit of the source and the stateless operators after it.
             partitions: Instances of that unit; instance i reads partition p if p % partitions = i.
             options: More settings of librdkafka, e.g. for TLS and SASL.
             registry: The URL of a schema registry, or settings of confluent-kafka's client of it.
         """
-        from holdfast.driver.kafka import DEAD_LETTER, IS_ALIVE, IS_DEAD, kafka_source
+        from holdfast.driver.kafka import BAD_RECORDS, kafka_source
 
         source = kafka_source(
             servers=servers,
@@ -343,10 +338,7 @@ class Dataflow(Graph):
         )
         operation = FromKafka(kafka=source, partitions=partitions)
         stream = self._source(name or topic, unit, source.decoder.log_schema, operation)
-        if dead_letters is not None:
-            stream.filter(IS_DEAD).select(*DEAD_LETTER).sink(dead_letters)
-            stream = stream.filter(IS_ALIVE)
-        return stream.select(*source.columns())
+        return BAD_RECORDS.diverted(stream, dead_letters).select(*source.columns())
 
     def _source(self, name: str, unit: str | None, schema: pa.Schema, operation: Source) -> Stream:
         name = require_name(name)

@@ -9,13 +9,38 @@ under failures as everything else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from holdfast.api.expressions import CompiledExpression
 from holdfast.core.operators.bad_rows import failures, is_evaluable
 
+if TYPE_CHECKING:
+    from holdfast.api.streams import Stream
+
 ERROR_COLUMN = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class BadRows:
+    """How a source marks rows that are not of its schema.
+
+    Attributes:
+        error: The column that is null but for these.
+        letter: What a dead letter holds of such a row, as `Stream.select` takes it.
+    """
+
+    error: str
+    letter: tuple[str, ...]
+
+    def diverted(self, stream: Stream, sink: str | None) -> Stream:
+        """The rows of the schema; a sink of this name gets the others; None: there are none."""
+        if sink is None:
+            return stream
+        stream.filter(f"{self.error} IS NOT NULL").select(*self.letter).sink(sink)
+        return stream.filter(f"{self.error} IS NULL")
 
 
 class Evaluable:

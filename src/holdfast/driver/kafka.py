@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
-from holdfast.api.dead_letters import ERROR_COLUMN
+from holdfast.api.dead_letters import ERROR_COLUMN, BadRows
 from holdfast.api.steps import FromKafka
 from holdfast.api.windows import duration_us
 from holdfast.driver.schemas import schema_from
@@ -41,14 +41,16 @@ _PLAIN_COLUMNS = (
     f"`{OFFSET}` AS offset",
     "timestamp",
 )
-IS_DEAD, IS_ALIVE = f"{ERROR} IS NOT NULL", f"{ERROR} IS NULL"
-DEAD_LETTER = (
-    f"{PARTITION} AS partition",
-    f"{OFFSET} AS offset",
-    "kafka_timestamp AS timestamp",
-    "kafka_key AS key",
-    "kafka_value AS value",
-    f"{ERROR} AS {ERROR_COLUMN}",
+BAD_RECORDS: Final = BadRows(
+    ERROR,
+    (
+        f"{PARTITION} AS partition",
+        f"{OFFSET} AS offset",
+        "kafka_timestamp AS timestamp",
+        "kafka_key AS key",
+        "kafka_value AS value",
+        f"{ERROR} AS {ERROR_COLUMN}",
+    ),
 )
 """What dead letters hold of a record."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from holdfast.api.dead_letters import ERROR_COLUMN
+from holdfast.api.dead_letters import ERROR_COLUMN, BadRows
 from holdfast.api.expressions.types import is_carried
 from holdfast.api.windows import duration_us
 from holdfast.driver.schemas import schema_from
@@ -37,14 +37,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _OPTIONS: Final = {"csv": ("header", "sep")}
-IS_DEAD, IS_ALIVE = f"{ERROR} IS NOT NULL", f"{ERROR} IS NULL"
-DEAD_LETTER = (
-    f"{PATH} AS file",
-    f"{ROW} AS row",
-    f"{TEXT} AS text",
-    f"{ERROR} AS {ERROR_COLUMN}",
+BAD_ROWS: Final = BadRows(
+    ERROR,
+    (f"{PATH} AS file", f"{ROW} AS row", f"{TEXT} AS text", f"{ERROR} AS {ERROR_COLUMN}"),
 )
-"""What dead letters hold of a row."""
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 

@@ -19,7 +19,6 @@ from holdfast.driver.query import Query
 from holdfast.driver.rescaling import (
     Rescaling,
     described,
-    instances_decided,
     instances_in,
     settle,
     with_instances,
@@ -187,4 +186,3 @@ def test_a_description_says_how_many_instances_there_are(tmp_path: Path) -> None
     assert settle(before, DESCRIPTION) is None
     assert settle(before, wanted) == {"s": 1, "t": 2}
     assert settle(before, wanted.replace("v int64", "v int32")) is None  # More differs.
-    assert instances_decided(location) is None

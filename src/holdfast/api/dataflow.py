@@ -313,7 +313,7 @@ class Dataflow(Graph):
             idle: A partition without records for so long does not hold up time; None: it does.
             begin: `earliest`, `latest`, or the first offset by partition.
             end: None: go on for ever; `latest`: what is there at first; or offsets by partition.
-            dead_letters: A sink for records that cannot be decoded; without one they fail it all.
+            dead_letters: A sink for records that cannot be decoded; else these fail the query.
             unit: HA unit of the source and the stateless operators after it.
             partitions: Instances of that unit; instance i reads partition p if p % partitions = i.
             options: More settings of librdkafka, e.g. for TLS and SASL.

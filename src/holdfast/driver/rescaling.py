@@ -108,11 +108,6 @@ def instances_of(plan: Plan) -> dict[str, int]:
     return counts
 
 
-def instances_decided(location: str) -> dict[str, int] | None:
-    """What the last elastic restart has decided; None: there was none."""
-    return CheckpointRegistry.of(read_entries(os.path.join(location, JOURNAL_FOLDER))).instances
-
-
 def draining_plan(plan: Plan) -> Plan:
     """A plan whose nodes checkpoint soon, however seldom they are to otherwise."""
     return replace(plan, nodes=tuple(_checkpointing_soon(node) for node in plan.nodes))

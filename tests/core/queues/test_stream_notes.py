@@ -294,7 +294,7 @@ def test_a_note_of_a_replacement_waits_behind_those_of_its_predecessor_that_have
 def test_what_was_decided_once_is_taken_whatever_notes_stand_in_it_now() -> None:
     queue = inputs()
     queue.receive(tuples(0, 9), 0, (placed(0, 3), placed(1, 8)))
-    assert [(b.first_id, b.next_id) for b in queue.take_before(5)] == [(0, 3)]
+    assert [(b.first_id, b.next_id) for b in queue.take(5)] == [(0, 3)]
     assert [(b.first_id, b.next_id) for b in queue.take_recorded(5)] == [(3, 5)]
     queue.check_invariants()
     assert queue.take_note() == placed(0, 5)

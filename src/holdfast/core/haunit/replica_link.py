@@ -44,7 +44,6 @@ class ReplicaLink:
         self._positions_told: tuple[tuple[int, int], ...] = ()
         self._untold = 0  # occasions since positions were last told
         self._heard_ms = 0
-        self._has_joined = False
         self.refused_frames = 0
 
     def learn(self, learned: PeerIncarnationLearned) -> bool:

@@ -147,10 +147,6 @@ class InputQueue:
             self.taken_boundary_us = max(self.taken_boundary_us, self.boundary_us)
         return taken
 
-    def take_before(self, tuple_id: int) -> list[TupleBatch]:
-        """Tuples before an id that has been received, up to the next note; the rest stays."""
-        return self._take_to_stop(tuple_id, NO_ID)
-
     def take_recorded(self, tuple_id: int) -> list[TupleBatch]:
         """All tuples before an id that has been received: it was decided once, and holds.
 

@@ -74,7 +74,6 @@ class LinesPlan:
         channels: All streams between them.
         kept: How many lines recovery may go back to.
         is_whole: Everybody goes back after a failure.
-        has_cycle: Whether there is a feedback edge.
     """
 
     protocol: str
@@ -82,7 +81,6 @@ class LinesPlan:
     channels: tuple[Channel, ...]
     kept: int
     is_whole: bool
-    has_cycle: bool
 
     @property
     def is_coordinated(self) -> bool:
@@ -145,9 +143,7 @@ def draw_region(rng: Random, protocol: str, *, is_scoped: bool = True) -> LinesP
             scopes.get(names[b], (names[b],)) if is_scoped else tuple(names),
         )
     channels = tuple(Channel(_stream(a, b), a, b, a in repeats) for a, b in named)
-    return LinesPlan(
-        protocol, specs, channels, rng.choice((1, 1, 2)), rng.random() < 0.2, bool(backward)
-    )
+    return LinesPlan(protocol, specs, channels, rng.choice((1, 1, 2)), rng.random() < 0.2)
 
 
 def _edges(rng: Random, count: int) -> list[tuple[int, int]]:

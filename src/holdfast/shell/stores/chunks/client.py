@@ -79,7 +79,6 @@ class _Line:
         self.client = os.urandom(12).hex()
         self.lines = Lines(channels, self.client.encode())
         self.master = self.lines.to(spec.master)
-        self._master_endpoint = spec.master
         self.next_request = 1
 
     def send(self, endpoint: str | None, message: m.Message) -> None:

@@ -4,6 +4,6 @@ So the format is known to every session whose Python has Holdfast, without a cal
 `spark-pipelines`, to Spark Connect.
 """
 
-from holdfast.shell.spark.data_source import HoldfastSource as DefaultSource
+from holdfast.driver.data_source import HoldfastSource as DefaultSource
 
 __all__ = ["DefaultSource"]

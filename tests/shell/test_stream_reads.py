@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.core.model.tuples import TupleType, with_time
-from holdfast.shell.spark.data_source import HoldfastSource
+from holdfast.driver.data_source import HoldfastSource
 from holdfast.shell.storage.stream_log import StreamLogWriter
 
 SCHEMA = with_time(pa.schema([("v", pa.int64())]))

@@ -17,11 +17,11 @@ from holdfast.api.dataflow import Dataflow
 from holdfast.api.protections import Checkpointed
 from holdfast.api.streams import Stream
 from holdfast.api.windows import tumbling
+from holdfast.driver.data_source import HoldfastSource
 from holdfast.driver.session import register
 from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.queries import build
 from holdfast.nexmark.source import NexmarkSource
-from holdfast.shell.spark.data_source import HoldfastSource
 from holdfast.shell.storage.errors import StorageError
 
 pytestmark = pytest.mark.slow

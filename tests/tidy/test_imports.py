@@ -24,7 +24,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_a_worker_that_reads_a_log_loads_no_compiler():
-    loaded = _loaded_by("import holdfast.shell.spark.data_source")
+    loaded = _loaded_by("import pyspark_holdfast")
     assert "holdfast.shell.storage.ingest_log" in loaded
     assert not _HEAVY & loaded
 

@@ -1,7 +1,8 @@
 """`format("holdfast")`: what a query leaves as DataFrames, and DataFrames into ingest logs.
 
 Reading takes a checkpoint location and one of `stream`, `state`, `metrics`, `footprints`; or the
-folder of one log. `READ_OPTIONS` and `WRITE_OPTIONS` say what there is. A log has one Spark
+folder of one log. `READ_OPTIONS` and `WRITE_OPTIONS` say what there is. Of these, `state` and
+`footprints` name tables that are made above the shell (driver/data_source.py). A log has one Spark
 partition for each instance that wrote it; Spark gets Arrow batches, and the filters in
 pushed_filters.py run before rows leave for it.
 
@@ -37,12 +38,7 @@ from holdfast.core.model.feed_rows import FEED_FIELDS
 from holdfast.core.model.tuples import TIME_COLUMN, TupleType
 from holdfast.core.queues.reach import DAY_US
 from holdfast.core.queues.recording import IngestFile
-from holdfast.shell.spark.data_source_options import (
-    has_table,
-    is_true,
-    table_of,
-    whole_number,
-)
+from holdfast.shell.spark.data_source_options import is_true, whole_number
 from holdfast.shell.spark.pushed_filters import PARTITION, TUPLE_ID, PushedFilters
 from holdfast.shell.spark.watermarks import origin_of_batch, watermark_of_batch
 from holdfast.shell.storage import ingest_log
@@ -97,14 +93,14 @@ WRITE_OPTIONS: Final = {
 }
 
 
-def register(spark: SparkSession) -> None:
+def register(spark: SparkSession, source: type[DataSource] | None = None) -> None:
     """Make `format("holdfast")` known to a session, and let it push filters down.
 
     A session in which Spark has found it by itself (see the package `pyspark_holdfast`) has it
-    already.
+    already; by default the source knows logs alone.
     """
     try:
-        spark.dataSource.register(HoldfastSource)
+        spark.dataSource.register(source or LogSource)
     except PySparkException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
@@ -236,7 +232,7 @@ _SWITCHES = ("metrics", "footprints")
 _TYPES = ("stable", "all", "current")
 
 
-def _checked(options: Any) -> dict[str, str]:
+def checked(options: Any) -> dict[str, str]:
     """The options, names in lower case as Spark hands them over; unknown ones are refused."""
     given = {str(name).lower(): str(value) for name, value in dict(options).items()}
     unknown = sorted(set(given) - _OPTIONS - _SPARK_OPTIONS)
@@ -259,7 +255,7 @@ def _checked(options: Any) -> dict[str, str]:
 
 def _checked_for_streams(options: Any) -> dict[str, str]:
     """The options of `readStream`. State and late tuples do not grow at an end."""
-    given = _checked(options)
+    given = checked(options)
     if "state" in given or "footprints" in given:
         raise StorageError("options state, footprints: a checkpoint is no stream; use spark.read")
     if is_true(given, "late"):
@@ -272,8 +268,8 @@ def _checked_for_streams(options: Any) -> dict[str, str]:
     return given
 
 
-class HoldfastSource(DataSource):
-    """The data source; see the module."""
+class LogSource(DataSource):
+    """The data source, without the tables that `HoldfastSource` adds; see the module."""
 
     @classmethod
     def name(cls) -> str:
@@ -282,9 +278,7 @@ class HoldfastSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that these options give; see the module."""
-        options = _checked(self.options)
-        if (table := table_of(options)) is not None:
-            return from_arrow_schema(table.schema)
+        options = checked(self.options)
         log = _find(options)
         fields = list(log.schema)
         if is_true(options, "metadata"):
@@ -299,7 +293,7 @@ class HoldfastSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return _Reader(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
+        return _Reader(checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
@@ -309,11 +303,11 @@ class HoldfastSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For `DataFrame.write`."""
-        return _BatchWriter(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
+        return _BatchWriter(checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """For `DataFrame.writeStream`."""
-        return _StreamWriter(_checked(self.options), to_arrow_schema(schema, timezone="UTC"))
+        return _StreamWriter(checked(self.options), to_arrow_schema(schema, timezone="UTC"))
 
 
 class _Range(InputPartition):
@@ -448,8 +442,6 @@ class _Reader(DataSourceReader):
         return left
 
     def partitions(self) -> Sequence[InputPartition]:
-        if has_table(self._options):
-            return [_Range(0, 0, None)]
         known = self._pushed.keep_partitions(_find(self._options).partitions)
         first, end = self._pushed.ids()
         return [_Range(partition, first, end) for partition in known] or [_Range(0, 0, 0)]
@@ -462,9 +454,7 @@ class _Reader(DataSourceReader):
                 yield kept
 
     def _batches(self, partition: _Range) -> Iterator[pa.RecordBatch]:
-        if (table := table_of(self._options)) is not None:
-            yield from table.cast(self._schema).to_batches()
-        elif partition.end is None or partition.end > partition.start:
+        if partition.end is None or partition.end > partition.start:
             yield from _Rows(self._options, self._schema).read(partition)
 
 
@@ -625,7 +615,7 @@ def write_frame(df: DataFrame, path: str, **options: str) -> None:
         path: The ingest log.
         options: See `WRITE_OPTIONS`.
     """
-    given = _checked({"path": path, **options})
+    given = checked({"path": path, **options})
     writer = _BatchWriter(given, to_arrow_schema(df.schema, timezone="UTC"))
     # Spark parses names of columns here; odd ones are none to it.
     numbered = df.toDF(*(f"c{number}" for number in range(len(df.columns))))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from holdfast.shell.spark.data_source import HoldfastSource, load
+from holdfast.shell.spark.data_source import LogSource, load
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.errors import UnknownStream
 from holdfast.shell.storage.logs import open_reader
@@ -36,7 +36,7 @@ def load_now(spark: SparkSession, path: str, **options: str) -> DataFrame:
     """
     if not _is_small(path):
         return load(spark, path, **options)
-    source = HoldfastSource({"path": path, **options})
+    source = LogSource({"path": path, **options})
     schema = source.schema()
     reader = source.reader(schema)
     batches = [rows for part in reader.partitions() for rows in reader.read(part)]

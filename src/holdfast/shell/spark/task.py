@@ -17,7 +17,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import zmq
@@ -55,6 +55,14 @@ _RECOVERABLE = (*RECOVERABLE, LogSuperseded, SpillLost, StoreUnavailable, zmq.ZM
 Performer = Callable[[Any], object]
 
 
+_NAMED_BY_PLANS: Final = (
+    "holdfast.api.expressions",
+    "holdfast.api.operators",
+    "holdfast.shell.stores.checked_reading",
+)
+"""Of what is in a plan when it arrives Python imports these by name; the shell uses none of it."""
+
+
 class NodeEnded(Exception):
     """The node must stop: told so, fenced, or without a lease."""
 
@@ -64,10 +72,8 @@ def warm_up() -> None:
 
     Arrow imports pandas, if it is there, at its first conversion: better now than in a node.
     """
-    from holdfast.api import expressions, operators
-    from holdfast.shell.stores import checked_reading
-
-    del expressions, operators, checked_reading
+    for module in _NAMED_BY_PLANS:
+        importlib.import_module(module)
     with contextlib.suppress(ImportError):  # For logs there; others are small.
         importlib.import_module("s3fs")
     pa.array([1.5, None]).to_numpy(zero_copy_only=False)

@@ -93,8 +93,7 @@ class Launches:
             for kind in ("footprints", "spill")
             for node in self._plans
         }
-        keeps_passes = any(plan.keeps_passes for plan in spec.plans)
-        self._passes = pass_folder(spec.root) if keeps_passes else ""
+        self._passes = pass_folder(spec.root)
         path = view_path(spec.root) if has_pages(context) else ""
         self.jobs = NodeJobs(context, spec.name, self._task_spec, ended, executors, path)
 
@@ -141,7 +140,7 @@ class Launches:
             keys=self._keys,
             sources={s: source for s, source in self._spec.sources.items() if s in streams},
             sink_paths={s: path for s, path in self._spec.sink_paths.items() if s in sinks},
-            pass_place=within(self._passes, node) if plan.keeps_passes else "",
+            pass_place=within(self._passes, node),
             footprint_place=self._places[("footprints", node)],
             spill_path=self._places[("spill", node)],
             store=self._spec.store,

@@ -28,7 +28,7 @@ class TaskSpec:
         sources: How to open each source stream.
         sink_paths: The log folder of each sink stream that is written to a log.
         outside_sinks: The sink streams that are written outside: to topics, or as files.
-        pass_place: The pass log of an arbitrary node; "": the node keeps none.
+        pass_place: The pass log of an arbitrary node.
         footprint_place: The footprint log of a node that has one.
         spill_path: Folder for spill logs.
         store: Where checkpoints are kept; None: there are none.

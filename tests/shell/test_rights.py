@@ -177,8 +177,8 @@ def test_a_location_of_before_becomes_private_and_a_folder_with_other_files_stay
 def test_a_location_with_all_that_the_page_of_formats_names_is_a_querys_own(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
     listed = page.split("## Checkpoint location")[1].split("```")[1].strip().splitlines()
-    names = [line.split()[0].split("/")[0] for line in listed if not line.startswith(" ")]
-    assert {"passes", "footprints", "feeds", "view", "lock"} <= set(names)
+    names = {line.split()[0].split("/")[0] for line in listed if not line.startswith(" ")}
+    assert {"passes", "footprints", "feeds", "view", "lock"} <= names
     location = tmp_path / "location"
     for name in names:
         (location / name).mkdir(parents=True)

@@ -15,10 +15,13 @@ from holdfast.api.protections import (
     ActiveStandby,
     Amnesia,
     Checkpointed,
+    CommunicationInduced,
+    Coordinated,
     EventualCheckpoints,
     PassiveStandby,
     Protection,
     Protections,
+    Uncoordinated,
     UpstreamBackup,
 )
 from holdfast.api.windows import counting, tumbling
@@ -26,6 +29,7 @@ from holdfast.cli.main import app
 from holdfast.core.coordinator.reports import MeasurementsReported
 from holdfast.core.haunit.plan import CheckpointPlan, NodeLimits, Standby, UnitProtection
 from holdfast.core.operators.base import OperatorClass
+from holdfast.core.recovery.cost_model import Together
 from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.driver.advice import Advice, Objectives, Option, UnitAdvice, advise, refusals
 from holdfast.driver.measurements import (
@@ -39,6 +43,7 @@ from holdfast.nexmark.generator import NexmarkConfig
 from holdfast.nexmark.source import NexmarkSource
 from holdfast.planning.guarantees import unit_class
 from holdfast.planning.plan import Plan, plan_dataflow
+from holdfast.planning.together import recovering_together
 from holdfast.shell.storage.errors import FileDamaged
 
 COUNTS = UnitMeasurement(
@@ -313,7 +318,10 @@ def measured_of(flow: Dataflow, running: Protections) -> Measurements:
     figures = MeasurementsReported(1_000.0, input_tuple_bytes=40.0, tuple_cost_us=1.0)
     observed = Observed({node.node: figures for node in plan.nodes}, {})
     refused = refusals(flow, running, place)
-    return measure(flow.name, plan, running.of, observed, misses=3, refused=refused)
+    together = recovering_together(place(Protections(Uncoordinated())).nodes)
+    return measure(
+        flow.name, plan, running.of, observed, misses=3, refused=refused, together=together
+    )
 
 
 RUNNING: list[Protection | dict[str, Protection]] = [
@@ -368,10 +376,77 @@ def written(option: Option | None) -> Protection:
     """The protection that somebody gets who writes what was advised."""
     assert option is not None
     standbys = (ActiveStandby, PassiveStandby)
-    names = (*standbys, Amnesia, Checkpointed, EventualCheckpoints, UpstreamBackup)
+    names = (*standbys, *WITH_OTHERS, Amnesia, Checkpointed, EventualCheckpoints, UpstreamBackup)
     made = eval(option.protection, {each.__name__: each for each in names})
     assert isinstance(made, Protection)
     return made
+
+
+# -- units that recover together ------------------------------------------------------------
+
+WITH_OTHERS = (Coordinated, Uncoordinated, CommunicationInduced)
+
+
+def by_arrival() -> Dataflow:
+    """A unit that takes its input as it comes, and one behind it."""
+    flow = Dataflow("arrival")
+    sources = [
+        flow.source_generator(NexmarkSource("bid", 100, NexmarkConfig()), name=n, unit=f"in{n}")
+        for n in "ab"
+    ]
+    merged = sources[0].unit("merged").union(sources[1].unit("merged"), order="arrival")
+    counts = merged.unit("counts").key_by("bidder").window(tumbling("1 second"))
+    counts.aggregate("count(*) AS n", name="n").sink("n")
+    return flow
+
+
+def offered(unit_advice: UnitAdvice) -> dict[str, Option]:
+    names = {kind.__name__ for kind in WITH_OTHERS}
+    return {o.protection: o for o in unit_advice.options if o.approach in names}
+
+
+def test_checkpoints_taken_with_others_are_advised_to_units_that_recover_together() -> None:
+    flow = by_arrival()
+    advice = advise(measured_of(flow, Protections(UpstreamBackup())), Objectives())
+    of_merged, of_counts = (offered(unit(advice, name)) for name in ("merged", "counts"))
+    assert list(of_merged) == [
+        "Coordinated()",
+        "Uncoordinated()",
+        "CommunicationInduced()",
+        "Coordinated(aligned=False)",
+    ]
+    assert not offered(unit(advice, "ina")), "its output repeats"
+    rounds, own = "Coordinated(aligned=False)", "Uncoordinated()"
+    assert of_counts[rounds].delay_ms == pytest.approx(of_merged[rounds].delay_ms, rel=0.01)
+    assert of_counts[own].delay_ms == pytest.approx(2 * of_merged[own].delay_ms, rel=0.01)
+    assert of_counts[own].parts_ms["replay"] > of_counts[rounds].parts_ms["replay"]
+    for each in (*of_merged.values(), *of_counts.values()):
+        whole = Protections(written(each))
+        whole.check(flow)
+        planner(flow)(whole)
+
+
+def test_an_interval_that_a_region_has_is_predicted_with_and_named() -> None:
+    running = Protections(Coordinated(interval="1 second"))
+    advice = advise(measured_of(by_arrival(), running), Objectives())
+    found = offered(unit(advice, "merged"))
+    shorter = found['Coordinated(interval="1000 milliseconds")']
+    assert 500 < shorter.delay_ms < 600
+
+
+def test_nothing_is_advised_on_a_circle_whose_line_may_stand_still() -> None:
+    alone = Together(members=2, depth=2, circle=1)
+    for together, names in (
+        (alone, {"Coordinated", "Uncoordinated", "CommunicationInduced"}),
+        (replace(alone, circle=2), {"Coordinated", "CommunicationInduced"}),
+    ):
+        within = replace(COUNTS, operator_class="arbitrary", together=together)
+        found = offered(unit(advise(replace(MEASURED, units=(within,)), Objectives()), "counts"))
+        assert {o.approach for o in found.values()} == names
+        induced = found["CommunicationInduced()"]
+        assert (induced.overhead_bytes_per_s > found["Coordinated()"].overhead_bytes_per_s) == (
+            together.circle > 1
+        ), "it is forced to take more"
 
 
 def test_units_are_tried_one_by_one_only_where_all_are_refused() -> None:
@@ -380,8 +455,8 @@ def test_units_are_tried_one_by_one_only_where_all_are_refused() -> None:
         refusals(flow, Protections(Checkpointed()), lambda g: (tried.append(g), planner(flow)(g)))
         return len(tried)
 
-    assert plans(bids()) == 9
-    assert plans(stacked()) == 9 + 3 * len(REPLAYED)
+    assert plans(bids()) == 12
+    assert plans(stacked()) == 12 + 3 * len(REPLAYED)
 
 
 def test_options_go_to_the_store_that_there_is() -> None:

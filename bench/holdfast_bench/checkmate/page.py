@@ -35,7 +35,8 @@ One node is killed; the rates are steady. `restart`: until its replacement has i
 `recovered`: until its first new result. `caught up`: until latencies are what they were. `stood
 still`, `durable` and `complete` are the three times of a checkpoint: how long its node stood still,
 until it was written, until all that go with it were. Results wait for the line, so latencies are
-about those of an interval. All in ms.
+about those of an interval. `foretold`: what `query.advise()` said three seconds before the failure.
+All in ms.
 
 """
 _SKEW: Final = """
@@ -104,14 +105,17 @@ def _steady(of: dict[str, Any]) -> tuple[float | None, float | None]:
 def _failed_rows(name: str, of: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
     for protocol, run in of["protocols"].items():
         recovery, (p50, p99) = run["recovery"], _steady(run)
+        foretold = run.get("predicted") or {}
         restart = sum(recovery[n] or 0 for n in ("detected_ms", "restarted_ms", "replayed_ms"))
         yield (
             name,
             protocol,
             _ms(p50),
+            _ms(foretold.get("delay_ms")),
             _ms(p99),
             _ms(restart),
             _ms(recovery["recovered_ms"]),
+            _ms(foretold.get("recovery_ms")),
             _ms(recovery["caught_up_ms"]),
             _ms(run["standstill_ms"]),
             _ms(run["durable_ms"]),
@@ -125,8 +129,9 @@ def _failed_rows(name: str, of: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 _FAILED_HEADER: Final = (
-    "run", "protocol", "p50", "p99", "restart", "recovered", "caught up", "stood still", "durable",
-    "complete", "checkpoints", "useless", "rolled past", "bytes", "identical",
+    "run", "protocol", "p50", "foretold", "p99", "restart", "recovered", "foretold", "caught up",
+    "stood still", "durable", "complete", "checkpoints", "useless", "rolled past", "bytes",
+    "identical",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.model.ids import NodeId
+from holdfast.errors import AdviceError
 from holdfast.shell.telemetry import LatencyHistogram
 from holdfast_bench.checkmate.dataflows import (
     PROTOCOLS,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.driver.query import Query
 
 _TIMEOUT_S: Final = 240.0
+_FORETOLD_BEFORE_S: Final = 3.0
 _OPTIONS: Final = {"spark.holdfast.failuresMax": "1000"}
 
 
@@ -246,7 +248,7 @@ def failed_run(
             options=_OPTIONS,
         )
         try:
-            seconds = _watched(query, origin_s, victim, sizes)
+            seconds, foretold = _watched(query, origin_s, victim, protocol, sizes)
             finish(query, f"checkmate, {flow.name}, {protocol}", sizes.seconds + _TIMEOUT_S)
         finally:
             query.stop()
@@ -254,15 +256,22 @@ def failed_run(
         return {
             "seconds": seconds,
             "recovery": recovery_of(query, victim),
+            "predicted": foretold,
             "is_identical": verified.is_identical,
             "unplanned_failures": len(query.failures) - 1,
             **checkpoints_of(query),
         }
 
 
-def _watched(query: Query, origin_s: float, victim: str, sizes: Sizes) -> list[dict[str, Any]]:
-    """The latencies of each second; a node is killed when its time has come."""
+def _watched(
+    query: Query, origin_s: float, victim: str, protocol: str, sizes: Sizes
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The latencies of each second; a node is killed when its time has come.
+
+    Shortly before it the adviser is asked what will come.
+    """
     watch, seconds, is_killed = Watch(query, {}), [], False
+    foretold: dict[str, Any] | None = None
     for second in range(1, int(sizes.seconds) + 1):
         while time.time() < origin_s + second and query.isActive:
             if not is_killed and time.time() >= origin_s + sizes.fails_at_s:
@@ -272,6 +281,8 @@ def _watched(query: Query, origin_s: float, victim: str, sizes: Sizes) -> list[d
         if not query.isActive:
             break
         seconds.append({"second": second, **watch.second()})
+        if foretold is None and second >= sizes.fails_at_s - _FORETOLD_BEFORE_S:
+            foretold = predicted(query, victim, protocol)
     if not is_killed:
         raise BenchFailed(f"the query ended before {victim} was to fail")
     wait_until(
@@ -280,7 +291,30 @@ def _watched(query: Query, origin_s: float, victim: str, sizes: Sizes) -> list[d
         f"the recovery of {victim}",
         _TIMEOUT_S,
     )
-    return seconds
+    return seconds, foretold
+
+
+def predicted(query: Query, victim: str, protocol: str) -> dict[str, Any] | None:
+    """What the adviser says of a node's unit under a protocol; None: it has no figures yet.
+
+    Milliseconds from the failure until the state is there again, until results come while nothing
+    fails, and percent of bytes.
+    """
+    try:
+        advice = query.advise()
+    except AdviceError:
+        return None
+    unit = next(u for u in advice.units if u.measured.unit == victim.partition("[")[0])
+    name = type(protection_of(protocol, 1_000)).__name__
+    is_unaligned = protocol == "COOR unaligned"
+    for option in unit.options:
+        if option.approach == name and ("aligned=False" in option.settings) == is_unaligned:
+            return {
+                "recovery_ms": option.recovery_ms,
+                "delay_ms": option.delay_ms,
+                "overhead_percent": option.overhead_percent,
+            }
+    return None
 
 
 def _recoveries(query: Query, victim: str) -> list[dict[str, Any]]:

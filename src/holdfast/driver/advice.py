@@ -42,8 +42,16 @@ _STRENGTH: Final[dict[str, int]] = {"gap": 0, "rollback": 1, "precise": 2}
 _WITH_SECONDARY: Final = (Approach.PASSIVE_STANDBY, Approach.ACTIVE_STANDBY)
 _OF_STATE: Final = (Approach.CHECKPOINTED, Approach.EVENTUAL_CHECKPOINTS)
 """Those that units without state do not need."""
+_WITH_OTHERS: Final = (
+    Approach.COORDINATED,
+    Approach.UNCOORDINATED,
+    Approach.COMMUNICATION_INDUCED,
+)
+"""Those of units that recover together; a unit that repeats has no use for them."""
 
 CHECKPOINT_INTERVAL_MS: Final = 10_000.0
+TOGETHER_INTERVAL_MS: Final = 5_000.0
+TOGETHER_JITTER_MS: Final = 1_000.0
 PASSIVE_INTERVAL_MS: Final = 50.0
 REPLACEMENT_MS: Final = 250.0
 REDIRECT_MS: Final = 10.0
@@ -376,6 +384,7 @@ def _figures(unit: UnitMeasurement, below_tuples: float) -> UnitFigures:
         contributing_streams=unit.input_streams,
         is_deterministic=operator_class <= OperatorClass.DETERMINISTIC,
         is_convergent_capable=operator_class <= OperatorClass.CONVERGENT_CAPABLE,
+        together=unit.together,
     )
 
 
@@ -390,11 +399,14 @@ def _advise_unit(
     refused: Mapping[str, str],
     checkpoint_settings: str,
 ) -> UnitAdvice:
-    def option(approach: Approach, guarantee: Guarantee) -> Option:
+    def option(approach: Approach, guarantee: Guarantee, *, is_aligned: bool = True) -> Option:
         own = around
         settings = checkpoint_settings if approach is Approach.CHECKPOINTED else ""
         if approach is Approach.PASSIVE_STANDBY:
             own = replace(around, interval_ms=unit.delta_interval_ms)
+        elif approach in _WITH_OTHERS:
+            own = _together(approach, unit, around, is_aligned=is_aligned)
+            settings = "" if is_aligned else "aligned=False"
         elif approach is Approach.EVENTUAL_CHECKPOINTS and objectives.recovery_ms is not None:
             left_ms = objectives.recovery_ms - around.detection_ms - around.replacement_ms
             own = replace(around, extent_ms=max(1.0, left_ms // 1))
@@ -410,19 +422,38 @@ def _advise_unit(
             misses=_misses(made, objectives),
         )
 
-    options = tuple(
+    options = [
         option(approach, guarantee)
         for approach in Approach
         for guarantee in _wanted(approach, objectives.guarantee, figures)
         if approach not in _OF_STATE or unit.stateful_operators
-    )
+    ]
+    if any(o.approach == Approach.COORDINATED.value for o in options):
+        options.append(option(Approach.COORDINATED, "precise", is_aligned=False))
     enough = sorted((o for o in options if o.is_enough), key=_price)
     choice = next((option for option in enough if not option.refused), None)
-    return UnitAdvice(unit, options, choice, _reason(options, choice))
+    return UnitAdvice(unit, tuple(options), choice, _reason(options, choice))
+
+
+def _together(
+    approach: Approach, unit: UnitMeasurement, around: Surroundings, *, is_aligned: bool
+) -> Surroundings:
+    """With the settings that a unit has such a protection with, or the protection's own."""
+    interval_ms = TOGETHER_INTERVAL_MS
+    if unit.protection in (kind.value for kind in _WITH_OTHERS):
+        interval_ms = around.checkpoint_interval_ms
+    jitter_ms = 0.0 if approach is Approach.COORDINATED else TOGETHER_JITTER_MS
+    return replace(
+        around, checkpoint_interval_ms=interval_ms, is_aligned=is_aligned, jitter_ms=jitter_ms
+    )
 
 
 def _wanted(approach: Approach, least: str, unit: UnitFigures) -> tuple[Guarantee, ...]:
     """What there is: where precise recovery costs nothing more, nothing less is offered."""
+    if approach in _WITH_OTHERS and not unit.together.members:
+        return ()
+    if approach is Approach.UNCOORDINATED and unit.together.circle > 1:
+        return ()  # Every checkpoint may be useless there, and results wait for ever.
     offered: tuple[Guarantee, ...] = GUARANTEES[approach]
     is_free = unit.is_deterministic or approach is Approach.ACTIVE_STANDBY
     if is_free and "precise" in offered:
@@ -478,9 +509,10 @@ def _own_interval_ms(approach: Approach, around: Surroundings) -> float | None:
     """The period that was predicted with, if the protection has one and another default."""
     if approach is Approach.PASSIVE_STANDBY and around.interval_ms != PASSIVE_INTERVAL_MS:
         return around.interval_ms
-    if approach is Approach.CHECKPOINTED:
+    if approach is Approach.CHECKPOINTED or approach in _WITH_OTHERS:
+        default_ms = TOGETHER_INTERVAL_MS if approach in _WITH_OTHERS else CHECKPOINT_INTERVAL_MS
         interval_ms = around.checkpoint_interval_ms
-        return interval_ms if interval_ms != CHECKPOINT_INTERVAL_MS else None
+        return interval_ms if interval_ms != default_ms else None
     return None
 
 
@@ -497,7 +529,7 @@ def _written(
     return f"{approach.value}({', '.join(settings)})"
 
 
-def _reason(options: tuple[Option, ...], choice: Option | None) -> str:
+def _reason(options: list[Option], choice: Option | None) -> str:
     """Why this one, or why none."""
     refused = sorted(
         {o.protection: o.refused for o in options if o.is_enough and o.refused}.items()

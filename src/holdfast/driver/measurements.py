@@ -5,13 +5,14 @@ A query leaves it in its checkpoint location when it ends, as `measurements.json
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.api.protections import Checkpointed
 from holdfast.core.coordinator.reports import MeasurementsReported
 from holdfast.core.operators.base import Operator
+from holdfast.core.recovery.cost_model import Together
 from holdfast.core.state.page_manager import PageManager
 from holdfast.core.wire.sealed_json import encode_sealed
 from holdfast.errors import AdviceError
@@ -60,6 +61,7 @@ class UnitMeasurement:
         state_tuples: Input tuples that the state goes back to, on average.
         replay_tuples: Input tuples that the newest restart point goes back to, on average.
         delta_interval_ms: Period of what a passive secondary is, or would be, sent.
+        together: How it recovers with others under checkpoints taken with others.
     """
 
     unit: str
@@ -83,6 +85,7 @@ class UnitMeasurement:
     state_tuples: float
     replay_tuples: float
     delta_interval_ms: float = 50.0
+    together: Together = field(default_factory=Together)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,13 @@ def _measurements_from(value: dict[str, Any]) -> Measurements:
     if value["format"] != _FORMAT:
         raise AdviceError(f"{FILE_NAME} has format {value['format']}, not {_FORMAT}")
     units = tuple(
-        UnitMeasurement(**{**unit, "receivers": tuple(unit["receivers"])})
+        UnitMeasurement(
+            **{
+                **unit,
+                "receivers": tuple(unit["receivers"]),
+                "together": Together(**unit.get("together", {})),
+            }
+        )
         for unit in value.pop("units")
     )
     return Measurements(units=units, **value)
@@ -185,6 +194,7 @@ def measure(
     *,
     misses: int,
     refused: Mapping[str, Mapping[str, str]] | None = None,
+    together: Mapping[str, Together] | None = None,
 ) -> Measurements:
     """Put together what is known of a dataflow.
 
@@ -195,6 +205,7 @@ def measure(
         observed: What the driver has heard.
         misses: Keep-alives that may be missed.
         refused: As in `Measurements`.
+        together: Per unit how it would recover with others; without it: alone.
     """
     units: dict[str, list[NodePlan]] = {}
     for node in plan.nodes:
@@ -206,7 +217,13 @@ def measure(
     by_keep_alive_ms = limits.keep_alive_ms * (misses - 0.5) + _CHECK_MS
     return Measurements(
         name,
-        tuple(_unit(nodes, protection_of(unit), observed) for unit, nodes in units.items()),
+        tuple(
+            replace(
+                _unit(nodes, protection_of(unit), observed),
+                together=(together or {}).get(unit, Together()),
+            )
+            for unit, nodes in units.items()
+        ),
         len(set(observed.hosts.values()) - {""}) or 1,
         limits.ack_interval_ms,
         _median(recoveries, "detected_ms") or by_keep_alive_ms,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from holdfast.api.protections import Protection, Protections
+from holdfast.api.protections import Protection, Protections, Uncoordinated
 from holdfast.api.steps import FromFiles, FromFrame
 from holdfast.core.coordinator.journal_entries import JournalEntry
 from holdfast.core.coordinator.limits import CoordinatorLimits
@@ -30,9 +30,10 @@ from holdfast.driver.scans import SETTING as READ_FILES_IN_NODES
 from holdfast.driver.slots import Slots, require_slots, slots_of
 from holdfast.driver.standby import StandbyDriver
 from holdfast.driver.user_files import recorder_of
-from holdfast.errors import QueryFailedError
+from holdfast.errors import HoldfastError, QueryFailedError
 from holdfast.planning.guarantees import recoveries_of
 from holdfast.planning.plan import Plan
+from holdfast.planning.together import recovering_together
 from holdfast.shell.spark.chunk_cluster import ChunkCluster
 from holdfast.shell.spark.driver_lease import DriverLease, lease_ms_at
 from holdfast.shell.spark.executors import Executors
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from holdfast.api.embedded_store import EmbeddedStore
     from holdfast.api.graph import Graph
     from holdfast.api.steps import Step
+    from holdfast.core.recovery.cost_model import Together
     from holdfast.driver.security import Shortcoming
     from holdfast.shell.sources.recorder import Recorder
 
@@ -291,6 +293,14 @@ def _measuring(request: Request, plan: Plan) -> Callable[[Observed], Measurement
         protections = request.protections
         return refusals(request.flow, protections, lambda given: request.place(given=given))
 
+    @cache
+    def together() -> Mapping[str, Together]:
+        """The same; empty if no unit may have such a protection."""
+        try:
+            return recovering_together(request.place(given=Protections(Uncoordinated())).nodes)
+        except HoldfastError:
+            return {}
+
     def measured(observed: Observed) -> Measurements:
         return measure(
             request.flow.name,
@@ -299,6 +309,7 @@ def _measuring(request: Request, plan: Plan) -> Callable[[Observed], Measurement
             observed,
             misses=request.values["keepAliveMisses"],
             refused=refused(),
+            together=together(),
         )
 
     return measured

@@ -20,7 +20,8 @@ of a formula exist only where Holdfast departs from the paper:
 
 Passive standby has one formula but for determinants: there the *difference* is whatever
 `changed_bytes_per_s` counts, tuples in the paper, pages cloned on their first write here.
-Checkpointed is Holdfast's alone [SGuard §3]; so is the formula of EventualCheckpoints [CEC §III].
+Checkpointed is Holdfast's alone [SGuard §3]; so is the formula of EventualCheckpoints [CEC §III],
+and so are those of units that recover together [CheckMate §III].
 
 Times are averages over the moment of failure. `CostOfFailure.recovery_ms` is the paper's recovery
 time: from detection until the state before the failure is reached again [HA §4]; `outage_ms` also
@@ -35,7 +36,7 @@ operator with state. (Its §7.1 counts one for upstream backup.)
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 Guarantee = Literal["precise", "rollback", "gap"]
@@ -58,6 +59,9 @@ class Approach(enum.Enum):
     ACTIVE_STANDBY = "ActiveStandby"
     CHECKPOINTED = "Checkpointed"
     EVENTUAL_CHECKPOINTS = "EventualCheckpoints"
+    COORDINATED = "Coordinated"
+    UNCOORDINATED = "Uncoordinated"
+    COMMUNICATION_INDUCED = "CommunicationInduced"
 
 
 class Variant(enum.Enum):
@@ -65,6 +69,23 @@ class Variant(enum.Enum):
 
     PAPER = "paper"
     HOLDFAST = "holdfast"
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """How an instance recovers with others that take checkpoints with it. [CheckMate §III]
+
+    Attributes:
+        members: How many instances do; 0: it recovers alone, as its output repeats.
+        depth: Units among them that its input has passed through, itself counted.
+        width: Most instances of one of those units.
+        circle: Instances on a circle with it, itself counted; 1: it is on none.
+    """
+
+    members: int = 0
+    depth: int = 1
+    width: int = 1
+    circle: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +116,7 @@ class UnitFigures:
         is_deterministic: The unit's class is not arbitrary. [HA §3.2]
         is_convergent_capable: Nor does its output depend on where it began.
         determinant_bytes_per_tuple: What is logged per input tuple if it is arbitrary.
+        together: How it recovers with others under checkpoints taken with others.
     """
 
     input_tuples_per_s: float
@@ -117,6 +139,7 @@ class UnitFigures:
     is_deterministic: bool = True
     is_convergent_capable: bool = True
     determinant_bytes_per_tuple: float = 8.0
+    together: Together = field(default_factory=lambda: Together())
 
     @property
     def input_bytes_per_s(self) -> float:
@@ -144,6 +167,8 @@ class Surroundings:
         footprint_bytes_per_ms: How fast windows are written in that time, and read back.
         extent_ms: What reading and replaying an extent shall take at most; None: its size counts.
         extent_tuples: How many tuples it may have then.
+        is_aligned: Whether a round waits until all inputs have come to it.
+        jitter_ms: By how much longer the period of checkpoints is at most, by one's own timer.
     """
 
     interval_ms: float = 50.0
@@ -161,6 +186,8 @@ class Surroundings:
     footprint_bytes_per_ms: float = 100_000.0
     extent_ms: float | None = None
     extent_tuples: float = 500_000.0
+    is_aligned: bool = True
+    jitter_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +278,12 @@ GUARANTEES: Final[dict[Approach, tuple[Guarantee, ...]]] = {
     Approach.ACTIVE_STANDBY: ("rollback", "precise"),
     Approach.CHECKPOINTED: ("precise",),
     Approach.EVENTUAL_CHECKPOINTS: ("precise",),
+    Approach.COORDINATED: ("precise",),
+    Approach.UNCOORDINATED: ("precise",),
+    Approach.COMMUNICATION_INDUCED: ("precise",),
 }
-"""What each approach can give. [HA §4 to §6; SGuard §3; CEC §II]"""
+"""What each approach can give. [HA §4 to §6; SGuard §3; CEC §II;
+CheckMate §II]"""
 
 _Costs = tuple[CostOfFailure, RunTimeCost]
 
@@ -451,6 +482,90 @@ def eventual_checkpoints(
     return failure, RunTimeCost(0.0, bytes_per_s, percent, processing)
 
 
+def coordinated(
+    guarantee: Guarantee, unit: UnitFigures, around: Surroundings, variant: Variant
+) -> _Costs:
+    """All instances cut for one round; results wait until it is complete. [CheckMate §III-A]
+
+    Without alignment it is complete later, as what is in flight is stored, too; with it a marker
+    passes through all units first.
+    """
+    hops = unit.together.depth if around.is_aligned else 1
+    lag_ms = around.checkpoint_interval_ms / 2 + hops * around.network_delay_ms
+    return _with_others(guarantee, unit, around, variant, lag_ms)
+
+
+def uncoordinated(
+    guarantee: Guarantee, unit: UnitFigures, around: Surroundings, variant: Variant
+) -> _Costs:
+    """Everyone cuts when it wants to; the line goes back by orphan edges. [CheckMate §III-B]
+
+    A checkpoint of a unit is behind the newest ones of all instances before it, the oldest of which
+    is T n/(n+1) old on average. It holds where nothing goes in a circle: there a line may not move.
+    """
+    return _with_others(guarantee, unit, around, variant, _line_lag_ms(unit, around))
+
+
+def communication_induced(
+    guarantee: Guarantee, unit: UnitFigures, around: Surroundings, variant: Variant
+) -> _Costs:
+    """As uncoordinated, but others force cuts where streams go in a circle. [CheckMate §III-C]
+
+    Forced ones for each basic one grow as our simulation of loops says (FORCED, HMNR).
+    """
+    coefficient, exponent = FORCED
+    circle = unit.together.circle
+    forced = coefficient * circle**exponent if circle > 1 else 0.0
+    interval_ms = (around.checkpoint_interval_ms + around.jitter_ms / 2) / (1 + forced)
+    often = replace(around, checkpoint_interval_ms=interval_ms, jitter_ms=0.0)
+    return _with_others(guarantee, unit, often, variant, _line_lag_ms(unit, often))
+
+
+FORCED: Final = (1.25, 0.65)
+"""Forced checkpoints of HMNR for each basic one among n instances that all send to each other:
+a n**b, through the 3.5 of 5 and the 8.7 of 20 that docs/protocols/checkmate.md has."""
+
+
+def _line_lag_ms(unit: UnitFigures, around: Surroundings) -> float:
+    period_ms = around.checkpoint_interval_ms + around.jitter_ms / 2
+    oldest = unit.together.width / (unit.together.width + 1)
+    return period_ms / 2 + (unit.together.depth - 1) * period_ms * oldest
+
+
+def _with_others(
+    guarantee: Guarantee,
+    unit: UnitFigures,
+    around: Surroundings,
+    variant: Variant,
+    lag_ms: float,
+) -> _Costs:
+    """Checkpoints, of which those that go together are `lag_ms` old when they are complete.
+
+    Results wait for that; after a failure so much input comes again. Nobody logs anything, but what
+    was sent is stored, each tuple once. Who survives halts first, and the plan is journalled.
+    """
+    failure, run_time = checkpointed(guarantee, unit, around, variant)
+    store, interval_ms = around.store_bytes_per_ms, around.checkpoint_interval_ms
+    sent_per_s = unit.output_tuples_per_s * unit.output_tuple_bytes
+    written = _REWRITTEN * _difference_bytes(unit, interval_ms) + sent_per_s * interval_ms / 1000
+    age_ms = lag_ms + written / store + around.sync_ms
+    replayed = _arriving(unit, age_ms)
+    channel_bytes = sent_per_s * age_ms / 1000
+    bytes_per_s = run_time.bandwidth_bytes_per_s + sent_per_s
+    failure = replace(
+        failure,
+        redirect_ms=failure.redirect_ms + 2 * around.network_delay_ms + around.sync_ms,
+        load_ms=(unit.state_bytes + channel_bytes) / store,
+        replay_ms=_replay_ms(unit, around, Variant.HOLDFAST, replayed),
+        replayed_tuples=replayed,
+        redundant_tuples=0.0,
+    )
+    percent = _percent_of_input(unit, bytes_per_s)
+    return failure, replace(
+        run_time, delay_ms=age_ms, bandwidth_bytes_per_s=bytes_per_s, bandwidth_percent=percent
+    )
+
+
 _FORMULAS: Final = {
     Approach.AMNESIA: amnesia,
     Approach.PASSIVE_STANDBY: passive_standby,
@@ -458,6 +573,9 @@ _FORMULAS: Final = {
     Approach.ACTIVE_STANDBY: active_standby,
     Approach.CHECKPOINTED: checkpointed,
     Approach.EVENTUAL_CHECKPOINTS: eventual_checkpoints,
+    Approach.COORDINATED: coordinated,
+    Approach.UNCOORDINATED: uncoordinated,
+    Approach.COMMUNICATION_INDUCED: communication_induced,
 }
 
 

@@ -14,6 +14,8 @@ from dataclasses import replace
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
+from holdfast.planning.replicas import SINK_UNIT_SUFFIX
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -57,7 +59,7 @@ def with_tentative_streams(nodes: tuple[NodePlan, ...]) -> tuple[NodePlan, ...]:
     They know from which sources each of their streams comes.
     """
     nodes = _with_sources(nodes)
-    takes_them = {node.node for node in nodes if node.delays is not None}
+    takes_them = {node.node: node.unit for node in nodes if node.delays is not None}
     return tuple(
         node if node.delays is None else replace(node, outputs=_outputs(node, takes_them))
         for node in nodes
@@ -88,8 +90,15 @@ def _with_sources_of(spec: InputSpec, sources: dict[NodeId, tuple[StreamId, ...]
     return replace(spec, sources=found)
 
 
-def _outputs(node: NodePlan, takes_them: set[NodeId]) -> tuple[OutputSpec, ...]:
+def _outputs(node: NodePlan, takes_them: Mapping[NodeId, str]) -> tuple[OutputSpec, ...]:
+    """Its outputs; a unit that stands for a sink holds no windows, nor is one behind it."""
     return tuple(
-        replace(spec, has_tentative=not spec.is_sink and spec.receivers[0] in takes_them)
+        spec
+        if spec.is_sink or spec.receivers[0] not in takes_them
+        else replace(
+            spec,
+            has_tentative=True,
+            has_windows_behind=not takes_them[spec.receivers[0]].endswith(SINK_UNIT_SUFFIX),
+        )
         for spec in node.outputs
     )

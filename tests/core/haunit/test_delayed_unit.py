@@ -216,7 +216,7 @@ def test_a_turn_that_comes_due_is_asked_for_though_nothing_comes() -> None:
     machine = node(replicas=2)
     failed(machine)
     wait_until(machine, BOUND_MS)
-    give(machine, B, 2, [22], 31, 60)
+    give(machine, B, 2, [22], 25, 60)
     effects = wait_until(machine, 60 + PATIENCE * BOUND_MS)
     assert [e for e in effects if isinstance(e, events.AskForTurn)]
     effects = machine.step(events.TurnGranted(), 60 + PATIENCE * BOUND_MS + 1)
@@ -231,3 +231,56 @@ def test_a_boundary_that_comes_with_the_last_of_a_silent_replay_is_acted_on() ->
     proceed(machine, 0)
     effects = give(machine, A, 0, [1, 11], END_US, 0)
     assert stable(effects) == 1
+
+
+def test_a_stream_behind_one_that_promises_far_ahead_is_not_missing() -> None:
+    """Nothing of the latter's tuples waits; the former is as slow as time, and alive."""
+    machine = node()
+    give(machine, B, 0, [2, 12], 20, 0)
+    give(machine, A, 0, [1, 11], 20, 0)
+    effects = give(machine, B, 2, [], 1_000, 0)
+    for now_ms in range(0, 10 * BOUND_MS, 10):
+        effects += give(machine, A, 2 + now_ms // 10, [20 + now_ms // 10], 21 + now_ms // 10, now_ms)
+        effects += wait_until(machine, now_ms)
+    assert said(effects) == []
+    assert stable(effects) == 50
+    assert machine.consistency is not None
+    assert machine.consistency.failures == 0
+
+
+def test_a_result_made_of_its_tuples_waits_for_the_bound_and_nothing_behind_it_goes() -> None:
+    """Its window has closed, as far as it is concerned; a slow stream counts as a silent one."""
+    machine = node()
+    give(machine, A, 0, [1, 11], 20, 0)
+    give(machine, B, 0, [2, 12, 22], 1_000, 0)
+    effects = give(machine, A, 2, [], 23, 10)
+    assert stable(effects) == 0
+    effects = wait_until(machine, BOUND_MS - 1) + give(machine, A, 2, [], 24, BOUND_MS - 1)
+    assert said(effects) == []
+    assert said(wait_until(machine, BOUND_MS)) == [("tentative", 4)]
+    effects = give(machine, A, 2, [31], 32, BOUND_MS + 1)
+    assert said(effects) == [("undo", 4), ("rec_done", 5)], "it has gone to 30, and no further"
+
+
+def test_a_tuple_waits_no_longer_for_a_stream_that_creeps() -> None:
+    machine = node()
+    give(machine, B, 0, [25], 30, 0)
+    effects: list[Effect] = []
+    for now_ms in range(1, BOUND_MS):
+        effects += give(machine, A, 0, [], now_ms // 10, now_ms) + wait_until(machine, now_ms)
+    assert said(effects) == []
+    assert said(wait_until(machine, BOUND_MS)) == [("tentative", 0)]
+
+
+def test_where_windows_may_stand_behind_it_all_that_has_brought_a_tuple_waits() -> None:
+    plan = node().plan
+    behind = OutputSpec(("port", 0), SCHEMA, (StreamId("n->m"),), (NodeId("m"),), has_tentative=True)
+    for is_sink_unit, failures in ((False, 1), (True, 0)):
+        outputs = (replace(behind, has_windows_behind=not is_sink_unit),)
+        machine = Node(replace(plan, outputs=outputs, operators=()), Assignment(1, ONE, None, {}), 0)
+        machine.start(0)
+        give(machine, A, 0, [1], 2, 0)
+        give(machine, B, 0, [1], 1_000, 0)
+        wait_until(machine, BOUND_MS)
+        assert machine.consistency is not None
+        assert machine.consistency.failures == failures

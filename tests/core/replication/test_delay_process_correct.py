@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -29,18 +29,19 @@ from holdfast.core.replication.consistency_manager import (
     Event,
     Step,
 )
-from holdfast.core.replication.input_delay import DuringFailure, InputDelay
+from holdfast.core.replication.input_delay import DuringFailure, InputDelay, _Claims
 from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import Release, SUnion
 
 WINDOW_US = 40_000
 
 
-def batch(first_id: int, rows: list[tuple[int, int]]) -> TupleBatch:
-    """Rows of (tag, time)."""
+def batch(first_id: int, rows: list[tuple[int, int]], stream: int) -> TupleBatch:
+    """Rows of (tag, time) of a stream."""
     columns = [pa.array([tag for tag, _ in rows], pa.int64())]
+    columns.append(pa.array([stream] * len(rows), pa.int64()))
     columns.append(pa.array([time for _, time in rows], pa.int64()))
-    names = ["tag", TIME_COLUMN]
+    names = ["tag", "stream", TIME_COLUMN]
     return TupleBatch(first_id, pa.RecordBatch.from_arrays(columns, names=names), BEGINNING_US)
 
 
@@ -50,17 +51,24 @@ class State:
 
     fold: int = 7
     windows: dict[int, int] = field(default_factory=dict)
+    made_of: dict[int, set[int]] = field(default_factory=dict)  # streams, by window
 
     def copy(self) -> State:
-        return State(self.fold, dict(self.windows))
+        made_of = {window: set(streams) for window, streams in self.made_of.items()}
+        return State(self.fold, dict(self.windows), made_of)
 
-    def process(self, rows: list[tuple[int, int]], boundary_us: int) -> list[tuple[int, int]]:
+    def process(
+        self, rows: list[tuple[int, int]], boundary_us: int, streams: Sequence[int] = ()
+    ) -> list[tuple[int, int]]:
         results = []
         for tag, time in rows:
             self.fold = (self.fold * 1_000_003 + tag) % 2**61
             self.windows[time // WINDOW_US] = self.windows.get(time // WINDOW_US, 0) + 1
             results.append((self.fold, time))
+        for (_, time), stream in zip(rows, streams, strict=False):
+            self.made_of.setdefault(time // WINDOW_US, set()).add(stream)
         for window in sorted(w for w in self.windows if (w + 1) * WINDOW_US <= boundary_us):
+            self.made_of.pop(window, None)
             results.append((-self.windows.pop(window), (window + 1) * WINDOW_US))
         return sorted(results, key=lambda row: row[1])
 
@@ -85,32 +93,54 @@ class SmallNode:
         self.next_ids = [0] * streams
         self.bound_ms = bound_ms
         self.waits: list[tuple[int, int]] = []  # what boundary is wanted, and since when
+        self.windows: list[set[int]] = [set() for _ in range(streams)]  # that have its tuples
+        self.late: list[set[int]] = [set() for _ in range(streams)]  # that will, when it goes back
+        self.promised_us = [BEGINNING_US] * streams
         self.acted_us = BEGINNING_US
+        self.manager.delay.closes = lambda of, boundary_us: self.closes(of, boundary_us)
 
     def receive(self, stream: int, message: Message, now_ms: int) -> None:
         kind, first_id, rows, boundary_us = message
         if kind in ("stable", "tentative"):
             wanted = [time + 1 for _, time in rows]
-            wanted += [boundary_us] if boundary_us != END_US else []
+            for _, time in rows:
+                windows = self.windows if time >= self.acted_us else self.late
+                windows[stream].add(time // WINDOW_US)
+            self.promised_us[stream] = max(self.promised_us[stream], boundary_us)
             self.waits += [(each, now_ms) for each in wanted if each > self.acted_us]
+            self.wait_for_results(now_ms)
         if kind == "stable":
             if rows:
                 assert first_id == self.next_ids[stream]
                 self.next_ids[stream] += len(rows)
-                self.sunion.add(stream, batch(first_id, rows))
+                self.sunion.add(stream, batch(first_id, rows, stream))
                 self.manager.delay.arrived(max(time for _, time in rows), now_ms)
             self.manager.promised(stream, boundary_us, now_ms)
         elif kind == "tentative":
             if rows:
-                self.sunion.add_tentative(stream, batch(first_id, rows), BEGINNING_US)
+                self.sunion.add_tentative(stream, batch(first_id, rows, stream), BEGINNING_US)
                 self.manager.delay.arrived(max(time for _, time in rows), now_ms)
             self.manager.promised_tentative(stream, boundary_us, now_ms)
         elif kind == "undo":
             self.sunion.undo(stream)
             self.manager.undone(stream)
 
+    def wait_for_results(self, now_ms: int) -> None:
+        """Of windows that have tuples of a stream which has promised their ends."""
+        for windows, boundary_us in zip(self.windows, self.promised_us, strict=True):
+            ends = [(window + 1) * WINDOW_US for window in windows if boundary_us != END_US]
+            self.waits += [(end, now_ms) for end in ends if self.acted_us < end <= boundary_us]
+
+    def closes(self, streams: Sequence[int], boundary_us: int) -> int:
+        """The end of the newest window of these streams' tuples that a boundary closes."""
+        made_of = self.state.made_of.items()
+        ends = [(window + 1) * WINDOW_US for window, of in made_of if of & set(streams)]
+        return max((end for end in ends if end <= boundary_us), default=BEGINNING_US)
+
     def work(self, now_ms: int, passes: int) -> None:
         while passes > 0 and (step := self.manager.next_step(now_ms)) is not None:
+            if step.action is Action.HOLD_CUT and (step.boundary_us or 0) > self.acted_us:
+                assert not self.is_prompt(now_ms), "it goes on, and nothing has waited"
             self.perform(step, now_ms)
             self.manager.check_invariants()
             passes -= 1
@@ -127,6 +157,10 @@ class SmallNode:
         elif step.action is Action.GO_BACK:
             assert self.cut is not None
             self.sunion.go_back()
+            for windows, late in zip(self.windows, self.late, strict=True):
+                windows |= late
+                late.clear()
+            self.wait_for_results(now_ms)
             self.state, self.cut = self.cut, None
             if self.output.undo() is not None:
                 self.said.append(("undo", self.output.stable_before, [], 0))
@@ -144,9 +178,11 @@ class SmallNode:
     def put_out(self, release: Release, boundary_us: int, step: Step) -> None:
         port = release.ports[0]
         rows: list[tuple[int, int]] = []
+        streams: list[int] = []
         if port is not None:
             rows = list(zip(port.batch.column(0).to_pylist(), port.time_us.tolist(), strict=True))
-        results = self.state.process(rows, boundary_us)
+            streams = port.batch.column(1).to_pylist()
+        results = self.state.process(rows, boundary_us, streams)
         if step.is_tentative:
             first_id = self.output.tentative(len(results))
             self.said.append(("tentative", first_id, results, boundary_us))
@@ -166,7 +202,10 @@ class Source:
 
 
 def source(rng: random.Random, number: int, length_ms: int, silence_max_ms: int) -> Source:
-    """Some tuples and a boundary every few ms; silences of all, or of boundaries alone."""
+    """Some tuples and a boundary every few ms; silences of all, or of boundaries alone.
+
+    There may be a time without tuples, which it knows of when it begins.
+    """
     silences = []
     for _ in range(rng.randint(0, 3)):
         begin, wanted = rng.randrange(length_ms), rng.randint(1, silence_max_ms)
@@ -174,8 +213,13 @@ def source(rng: random.Random, number: int, length_ms: int, silence_max_ms: int)
     arrivals: list[tuple[int, Message]] = []
     rows: list[tuple[int, int]] = []
     blocked_ms = longest_ms = 0
+    gap_ms = WINDOW_US // 1000 * rng.randrange(1, length_ms * 1000 // WINDOW_US)
+    gap_ends_ms = gap_ms + rng.choice([0, 60, 150])
     for at_ms in range(0, length_ms, 5):
         count = rng.choice([0, 0, 1, 2, 4])
+        promises_ms = at_ms + 5
+        if gap_ms <= at_ms < gap_ends_ms:  # It knows that nothing comes, and says so.
+            count, promises_ms = 0, gap_ends_ms
         mine = [
             (number * 10_000_000 + len(rows) + i, at_ms * 1000 + rng.randrange(5_000))
             for i in range(count)
@@ -191,7 +235,7 @@ def source(rng: random.Random, number: int, length_ms: int, silence_max_ms: int)
         arrivals.append((arrives_ms, ("stable", len(rows), mine, BEGINNING_US)))
         rows += mine
         # A boundary says nothing of later tuples that have come: it promises what was sent by then.
-        arrivals.append((boundary_ms, ("stable", len(rows), [], (at_ms + 5) * 1000)))
+        arrivals.append((boundary_ms, ("stable", len(rows), [], promises_ms * 1000)))
     last_ms = max(at_ms for at_ms, _ in arrivals) + 1
     arrivals.append((last_ms, ("stable", len(rows), [], END_US)))
     arrivals.sort(key=lambda item: item[0])
@@ -413,13 +457,29 @@ def _a_boundary_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _the_timer_runs_from_the_last_tuple(patch: pytest.MonkeyPatch) -> None:
-    def claim(self: InputDelay, needs_us: int, now_ms: int) -> None:
+    def claim(self: _Claims, needs_us: int, now_ms: int) -> None:
         kept(self, needs_us, now_ms)
         if self._claims:
             self._claims = deque([self._claims[-1]._replace(since_ms=now_ms)])
 
-    kept = InputDelay._claim
-    patch.setattr(InputDelay, "_claim", claim)
+    kept = _Claims.claim
+    patch.setattr(_Claims, "claim", claim)
+
+
+def _any_boundary_waits(patch: pytest.MonkeyPatch) -> None:
+    """Be there something that it would close or not."""
+    patch.setattr(SmallNode, "closes", lambda self, streams, boundary_us: boundary_us)
+
+
+def _no_boundary_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SmallNode, "closes", lambda self, streams, boundary_us: BEGINNING_US)
+
+
+def _what_closes_is_anybodys(patch: pytest.MonkeyPatch) -> None:
+    """Whose tuples it holds or not."""
+    everybody = range(10)
+    kept = SmallNode.closes
+    patch.setattr(SmallNode, "closes", lambda self, _, boundary_us: kept(self, everybody, boundary_us))
 
 
 def _the_undo_is_not_said(patch: pytest.MonkeyPatch) -> None:
@@ -471,6 +531,9 @@ def _late_tuples_are_lost(patch: pytest.MonkeyPatch) -> None:
     [
         _a_boundary_is_forgotten,
         _the_timer_runs_from_the_last_tuple,
+        _any_boundary_waits,
+        _no_boundary_waits,
+        _what_closes_is_anybodys,
         _the_undo_is_not_said,
         _the_undo_takes_one_too_many,
         _rec_done_comes_early,

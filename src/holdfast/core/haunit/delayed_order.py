@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.plan import DelayPlan, NodePlan
     from holdfast.core.model.tuples import TupleBatch
     from holdfast.core.recovery.restart_point import RestartPoint
+    from holdfast.core.replication.input_delay import Closes
 
 
 class CorrectedOrder(InputOrder):
@@ -46,6 +47,9 @@ class CorrectedOrder(InputOrder):
     @abc.abstractmethod
     def begin(self, boundary_us: int, now_ms: int) -> None:
         """Everything before this has been processed; what is held waits from now on."""
+
+    def ask_operators(self, closes: Closes) -> None:
+        """Whose results a boundary would put out, they say (`InputDelay.closes`)."""
 
     @abc.abstractmethod
     def merge(self, now_ms: int) -> None:
@@ -81,6 +85,10 @@ class DelayedOrder(CorrectedOrder, TimeOrder):
         during = delays.during_stabilization if delays.has_turns else None
         self.manager = ConsistencyManager(len(plan.inputs), delay, turn, during)
         arrivals.tentative_tuples = self._sunion.tentative_tuples
+
+    def ask_operators(self, closes: Closes) -> None:
+        """Boundaries that would put out nothing of their streams wait for nobody."""
+        self.manager.delay.closes = closes
 
     def begin(self, boundary_us: int, now_ms: int) -> None:
         """Everything before this has been processed; what is held waits from now on."""

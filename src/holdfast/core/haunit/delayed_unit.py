@@ -41,6 +41,8 @@ from holdfast.core.replication.undo_redo import UndoHistory
 from holdfast.core.state.page_manager import PageManager, StateLimitExceeded
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.core.haunit.arrivals import InputStream
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.delayed_order import CorrectedOrder
@@ -79,6 +81,10 @@ class DelayedUnit(HAUnit):
         self._delays = delays
         super().__init__(plan, begins, now_ms)
         self._manager = self.order.manager
+        self.order.ask_operators(self._closes_us)
+        self._has_windows_behind = any(
+            spec.has_tentative and spec.has_windows_behind for spec in plan.outputs
+        )
         self._cut: HeldCut | None = None
         self._has_begun = False  # to delay: not before the silent replay is over
         self._missing: dict[StreamId, None] = {}  # source streams that the last failure is about
@@ -91,6 +97,16 @@ class DelayedUnit(HAUnit):
 
     def _order_of(self, begins: Beginning) -> CorrectedOrder:
         return corrected_order(self.plan, self.inputs.arrivals, begins, self._delays)
+
+    def _closes_us(self, streams: Sequence[int], boundary_us: int) -> int:
+        """The newest time, at most a boundary, that it would close of these streams' tuples.
+
+        Units behind this one may hold windows of all that they have brought.
+        """
+        arrived = self.inputs.arrivals.streams
+        if self._has_windows_behind and any(arrived[s].has_brought_tuples for s in streams):
+            return boundary_us
+        return self.network.closes_us(streams, boundary_us)
 
     # -- passes -----------------------------------------------------------------------------
 

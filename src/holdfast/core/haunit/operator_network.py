@@ -174,6 +174,25 @@ class OperatorNetwork:
                 low = np.minimum(low, needed)
         return low
 
+    def closes_us(self, streams: Sequence[int], boundary_us: int) -> int:
+        """The newest boundary, at most this, that would put out something made of these streams.
+
+        Args:
+            streams: Numbers of input streams.
+            boundary_us: A boundary.
+
+        Returns:
+            It is newer than what was acted on; `BEGINNING_US`: there is none.
+        """
+        found_us = BEGINNING_US
+        for operator in self._operators:
+            closes_us = operator.closes_us(boundary_us)
+            if closes_us > max(found_us, self.boundary_us):
+                needed = operator.oldest_needed()
+                if needed is not None and any(needed[stream] != NO_ID for stream in streams):
+                    found_us = closes_us
+        return found_us
+
     @property
     def is_arbitrary(self) -> bool:
         """Whether an operator depends on more than its input."""

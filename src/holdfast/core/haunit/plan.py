@@ -102,6 +102,7 @@ class OutputSpec:
         unsynced_max: The node stops working when so many tuples of the sink are not durable; 0: as
             many as may be unsent on a stream; None: it never does.
         has_tentative: Whether its receivers are sent tentative tuples, too.
+        has_windows_behind: Whether they, or units behind them, may hold windows of these tuples.
         feed_of: The sink stream beside which this one stands, as its feed of what is tentative;
             None: it is none.
         is_gated: Whether what a recovery could change must not leave: it goes to a sink, or out of
@@ -120,6 +121,7 @@ class OutputSpec:
     is_sink: bool = False
     unsynced_max: int | None = None
     has_tentative: bool = False
+    has_windows_behind: bool = True
     feed_of: StreamId | None = None
     is_gated: bool = False
     is_looped: bool = False

@@ -150,6 +150,10 @@ class WindowAggregate(WindowedOperator[AggregatedWindow]):
             window.state.destroy()
         return changes if self._is_changes else final
 
+    def closes_us(self, boundary_us: int) -> int:
+        """The end of the newest window that it would close; none of changes, which rows cause."""
+        return BEGINNING_US if self._is_changes else super().closes_us(boundary_us)
+
     def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
         """Groups go window by window, in the order of the instances that held them."""
         for other in others:

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import LocalProtocolError
+from holdfast.core.model.ids import BEGINNING_US
 
 AT_CLOSE: Final = 2**62
 """The order of rows that a boundary caused: after every input row of the pass."""
@@ -138,6 +139,13 @@ class Operator(abc.ABC):
         inputs. It never moves back while the boundary does not, and is `END_US` when that is.
         """
         return boundary_us
+
+    def closes_us(self, boundary_us: int) -> int:
+        """The newest time, at most this boundary, at which a boundary would put something out.
+
+        `BEGINNING_US`: none would. Who keeps state and cannot tell says that this one would.
+        """
+        return boundary_us if self.keeps_state else BEGINNING_US
 
     @property
     def keeps_state(self) -> bool:

@@ -114,6 +114,11 @@ class Distinct(Operator):
         self._forget(boundary_us)
         return output
 
+    def closes_us(self, boundary_us: int) -> int:
+        """None: results come with rows."""
+        del boundary_us
+        return BEGINNING_US
+
     def oldest_needed(self) -> np.ndarray | None:
         """The oldest tuple of a time that may still come; of the other kinds the first of all."""
         return self._causes.oldest()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.model.ids import NO_ID
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.operators.base import (
     NOTHING,
     Operator,
@@ -73,6 +73,11 @@ class IncrementalJoin(Operator):
         batch = pa.RecordBatch.from_arrays(matches.columns, schema=self.output_schema)
         created_us = max(rows.created_us for _, rows in present)
         return Output((Rows(batch, matches.time_us, matches.order, created_us),), cause)
+
+    def closes_us(self, boundary_us: int) -> int:
+        """None: results come with rows."""
+        del boundary_us
+        return BEGINNING_US
 
     def oldest_needed(self) -> np.ndarray | None:
         """The first tuple ever seen per stream; it never moves."""

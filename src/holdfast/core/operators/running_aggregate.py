@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import LocalProtocolError
-from holdfast.core.model.ids import NO_ID
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.operators.accumulators import Accumulators, Aggregate, AggregateFunction
 from holdfast.core.operators.base import (
     NOTHING,
@@ -95,6 +95,11 @@ class RunningAggregate(Operator):
         # Copies: results that wait do not keep the memory that the rows came in.
         out = Rows(batch, rows.time_us.copy(), rows.order.copy(), rows.created_us)
         return Output((out,), cause)
+
+    def closes_us(self, boundary_us: int) -> int:
+        """None: results come with rows."""
+        del boundary_us
+        return BEGINNING_US
 
     def oldest_needed(self) -> np.ndarray | None:
         """The first tuple ever seen per stream; it never moves."""

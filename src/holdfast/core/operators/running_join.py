@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from holdfast.core.model.ids import NO_ID
+from holdfast.core.model.ids import BEGINNING_US, NO_ID
 from holdfast.core.operators.accumulators import WINDOW_FIELDS
 from holdfast.core.operators.base import (
     AT_CLOSE,
@@ -94,6 +94,11 @@ class RunningJoin(WindowedOperator[Matcher]):
         for closed in self._directory.close(boundary_us):
             closed.state.destroy()
         return Output((_in_order(parts),), cause) if parts else NOTHING
+
+    def closes_us(self, boundary_us: int) -> int:
+        """None: results come with rows."""
+        del boundary_us
+        return BEGINNING_US
 
     def adopt(self, others: Sequence[Operator], owns: Owns, streams: int) -> None:
         """Rows go window by window, in the order of the instances that held them."""

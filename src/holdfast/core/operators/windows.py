@@ -238,6 +238,12 @@ class WindowDirectory(Generic[S]):
         oldest: np.ndarray = self._records.scan()[:, self._low_at :].min(axis=0)
         return oldest
 
+    def newest_end_us(self, boundary_us: int) -> int:
+        """The end of the newest open window that a boundary would close; else `BEGINNING_US`."""
+        size_us = self._spec.size_us
+        ends = (start + size_us for start in self._open if start + size_us <= boundary_us)
+        return max(ends, default=BEGINNING_US)
+
     @property
     def count(self) -> int:
         """How many windows are open."""
@@ -286,6 +292,10 @@ class WindowedOperator(Operator, Generic[S]):
     def pass_over(self, closed_us: int) -> None:
         """Rows of windows that end at or before `closed_us` are passed over."""
         self._spec = self._spec.after(closed_us)
+
+    def closes_us(self, boundary_us: int) -> int:
+        """The end of the newest window that it would close."""
+        return self._directory.newest_end_us(boundary_us)
 
     def oldest_needed(self) -> np.ndarray | None:
         """The oldest tuple of any open window."""

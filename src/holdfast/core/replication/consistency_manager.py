@@ -309,6 +309,7 @@ class ConsistencyManager:
         action = self._state.change(event, now_ms)
         if action is Action.GO_BACK:
             self.delay.during = self._during_failure
+            self.delay.went_back(now_ms)
             self._overdue_from_ms = None
             self._corrected_us = min(self._target_us, self.slowest_us)
 

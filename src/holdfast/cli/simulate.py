@@ -114,9 +114,10 @@ def _check_names(dataflow: str, approach: str | None, guarantee: str | None) -> 
         GUARANTEES,
         REPLICAS,
         REPLICATED,
+        UNDO,
     )
 
-    approaches = (*APPROACHES, REPLICATED, REPLICAS, *CUTS, *ALL_GO_BACK)
+    approaches = (*APPROACHES, REPLICATED, UNDO, REPLICAS, *CUTS, *ALL_GO_BACK)
     for kind, given, known in (
         ("dataflow", dataflow, DATAFLOWS),
         ("approach", approach, approaches),

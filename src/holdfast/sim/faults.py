@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from holdfast.sim.correction_steps import CORRECTION_STEPS
 from holdfast.sim.draw import Draw
 from holdfast.sim.driver import COORDINATOR_STEPS
 from holdfast.sim.process import NODE_STEPS
@@ -87,6 +88,20 @@ _RECOVERY_STEPS: Final = (
     "checkpoint written",
 )
 _PROMOTION_STEPS: Final = ("promotion sent", "promotion due", "promoted")
+_CORRECTION_PERCENT: Final = 50
+_CORRECTION_KINDS: Final = (
+    "kill",
+    "kill-replicas",
+    "pause",
+    "slow-node",
+    "driver-crash",
+    "lost-frames",
+    "lag",
+    "isolate",
+    *SILENCES,
+    *SILENCES,
+)
+"""What strikes while nodes go on without missing input, and while they correct that."""
 _SENDING_STEPS: Final = ("batch sent", "acknowledged", "subscription sent")
 
 
@@ -108,6 +123,8 @@ class Fault:
             struck last.
         node: The node whose primary it hits, or else its newest living process; None: `pick`
             chooses.
+        is_beside: Whether it hits another replica of the node that passes the step, if there is
+            one side by side with it.
     """
 
     kind: str
@@ -120,6 +137,7 @@ class Fault:
     follows: int | None = None
     is_same_place: bool = False
     node: NodeId | None = None
+    is_beside: bool = False
 
     def __str__(self) -> str:
         """As a line of a plan."""
@@ -145,6 +163,30 @@ def plan_faults(seed: int, kinds: tuple[str, ...], span_us: int) -> tuple[Fault,
         *_plan(seed, others, span_us),
         *_plan_silences(seed, silences, span_us),
         *(_plan_departures(seed, span_us) if "leave" in kinds else ()),
+        *_plan_within_corrections(seed, kinds),
+    )
+
+
+def _plan_within_corrections(seed: int, kinds: tuple[str, ...]) -> tuple[Fault, ...]:
+    """What strikes where no time that is drawn would: failures within failures, and within their
+    corrections. Where nothing goes on without missing input, none of the steps is ever passed.
+    """
+    draw = Draw(f"{seed}/corrections")
+    apt = [kind for kind in _CORRECTION_KINDS if kind in kinds]
+    if not apt or not draw.percent(_CORRECTION_PERCENT):
+        return ()
+    return tuple(
+        Fault(
+            draw.one_of(apt),
+            at_us=None,
+            step=draw.one_of(CORRECTION_STEPS),
+            nth=draw.steep(1, 12),
+            pick=draw.number(0, 1 << 30),
+            length_us=draw.steep(10_000, 1_500_000),
+            size=draw.number(1, 10),
+            is_beside=draw.percent(40),
+        )
+        for _ in range(draw.number(1, 4))
     )
 
 

@@ -48,6 +48,7 @@ from holdfast.core.model.ids import (
     NodeId,
 )
 from holdfast.core.recovery.guarantee import RolledBack, StreamRebased
+from holdfast.sim.correction_steps import steps_passed
 from holdfast.sim.disk import Damage, Superseded
 from holdfast.sim.network import Endpoint
 from holdfast.sim.process_channels import ProcessChannels
@@ -60,6 +61,7 @@ from holdfast.sim.process_spills import ProcessSpills
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.core.replication.consistency_manager import Consistency
     from holdfast.sim.driver import Life
     from holdfast.sim.world import World
 
@@ -294,9 +296,22 @@ class Process:
         if type(stimulus) in _STEPS and self._dies_at(_STEPS[type(stimulus)]):
             return
         self._scheduler.note(f"{self.endpoint.name} {type(stimulus).__name__}")
-        self._perform(self._world.stepped(self, stimulus, self._now_ms()))
+        before = self._consistency
+        effects = self._world.stepped(self, stimulus, self._now_ms())
+        self._perform(effects)
+        if before is not None and not self.is_dead:
+            for step in steps_passed(stimulus, effects, before, self._consistency):
+                self._world.strikes.passed(step, self)
         while self.at_once and not self.is_dead:
             self._step(self.at_once.popleft())
+
+    @property
+    def _consistency(self) -> Consistency | None:
+        """The state of a node that may go on without missing input; None: it is none, or silent."""
+        if self.plan.delays is None or self.machine is None:
+            return None
+        consistency = self.machine.consistency
+        return None if consistency is None else consistency.state
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -116,6 +116,9 @@ class Strikes:
             node, machine = self._last_hit
             own = [p for p in reversed(alive) if p.node == node]
             target = own[fault.pick % len(own)] if own else target
+        if fault.is_beside and target is not None:
+            target = self._beside(target, fault.pick)
+            machine = target.endpoint.machine
         if fault.node is not None:
             own = [p for p in reversed(alive) if p.node == fault.node]
             target = next((p for p in own if p.is_primary), own[0] if own else None)
@@ -134,6 +137,15 @@ class Strikes:
                 self._schedule(follower, at_us)
             elif self._last_hit is not None:
                 self._armed[follower] = (self._last_hit[0], self._world.faults[follower].nth)
+
+    def _beside(self, process: Process, pick: int) -> Process:
+        """A process of another node that runs the same instance; the same, if there is none."""
+        others = [
+            p
+            for p in self._world.processes.values()
+            if p.node in process.plan.replicas and p.node != process.node and not p.is_dead
+        ]
+        return others[pick % len(others)] if others else process
 
     def _strike_kill(self, fault: Fault, target: Process | None, *_: int) -> bool:
         if target is None:
@@ -170,8 +182,10 @@ class Strikes:
         return node is not None and life is not None and life.hand_over(node)
 
     def _strike_kill_replicas(self, fault: Fault, target: Process | None, *_: int) -> bool:
-        node = self._replicated(fault, target)
-        replicas = [p for p in self._world.processes.values() if p.node == node and not p.is_dead]
+        nodes: tuple[NodeId | None, ...] = (self._replicated(fault, target),)
+        if target is not None and target.plan.replicas:  # None is left, and then all are back.
+            nodes = target.plan.replicas
+        replicas = [p for p in self._world.processes.values() if p.node in nodes and not p.is_dead]
         for process in replicas:
             self.kill(process)
         return len(replicas) > 1

@@ -15,11 +15,15 @@ class Operators:
 
     def __init__(self) -> None:
         self.ran: list[int] = []
+        self.took_part: list[list[bool]] = []
 
-    def process(self, ports: Any, low: Any, boundary_us: int, *, is_silent: bool) -> None:
+    def process(
+        self, ports: Any, low: Any, boundary_us: int, *, is_silent: bool, taking_part: Any
+    ) -> None:
         del ports, low
         assert is_silent
         self.ran.append(boundary_us)
+        self.took_part.append(list(taking_part))
 
 
 def history(tuples_max: int, passes: int) -> UndoHistory:
@@ -33,7 +37,7 @@ def history(tuples_max: int, passes: int) -> UndoHistory:
 
 def replayed(made: UndoHistory) -> list[int]:
     operators = Operators()
-    made.replay(operators)
+    made.replay(operators, np.array([[0]]))
     return operators.ran
 
 
@@ -56,3 +60,11 @@ def test_beyond_its_bound_it_reaches_no_further_back_until_the_markers_move_on()
     assert replayed(made) == [30, 40, 50]
     assert not made.reaches(np.array([19]))
     assert made.reaches(np.array([20]))
+
+
+def test_each_operator_takes_part_from_its_own_markers_on() -> None:
+    made = history(1_000, 4)
+    operators = Operators()
+    assert made.replay(operators, np.array([[15], [30], [NO_ID]])) == 30
+    took_part = [[False] * 3, [True, False, False], [True, False, False], [True, True, False]]
+    assert operators.took_part == took_part

@@ -43,6 +43,8 @@ from holdfast.core.state.page_manager import PageManager, StateLimitExceeded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+
     from holdfast.core.haunit.arrivals import InputStream
     from holdfast.core.haunit.beginning import Beginning
     from holdfast.core.haunit.delayed_order import CorrectedOrder
@@ -60,10 +62,16 @@ if TYPE_CHECKING:
 class HeldCut:
     """Where a unit goes back to."""
 
-    def __init__(self, snapshot: Snapshot | None, boundary_us: int) -> None:
-        """The pages, and what the network had acted on; no pages: they are made again."""
+    def __init__(
+        self, snapshot: Snapshot | None, boundary_us: int, markers: np.ndarray | None = None
+    ) -> None:
+        """The pages, and what the network had acted on; no pages: they are made again.
+
+        Then the stream markers of each operator say from which input.
+        """
         self.snapshot = snapshot
         self.boundary_us = boundary_us
+        self.markers = markers
 
     @property
     def is_lost(self) -> bool:
@@ -165,8 +173,10 @@ class DelayedUnit(HAUnit):
     def _hold_cut(self) -> None:
         history, network = self._history, self.network
         can_replay = history is not None and history.reaches(network.oldest_needed())
-        snapshot = None if can_replay else network.pages.hold()
-        self._cut = HeldCut(snapshot, network.boundary_us)
+        if can_replay:
+            self._cut = HeldCut(None, network.boundary_us, network.markers())
+        else:
+            self._cut = HeldCut(network.pages.hold(), network.boundary_us)
         self.order.hold_cut()
 
     def _process(self, taken: Taken) -> list[Effect]:
@@ -229,11 +239,11 @@ class DelayedUnit(HAUnit):
             pages = self.network.pages
             pages.restore(cut.snapshot)
             self.network = OperatorNetwork(self.plan, pages)
-        elif self._history is not None:
+        elif self._history is not None and cut.markers is not None:
             limits = self.plan.limits
             pages = PageManager(limits.page_bytes, limits.state_bytes)
             self.network = OperatorNetwork(self.plan, pages)
-            self.replayed_tuples += self._history.replay(self.network)
+            self.replayed_tuples += self._history.replay(self.network, cut.markers)
         self.network.resume(cut.boundary_us)
         self.order.go_back()
         return self.outputs.tentative.undo()

@@ -61,6 +61,11 @@ class OperatorNetwork:
         self.pages = pages
         self._operators = [spec.build(pages) for spec in plan.operators]
         self._feeds_state = _feeding_state(plan, self._operators)  # of another operator
+        self._everybody = (True,) * len(self._operators)
+        self._holding = tuple(
+            operator.keeps_state or feeds_state
+            for operator, feeds_state in zip(self._operators, self._feeds_state, strict=True)
+        )
         self._arbitrary = [o for o in self._operators if isinstance(o, ArbitraryOperator)]
         pages.recovered()
         self.boundary_us = BEGINNING_US  # acted on; never moves back
@@ -79,7 +84,13 @@ class OperatorNetwork:
         return boundary_us > self.boundary_us or self.is_woken
 
     def process(
-        self, ports: Sequence[Rows | None], low: np.ndarray, boundary_us: int, *, is_silent: bool
+        self,
+        ports: Sequence[Rows | None],
+        low: np.ndarray,
+        boundary_us: int,
+        *,
+        is_silent: bool,
+        taking_part: Sequence[bool] | None = None,
     ) -> list[Produced]:
         """Run one pass; without rows, and without `has_news`, it would change nothing.
 
@@ -88,6 +99,7 @@ class OperatorNetwork:
             low: int64 per input stream, the oldest id among the rows, NO_ID if there is none.
             boundary_us: After these rows nothing older follows on any port.
             is_silent: Whether nothing is to be put out.
+            taking_part: Of a silent pass which operators are run; None: all that state depends on.
 
         Returns:
             One entry per output of the plan; none if silent.
@@ -95,7 +107,7 @@ class OperatorNetwork:
         self.is_woken = False
         self.boundary_us = max(self.boundary_us, boundary_us)
         arrived = [NOTHING if rows is None else Output((rows,), low) for rows in ports]
-        results, promised = self._run(arrived, is_silent=is_silent)
+        results, promised = self._run(arrived, self._taking_part(is_silent, taking_part))
         if is_silent:
             return []
         return [
@@ -107,13 +119,20 @@ class OperatorNetwork:
             for spec in self._plan.outputs
         ]
 
-    def _run(self, arrived: list[Output], *, is_silent: bool) -> tuple[list[Output], list[int]]:
+    def _taking_part(self, is_silent: bool, chosen: Sequence[bool] | None) -> Sequence[bool]:
+        if not is_silent:
+            return self._everybody
+        return self._holding if chosen is None else chosen
+
+    def _run(
+        self, arrived: list[Output], taking_part: Sequence[bool]
+    ) -> tuple[list[Output], list[int]]:
         """What each operator puts out, and what it promises after that."""
         nothing = np.full(len(self._plan.inputs), NO_ID, dtype=np.int64)
         results: list[Output] = []
         promised: list[int] = []
-        for spec, operator, feeds_state in zip(
-            self._plan.operators, self._operators, self._feeds_state, strict=True
+        for spec, operator, is_run in zip(
+            self._plan.operators, self._operators, taking_part, strict=True
         ):
             inputs: list[Rows | None] = []
             low = nothing
@@ -123,7 +142,6 @@ class OperatorNetwork:
                 if given.low is not None:
                     low = np.minimum(low, given.low)
             before_us = self._promised_to(spec, promised)
-            is_run = operator.keeps_state or feeds_state or not is_silent
             results.append(operator.process(inputs, low, before_us) if is_run else NOTHING)
             promised.append(operator.promises_us(before_us))
         return results, promised
@@ -192,6 +210,25 @@ class OperatorNetwork:
                 if needed is not None and any(needed[stream] != NO_ID for stream in streams):
                     found_us = closes_us
         return found_us
+
+    def markers(self) -> np.ndarray:
+        """The stream markers of each operator: from where on it takes part in making states again.
+
+        It does as far back as its own state goes, or that of an operator behind it: what it gives
+        that one has to be made, too. [DPC §4.2]
+
+        Returns:
+            int64 (operators, input streams): the oldest tuple, NO_ID: none.
+        """
+        found = np.full((len(self._operators), len(self._plan.inputs)), NO_ID, dtype=np.int64)
+        for number in reversed(range(len(self._operators))):
+            needed = self._operators[number].oldest_needed()
+            if needed is not None:
+                np.minimum(found[number], needed, out=found[number])
+            for kind, source in self._plan.operators[number].inputs:
+                if kind == "operator":
+                    np.minimum(found[source], found[number], out=found[source])
+        return found
 
     @property
     def is_arbitrary(self) -> bool:

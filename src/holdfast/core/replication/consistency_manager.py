@@ -107,6 +107,7 @@ class ConsistencyStatistics:
         failures: How often it has been in UP_FAILURE.
         delay_max_ms: The longest that input has waited for other streams.
         stabilization_ms: How long the last correction took; 0 if there was none.
+        waits_for_turn: Whether it would correct if it had a turn.
     """
 
     state: Consistency
@@ -114,6 +115,7 @@ class ConsistencyStatistics:
     failures: int
     delay_max_ms: int
     stabilization_ms: int
+    waits_for_turn: bool
 
 
 class StateOfNode:
@@ -150,14 +152,15 @@ class StateOfNode:
         self.now, self._since_ms = following, now_ms
         return action
 
-    def statistics(self, delay_max_ms: int) -> ConsistencyStatistics:
-        """Counts now; the argument as in `ConsistencyStatistics`."""
+    def statistics(self, delay_max_ms: int, turn: Turn) -> ConsistencyStatistics:
+        """Counts now; the delay as in `ConsistencyStatistics`, and the node's turn."""
         return ConsistencyStatistics(
             state=self.now,
             since_ms=self._since_ms,
             failures=self._failures,
             delay_max_ms=delay_max_ms,
             stabilization_ms=self._stabilization_ms,
+            waits_for_turn=turn.is_waiting,
         )
 
 
@@ -322,7 +325,7 @@ class ConsistencyManager:
 
     def statistics(self) -> ConsistencyStatistics:
         """Counts now."""
-        return self._state.statistics(self.delay.longest_ms)
+        return self._state.statistics(self.delay.longest_ms, self.turn)
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when boundaries and state do not go together."""

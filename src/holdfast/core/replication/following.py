@@ -120,7 +120,7 @@ class Follower:
 
     def statistics(self) -> ConsistencyStatistics:
         """Counts now."""
-        return self._state.statistics(0)
+        return self._state.statistics(0, self.turn)
 
     def check_invariants(self) -> None:
         """Raise `InvariantViolation` when what was tentative has been acted on as stable."""

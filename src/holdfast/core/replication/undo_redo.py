@@ -10,11 +10,16 @@ Entering up_failure costs nothing then, and no page is there twice; a correction
 as the markers lie back. Who keeps more passes than the bound allows, copies its state instead
 (checkpoint/redo), until the markers have moved on: state that never closes has none that move.
 
+Each operator takes part in that from its own markers on, or those of an operator behind it: a path
+whose state goes back to little is not run again for one whose state goes back to much, and one
+without state is not run again at all.
+
 A pass may be forgotten when all that had come by its end is older than the markers: what is held
 in SUnion counts as if it had been run, so a little more is kept than has to be.
 
-Departure from [DPC]: all operators of a node are made again, and not only those on paths that the
-failure touched. Units are the paths here: one that no missing input reaches never goes back.
+Departure from [DPC]: paths that the failure did not touch go back, too, as far as their markers say.
+What one of them gave to a path that is corrected would have to be kept otherwise, row by row in an
+order that missing rows change. A unit that no missing input reaches never goes back.
 """
 
 from __future__ import annotations
@@ -44,7 +49,13 @@ class Replayed(Protocol):
     """Operators that are run again: an `OperatorNetwork`."""
 
     def process(
-        self, ports: Sequence[Rows | None], low: np.ndarray, boundary_us: int, *, is_silent: bool
+        self,
+        ports: Sequence[Rows | None],
+        low: np.ndarray,
+        boundary_us: int,
+        *,
+        is_silent: bool,
+        taking_part: Sequence[bool] | None,
     ) -> object:
         """Run one pass."""
         ...
@@ -109,11 +120,23 @@ class UndoHistory:
             return True
         return _is_before(self._lost_before, markers.tolist())
 
-    def replay(self, network: Replayed) -> int:
-        """Run all of it in silence over empty operators; how many tuples that was."""
+    def replay(self, network: Replayed, markers: np.ndarray) -> int:
+        """Run it in silence over empty operators; how many tuples that was, of any path.
+
+        Args:
+            network: Of the operators.
+            markers: int64 (operators, streams), from where on each takes part, as at the cut.
+        """
+        needed = markers.tolist()
+        tuples = 0
         for kept in self._passes:
-            network.process(kept.ports, kept.low, kept.boundary_us, is_silent=True)
-        return self.tuples
+            taking_part = [not _is_before(kept.come_before, each) for each in needed]
+            if any(taking_part):
+                tuples += kept.tuples
+            network.process(
+                kept.ports, kept.low, kept.boundary_us, is_silent=True, taking_part=taking_part
+            )
+        return tuples
 
 
 def _is_before(come_before: tuple[int, ...], needed: list[int]) -> bool:

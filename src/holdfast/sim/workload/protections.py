@@ -34,6 +34,8 @@ APPROACHES: Final = (
 )
 REPLICATED: Final = "replicated"
 REPLICAS: Final = "replicated, side by side"
+UNDO: Final = "replicated, undo/redo"
+"""The same as replicated, where all states are made again from input; it is not drawn."""
 UNCOORDINATED: Final = "uncoordinated"
 ALIGNED: Final = "coordinated, aligned"
 UNALIGNED: Final = "coordinated, unaligned"
@@ -69,6 +71,8 @@ _ROLLBACK: Final = ("upstream backup", "active standby", "passive standby")
 _DELAYED_PERCENT: Final = 40
 """Of dataflows have units that do not wait for missing input for long, and then most are."""
 _DELAYED_UNITS_PERCENT: Final = 75
+_SMALL_QUEUES_PERCENT: Final = 40
+"""Of runs with replicas, so that one that takes no more is soon felt."""
 _UNDO_PERCENT: Final = 40
 """Of such units make their state again from input, as long as it goes back to little."""
 _STANDBY: Final = {"active standby": Standby.ACTIVE, "passive standby": Standby.PASSIVE}
@@ -116,6 +120,11 @@ class _Approaches:
         """Whether no unit may have a weaker guarantee."""
         return self._approach in (*CUTS, REPLICAS) or self._cut is not None
 
+    @property
+    def are_side_by_side(self) -> bool:
+        """Whether units have replicas."""
+        return self._approach == REPLICAS
+
     def of(self, unit: str) -> str:
         """A unit's."""
         if self._approach != MIXED:
@@ -153,6 +162,10 @@ def random_protection(
         approaches.draw_others()
     ack_tuples = Draw(f"{name}/acks").one_of((0, 64, 256))
     limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)), ack_tuples=ack_tuples)
+    queues = Draw(f"{name}/side by side/queues")
+    if approaches.are_side_by_side and queues.percent(_SMALL_QUEUES_PERCENT):
+        sizes = queues.number(8, 64), queues.number(4, 32)
+        limits = replace(limits, input_queue_tuples=sizes[0], output_queue_tuples=sizes[1])
     plan = CheckpointPlan(
         interval_ms=draw.steep(10, 200),
         kept=draw.number(2, 3),
@@ -220,12 +233,14 @@ def _random_delays(name: str, unit: str, approach: str) -> DelayPlan | None:
         and Draw(f"{name}/delays").percent(_DELAYED_PERCENT)
         and draw.percent(_DELAYED_UNITS_PERCENT)
     )
-    if not is_drawn and approach not in (REPLICATED, REPLICAS):
+    if not is_drawn and approach not in (REPLICATED, REPLICAS, UNDO):
         return None
     modes = DuringFailure.PROCESS, DuringFailure.DELAY
     waits = draw.steep(5, 300), draw.one_of(modes), draw.number(0, 60)
     undo = Draw(f"{name}/{unit}/undo")
     undo_tuples = undo.steep(1, 2_000) if undo.percent(_UNDO_PERCENT) else 0
+    if approach == UNDO:
+        undo_tuples = undo.steep(4, 400)  # So few that some are given up.
     if approach != REPLICAS:
         return DelayPlan(*waits, undo_tuples=undo_tuples)
     beside = Draw(f"{name}/{unit}/replicas")

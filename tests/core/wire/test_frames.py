@@ -95,6 +95,15 @@ def test_tentative_tuples_come_back_with_their_run_and_stable_ones_have_none() -
         assert isinstance(got, CorruptFrame)
 
 
+@pytest.mark.parametrize("kind", list(TupleType)[2:])
+def test_tuples_of_a_type_that_notes_or_fields_stand_for_are_refused(kind: TupleType) -> None:
+    """They would be taken for stable ones."""
+    message = BatchReceived(*ENDS, replace(batch(), tuple_type=kind), 5)
+    got = decode(parts([*encode(message, EPOCH)]), {STREAM: SCHEMA}, EPOCH)
+    assert isinstance(got, CorruptFrame)
+    assert "said in notes" in got.reason
+
+
 def test_a_batch_without_notes_has_no_part_for_them_and_a_header_of_eighty_bytes() -> None:
     header, _ = encode(BatchReceived(*ENDS, batch()), EPOCH)
     assert len(header) == 80 - 8 + len(STREAM)

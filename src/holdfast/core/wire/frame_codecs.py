@@ -134,6 +134,8 @@ def _decode_batch(content: Content) -> NodeMessage:
     first_id, boundary_us, created_us, notes_before, *run, count = content.fields
     _require_positions(first_id, notes_before, first_id + count)
     kind = _tuple_type(content.tuple_type)
+    if kind not in (TupleType.STABLE, TupleType.TENTATIVE):
+        raise ValueError(f"tuples of type {kind.name.lower()}: that is said in notes")
     if (kind is TupleType.TENTATIVE) != (_run(run) is not None):
         raise ValueError(f"{kind.name.lower()} tuples of run {run}")
     rows = _rows(content.parts[0], content.schemas.get(content.stream), count)

@@ -8,11 +8,9 @@ from typing import Any
 from mutants import Mutant
 
 from holdfast.core.coordinator.turns import Turns
-from holdfast.core.haunit.delayed_order import FollowingOrder
 from holdfast.core.haunit.delayed_unit import DelayedUnit
-from holdfast.core.haunit.events import AskForTurn, BatchReceived
+from holdfast.core.haunit.events import BatchReceived
 from holdfast.core.haunit.ha_input import HAInput
-from holdfast.core.haunit.ha_output import HAOutput
 from holdfast.core.haunit.ha_unit import HAUnit
 from holdfast.core.haunit.operator_network import OperatorNetwork
 from holdfast.core.haunit.outputs.feed import Feed
@@ -28,13 +26,10 @@ from holdfast.core.replication.consistency_manager import (
     Step,
 )
 from holdfast.core.replication.following import Follower
-from holdfast.core.replication.input_delay import InputDelay, _Claims
 from holdfast.core.replication.soutput import SOutput
 from holdfast.core.replication.sunion import SUnion
-from holdfast.core.replication.tentative_input import TentativeInput
-from holdfast.core.replication.undo_redo import UndoHistory
-from holdfast.sim.faults import KINDS, SILENCES
-from holdfast.sim.workload.protections import REPLICAS, REPLICATED, UNDO
+from holdfast.sim.faults import SILENCES
+from holdfast.sim.workload.protections import REPLICAS, REPLICATED
 
 _SILENCED = ("silence", "kill")
 _SIDE_BY_SIDE = ("silence", "no-boundaries", "kill", "driver-crash", "lost-frames", "leave")
@@ -187,119 +182,12 @@ def _say_undo_by_replica(original: Any) -> Any:
     return undo
 
 
-def _never_leave_a_turn(original: Any) -> Any:
-    """Who has asked once asks for ever."""
-    del original
-
-    def mind_turn(self: DelayedUnit, effects: Any) -> None:
-        if self._manager.state is Consistency.STABLE:
-            self._turn.over()
-        elif self._turn.is_waiting and not self._has_asked:
-            self._has_asked = True
-            effects.append(AskForTurn())
-
-    return mind_turn
-
-
-def _ask_once(original: Any) -> Any:
-    del original
-    return lambda self, effects: None
-
-
-def _ask_when_something_comes(original: Any) -> Any:
-    """The timer alone is no reason."""
-
-    def ask_when_due(self: DelayedUnit, now_ms: int, effects: Any) -> None:
-        asked: list[Any] = []
-        has_asked = self._has_asked
-        original(self, now_ms, asked)
-        if any(isinstance(effect, AskForTurn) for effect in asked):
-            self._has_asked = has_asked
-        effects += [effect for effect in asked if not isinstance(effect, AskForTurn)]
-
-    return ask_when_due
-
-
-def _wait_for_more(original: Any) -> Any:
-    """A boundary that came with the last of a silent replay is not acted on."""
-    del original
-    return property(lambda self: self._arrivals.has_fresh)
-
-
-def _take_what_was_overtaken(original: Any) -> Any:
-    del original
-    return lambda self, stable_us: None
-
-
-def _stop_with_one(original: Any) -> Any:
-    """A replica that takes no more stops those who write to all of them."""
-    del original
-    return lambda self, edge: False
-
-
-def _forget_a_pass_too_many(original: Any) -> Any:
-    def trim(self: UndoHistory, markers: Any) -> None:
-        original(self, markers)
-        if len(self._passes) > 1:
-            self.tuples -= self._passes.popleft().tuples
-
-    return trim
-
-
-def _replay_what_is_left(original: Any) -> Any:
-    """Though some has been given up."""
-    del original
-    return lambda self, markers: True
-
-
-def _wait_for_tuples_alone(original: Any) -> Any:
-    """A boundary that closes a window is forgotten."""
-    del original
-    return lambda self, stream, boundary_us, now_ms: None
-
-
-def _wait_from_the_last(original: Any) -> Any:
-    """The timer runs from what came last."""
-
-    def claim(self: _Claims, needs_us: int, now_ms: int) -> None:
-        original(self, needs_us, now_ms)
-        if self._claims:
-            last = self._claims[-1]._replace(since_ms=now_ms)
-            self._claims.clear()
-            self._claims.append(last)
-
-    return claim
-
-
-def _serve_an_old_run(original: Any) -> Any:
-    """What has not been sent of a run that is void goes out with the next one."""
-
-    def undo(self: Suffix) -> Any:
-        unsent = list(self._unsent)
-        run = original(self)
-        self._unsent.extend(unsent)
-        return run
-
-    return undo
-
-
-def _take_any_run(original: Any) -> Any:
-    """Be it void or not."""
-
-    def counts(self: TentativeInput, run: Any) -> bool:
-        if self.run is None:
-            self.run = run
-        return bool(original(self, run))
-
-    return counts
-
-
 def _beside(owner: Any, method: str, bug: Any, kinds: tuple[str, ...] = _SIDE_BY_SIDE) -> Mutant:
     return Mutant(owner, method, bug, kinds=kinds, approach=REPLICAS)
 
 
-def _mutant(owner: Any, method: str, bug: Any, approach: str = REPLICATED) -> Mutant:
-    return Mutant(owner, method, bug, kinds=_SILENCED, approach=approach)
+def _mutant(owner: Any, method: str, bug: Any) -> Mutant:
+    return Mutant(owner, method, bug, kinds=_SILENCED, approach=REPLICATED)
 
 
 REPLICATED_MUTANTS = {
@@ -320,20 +208,4 @@ REPLICATED_MUTANTS = {
     "undoes one too many": _mutant(Feed, "_say", _undo_one_too_many),
     "lets all replicas correct": _beside(Turns, "_may_correct", _let_all_correct, SILENCES),
     "says undo by replica": _beside(TentativeOutputs, "undo", _say_undo_by_replica),
-    "never leaves a turn": _beside(DelayedUnit, "_mind_turn", _never_leave_a_turn, SILENCES),
-    "asks for a turn once": _beside(DelayedUnit, "ask_again", _ask_once, SILENCES),
-    "asks for a turn when something comes": _beside(
-        DelayedUnit, "ask_when_due", _ask_when_something_comes, SILENCES
-    ),
-    "waits for more behind a replay": _beside(FollowingOrder, "_has_stable", _wait_for_more),
-    "takes what was overtaken": _beside(TentativeInput, "overtaken", _take_what_was_overtaken),
-    "stops with one replica": _beside(
-        HAOutput, "_is_read_beside", _stop_with_one, tuple(KINDS)
-    ),
-    "forgets a pass too many": _mutant(UndoHistory, "trim", _forget_a_pass_too_many, UNDO),
-    "replays what is left": _mutant(UndoHistory, "reaches", _replay_what_is_left, UNDO),
-    "waits for tuples alone": _mutant(InputDelay, "_promise", _wait_for_tuples_alone),
-    "waits from the last": _mutant(_Claims, "claim", _wait_from_the_last),
-    "serves an old run": _mutant(Suffix, "undo", _serve_an_old_run),
-    "takes any run": _mutant(TentativeInput, "_counts", _take_any_run),
 }

@@ -49,7 +49,8 @@ def test_what_fails_in_a_state_of_a_node_is_corrected_too(
 
 @pytest.mark.parametrize("step", CORRECTION_STEPS)
 def test_all_replicas_are_lost_and_then_back(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    faults = (*silences(), within("kill-replicas", step, 1), within("kill", step, 4, is_beside=True))
+    losses = within("kill-replicas", step, 1), within("kill", step, 4, is_beside=True)
+    faults = (*silences(), *losses)
     monkeypatch.setattr(seeds, "plan_faults", lambda *_: faults)
     outcomes = [simulate(Run(seed, dataflow="random", approach=REPLICAS)) for seed in (2, 4, 41)]
     assert [outcome.violation for outcome in outcomes if outcome.invariant] == []

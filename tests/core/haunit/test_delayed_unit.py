@@ -240,7 +240,8 @@ def test_a_stream_behind_one_that_promises_far_ahead_is_not_missing() -> None:
     give(machine, A, 0, [1, 11], 20, 0)
     effects = give(machine, B, 2, [], 1_000, 0)
     for now_ms in range(0, 10 * BOUND_MS, 10):
-        effects += give(machine, A, 2 + now_ms // 10, [20 + now_ms // 10], 21 + now_ms // 10, now_ms)
+        number = now_ms // 10
+        effects += give(machine, A, 2 + number, [20 + number], 21 + number, now_ms)
         effects += wait_until(machine, now_ms)
     assert said(effects) == []
     assert stable(effects) == 50
@@ -274,10 +275,12 @@ def test_a_tuple_waits_no_longer_for_a_stream_that_creeps() -> None:
 
 def test_where_windows_may_stand_behind_it_all_that_has_brought_a_tuple_waits() -> None:
     plan = node().plan
-    behind = OutputSpec(("port", 0), SCHEMA, (StreamId("n->m"),), (NodeId("m"),), has_tentative=True)
+    ends = (StreamId("n->m"),), (NodeId("m"),)
+    behind = OutputSpec(("port", 0), SCHEMA, *ends, has_tentative=True)
     for is_sink_unit, failures in ((False, 1), (True, 0)):
         outputs = (replace(behind, has_windows_behind=not is_sink_unit),)
-        machine = Node(replace(plan, outputs=outputs, operators=()), Assignment(1, ONE, None, {}), 0)
+        alone = replace(plan, outputs=outputs, operators=())
+        machine = Node(alone, Assignment(1, ONE, None, {}), 0)
         machine.start(0)
         give(machine, A, 0, [1], 2, 0)
         give(machine, B, 0, [1], 1_000, 0)

@@ -97,6 +97,7 @@ class SmallNode:
         self.late: list[set[int]] = [set() for _ in range(streams)]  # that will, when it goes back
         self.promised_us = [BEGINNING_US] * streams
         self.has_windows_behind = False
+        self.last_action: Action | None = None
         self.are_tentative = [False] * streams  # which have sent some that are not void
         self.acted_us = BEGINNING_US
         self.manager.delay.closes = lambda of, boundary_us: self.closes(of, boundary_us)
@@ -148,7 +149,7 @@ class SmallNode:
     def work(self, now_ms: int, passes: int) -> None:
         while passes > 0 and (step := self.manager.next_step(now_ms)) is not None:
             begins = step.action is Action.HOLD_CUT and (step.boundary_us or 0) > self.acted_us
-            if begins and not any(self.are_tentative):
+            if begins and not any(self.are_tentative) and self.last_action is not Action.GO_ON:
                 assert not self.is_prompt(now_ms), "it goes on, and nothing has waited"
             self.perform(step, now_ms)
             self.manager.check_invariants()
@@ -175,6 +176,7 @@ class SmallNode:
                 self.said.append(("undo", self.output.stable_before, [], 0))
         elif step.action is Action.SAY_DONE and self.output.rec_done() is not None:
             self.said.append(("rec_done", self.output.stable_before, [], 0))
+        self.last_action = step.action or self.last_action
         boundary_us = step.boundary_us
         if boundary_us is not None and step.is_tentative:
             self.put_out(self.sunion.release_tentative(boundary_us), boundary_us, step)
@@ -501,9 +503,13 @@ def _no_boundary_waits(patch: pytest.MonkeyPatch) -> None:
 
 def _what_closes_is_anybodys(patch: pytest.MonkeyPatch) -> None:
     """Whose tuples it holds or not."""
-    everybody = range(10)
+
+    def closes(self: SmallNode, streams: Sequence[int], boundary_us: int) -> int:
+        del streams
+        return kept(self, range(len(self.next_ids)), boundary_us)
+
     kept = SmallNode.closes
-    patch.setattr(SmallNode, "closes", lambda self, _, boundary_us: kept(self, everybody, boundary_us))
+    patch.setattr(SmallNode, "closes", closes)
 
 
 def _the_undo_is_not_said(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ the whole of it.
 A stream may be behind for ever, and still move. Then the stable output would never come, and those
 who wait for it might be the ones for whom the stream waits. So what all streams have promised is
 corrected after `PATIENCE` times the bound, though it is not all: a correction *in part*, behind
-which the node goes on at once without what is missing. It is not said to be over.
+which the node goes on at once without what is missing. It is not said to be over, unless the rest
+comes before the node has gone on.
 
 The manager is told what comes and what time it is, and says what to do next (`next_step`), one step
 at a time; its owner does it and says so (`did`). It never waits for anything to leave
@@ -77,6 +78,7 @@ TRANSITIONS: Final[dict[tuple[Consistency, Event], tuple[Consistency, Action]]] 
     (Consistency.UP_FAILURE, Event.OVERDUE): (Consistency.STABILIZATION, Action.GO_BACK),
     (Consistency.STABILIZATION, Event.CORRECTED): (Consistency.STABLE, Action.SAY_DONE),
     (Consistency.STABILIZATION, Event.PARTLY_CORRECTED): (Consistency.STABLE, Action.GO_ON),
+    (Consistency.STABLE, Event.CORRECTED): (Consistency.STABLE, Action.SAY_DONE),
 }
 """All that may happen; anything else changes nothing."""
 
@@ -124,6 +126,8 @@ class StateOfNode:
     def __init__(self) -> None:
         """Begin as stable."""
         self.now = Consistency.STABLE
+        self.is_partly_corrected = False
+        """Whether the last correction was one in part, and the node has not gone on yet."""
         self._since_ms = 0
         self._failures = 0
         self._stabilization_ms = 0
@@ -149,6 +153,7 @@ class StateOfNode:
             self._failures += 1
         elif action is not Action.GO_BACK:
             self._stabilization_ms = now_ms - self._since_ms
+        self.is_partly_corrected = action is Action.GO_ON
         self.now, self._since_ms = following, now_ms
         return action
 
@@ -256,6 +261,8 @@ class ConsistencyManager:
         if self.state is Consistency.STABILIZATION and self._acted_us >= self._corrected_us:
             is_all = self._acted_us >= self._target_us
             return self._state.step(Event.CORRECTED if is_all else Event.PARTLY_CORRECTED)
+        if self._state.is_partly_corrected and self._acted_us >= self._target_us:
+            return self._state.step(Event.CORRECTED)
         if self.slowest_us > self._acted_us:
             return Step(None, None, self.slowest_us)
         return self._tentative_step(Event.MISSING, self._acted_us, now_ms)
@@ -321,7 +328,8 @@ class ConsistencyManager:
     @property
     def is_finished(self) -> bool:
         """Whether all streams have ended and everything has been acted on as stable."""
-        return self.state is Consistency.STABLE and self._acted_us == END_US
+        is_corrected = not self._state.is_partly_corrected
+        return self.state is Consistency.STABLE and is_corrected and self._acted_us == END_US
 
     def statistics(self) -> ConsistencyStatistics:
         """Counts now."""

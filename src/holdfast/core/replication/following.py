@@ -84,7 +84,8 @@ class Follower:
             if (self._is_undone or self._has_stable) and self.turn.is_mine():
                 return self._state.step(Event.HEALED)
             return Step(None, None, BEGINNING_US, True) if self._has_tentative else None
-        if self.state is Consistency.STABILIZATION and self.acted_us >= self._target_us:
+        is_correcting = self.state is Consistency.STABILIZATION or self._state.is_partly_corrected
+        if is_correcting and self.acted_us >= self._target_us:
             return self._state.step(Event.CORRECTED)
         if self._has_stable:
             return Step(None, None, END_US)
@@ -116,7 +117,8 @@ class Follower:
     @property
     def is_finished(self) -> bool:
         """Whether the stream has ended and everything has been acted on as stable."""
-        return self.state is Consistency.STABLE and self.acted_us == END_US
+        is_corrected = not self._state.is_partly_corrected
+        return self.state is Consistency.STABLE and is_corrected and self.acted_us == END_US
 
     def statistics(self) -> ConsistencyStatistics:
         """Counts now."""

@@ -160,12 +160,8 @@ def random_protection(
     approaches = _Approaches(name, approach or drawn)
     if approach is None and guarantee in (None, Guarantee.PRECISE.value):
         approaches.draw_others()
-    ack_tuples = Draw(f"{name}/acks").one_of((0, 64, 256))
-    limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)), ack_tuples=ack_tuples)
-    queues = Draw(f"{name}/side by side/queues")
-    if approaches.are_side_by_side and queues.percent(_SMALL_QUEUES_PERCENT):
-        sizes = queues.number(8, 64), queues.number(4, 32)
-        limits = replace(limits, input_queue_tuples=sizes[0], output_queue_tuples=sizes[1])
+    limits = _other_limits(name, limits, are_side_by_side=approaches.are_side_by_side)
+    limits = replace(limits, page_bytes=draw.one_of((2048, 2048, 8192)))
     plan = CheckpointPlan(
         interval_ms=draw.steep(10, 200),
         kept=draw.number(2, 3),
@@ -200,6 +196,16 @@ def random_protection(
         )
 
     return limits, of_unit
+
+
+def _other_limits(name: str, limits: NodeLimits, *, are_side_by_side: bool) -> NodeLimits:
+    """Those with draws of their own: of acknowledgements; now and then small queues of replicas."""
+    limits = replace(limits, ack_tuples=Draw(f"{name}/acks").one_of((0, 64, 256)))
+    draw = Draw(f"{name}/side by side/queues")
+    if not are_side_by_side or not draw.percent(_SMALL_QUEUES_PERCENT):
+        return limits
+    sizes = draw.number(8, 64), draw.number(4, 32)
+    return replace(limits, input_queue_tuples=sizes[0], output_queue_tuples=sizes[1])
 
 
 def _random_footprints(name: str, approach: str) -> FootprintPlan | None:

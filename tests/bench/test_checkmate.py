@@ -69,6 +69,7 @@ def test_every_experiment_has_its_section_and_runs_that_failed_are_told_apart(
         "durable_ms": 30,
         "complete_ms": 70,
         "message_overhead": 1.01,
+        "predicted": {"recovery_ms": 61.0, "delay_ms": 77.0, "overhead_percent": 3.0},
     }
     failed = {"machine": on, "size": "quick", "tuples_per_s": 9.0}
     failed["protocols"] = dict.fromkeys(PROTOCOLS[1:], run)
@@ -86,7 +87,7 @@ def test_every_experiment_has_its_section_and_runs_that_failed_are_told_apart(
     }
     text = page.PAGE.write(results, tmp_path).read_text()
     assert "1,000 (98.7%)" in text
-    assert "| q12, 10% | COOR | 5.00 | 8.00 |" in text
+    assert "| q12, 10% | COOR | 5.00 | 77 | 8.00 | 120 | 40 | 61 |" in text
     assert text.count("| NO |") == 9
     assert (tmp_path / "checkmate-failure-q1.png").stat().st_size > 1000
     assert (tmp_path / "checkmate-throughput.png").stat().st_size > 1000

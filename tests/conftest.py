@@ -19,6 +19,7 @@ settings.load_profile("untimed")
 sys.path.insert(0, str(Path(__file__).parent / "simulation"))
 sys.path.insert(0, str(Path(__file__).parent / "shell"))
 sys.path.insert(0, str(Path(__file__).parent / "api"))
+sys.path.insert(0, str(Path(__file__).parent / "view"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -149,6 +149,8 @@ def _unit(n: int, tick: int) -> dict[str, Any]:
         },
         "consistency": consistency_block([]),
         "extent": None,
+        "line": None,
+        "round": None,
     }
 
 

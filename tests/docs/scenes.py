@@ -227,3 +227,63 @@ counts.unit("alerts").filter("n > 100").sink("alerts")
     ],
 }
 """By page, its blocks in order."""
+OF_BROKERS: dict[str, list[Block]] = {
+    "docs/kafka.md": [
+        Block(
+            before="""
+import json, time
+def until(rows):
+    deadline_s = time.monotonic() + 240
+    while not rows():
+        assert query.exception() is None and time.monotonic() < deadline_s, query.status
+        time.sleep(0.05)
+    return rows()
+def bid(n):
+    at = f"2026-01-01T00:00:{n % 60:02d}Z"
+    return json.dumps({"auction": n, "bidder": n % 3, "price": n, "at": at}).encode()
+kafka.create_topic("bids", 2)
+kafka.create_topic("counts", 1)
+produce(kafka, "bids", [(n % 2, bid(n)) for n in range(60)] + [(0, b"no JSON")])
+""",
+            replaced=(('"broker:9092"', "kafka.servers"),),
+            after="""
+counted = until(lambda: len(found := rows(kafka, "counts")) >= 15 and found)
+assert sum(each["n"] for each in counted) == 50
+assert {each["bidder"] for each in counted} == {0, 1, 2}
+assert "undecodable" in flow.sinks
+query.stop()
+""",
+        ),
+        Block(
+            before="""
+from datetime import datetime, timedelta, timezone
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+fields = [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}]
+schema = json.dumps({"type": "record", "name": "order", "fields": fields})
+write = AvroSerializer(SchemaRegistryClient({"url": registry}), schema)
+begin = datetime(2026, 1, 1, tzinfo=timezone.utc)
+context = SerializationContext("page-orders", MessageField.VALUE)
+kafka.create_topic("page-orders", 1)
+kafka.create_topic("page-large-orders", 1)
+written = [write({"at": begin + timedelta(seconds=n)}, context) for n in range(20)]
+produce(kafka, "page-orders", [(0, record) for record in written])
+flow = hf.Dataflow("orders")
+""",
+            replaced=(
+                ('"broker:9092"', "kafka.servers"),
+                ('"http://registry:8081"', "registry"),
+                ('"orders"', '"page-orders"'),
+                ('"large-orders"', '"page-large-orders"'),
+            ),
+            after="""
+query = flow.start(spark, checkpointLocation=folder + "/orders")
+told = until(lambda: len(found := committed(kafka, "page-large-orders")) >= 20 and found)
+assert len(told) == 20
+query.stop()
+""",
+        ),
+    ],
+}
+"""The same for pages whose code needs a broker: its handle is `kafka`, and `registry` is a URL."""

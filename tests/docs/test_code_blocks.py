@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 import yaml
+from kafka_topics import committed, produce, rows
 from pyspark.sql import SparkSession
-from scenes import _START, SCENES, Block
+from scenes import _START, OF_BROKERS, SCENES, Block
 from typer.exceptions import TyperException
 from typer.main import get_command
 
 from holdfast.cli.main import app
 from holdfast_bench.commands import app as bench
+from holdfast_chaos.kafka_broker import KafkaBroker
+from holdfast_chaos.schema_registry import schema_registry
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 """CONTRIBUTING.md has a test of its own (tests/simulation/test_contributing.py)."""
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-OF_BROKERS = ("docs/kafka.md",)
-"""Pages whose code needs a broker: tests/spark/test_kafka.py makes the same calls."""
 OF_CLUSTERS = ("spark-submit",)
 """Programs of Spark's, which need a cluster: tests/cluster runs the same on Spark's own master."""
 
@@ -46,9 +47,9 @@ def staged(text: str, block: Block, folder: Path) -> str:
 
 
 def test_every_block_of_python_has_a_scene() -> None:
-    found = [page for page, _ in blocks("python") if page not in OF_BROKERS]
+    found = [page for page, _ in blocks("python")]
     assert {page: found.count(page) for page in found} == {
-        page: len(scenes) for page, scenes in SCENES.items()
+        page: len(scenes) for page, scenes in {**SCENES, **OF_BROKERS}.items()
     }
 
 
@@ -66,6 +67,16 @@ def run(page: str, scenes: list[Block], folder: Path, **given: Any) -> None:
 @pytest.mark.parametrize("page", sorted(SCENES))
 def test_the_python_of_a_page_runs(page: str, spark: SparkSession, tmp_path: Path) -> None:
     run(page, SCENES[page], tmp_path, spark=spark)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(OF_BROKERS))
+def test_the_python_of_a_page_on_topics_runs(
+    page: str, spark: SparkSession, kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    topics = {"kafka": kafka, "produce": produce, "rows": rows, "committed": committed}
+    with schema_registry() as (_, url):
+        run(page, OF_BROKERS[page], tmp_path, spark=spark, registry=url, **topics)
 
 
 def commands(text: str) -> Iterator[list[str]]:

@@ -12,12 +12,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from seen import rows_of, seen
 
 import holdfast as hf
 from holdfast.api.windows import tumbling
 from holdfast.driver.query import Query
+from holdfast.errors import RequestError
 from holdfast.shell.storage import ingest_log
 from holdfast.shell.storage.ingest_log import IngestMeta
+from holdfast.view.rows import last_rows
+from holdfast.view.watching import Location
 
 pytestmark = pytest.mark.slow
 AT_US = 1_700_000_000_000_000
@@ -99,6 +103,7 @@ def test_a_silent_source_delays_nothing_beyond_the_bound_and_all_is_corrected(
         assert all("b[0]" in row["_missing"] for row in current[4:])
         assert all(0 <= row["_share"] < 1 for row in current[4:])
         wait(query, lambda: "up_failure" in states(query))
+        shows_what_is_missing(query)
         if is_killed:
             pid = query.nodes["all[0]"]
             assert pid is not None
@@ -162,6 +167,25 @@ def test_replicas_may_be_killed_without_and_in_failure(spark: SparkSession, tmp_
     assert compared.corrections is not None
     assert compared.corrections.tentative == compared.corrections.undone > 0
     assert [row["n"] for row in read(spark, query, "current")] == [20] * 10 + [1]
+
+
+def shows_what_is_missing(query: Query) -> None:
+    """The view names the missing source, and tells tentative rows from stable ones."""
+    wait(query, lambda: query.lastProgress["units"]["all"]["consistency"]["missing"] == ["b[0]"])
+    page = seen(query, "replicated")
+    missing = rows_of(page, "missing")
+    assert missing["all"]["Results"] == "up failure"
+    assert missing["all"]["Missing input"] == "b[0]"
+    assert any("Results of all are tentative without b[0]." in w["text"] for w in page["warnings"])
+    assert page["live"]["boxes"]["unit all"]["level"] == "tentative"
+    found = last_rows(query._location, "counts")
+    assert {"stable", "tentative"} <= {row[0] for row in found["rows"]}
+    if "behind" in page["tables"]["units"]["rows"]:
+        asked = Location(query._location).rows("unit all")
+        assert {row[0] for row in asked["rows"]} == {"tentative"}
+        assert asked["columns"] == ["", "to", "at", "n"]
+        with pytest.raises(RequestError, match="unit 'behind' sends no rows to other units"):
+            Location(query._location).rows("unit behind")
 
 
 def kill(query: Query, node: str, recoveries: int) -> None:

@@ -50,6 +50,9 @@ def query() -> Any:
             "ageMs": 3000,
         },
         "consistency": consistency_block([]),
+        "line": {"ageMs": 1500},
+        "round": None,
+        "extent": {"bytes": 4096, "predictedRecoveryMs": 80.0},
     }
     progress = {
         "numInputRows": 100,
@@ -103,6 +106,9 @@ def test_a_scrape_says_in_base_units_what_a_query_shows(
         ("holdfast_unit_tuple_cost_seconds", "bids", "counts"): 5e-7,
         ("holdfast_unit_checkpoint_age_seconds", "bids", "counts"): 3,
         ("holdfast_unit_consistency", "bids", "stable", "counts"): 1,
+        ("holdfast_unit_line_age_seconds", "bids", "counts"): 1.5,
+        ("holdfast_unit_extent_bytes", "bids", "counts"): 4096,
+        ("holdfast_unit_predicted_recovery_seconds", "bids", "counts"): 0.08,
     }
     found = {(name, *sorted(labels)): value for (name, *labels), value in samples.items()}
     for (name, *labels), value in expected.items():
@@ -118,6 +124,7 @@ def test_a_value_that_there_is_not_is_left_out(samples: dict[tuple[str, ...], fl
         key[0] == "holdfast_last_recovery_seconds" and "catch_up" in key for key in samples
     )
     assert not any(key[0] == "holdfast_unit_tentative_rows_total" for key in samples)
+    assert not any(key[0] == "holdfast_unit_round_seconds" for key in samples)
 
 
 def test_names_say_their_unit() -> None:

@@ -1,20 +1,17 @@
 """The page in a real browser: what it shows, a kill asked for there, a large dataflow."""
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from chromium import chromium, is_as_wide_as_the_screen, opened
+from playwright.sync_api import Browser, Page
 
 from holdfast.view.model import Facts
 from holdfast.view.serving import serve
 from holdfast_bench.shown_query import FAILURE, plan, report
 
 pytestmark = pytest.mark.slow
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
 
 
 class KilledOnDemand:
@@ -43,24 +40,14 @@ class KilledOnDemand:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium; on Debian: apt-get install -y chromium")
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    with chromium() as made:
         yield made
-        made.close()
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    made = browser.new_page(viewport={"width": 390, "height": 844})
-    made.set_default_timeout(120_000)
-    problems: list[str] = []
-    made.on("pageerror", lambda error: problems.append(str(error)))
-    made.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
-    yield made
-    made.close()
-    assert not problems
+    with opened(browser) as made:
+        yield made
 
 
 def test_a_unit_is_killed_from_the_page_which_asks_back_and_shows_it(page: Page) -> None:
@@ -70,7 +57,7 @@ def test_a_unit_is_killed_from_the_page_which_asks_back_and_shows_it(page: Page)
         page.goto(view.url)
         page.wait_for_selector('#state[data-word="running"]')
         assert page.locator("#graph .box").count() == 6 + 3 + 1
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert is_as_wide_as_the_screen(page)
         page.get_by_role("button", name="Kill a unit…").click()
         page.get_by_role("button", name="Cancel").click()
         assert not query.killed

@@ -96,6 +96,51 @@ def test_each_trouble_is_named() -> None:
     assert levels["unit unit2"] == "up"
 
 
+def test_each_protection_has_its_own_table_with_its_units_alone() -> None:
+    units = report(5)["progress"]["units"]
+    plain = page_of(FACTS)["tables"]
+    own = ("missing", "lines", "rounds", "extents")
+    assert all(not plain[name]["rows"] for name in own)
+    units["unit0"]["consistency"] = {
+        "state": "stabilization",
+        "sinceMs": 1_200,
+        "missing": ["bids[0]"],
+        "tentativeRows": 7,
+        "undoneRows": 3,
+        "delayMaxMs": 310,
+        "stabilizationMs": 0,
+    }
+    counted = {"checkpoints": 10, "forced": 2, "useless": 1, "rolledPast": 0}
+    line = {"ageMs": 900, "waitedMs": None, **counted, "messageOverhead": 1.0204}
+    units["unit1"]["line"] = line
+    round_ = {"alignmentMs": 20, "standstillMs": 1.5, "durableMs": 50, "roundMs": 80}
+    units["unit2"]["round"] = round_
+    units["unit3"]["extent"] = {
+        "bytes": 4_096,
+        "tuples": 12_345,
+        "footprints": 9,
+        "predictedRecoveryMs": 80.4,
+        "shortfall": None,
+    }
+    shown = page_of(with_progress(units=units))["tables"]
+    assert {name: list(shown[name]["rows"].values()) for name in own} == {
+        "missing": [["unit0", "stabilization", "1.20 s", "bids[0]", "7", "3", "310 ms", "–"]],
+        "lines": [["unit1", "900 ms", "–", "10", "2", "1", "0", "1.020 times"]],
+        "rounds": [["unit2", "20 ms", "1.50 ms", "50 ms", "80 ms"]],
+        "extents": [["unit3", "9", "4.10 kB", "12.3 k", "80.4 ms", "–"]],
+    }
+    assert all(
+        len(row) == len(shown[n]["columns"]) for n in own for row in shown[n]["rows"].values()
+    )
+
+
+def test_rows_are_offered_of_logs_and_of_what_units_send_while_they_run() -> None:
+    labels = [one["label"] for one in page_of(FACTS)["streams"]]
+    assert labels == ["sink out", "unit unit0, as sent", "unit unit1, as sent"]
+    over = page_of(replace(FACTS, is_running=False))["streams"]
+    assert [one["key"] for one in over] == ["out"]
+
+
 def test_a_recovery_is_shown_with_its_numbers_behind_its_failure() -> None:
     back, failed = page_of(FACTS)["timeline"]
     assert failed["kind"] == "failure"

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from holdfast.errors import NotRunningError, OptionError
 from holdfast.shell.storage.shown_box import ShownBox
 from holdfast.view.model import Facts
+from holdfast.view.rows import unit_of
 from holdfast.view.serving import View, serve
 from holdfast.view.watching import Location
 from holdfast_bench.shown_query import plan, report
@@ -35,6 +36,11 @@ class FakeQuery:
         self.looks += 1
         made = report(3, tick=self.looks)
         return Facts(self.location, plan(3), made, made["madeUnixS"], is_running=True)
+
+    def rows(self, stream: str) -> dict[str, Any]:
+        if unit_of(stream) is None:
+            raise OptionError(f"sink {stream} has no rows yet")
+        return {"columns": ["", "to", "n"], "rows": [["tentative", "sums[0]", "5"]]}
 
     def act(self, action: str, target: str) -> dict[str, Any]:
         if target == "gone":
@@ -162,6 +168,13 @@ def test_a_body_that_makes_no_sense_is_refused(acting: View, query: FakeQuery, b
     assert asked(acting, "/actions/kill", "POST", body, **own(acting))[0] == 400
     assert asked(acting, "/actions/kill", "GET", **own(acting))[0] == 405
     assert not query.done
+
+
+def test_rows_come_from_the_query_or_say_why_there_are_none(view: View) -> None:
+    status, _, body = asked(view, "/rows?stream=unit%20bids")
+    assert (status, json.loads(body)["rows"]) == (200, [["tentative", "sums[0]", "5"]])
+    status, _, body = asked(view, "/rows?stream=out")
+    assert (status, json.loads(body)) == (404, {"error": "sink out has no rows yet"})
 
 
 def test_elsewhere_tls_is_needed(query: FakeQuery) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import os
 import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from holdfast.errors import OptionError
+from holdfast.errors import HoldfastError, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,18 +35,54 @@ def module_of(path: str) -> ModuleType:
     """Run a file, which finds the modules beside it; what it defines.
 
     Raises:
-        OptionError: There is no such file, or it cannot be imported.
+        OptionError: There is no such file, it cannot be imported, or it raises an error.
     """
-    if not os.path.isfile(path):
-        raise OptionError(f"there is no file {path}")
+    check(path)
+    path = os.path.abspath(path)
     spec = importlib.util.spec_from_file_location("holdfast_flow_file", path)
     if spec is None or spec.loader is None:
         raise OptionError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    spec.loader.exec_module(module)
+    sys.path.insert(0, os.path.dirname(path))
+    with _of_the_user(path):
+        spec.loader.exec_module(module)
     return module
+
+
+def check(path: str) -> None:
+    """Raise `OptionError` unless there is such a file, and it is Python. Nothing of it runs."""
+    if not os.path.isfile(path):
+        raise OptionError(f"there is no file {path}")
+    try:
+        compile(Path(path).read_bytes(), path, "exec")
+    except (SyntaxError, ValueError) as error:
+        said = "".join(traceback.format_exception_only(error)).strip()
+        raise OptionError(f"{path} is no Python:\n{said}") from error
+    except OSError as error:
+        raise OptionError(f"{path} cannot be read: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _of_the_user(path: str) -> Iterator[None]:
+    """Errors within say where in the user's file they come from, and nothing of what called it.
+
+    Raises:
+        OptionError: With the user's part of the traceback.
+        HoldfastError: As it was raised, with a note that names the line.
+    """
+    try:
+        yield
+    except HoldfastError as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+        if lines:
+            error.add_note(f"at {path}, line {lines[-1]}")
+        raise
+    except Exception as error:
+        said = traceback.TracebackException.from_exception(error)
+        while said.stack and said.stack[0].filename != path:
+            del said.stack[0]
+        raise OptionError(f"{path} has failed:\n{''.join(said.format()).strip()}") from error
 
 
 def dataflow_of(module: ModuleType, name: str, spark: SparkSession) -> Dataflow:
@@ -55,7 +95,8 @@ def dataflow_of(module: ModuleType, name: str, spark: SparkSession) -> Dataflow:
 
     found = getattr(module, name, None)
     if callable(found) and not isinstance(found, Dataflow):
-        found = found(spark) if inspect.signature(found).parameters else found()
+        with _of_the_user(str(module.__file__)):
+            found = found(spark) if inspect.signature(found).parameters else found()
     if not isinstance(found, Dataflow):
         raise OptionError(
             f"{name} of {module.__file__} is neither a Dataflow nor a function that makes one; "

@@ -225,7 +225,9 @@ def _print_report(title: str, report: dict[str, Any], *, as_json: bool) -> None:
 
 @app.command()
 def inspect(
-    location: Annotated[str, typer.Argument(help="A query's checkpointLocation.")],
+    location: Annotated[
+        str, typer.Argument(metavar="LOCATION", help="A query's checkpointLocation.")
+    ],
     *,
     state: Annotated[str | None, typer.Option(help="Show the state of this operator.")] = None,
     limit: Annotated[int, typer.Option(help="With --state: so many rows at most.")] = 20,
@@ -283,7 +285,9 @@ def main() -> None:
     try:
         app()
     except HoldfastError as error:
-        _console.print(f"[bold red]{type(error).__name__}:[/] {error}", highlight=False)
+        _console.print(f"[bold red]{type(error).__name__}:[/]", end=" ")
+        said = "\n".join([str(error), *getattr(error, "__notes__", ())])
+        _console.print(said, markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
 
 

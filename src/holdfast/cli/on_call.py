@@ -13,7 +13,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-Location = Annotated[str, typer.Argument(help="The query's checkpointLocation.")]
+Location = Annotated[
+    str, typer.Argument(metavar="LOCATION", help="The query's checkpointLocation.")
+]
 Timeout = Annotated[float, typer.Option(help="Wait so many seconds for the query's answer.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 

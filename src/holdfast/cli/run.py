@@ -17,6 +17,8 @@ from holdfast.cli.interrupts import INTERRUPTED, Interrupts
 from holdfast.errors import OptionError, QueryEndedError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from holdfast.api.protections import Protection
     from holdfast.driver.query import Query
 
@@ -110,6 +112,7 @@ def _run(
     """
     from holdfast.driver.session import session
 
+    flow_file.check(file[0])  # Before Spark starts, which takes seconds.
     interrupts = Interrupts()
     stops: list[Callable[[], None]] = []
     summary: dict[str, Any] = {}
@@ -118,7 +121,7 @@ def _run(
     try:
         with interrupts.asking():
             spark = session("holdfast-run", slots=slots)
-            stops.insert(0, spark.stop)
+            stops.insert(0, lambda: _stop_spark(spark))
             interrupts.take_over()
         module = flow_file.module_of(file[0])
         flow = flow_file.dataflow_of(module, file[1], spark)
@@ -141,6 +144,12 @@ def _run(
     if interrupts.is_asked:
         raise typer.Exit(INTERRUPTED)
     return summary
+
+
+def _stop_spark(spark: SparkSession) -> None:
+    """All that matters has been said: what Spark says of tasks that end with it is noise."""
+    spark.sparkContext.setLogLevel("OFF")
+    spark.stop()
 
 
 def _file_and_name(target: str) -> tuple[str, str]:

@@ -16,7 +16,9 @@ _WAIT_S = 0.5
 
 
 def view(
-    location: Annotated[str, typer.Argument(help="The query's checkpointLocation.")],
+    location: Annotated[
+        str, typer.Argument(metavar="LOCATION", help="The query's checkpointLocation.")
+    ],
     *,
     port: Annotated[int, typer.Option(help="Where to serve; 0 takes any free port.")] = PORT,
     address: Annotated[str, typer.Option(help="Elsewhere than here TLS is needed.")] = LOOPBACK,

@@ -78,7 +78,8 @@ def require_location(place: str) -> None:
     """Raise `OptionError` unless a query has run at a folder or URL."""
     cure = "name the checkpointLocation that the query was started with"
     if not is_remote(place) and not os.path.isdir(place):
-        raise OptionError(f"there is no folder {place}; {cure}")
+        wrong = f"{place} is a file" if os.path.exists(place) else f"there is no folder {place}"
+        raise OptionError(f"{wrong}; {cure}")
     if read_if_any(store_at(place), DATAFLOW_FILE) is None:
         raise OptionError(f"no query has run at {place}; {cure}")
 

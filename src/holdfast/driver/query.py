@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.coordinator.journal_entries import Ending
 from holdfast.core.haunit.plan import Standby
 from holdfast.core.model.ids import BEGINNING_US, NodeId
+from holdfast.core.model.shown_rows import together
 from holdfast.driver.advice import Advice, Objectives
 from holdfast.driver.advice import advise as give_advice
 from holdfast.driver.description import explained
@@ -304,7 +305,7 @@ class Query:
                     "pid": report.pid or None,
                     "host": report.host,
                     **report.figures.by_name(),
-                    "replicas": self._replicas(node),
+                    "replicas": _replicas(self._cluster, node),
                 }
                 for node, report in self._cluster.history.reports.items()
             },
@@ -341,7 +342,7 @@ class Query:
         """Replicas that one machine's failure would end both, or that wait to avoid that."""
         notes: list[str] = []
         for plan in self._plan.nodes:
-            hosts = [r["host"] for r in self._replicas(plan.node) if r["host"]]
+            hosts = [r["host"] for r in _replicas(self._cluster, plan.node) if r["host"]]
             if len(hosts) > len(set(hosts)):
                 notes.append(f"both replicas of {plan.node} run on {hosts[0]}")
             for replica, _ in self._cluster.replicas(plan.node):
@@ -350,29 +351,6 @@ class Query:
                     why = "a machine of its own" if waits_for_room else "its turn"
                     notes.append(f"the secondary of {plan.node} waits for {why}")
         return notes
-
-    def _replicas(self, node: NodeId) -> list[dict[str, Any]]:
-        """Role and lag of a node's replicas, the primary first.
-
-        The lag is that of the boundary that a replica has reached, behind the primary's; None as
-        long as one of them has reached none.
-        """
-        found = self._cluster.replicas(node)
-        reached = [report.figures.counted.boundary_us for _, report in found]
-        return [
-            {
-                "role": replica.role.value,
-                "state": replica.state.value,
-                "incarnation": replica.incarnation,
-                "pid": report.pid or None,
-                "host": report.host,
-                "lag_ms": None
-                if BEGINNING_US in (reached[0], reached[i])
-                else max(0, reached[0] - reached[i]) / 1e3,
-                "is_ready": i == 0 or replica.is_ready(self._cluster.instance(node).plan),
-            }
-            for i, (replica, report) in enumerate(found)
-        ]
 
     def promote(self, unit: str, timeout: float = 10.0) -> None:
         """Have the secondaries of all instances of a unit take over, e.g. before maintenance.
@@ -461,6 +439,30 @@ class Query:
         """SIGKILL to a node's process, on whatever host it runs; to see what happens then."""
         self._cluster.kill(NodeId(node))
 
+    def newest_rows(self, unit: str, timeout: float = 5.0) -> dict[str, Any]:
+        """The rows that a unit has sent last to the units behind it, as text for people.
+
+        Args:
+            unit: Its name. Rows in sinks are read by `to_dataframe`.
+            timeout: Instances that have not answered after so many seconds are left out.
+
+        Returns:
+            `columns` and `rows`. The first column says whether a row is stable or tentative, `to`
+            which node got it. Of each receiver at most 50 rows, the newest first.
+
+        Raises:
+            OptionError: There is no such unit, or no unit is behind it.
+        """
+        nodes = [plan for plan in self._plan.nodes if plan.unit == unit]
+        if not any(plan.edge_streams() for plan in nodes):
+            sending = dict.fromkeys(p.unit for p in self._plan.nodes if p.edge_streams())
+            raise OptionError(
+                f"unit {unit!r} sends no rows to other units; units that do: "
+                f"{', '.join(sending) or 'none'}"
+            )
+        answers = self._cluster.newest_rows([plan.node for plan in nodes], timeout)
+        return together((answer.columns, answer.rows) for answer in answers)
+
     @property
     def checkpoints(self) -> list[dict[str, Any]]:
         """The last checkpoints that were stored, or failed: node, times, bytes, reason."""
@@ -548,3 +550,27 @@ class Query:
         if types == "stable":
             return compared
         return replace(compared, corrections=check_feed(spark, name, self._location))
+
+
+def _replicas(cluster: Cluster, node: NodeId) -> list[dict[str, Any]]:
+    """Role and lag of a node's replicas, the primary first.
+
+    The lag is that of the boundary that a replica has reached, behind the primary's; None as
+    long as one of them has reached none.
+    """
+    found = cluster.replicas(node)
+    reached = [report.figures.counted.boundary_us for _, report in found]
+    return [
+        {
+            "role": replica.role.value,
+            "state": replica.state.value,
+            "incarnation": replica.incarnation,
+            "pid": report.pid or None,
+            "host": report.host,
+            "lag_ms": None
+            if BEGINNING_US in (reached[0], reached[i])
+            else max(0, reached[0] - reached[i]) / 1e3,
+            "is_ready": i == 0 or replica.is_ready(cluster.instance(node).plan),
+        }
+        for i, (replica, report) in enumerate(found)
+    ]

@@ -1,8 +1,9 @@
 """Carries out what people ask of a running query by way of its checkpoint location.
 
 One thread of the driver looks for requests (`shell/storage/request_box.py`). `kill` and `promote`
-do what the methods of the handle do; `status` answers with what the handle shows; `stop` is
-answered before the query stops, as nobody may be left to answer afterwards.
+do what the methods of the handle do; `status` answers with what the handle shows, `rows` with what
+a unit has sent last. `stop` is answered before the query stops, as nobody may be left to answer
+afterwards.
 """
 
 from __future__ import annotations
@@ -103,6 +104,10 @@ def _promote(query: Query, target: str) -> dict[str, Any]:
     return {"promoted": target}
 
 
+def _rows(query: Query, target: str) -> dict[str, Any]:
+    return query.newest_rows(target)
+
+
 def nodes_of(query: Query, target: str) -> list[str]:
     """The nodes that a name stands for: that of one, or of a unit.
 
@@ -125,4 +130,5 @@ _ACTIONS: Final[dict[str, Callable[[Query, str], dict[str, Any]]]] = {
     "stop": _stop,
     "kill": _kill,
     "promote": _promote,
+    "rows": _rows,
 }

@@ -87,6 +87,15 @@ def _of_units(*path: str, scale: float = 1) -> Callable[[Shown], Iterable[Sample
     ]
 
 
+def _of_some_units(block: str, name: str, scale: float = 1) -> Callable[[Shown], Iterable[Sample]]:
+    """The same of the units that have such a block: it is of their protection."""
+    return lambda shown: [
+        ((unit,), _at(said, (block, name), scale))
+        for unit, said in shown.progress["units"].items()
+        if said[block] is not None
+    ]
+
+
 def _parts_of_units(
     block_name: str, names: Mapping[str, str], scale: float = 1
 ) -> Callable[[Shown], Iterable[Sample]]:
@@ -243,6 +252,30 @@ FAMILIES: Final = (
         "failed ones among the last checkpoints of the query",
         _UNIT,
         _of_units("checkpoint", "failed"),
+    ),
+    Family(
+        "unit_line_age_seconds",
+        "age of the checkpoint that a failure of everything would go back to",
+        _UNIT,
+        _of_some_units("line", "ageMs", scale=_MS),
+    ),
+    Family(
+        "unit_round_seconds",
+        "how long the last complete round of checkpoints took",
+        _UNIT,
+        _of_some_units("round", "roundMs", scale=_MS),
+    ),
+    Family(
+        "unit_extent_bytes",
+        "footprint logs that a replacement would read",
+        _UNIT,
+        _of_some_units("extent", "bytes"),
+    ),
+    Family(
+        "unit_predicted_recovery_seconds",
+        "how long a replacement would read and replay",
+        _UNIT,
+        _of_some_units("extent", "predictedRecoveryMs", scale=_MS),
     ),
     Family(
         "unit_consistency",

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.view import timeline
+from holdfast.view import tables, timeline
 from holdfast.view.layout import places
+from holdfast.view.rows import unit_key
 from holdfast.view.words import (
     NOTHING,
     clock,
@@ -20,7 +21,6 @@ from holdfast.view.words import (
     figure,
     milliseconds,
     rate,
-    size,
 )
 
 _STANDSTILL_S: Final = 10.0
@@ -69,14 +69,9 @@ def page_of(facts: Facts) -> dict[str, Any]:
             "boxes": dict(_boxes(plan, progress, status, is_live=state["word"] == "running")),
             "edges": dict(_edges(plan, progress)),
         },
-        "tables": {
-            "replicas": _replicas(status),
-            "units": _units(plan, progress),
-            "checkpoints": _checkpoints(progress, plan),
-            "settings": _settings(plan),
-        },
+        "tables": tables.of(plan, progress, status),
         "timeline": timeline.of(plan, progress),
-        "streams": [sink["name"] for sink in plan.get("sinks", ()) if not sink["place"]],
+        "streams": _streams(plan, is_live=state["word"] == "running"),
         "steps": [step["text"] for step in plan.get("steps", ())],
         "actions": _actions(facts, plan, is_live=state["word"] == "running"),
     }
@@ -342,91 +337,26 @@ def _edges(
         )
 
 
-# -- tables -----------------------------------------------------------------------------------
-
-Table = dict[str, Any]
+# -- rows -------------------------------------------------------------------------------------
 
 
-def _table(columns: list[str], rows: Mapping[str, list[str]]) -> Table:
-    return {"columns": columns, "rows": dict(rows)}
-
-
-def _replicas(status: Mapping[str, Any]) -> Table:
-    rows: dict[str, list[str]] = {}
-    for node, block in status.get("nodes", {}).items():
-        for n, replica in enumerate(block["replicas"]):
-            is_primary = n == 0
-            lag = replica["lag_ms"]
-            rows[f"{node} {n}"] = [
-                node,
-                replica["role"],
-                replica["state"],
-                replica["host"] or NOTHING,
-                str(replica["pid"] or NOTHING),
-                str(replica.get("incarnation") or NOTHING),
-                figure(block.get("input_tuples")) if is_primary else NOTHING,
-                figure(block.get("output_tuples")) if is_primary else NOTHING,
-                NOTHING if is_primary else milliseconds(lag),
-            ]
-    columns = ["Node", "Role", "State", "Machine", "Process", "Incarnation", "In", "Out", "Lag"]
-    return _table(columns, rows)
-
-
-def _units(plan: Mapping[str, Any], progress: Mapping[str, Any]) -> Table:
-    placed = {node["unit"]: node for node in plan.get("nodes", ())}
-    rows = {
-        unit: [
-            unit,
-            str(block["instances"]),
-            placed[unit]["guarantee"] if unit in placed else NOTHING,
-            placed[unit]["standby"] if unit in placed else NOTHING,
-            block["consistency"]["state"].replace("_", " "),
-            figure(block["consistency"]["tentativeRows"]),
-            figure(block["consistency"]["undoneRows"]),
-            rate(block["inputRowsPerSecond"]),
-            rate(block["outputRowsPerSecond"]),
-            figure(sum(rows or 0 for rows in block["backlog"].values())),
-            figure(block["keptRows"]),
-            f"{block['tupleCostUs']:.2f} µs",
-        ]
-        for unit, block in progress.get("units", {}).items()
-    }
-    columns = ["Unit", "Instances", "Guarantee", "Standby", "Results", "Tentative", "Undone"]
-    return _table([*columns, "In", "Out", "Waiting", "Kept for replay", "Cost of a row"], rows)
-
-
-def _checkpoints(progress: Mapping[str, Any], plan: Mapping[str, Any]) -> Table:
-    rows: dict[str, list[str]] = {}
-    for unit, block in progress.get("units", {}).items():
-        checkpoint, extent = block["checkpoint"], block["extent"]
-        rows[unit] = [
-            unit,
-            size(block["stateBytes"]),
-            figure(checkpoint["count"]),
-            figure(checkpoint["failed"]),
-            NOTHING if checkpoint["ageMs"] is None else duration(checkpoint["ageMs"] // 1000),
-            milliseconds(checkpoint["standstillMs"]),
-            milliseconds(checkpoint["durationMs"]),
-            size(checkpoint["writtenBytes"]),
-            NOTHING if extent is None else milliseconds(extent["predictedRecoveryMs"]),
-        ]
-    columns = ["Unit", "State", "Checkpoints", "Failed", "Age", "Standstill", "Duration"]
-    return _table([*columns, "Written", "Predicted recovery"], rows)
-
-
-def _settings(plan: Mapping[str, Any]) -> Table:
-    rows = {
-        option["name"]: [
-            f"spark.holdfast.{option['name']}",
-            str(option["value"]),
-            str(option["default"]),
-            option["meaning"],
-        ]
-        for option in sorted(
-            plan.get("settings", ()), key=lambda o: (o["value"] == o["default"], o["name"])
-        )
-    }
-    return _table(["Setting", "Value", "Default", "Meaning"], rows)
+def _streams(plan: Mapping[str, Any], *, is_live: bool) -> list[dict[str, str]]:
+    """Those whose last rows can be had: sinks with a log, and while it runs what units send."""
+    found = [
+        {"key": sink["name"], "label": f"sink {sink['name']}"}
+        for sink in plan.get("sinks", ())
+        if not sink["place"]
+    ]
+    unit_of = {step["name"]: step["unit"] for step in plan.get("steps", ())}
+    sending = (
+        unit_of[other]
+        for step in plan.get("steps", ())
+        for other in step["inputs"]
+        if is_live and unit_of[other] != step["unit"]
+    )
+    return found + [
+        {"key": unit_key(unit), "label": f"unit {unit}, as sent"} for unit in dict.fromkeys(sending)
+    ]
 
 
 # -- actions ----------------------------------------------------------------------------------

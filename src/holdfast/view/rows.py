@@ -1,4 +1,4 @@
-"""The last rows of a sink's log, as text for people."""
+"""The last rows of a sink's log, as text for people; and by which name a page asks for others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.model.feed_rows import FEED_COLUMNS, TYPE_NAMES
-from holdfast.core.model.tuples import TIME_COLUMN
+from holdfast.core.model.shown_rows import ROWS_MAX, table_of, values_of
 from holdfast.errors import OptionError
 from holdfast.shell.storage.errors import BadName
 from holdfast.shell.storage.logs import open_reader, open_tail
@@ -16,10 +16,18 @@ from holdfast.shell.storage.places import has_files, local_path, store_at
 if TYPE_CHECKING:
     from holdfast.shell.storage.log_follower import LoggedBatch
 
-_ROWS: Final = 50
-_CHARACTERS: Final = 200
 _TYPE: Final = FEED_COLUMNS[0]
-_HIDDEN: Final = frozenset((TIME_COLUMN, *FEED_COLUMNS))
+_UNIT: Final = "unit "
+
+
+def unit_key(unit: str) -> str:
+    """What the page calls the rows that a unit sends; no sink can have such a name."""
+    return f"{_UNIT}{unit}"
+
+
+def unit_of(stream: str) -> str | None:
+    """The unit that such a name stands for; None: it is a sink's."""
+    return stream.removeprefix(_UNIT) if stream.startswith(_UNIT) else None
 
 
 def last_rows(location: str, sink: str) -> dict[str, Any]:
@@ -50,12 +58,10 @@ def last_rows(location: str, sink: str) -> dict[str, Any]:
             found += _tail(os.path.join(folder, name))
             if has_files(os.path.join(feed, name)):
                 found += _tail(os.path.join(feed, name))
+    found.reverse()  # Rows of one batch were made at one time: the last of them is the newest.
     found.sort(key=lambda row: row[0], reverse=True)
-    columns = list(dict.fromkeys(name for _, _, values in found for name in values))
-    rows = [
-        [kind, *(_text(values.get(name)) for name in columns)] for _, kind, values in found[:_ROWS]
-    ]
-    return {"columns": ["", *columns], "rows": rows}
+    columns, rows = table_of((kind, values) for _, kind, values in found[:ROWS_MAX])
+    return {"columns": columns, "rows": rows}
 
 
 def _tail(place: str) -> list[tuple[int, str, dict[str, Any]]]:
@@ -64,7 +70,7 @@ def _tail(place: str) -> list[tuple[int, str, dict[str, Any]]]:
     first = end.next_id
     try:
         end.skip_to_end()
-        start = max(first, end.next_id - _ROWS)
+        start = max(first, end.next_id - ROWS_MAX)
     finally:
         end.close()
     reader = open_reader(place, start)
@@ -73,20 +79,11 @@ def _tail(place: str) -> list[tuple[int, str, dict[str, Any]]]:
     finally:
         reader.close()
     return [
-        (batch.created_us, _type_of(batch, row), _values(row))
+        (batch.created_us, _type_of(batch, row), values_of(row))
         for batch in logged
         for row in batch.batch.to_pylist()
-    ][-_ROWS:]
+    ][-ROWS_MAX:]
 
 
 def _type_of(batch: LoggedBatch, row: dict[str, Any]) -> str:
     return str(row.get(_TYPE) or TYPE_NAMES[batch.tuple_type])
-
-
-def _values(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in _HIDDEN}
-
-
-def _text(value: Any) -> str:
-    text = "" if value is None else str(value)
-    return text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]}…"

@@ -34,7 +34,6 @@ from holdfast.errors import HoldfastError
 from holdfast.shell.storage.errors import StorageError
 from holdfast.view.changes import calmed, difference
 from holdfast.view.model import page_of
-from holdfast.view.rows import last_rows
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -248,7 +247,7 @@ def make_app(watched: Watched, access: Access) -> Starlette:
     async def rows(request: Request) -> Response:
         try:
             stream = request.query_params.get("stream", "")
-            found = await run_in_threadpool(last_rows, watched.location, stream)
+            found = await run_in_threadpool(watched.rows, stream)
         except (HoldfastError, StorageError) as error:
             return JSONResponse({"error": str(error)}, 404)
         return JSONResponse(found)

@@ -14,6 +14,7 @@ from holdfast.shell.storage.places import is_remote, local_path
 from holdfast.shell.storage.request_box import Request
 from holdfast.shell.storage.shown_box import newest_kept
 from holdfast.view.model import Facts
+from holdfast.view.rows import last_rows, unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,13 @@ class Watched(Protocol):
 
     def act(self, action: str, target: str) -> dict[str, Any]:
         """Kill, promote or stop. Raises `HoldfastError` if it refuses or cannot be reached."""
+        ...
+
+    def rows(self, stream: str) -> dict[str, Any]:
+        """The last rows of a sink, or of a unit as `unit NAME`; see view/rows.py.
+
+        Raises `HoldfastError` or `StorageError` if there are none to be had.
+        """
         ...
 
 
@@ -69,6 +77,11 @@ class OwnQuery:
         if action == "stop":
             self._query.stop()
         return answer
+
+    def rows(self, stream: str) -> dict[str, Any]:
+        """See `Watched`."""
+        unit = unit_of(stream)
+        return last_rows(self.location, stream) if unit is None else self._query.newest_rows(unit)
 
 
 class Location:
@@ -108,3 +121,10 @@ class Location:
     def act(self, action: str, target: str) -> dict[str, Any]:
         """See `Watched`."""
         return ask(self.location, action, target, _ACTION_S)
+
+    def rows(self, stream: str) -> dict[str, Any]:
+        """See `Watched`."""
+        unit = unit_of(stream)
+        if unit is None:
+            return last_rows(self.location, stream)
+        return ask(self.location, "rows", unit, _ACTION_S)

@@ -85,6 +85,7 @@ FROM_NODE: list[words.FromNode] = [
     reports.CheckpointReported(COUNTS, I7, 1, "no store", 5, 6, 7, 8),
     reports.DamageReported(COUNTS, I7, 1, "r"),
     reports.GapReported(COUNTS, I7, STREAM, 1, 2),
+    reports.RowsReported(COUNTS, I7, 3, ("", "to", "n"), (("stable", "sums[0]", "5"),)),
 ]
 PEER = told.PeerTold(BIDS, Incarnation(1), "ipc:///y", Incarnation(0))
 TO_NODE: list[words.ToNode] = [
@@ -102,6 +103,7 @@ TO_NODE: list[words.ToNode] = [
     told.Fenced(),
     told.StopReceived(),
     told.KillReceived(),
+    told.RowsWanted(3),
     RestartPointStored(4),
     WriteAdmitted(),
     TurnGranted(),

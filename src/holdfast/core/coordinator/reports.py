@@ -188,6 +188,25 @@ class CheckpointReported(Report):
 
 
 @dataclass(frozen=True, slots=True)
+class RowsReported(Report):
+    """The rows that a node has sent last to each receiver, for whoever has asked.
+
+    Attributes:
+        node: The node.
+        incarnation: Its incarnation.
+        ticket: Of the question.
+        columns: The names of the cells; see model/shown_rows.py.
+        rows: Cells as text, the newest row first.
+    """
+
+    node: NodeId
+    incarnation: Incarnation
+    ticket: int
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DamageReported(Report):
     """A node that is restored has passed over a checkpoint that cannot be read."""
 

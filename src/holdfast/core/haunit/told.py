@@ -150,5 +150,16 @@ class StopReceived(Stimulus):
 
 
 @dataclass(frozen=True, slots=True)
+class RowsWanted(Stimulus):
+    """Somebody wants to see the rows that the node has sent last.
+
+    Attributes:
+        ticket: The answer has the same.
+    """
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
 class KillReceived(Stimulus):
     """The process is to send itself SIGKILL: the user wants to see it killed."""

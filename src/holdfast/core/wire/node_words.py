@@ -56,6 +56,7 @@ NodeReport = (
     | reports.CheckpointReported
     | reports.DamageReported
     | reports.GapReported
+    | reports.RowsReported
 )
 FromNode = CoordinatorStimulus | NodeReport
 ToNode = (
@@ -72,6 +73,7 @@ ToNode = (
     | told.Fenced
     | told.StopReceived
     | told.KillReceived
+    | told.RowsWanted
     | RestartPointStored
     | WriteAdmitted
     | TurnGranted

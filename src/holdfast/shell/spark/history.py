@@ -19,10 +19,12 @@ from holdfast.core.coordinator.reports import (
     DamageReported,
     GapReported,
     NodeFigures,
+    RowsReported,
     StatisticsReported,
 )
 from holdfast.core.model.ids import NodeId, StreamId
 from holdfast.shell.spark.catch_up import CatchUpWatch, CaughtUp
+from holdfast.shell.spark.row_questions import RowQuestions
 
 if TYPE_CHECKING:
     from holdfast.core.coordinator.checkpoint_rounds import ReportRound
@@ -86,6 +88,7 @@ class History:
         """Per member of a region what its line has come to."""
         self.gaps: list[dict[str, Any]] = []
         self.damages: list[dict[str, Any]] = []
+        self.row_questions = RowQuestions()
         self.started_s = time.time()
         self._of_task: dict[str, NodeReport] = {}
         self._catch_up = CatchUpWatch(receivers)
@@ -234,4 +237,5 @@ _NOTED: dict[type[Any], Callable[[History, str, Any], None]] = {
     CheckpointReported: History._note_checkpoint,
     DamageReported: History._note_damage,
     GapReported: History._note_gap,
+    RowsReported: lambda history, _, said: history.row_questions.heard(said),
 }

@@ -9,8 +9,9 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -25,9 +26,7 @@ from holdfast.core.coordinator.instance import Hearing, Instance
 from holdfast.core.coordinator.journal_entries import Ending, JournalEntry
 from holdfast.core.coordinator.line_account import ReportLine
 from holdfast.core.coordinator.replica import NodeState, Replica
-from holdfast.core.coordinator.reports import (
-    StatisticsReported,
-)
+from holdfast.core.coordinator.reports import RowsReported, StatisticsReported
 from holdfast.core.coordinator.turns import GrantTurn
 from holdfast.core.haunit import told
 from holdfast.core.machine import Effect, SetTimer, Stimulus, TimerFired
@@ -217,6 +216,16 @@ class Cluster:
         else:
             self._do(lambda: self._say(task.encode(), told.KillReceived()))
 
+    def newest_rows(self, nodes: Sequence[NodeId], timeout_s: float) -> list[RowsReported]:
+        """What the primaries of these nodes have sent last; of those that answer in time."""
+        primaries = (self._machine.instance(node).primary for node in nodes)
+        tasks = [p.task.encode() for p in primaries if p.task and p.state is NodeState.RUNNING]
+        questions = self.history.row_questions
+        ticket = questions.open()
+        for task in tasks:
+            self._do(partial(self._say, task, told.RowsWanted(ticket)))
+        return questions.close(ticket, len(tasks), timeout_s)
+
     # -- the loop ---------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -385,9 +394,6 @@ class Cluster:
     def _set_timer(self, effect: SetTimer) -> None:
         self._timers[effect.name] = effect.at_ms
 
-    def _tell_task(self, effect: _ToTask) -> None:
-        self._say(effect.task.encode(), word_of(effect))
-
     def _assign(self, effect: c.SendAssignment) -> None:
         point = effect.assignment.restart_point
         self.begun.setdefault(effect.node, point or RestartPoint())
@@ -446,20 +452,26 @@ _ToTask = (
     | c.TellLineMoved
     | c.TellRound
 )
+
+
+def _tell_task(cluster: Cluster, effect: _ToTask) -> None:
+    cluster._say(effect.task.encode(), word_of(effect))
+
+
 _PERFORMERS: dict[type[Effect], Callable[[Cluster, Any], None]] = {
     SetTimer: Cluster._set_timer,
     c.LaunchTask: Cluster._launch,
     c.EndTask: Cluster._end_task,
     c.WriteJournal: lambda cluster, effect: cluster._unwritten.append(effect),
     c.SendAssignment: Cluster._assign,
-    c.TellFloor: Cluster._tell_task,
-    c.TellPeer: Cluster._tell_task,
-    c.TellPointStored: Cluster._tell_task,
-    c.TellHalt: Cluster._tell_task,
-    c.TellGoOn: Cluster._tell_task,
-    c.TellRollBack: Cluster._tell_task,
-    c.TellLineMoved: Cluster._tell_task,
-    c.TellRound: Cluster._tell_task,
+    c.TellFloor: _tell_task,
+    c.TellPeer: _tell_task,
+    c.TellPointStored: _tell_task,
+    c.TellHalt: _tell_task,
+    c.TellGoOn: _tell_task,
+    c.TellRollBack: _tell_task,
+    c.TellLineMoved: _tell_task,
+    c.TellRound: _tell_task,
     c.SendPromotion: Cluster._promote,
     AdmitWrite: Cluster._admit,
     GrantTurn: Cluster._admit,

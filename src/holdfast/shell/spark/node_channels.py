@@ -10,6 +10,7 @@ import zmq
 
 from holdfast.core.haunit import events
 from holdfast.core.haunit.life_events import Connect, Disconnect
+from holdfast.core.model.shown_rows import newest_of
 from holdfast.core.model.tuples import with_time
 from holdfast.core.wire import frames, messages
 from holdfast.core.wire.connection_rights import ConnectionRights
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from holdfast.core.haunit.life import NodeLife
     from holdfast.core.machine import Stimulus
     from holdfast.core.model.ids import Incarnation, NodeId, StreamId
+    from holdfast.core.model.shown_rows import Shown
+    from holdfast.core.model.tuples import TupleBatch
     from holdfast.shell.spark.meter import Meter
     from holdfast.shell.spark.task_spec import TaskSpec
     from holdfast.shell.spark.traffic import Traffic
@@ -76,6 +79,7 @@ class NodeChannels:
         }
         self.coordinator_heard_s = time.monotonic()
         self.refused_frames = 0
+        self._newest: dict[StreamId, TupleBatch] = {}  # sent, for those who want to look
 
     def _bind(self) -> str:
         if self._folder is not None:
@@ -161,6 +165,8 @@ class NodeChannels:
 
     def send_down(self, effect: messages.Down) -> None:
         """To the receiver's replica that has subscribed as this incarnation, if it has."""
+        if type(effect) is events.SendBatch:
+            self._newest[effect.stream] = effect.batch
         identity = self._identity_of.get((effect.stream, effect.receiver))
         if identity is None:
             return
@@ -169,6 +175,12 @@ class NodeChannels:
         self._server.send_multipart([identity, *parts], copy=len(parts) == 1)
         secondary = self._life.told_secondary(self._rights.receiver_of[effect.stream])
         self._traffic.sent(effect, parts, to_secondary=secondary == effect.receiver)
+
+    def newest_rows(self) -> list[Shown]:
+        """The rows that were sent last to each receiver."""
+        receiver_of = self._rights.receiver_of
+        sent = [(receiver_of[stream], batch) for stream, batch in self._newest.items()]
+        return [row for to, batch in sent for row in newest_of(batch, to)]
 
     def send_up(self, effect: messages.Up) -> None:
         """To the producer's primary, if there is a channel to it."""

@@ -10,12 +10,14 @@ from holdfast.core.coordinator import events as c
 from holdfast.core.coordinator import reports
 from holdfast.core.haunit import events
 from holdfast.core.haunit.node import Node
+from holdfast.core.model.shown_rows import ROWS_OF_NODE_MAX, table_of
 from holdfast.core.wire.node_words import KEEP_ALIVE_SUFFIX, FromNode, encode
 from holdfast.shell.spark.timers import now_ms, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.core.haunit import told
     from holdfast.core.haunit.life import NodeLife
     from holdfast.shell.spark.meter import Meter
     from holdfast.shell.spark.node_channels import NodeChannels
@@ -244,6 +246,11 @@ class NodeReports:
     def gap(self, effect: events.ReportGap) -> None:
         """It has missed tuples."""
         self.tell(reports.GapReported, effect.stream, effect.from_id, effect.to_id)
+
+    def show_rows(self, asked: told.RowsWanted) -> None:
+        """Somebody looks."""
+        columns, rows = table_of(self._channels.newest_rows()[:ROWS_OF_NODE_MAX])
+        self.tell(reports.RowsReported, asked.ticket, columns, rows)
 
     def caught_up(self, effect: events.ReportCaughtUp) -> None:
         """The silent replay is over."""

@@ -269,6 +269,7 @@ class NodeTask:
             told.LeaseRenewed: lambda _: None,  # Every word renews it.
             told.Fenced: self._end_fenced,
             told.StopReceived: self._stop,
+            told.RowsWanted: self._reports.show_rows,
             told.KillReceived: lambda _: os.kill(os.getpid(), signal.SIGKILL),
         }
 

@@ -296,6 +296,8 @@ function showTable(name) {
   const table = tables.get(name);
   const { columns, rows } = page.tables[name];
   const { holder } = table;
+  const optional = holder.closest("[data-optional]"); // Of one protection: shown where a unit has it.
+  if (optional) optional.hidden = !Object.keys(rows).length;
   table.isStale = false;
   table.writtenMs = performance.now();
   const keys = Object.keys(rows).filter((key) =>
@@ -356,7 +358,8 @@ function finder(name, table) {
 // -- rows of sinks -------------------------------------------------------------------------------
 function showStreams() {
   const select = find("stream");
-  select.replaceChildren(...page.streams.map((name) => make("option", {}, name)));
+  select.replaceChildren(...page.streams.map(({ key, label }) =>
+    make("option", { value: key }, label)));
   find("pick-rows").hidden = !page.streams.length;
   if (!page.streams.length) find("found-rows").replaceChildren(
     make("p", { class: "empty" }, "No sink keeps its rows here; they are where they were sent."));

@@ -1,8 +1,9 @@
 """What the view of a dataflow of 1,000 units costs in Chromium, and what looking costs a node.
 
-The browser gets ten updates a second. The feed is simulated: pages of a made-up query, of which every rate and count changes each time,
-made before the browser starts. So the figures are those of the browser alone: all of its processes,
-in shares of a core. What a node spends is measured in a real query (node_share.py).
+The browser gets ten updates a second. The feed is simulated: pages of a made-up query, of which
+every rate and count changes each time, made before the browser starts. So the figures are those of
+the browser alone: all of its processes, in shares of a core. What a node spends is measured in a
+real query (node_share.py).
 """
 
 from __future__ import annotations
@@ -226,8 +227,8 @@ def _of_a_node(found: dict[str, Any]) -> str:
     return "".join(
         [
             "\n## A node's share\n\n",
-            f"A node reads {found['rate']:,} tuples a second, counts in windows and writes results. "
-            "A page is open in front of it, and metrics are scraped every second.\n\n",
+            f"A node reads {found['rate']:,} tuples a second, counts in windows and writes "
+            "results. A page is open in front of it, and metrics are scraped every second.\n\n",
             table(("a node's calls", "cores"), [(what, f"{share:.5f}") for what, share in rows]),
             f"\nThe target is {node_share.TARGET} of a core.\n",
         ]

@@ -1,4 +1,4 @@
-"""A node's share for metrics and view: what the clock adds does not count, and the target is one."""
+"""A node's share for metrics and view: what the clock adds does not count; the target is one."""
 
 from typing import Any
 

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast.errors import NotRunningError, OptionError
 from holdfast.shell.storage.shown_box import ShownBox
+from holdfast.view.metrics import serve_metrics
 from holdfast.view.model import Facts
 from holdfast.view.rows import unit_of
 from holdfast.view.serving import View, serve
@@ -254,6 +255,19 @@ def test_elsewhere_nobody_looks_without_the_token(
         assert query.done == [("kill", "unit1")]
     finally:
         view.stop()
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_that_is_none_is_named(query: FakeQuery, port: int) -> None:
+    with pytest.raises(OptionError, match=f"served at 127.0.0.1:{port}: .*0-65535"):
+        serve(query, port=port)
+    with pytest.raises(OptionError, match=f"served at 127.0.0.1:{port}: "):
+        serve_metrics(port=port)
+
+
+def test_a_key_without_a_certificate_is_refused(query: FakeQuery) -> None:
+    with pytest.raises(OptionError, match="of no use without its certificate"):
+        serve(query, port=0, key="view.key")
 
 
 def test_a_file_that_is_no_certificate_is_named(query: FakeQuery, tmp_path: Path) -> None:

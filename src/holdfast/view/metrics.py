@@ -387,6 +387,6 @@ def serve_metrics(port: int = PORT, address: str = LOOPBACK) -> MetricsServer:
     registry.register(QueryCollector(lambda: queries.active))
     try:
         server, thread = start_http_server(port, address, registry)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         raise OptionError(f"metrics cannot be served at {address}:{port}: {error}") from error
     return MetricsServer(server, thread)

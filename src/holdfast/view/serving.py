@@ -83,7 +83,8 @@ def serve(
 
     Raises:
         UnsupportedError: starlette or uvicorn is not installed.
-        OptionError: The port is taken, the address is not this machine's, or TLS is needed.
+        OptionError: The port is taken or none, the address is not this machine's, TLS is needed,
+            or the files do not fit.
     """
     try:
         from holdfast.view.server import ACTIONS, Access, hosts_of, make_app, make_server, new_token
@@ -97,6 +98,8 @@ def serve(
             f"a view at {address} can be reached from elsewhere: give it a certificate and its key "
             f"for TLS, or serve it at {LOOPBACK} and reach it through ssh -L"
         )
+    if key is not None and certificate is None:
+        raise OptionError(f"the key {key} is of no use without its certificate")
     listening = _listen(address, port)
     port = listening.getsockname()[1]
     names = _NAMES_OF_LOOPBACK if is_loopback else (address, socket.getfqdn(), socket.gethostname())
@@ -108,7 +111,8 @@ def serve(
         server = make_server(app, certificate, key)
     except OSError as error:
         listening.close()
-        raise OptionError(f"{certificate} and {key} are no certificate and key: {error}") from error
+        files = " and ".join(file for file in (certificate, key) if file)
+        raise OptionError(f"{files}: no certificate with its key: {error}") from error
     named = f"[{address}]" if ":" in address else address
     query = f"?token={token}" if token else ""
     url = f"{'https' if is_tls else 'http'}://{named}:{port}/{query}"
@@ -119,5 +123,5 @@ def _listen(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         return socket.create_server((address, port), family=family)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         raise OptionError(f"the view cannot be served at {address}:{port}: {error}") from error

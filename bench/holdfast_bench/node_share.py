@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 TARGET: Final = 0.003
 RATE: Final = 10_000
-_REPORTING: Final = ((NodeReports, "_report_statistics"),)
+_REPORTING: Final = (NodeReports, "_report_statistics")
 _MEASURING: Final = ((Meter, "stepped"), (Meter, "decoded"), (Meter, "look_at_changes"))
 _SETTLE_S: Final = 4.0
 _TIMEOUT_S: Final = 120.0
@@ -93,8 +93,7 @@ def time_calls(path: str) -> None:
     _totals["empty"] = _empty_ns()
     for owner, name in _MEASURING:
         _time(owner, name, "measuring")
-    for owner, name in _REPORTING:
-        _time(owner, name, "reporting", lambda: _keep(path))
+    _time(*_REPORTING, "reporting", lambda: _keep(path))
 
 
 def _time(owner: type, name: str, kind: str, then: Callable[[], None] | None = None) -> None:

@@ -72,7 +72,8 @@ def test_a_standstill_is_a_warning_only_while_rows_wait() -> None:
 def test_each_trouble_is_named() -> None:
     units = report(5)["progress"]["units"]
     units["unit1"]["consistency"] |= {"state": "up_failure", "missing": ["bids[0]"]}
-    units["unit2"]["extent"] = {"shortfall": "too much state", "predictedRecoveryMs": 900}
+    sizes = {"bytes": 1, "tuples": 1, "footprints": 1, "predictedRecoveryMs": 900}
+    units["unit2"]["extent"] = {**sizes, "shortfall": "too much state"}
     facts = with_progress(
         units=units,
         checkpoints=[{"node": "unit3[0]", "failure": "no room"}],
